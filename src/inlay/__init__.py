@@ -1,0 +1,80 @@
+"""Inlay: how tensors lie in memory - described, drawn, and moved at the speed of a copy.
+
+This module holds the public names and nothing else. What describes layouts is loaded here and needs NumPy and
+ml_dtypes only; what moves or draws data is loaded when first asked for.
+
+>>> import inlay
+>>> inlay.FormatTag.parse("nChw8c").layout((2, 17, 5, 4)).dims
+(2, 24, 5, 4)
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from inlay.data_type import DataType
+from inlay.errors import (
+    FileError,
+    FormatTagError,
+    InlayError,
+    InvalidArguments,
+    MissingExtra,
+    NotationError,
+    OutOfMemory,
+    PatternError,
+    Unimplemented,
+)
+from inlay.format_tag import FormatTag
+from inlay.layout import RUNTIME, Layout
+
+if TYPE_CHECKING:
+    from inlay.descriptor import MemoryDesc
+    from inlay.memory import Memory, Reorder, pack, reorder
+    from inlay.render import show
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "RUNTIME",
+    "DataType",
+    "FileError",
+    "FormatTag",
+    "FormatTagError",
+    "InlayError",
+    "InvalidArguments",
+    "Layout",
+    "Memory",
+    "MemoryDesc",
+    "MissingExtra",
+    "NotationError",
+    "OutOfMemory",
+    "PatternError",
+    "Reorder",
+    "Unimplemented",
+    "pack",
+    "reorder",
+    "show",
+]
+
+_LATE = {
+    "Memory": "inlay.memory",
+    "MemoryDesc": "inlay.descriptor",
+    "Reorder": "inlay.memory",
+    "pack": "inlay.memory",
+    "reorder": "inlay.memory",
+    "show": "inlay.render",
+}
+"""The module of each public name that is loaded when first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    """Load a late name, once: the next access finds it in the module."""
+    if name not in _LATE:
+        raise AttributeError(f"module 'inlay' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "__version__"])
