@@ -185,48 +185,47 @@ def tag_of(layout: Layout) -> FormatTag | None:
         return None
     digits = [(d.stride, i, d.extent) for i, axis in enumerate(layout.axes) for d in axis.inner if d.extent > 1]
     blocks = tuple((i, extent) for _, i, extent in sorted(digits, reverse=True))
-    for strides in ([axis.stride for axis in layout.axes], _strides_by_neighbor(layout)):
-        tag = FormatTag(_order_of(layout, strides), blocks)
-        if _gives(tag, layout, strides):
-            return tag
-    return None
+    by_stride = FormatTag(_order_by_stride(layout), blocks)
+    if _gives(by_stride, layout, every_stride=True):
+        return by_stride
+    moved = FormatTag(_after_their_predecessors(by_stride.order, layout.dims), blocks)
+    return moved if _gives(moved, layout, every_stride=False) else None
 
 
-def _strides_by_neighbor(layout: Layout) -> list[int]:
-    """The strides with those of axes of one replaced: just outside the next axis, where letters in order put them."""
-    strides = [axis.stride for axis in layout.axes]
-    following = prod(d.extent for axis in layout.axes for d in axis.inner)
-    for i in reversed(range(layout.ndims)):
-        if layout.dims[i] == 1:
-            strides[i] = following
-        dim = layout.dims[i]
-        following = RUNTIME if RUNTIME in (dim, strides[i]) else strides[i] * (-(-dim // layout.axes[i].block) or 1)
-    return strides
-
-
-def _order_of(layout: Layout, strides: Sequence[int]) -> tuple[int, ...]:
+def _order_by_stride(layout: Layout) -> tuple[int, ...]:
     """The axes by falling stride; of equal strides, the axis that repeats lies outside the one that does not."""
 
     def place(i: int) -> tuple[float, float, int]:
-        dim, stride = layout.dims[i], strides[i]
+        dim, stride = layout.dims[i], layout.axes[i].stride
         count = float("inf") if dim == RUNTIME else max(1, -(-dim // layout.axes[i].block))
         return (-float("inf") if stride == RUNTIME else -stride, -count, i)
 
     return tuple(sorted(range(layout.ndims), key=place))
 
 
-def _gives(tag: FormatTag, layout: Layout, strides: Sequence[int]) -> bool:
+def _after_their_predecessors(order: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """`order` with every axis of one moved just inside the axis named before it, where plain orders have it."""
+    moved = [i for i in order if dims[i] != 1]
+    for i in range(len(dims)):
+        if dims[i] == 1:
+            moved.insert(moved.index(i - 1) + 1 if i else 0, i)
+    return tuple(moved)
+
+
+def _gives(tag: FormatTag, layout: Layout, every_stride: bool) -> bool:
+    """Whether `tag` gives the dims, blocks and strides of `layout`; unless `every_stride`, axes of one are excused."""
     try:
         rebuilt = tag.layout(layout.dims)
     except InvalidArguments:
         return False
     if rebuilt.dims != layout.dims:
         return False
-    pairs = zip(rebuilt.axes, layout.axes, strides, strict=True)
-    return all(
-        mine.stride == stride and mine.inner == tuple(d for d in theirs.inner if d.extent > 1)
-        for mine, theirs, stride in pairs
-    )
+    for mine, theirs, dim in zip(rebuilt.axes, layout.axes, layout.dims, strict=True):
+        if mine.stride != theirs.stride and (every_stride or dim != 1):
+            return False
+        if mine.inner != tuple(digit for digit in theirs.inner if digit.extent > 1):
+            return False
+    return True
 
 
 # Reading. One function per rule of the grammar; each takes the reader and leaves it after what it read.
@@ -309,8 +308,8 @@ def _read_block(reader: _Reader, axes: str) -> tuple[int, int]:
     start = reader.position
     size = reader.read("size")
     if size is None:
-        letter = reader.text[start]
-        reader.fail(f"inner block axis '{letter}' needs a size before it, as in 16{letter.lower()}", start)
+        found = reader.text[start]
+        reader.fail(f"inner block axis '{found}' needs a size before it, as in 16{found.lower()}", start)
     end = reader.position
     extent = _block_size(reader, size, start)
     letter = reader.read("letter")
