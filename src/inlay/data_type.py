@@ -57,7 +57,7 @@ class DataType:
         return self.name
 
 
-DataTypeLike: TypeAlias = "DataType | str | np.dtype[np.generic] | type[np.generic]"
+DataTypeLike: TypeAlias = DataType | str | np.dtype[np.generic] | type[np.generic]
 
 
 def _integer(name: str, code: int, bits: int, numpy_type: object) -> DataType:
