@@ -1,0 +1,168 @@
+"""From what a caller may say about a layout - a format, strides, a pattern, padded dims - to the layout.
+
+    "nChw8c"  (2, 17, 5, 4)     ->  c padded to 24, digits (3, 160) (8, 1)
+    strides (8, 1)  (4, 6)      ->  rows 8 apart, two elements of gap after each
+    none of them    (4, 6)      ->  dense rows: strides (6, 1)
+
+Each way ends in the same rules (`validation`), so a layout is accepted or refused for what it is, however it was said.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import TypeAlias
+
+from inlay.data_type import DataType
+from inlay.descriptor import kinds
+from inlay.descriptor.validation import (
+    LARGEST,
+    as_integers,
+    dense_strides,
+    require_nested,
+    require_padding,
+)
+from inlay.errors import InvalidArguments
+from inlay.format_tag import LETTERS, FormatTag
+from inlay.layout import RUNTIME, Axis, Dims, Layout
+
+InnerBlocks: TypeAlias = tuple[tuple[int, int], ...]
+"""Axis and size of each inner block, outermost first."""
+
+FormatLike: TypeAlias = FormatTag | str
+"""A format tag, its text, an alias, or `any`."""
+
+_UNDEF = "undef"
+_NOT_ROUNDED = (
+    "format {0} pads dims {1} to {2}, not to padded_dims {3}: give multiples of its blocks, or leave them out"
+)
+
+
+def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
+    """The inner blocks of a layout that oneDNN can say, outermost first, or None if it cannot.
+
+    oneDNN's inner blocks are dense: the innermost has stride 1 and each other one starts where the next ends; and the
+    blocks of an axis lie in the order of their weight.
+
+    >>> inner_blocks_of(FormatTag.parse("ABcd4b16a4b").layout((32, 32, 3, 3)))
+    ((1, 4), (0, 16), (1, 4))
+    >>> inner_blocks_of(parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))) is None
+    True
+    """
+    found = [
+        (d.stride, i, n, d.extent) for i, a in enumerate(layout.axes) for n, d in enumerate(a.inner) if d.extent > 1
+    ]
+    if not found:
+        return ()
+    need, last_of = 1, {}
+    for stride, i, place, extent in sorted(found):
+        if stride != need or place > last_of.get(i, place):
+            return None
+        need, last_of[i] = need * extent, place
+    return tuple((i, extent) for _, i, _, extent in sorted(found, reverse=True))
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> FormatTag:
+    return FormatTag.parse(text)
+
+
+def place(
+    dims: Dims,
+    data_type: DataType,
+    format: FormatLike | None,
+    strides: Sequence[int] | None,
+    padded_dims: Sequence[int] | None,
+    pattern: str | None,
+) -> tuple[kinds.Placement, InnerBlocks | None]:
+    """The place of a tensor with at least one dim, and its inner blocks where oneDNN can say them.
+
+    Raises:
+        InvalidArguments: more than one of format, strides and pattern is given, or the rules of `validation` refuse.
+        FormatTagError, PatternError: the text cannot be read.
+    """
+    if (format is not None) + (strides is not None) + (pattern is not None) > 1:
+        raise InvalidArguments("format, strides and pattern each say the whole layout: give one of them")
+    padded = None
+    if padded_dims is not None:
+        padded = as_integers("padded_dims", padded_dims)
+        require_padding(dims, padded)
+    if format is not None:
+        return _by_format(dims, data_type, format, padded)
+    if pattern is not None:
+        from inlay.pattern import parse_pattern
+        layout = parse_pattern(pattern, padded or dims)
+        return layout, accepted(layout, data_type)
+    return _by_strides(padded or dims, data_type, strides), ()
+
+
+def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
+    """The inner blocks of `layout` once oneDNN's rules have passed it; None, and no rule, where it cannot be said.
+
+    Raises:
+        InvalidArguments: oneDNN can say this layout, and refuses it.
+    """
+    blocks = inner_blocks_of(layout)
+    if blocks is not None:
+        require_nested(layout, data_type)
+    return blocks
+
+
+def _by_strides(placed: Dims, data_type: DataType, strides: Sequence[int] | None) -> Layout:
+    steps = dense_strides(placed) if strides is None else as_integers("strides", strides)
+    if len(steps) != len(placed):
+        raise InvalidArguments(f"{len(placed)} dims need as many strides, not {len(steps)}: {steps}")
+    layout = Layout(placed, tuple(map(Axis, steps)))
+    require_nested(layout, data_type)
+    return layout
+
+
+def _by_format(
+    dims: Dims, data_type: DataType, format: FormatLike, padded: Dims | None
+) -> tuple[kinds.Placement, InnerBlocks | None]:
+    if format == "any":
+        if RUNTIME in dims:
+            raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
+        if padded not in (None, dims):
+            raise InvalidArguments("format any takes no padded_dims: the primitive chooses them with the layout")
+        return kinds.Any(), None
+    if not isinstance(format, (FormatTag, str)):
+        raise InvalidArguments(
+            f"format is {format!r}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
+        )
+    tag = format if isinstance(format, FormatTag) else _parse(format)
+    if len(tag.order) != len(dims):
+        _refuse_ndims(dims, format, tag)
+    layout = tag.layout(padded or dims)
+    if padded is not None and layout.dims != padded:
+        raise InvalidArguments(_NOT_ROUNDED.format(format, dims, layout.dims, padded))
+    _require_tag_range(layout, tag, data_type)
+    return layout, tag.inner_blocks
+
+
+def _refuse_ndims(dims: Dims, format: FormatLike, tag: FormatTag) -> None:
+    spelled = str(format) if str(format) == str(tag) else f"{format} ({tag})"
+    raise InvalidArguments(
+        f"format {spelled} places {tag.ndims} axes, but dims {dims} has {len(dims)}: give {tag.ndims} dims, or a format "
+        f"of {len(dims)} letters such as {LETTERS[: len(dims)]}"
+    )
+
+
+def _require_tag_range(layout: Layout, tag: FormatTag, data_type: DataType) -> None:
+    """oneDNN's rules for a layout that a tag made: it nests, so only its reach and 4-bit strides can be refused.
+
+    Raises:
+        InvalidArguments: as `require_nested`, or an axis spans more than 2**64 - 1 bytes though a dim is 0.
+    """
+    outermost = layout.axes[tag.order[0]].stride
+    reach = outermost * layout.dims[tag.order[0]]
+    # A bound that no rule below can exceed lets the common case pass at once.
+    bound = reach * prod(size for _, size in tag.inner_blocks) * data_type.itemsize
+    if 0 < bound <= LARGEST and not data_type.is_sub_byte:
+        return
+    for i, axis in enumerate(layout.axes):
+        if RUNTIME in (axis.stride, layout.dims[i]):
+            continue
+        nbytes = axis.stride * (layout.dims[i] // axis.block) * data_type.itemsize
+        if nbytes >= 2**64:
+            raise InvalidArguments(f"axis {i} ({LETTERS[i]}) spans {nbytes} bytes, more than an address can count")
+    require_nested(layout, data_type)

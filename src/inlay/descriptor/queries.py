@@ -1,0 +1,120 @@
+"""What can be asked of dims, type and place: the size in bytes, the key of equality, the spelling.
+
+Size is oneDNN's, the bytes up to the end of the axis that reaches farthest, inner blocks included:
+
+    (4, 6) strides (8, 1), f32    axis 0 reaches 4 * 8 = 32 elements: 128 bytes, the last gap included
+    (2, 17, 5, 4) nChw8c, f32     axis 0 reaches 2 * 480: 3840 bytes, padding included
+
+It says what to allocate for a fresh tensor, not what a view touches: `offset0` is left out, all-zero strides give 0 or
+one block, and so does a box inside one block. What offsets really reach is `Layout.span`.
+"""
+
+from math import prod
+
+from inlay.data_type import DataType
+from inlay.descriptor import kinds
+from inlay.descriptor.creation import InnerBlocks
+from inlay.errors import InlayError
+from inlay.layout import RUNTIME, Dims, Layout
+
+RUNTIME_SIZE = 2**63
+"""The size of a descriptor with RUNTIME dims or strides (oneDNN's `DNNL_RUNTIME_SIZE_VAL`)."""
+
+
+def bytes_of(elements: int, data_type: DataType) -> int:
+    """Whole bytes that hold this many elements.
+
+    >>> from inlay.data_type import as_data_type
+    >>> bytes_of(5, as_data_type("s4")), bytes_of(5, as_data_type("bf16"))
+    (3, 10)
+    """
+    return -(-elements * data_type.bits // 8)
+
+
+def layout_size(dims: Dims, layout: Layout, data_type: DataType, blocks: InnerBlocks | None) -> int:
+    """The size in bytes of a tensor of logical `dims` that `layout` places; 2**63 where something is RUNTIME.
+
+    A layout whose digit order oneDNN cannot say takes the bytes up to its last element.
+    """
+    if not dims or 0 in dims:
+        return 0
+    if layout.has_runtime:
+        return RUNTIME_SIZE
+    if blocks is None:
+        return bytes_of(layout.span[1], data_type)
+    reach = 0
+    for dim, axis in zip(layout.dims, layout.axes, strict=True):
+        count = dim // axis.block
+        reach = max(reach, count * axis.stride if count != 1 else 1)
+    if reach == 1 and blocks:
+        reach = prod(size for _, size in blocks)
+    return bytes_of(reach, data_type)
+
+
+def equality_key(
+    dims: Dims, data_type: DataType | None, placement: kinds.Placement, offset0: int, blocks: InnerBlocks | None
+) -> tuple[object, ...]:
+    """What two descriptors must share to be equal: all of the spelling, except strides of unpadded unit axes."""
+    if not dims or data_type is None:
+        return ()
+    if not isinstance(placement, Layout):
+        return (dims, data_type.code, placement)
+    strides = tuple(
+        [
+            None if dim == padded == 1 else axis.stride
+            for dim, padded, axis in zip(dims, placement.dims, placement.axes, strict=True)
+        ]
+    )
+    digits = None if blocks is not None else tuple(axis.inner for axis in placement.axes)
+    return (dims, data_type.code, placement.dims, offset0, blocks, strides, digits)
+
+
+def spelled(values: Dims) -> str:
+    """A tuple as Python writes it, with RUNTIME by its name.
+
+    >>> spelled((2, RUNTIME)), spelled((3,))
+    ('(2, RUNTIME)', '(3,)')
+    """
+    texts = ["RUNTIME" if value == RUNTIME else str(value) for value in values]
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def descriptor_repr(
+    dims: Dims,
+    data_type: DataType | None,
+    placement: kinds.Placement,
+    offset0: int,
+    blocks: InnerBlocks | None,
+    tag: str | None,
+) -> str:
+    """The call that creates the descriptor of these parts; `tag` where one does."""
+    if not dims or data_type is None:
+        return "MemoryDesc()"
+    call = f"MemoryDesc({spelled(dims)}, '{data_type}'"
+    if tag is not None:
+        return f"{call}, '{tag}')"
+    if isinstance(placement, kinds.HostScalar):
+        return f"MemoryDesc.host_scalar('{data_type}')"
+    if isinstance(placement, kinds.Opaque):
+        return f"<MemoryDesc {spelled(dims)} {data_type}, opaque format {placement.name}>"
+    assert isinstance(placement, Layout)
+    said = _arguments(dims, placement, blocks) if offset0 == 0 else None
+    if said is not None:
+        return f"{call}, {said})"
+    start = f", offset0={offset0}" if offset0 else ""
+    logical = f", dims={spelled(dims)}" if dims != placement.dims else ""
+    return f"MemoryDesc.from_layout({placement!r}, '{data_type}'{logical}{start})"
+
+
+def _arguments(dims: Dims, layout: Layout, blocks: InnerBlocks | None) -> str | None:
+    """The constructor's arguments that say `layout`, or None where only the layout itself does."""
+    if blocks == ():
+        padding = f", padded_dims={spelled(layout.dims)}" if layout.dims != dims else ""
+        return f"strides={spelled(tuple(axis.stride for axis in layout.axes))}{padding}"
+    if blocks is not None:
+        return None
+    from inlay.pattern import pattern_of
+    try:
+        return f"pattern='{pattern_of(layout)}'"
+    except InlayError:
+        return None

@@ -1,0 +1,93 @@
+"""Descriptors as text: oneDNN's notation of its verbose log.
+
+    f32:p:blocked:aBcd8b::f0
+    |   | |       |      |+-- extra flags
+    |   | |       |      +--- strides, where the layout has gaps: 8x1
+    |   | |       +---------- axes outermost first by stride, upper case if blocked, then the inner blocks
+    |   | +------------------ kind
+    |   +-------------------- p: some axis is padded; 0: the first element is not at offset 0
+    +------------------------ data type
+
+Axes are placed by stride alone, so the letters are not always a tag that creates the descriptor: nhwc with all dims
+1 prints `abcd`. A layout in a digit order that no tag can say prints its digits per axis, `(2,512)(4,4)(32,16)`.
+
+Source: oneDNN, `md2fmt_str`.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import assert_never
+
+from inlay.data_type import DataType
+from inlay.descriptor import kinds
+from inlay.layout import RUNTIME, Dims, Layout
+
+Blocks = tuple[tuple[int, int], ...]
+
+ZERO = "undef::undef:::"
+"""The zero descriptor."""
+
+
+def descriptor_text(
+    dims: Dims, data_type: DataType, placement: kinds.Placement, offset0: int, blocks: Blocks | None, nbytes: int
+) -> str:
+    """The text of a descriptor with at least one dim; `nbytes` is its size, `blocks` None for free digit orders."""
+    match placement:
+        case kinds.Undefined():
+            return ZERO
+        case kinds.Any():
+            return f"{data_type}::any:any::f0"
+        case Layout():
+            flags = ("p" if placement.dims != dims else "") + ("0" if offset0 else "")
+            kind = "digits" if blocks is None else "blocked"
+            letters = _digits(placement) if blocks is None else _letters(placement, blocks)
+            return f"{data_type}:{flags}:{kind}:{letters}:{_strides(placement, data_type, blocks, nbytes)}:f0"
+        case kinds.Opaque():
+            return f"{data_type}::{placement.name}:::f0"
+        case kinds.HostScalar():
+            # The padded dims of a host scalar are 0, unlike its dims.
+            return f"{data_type}:p:host_scalar:::f0"
+    assert_never(placement)
+
+
+def number(value: int) -> str:
+    """A dim or stride, `*` for RUNTIME."""
+    return "*" if value == RUNTIME else str(value)
+
+
+def crossed(values: Sequence[int]) -> str:
+    """Dims as oneDNN prints them.
+
+    >>> crossed((2, 17, RUNTIME))
+    '2x17x*'
+    """
+    return "x".join(map(number, values))
+
+
+def _letters(layout: Layout, blocks: Blocks) -> str:
+    if any(axis.stride == RUNTIME for axis in layout.axes):
+        return "*"
+
+    def place(i: int) -> tuple[int, int, int]:
+        axis, dim = layout.axes[i], layout.dims[i]
+        # As oneDNN: unsigned, so that stride 0 sorts outermost.
+        return (-((axis.stride - 1) % 2**64), -(dim // axis.block), i)
+
+    letters = ""
+    for i in sorted(range(layout.ndims), key=place):
+        letter = chr(ord("a") + i)
+        letters += letter.upper() if layout.axes[i].block > 1 else letter
+    return letters + "".join(f"{size}{chr(ord('a') + i)}" for i, size in blocks)
+
+
+def _digits(layout: Layout) -> str:
+    return "x".join("".join(f"({number(d.extent)},{number(d.stride)})" for d in digits) for digits in layout.digits)
+
+
+def _strides(layout: Layout, data_type: DataType, blocks: Blocks | None, nbytes: int) -> str:
+    if blocks is None or layout.has_runtime:
+        return ""
+    strides = [axis.stride for axis in layout.axes]
+    # Integer halving, so an odd number of 4-bit elements counts as not dense.
+    dense = prod(layout.dims) * data_type.itemsize // (2 if data_type.is_sub_byte else 1) == nbytes
+    return "" if dense and 0 not in strides else crossed(strides)

@@ -1,0 +1,178 @@
+"""What a descriptor refuses, in oneDNN's order.
+
+First the arguments themselves: number of dims, data type, range of each dim, volume. Then, for layouts that oneDNN can
+say, the strides: sorted from the inside out, each must clear everything inside it, so they nest and no two elements
+share an offset. Three kinds of strides are exempt: 0 (broadcast), those of axes of one element, and all of them when a
+dim is 0 or anything is RUNTIME.
+
+    dims (4, 4)   strides (8, 2)   fine: b reaches 8, a starts there
+                  strides (3, 1)   refused: b reaches 4
+                  strides (0, 1)   fine: a is broadcast
+
+Source: oneDNN, `memory_desc_sanity_check` and `memory_desc_strides_check`.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from math import prod
+from operator import index
+from typing import NoReturn
+
+from inlay.data_type import DataType
+from inlay.errors import InvalidArguments
+from inlay.layout import RUNTIME, Axis, Dims, Layout
+from inlay.views import axis_name
+
+MAX_NDIMS = 12
+"""The most dims a descriptor has (`DNNL_MAX_NDIMS`)."""
+
+LARGEST = 2**63 - 1
+"""The largest dim, stride, offset and number of elements."""
+
+
+def as_integers(what: str, values: Iterable[int]) -> Dims:
+    """`values` as a tuple of Python integers; NumPy's are accepted, `what` names the argument in messages.
+
+    Raises:
+        InvalidArguments: `values` is no sequence, or an entry is no integer or does not fit 64 bits.
+
+    >>> as_integers("dims", [2, 3])
+    (2, 3)
+    """
+    if type(values) is not tuple:
+        if isinstance(values, (str, bytes, Mapping, AbstractSet)) or not isinstance(values, Iterable):
+            _refuse_values(what, values)
+        values = tuple(values)
+    for value in values:
+        if type(value) is not int or not RUNTIME <= value <= LARGEST:
+            return tuple(_as_integer(what, i, v) for i, v in enumerate(values))
+    return values
+
+
+def _refuse_values(what: str, values: object) -> NoReturn:
+    single = isinstance(values, int) and not isinstance(values, bool)
+    remedy = f"({values},)" if single else "(2, 3)"
+    raise InvalidArguments(f"{what} is {values!r}: give a sequence of integers such as {remedy}")
+
+
+def _as_integer(what: str, i: int, value: object) -> int:
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidArguments(f"{what}[{i}] is {value!r}: entries are integers")
+    if not RUNTIME <= number <= LARGEST:
+        raise InvalidArguments(f"{what}[{i}] is {number}: entries fit in 64 bits")
+    return number
+
+
+def require_dims(dims: Dims) -> None:
+    """Refuse what is no shape of a tensor.
+
+    Raises:
+        InvalidArguments: more than 12 dims, a negative dim, or a volume (dims of 0 and RUNTIME left out) that exceeds
+            2**63 - 1.
+    """
+    if len(dims) > MAX_NDIMS:
+        raise InvalidArguments(f"{len(dims)} dims are too many: a descriptor has at most {MAX_NDIMS}")
+    volume = 1
+    for dim in dims:
+        if dim > 0:
+            volume *= dim
+        elif dim < 0 and dim != RUNTIME:
+            i = dims.index(dim)
+            raise InvalidArguments(f"dim {i} ({axis_name(i)[-2]}) is {dim}: dims are 0 or more, or RUNTIME")
+    if volume > LARGEST:
+        raise InvalidArguments(f"dims {dims} have {volume} elements, more than the 2**63 - 1 that an offset can count")
+
+
+def dense_strides(dims: Dims) -> Dims:
+    """The strides of row-major order; 0 left of a dim of 0, RUNTIME at and left of a RUNTIME dim, except the last.
+
+    >>> dense_strides((2, 3, 4)), dense_strides((2, 0, 4))
+    ((12, 4, 1), (0, 4, 1))
+    """
+    strides = [1] * len(dims)
+    unknown = bool(dims) and dims[-1] == RUNTIME
+    for i in range(len(dims) - 2, -1, -1):
+        unknown = unknown or dims[i] == RUNTIME
+        strides[i] = RUNTIME if unknown else strides[i + 1] * dims[i + 1]
+    return tuple(strides)
+
+
+def require_padding(dims: Dims, padded_dims: Dims) -> None:
+    """Refuse padded dims that do not cover the dims.
+
+    Raises:
+        InvalidArguments: they differ in number, one is smaller than its dim, only one of the two is RUNTIME, or the
+            padded volume exceeds 2**63 - 1.
+    """
+    if len(padded_dims) != len(dims):
+        raise InvalidArguments(f"{len(dims)} dims need as many padded_dims, not {len(padded_dims)}: {padded_dims}")
+    for i, (dim, padded) in enumerate(zip(dims, padded_dims, strict=True)):
+        if padded < dim or (RUNTIME in (dim, padded) and dim != padded):
+            known = "RUNTIME" if dim == RUNTIME else f"{dim} or more"
+            raise InvalidArguments(f"padded_dims[{i}] is {padded}: {axis_name(i)} needs {known}, as its dim is")
+    require_dims(padded_dims)
+
+
+def require_nested(layout: Layout, data_type: DataType) -> None:
+    """Refuse strides whose elements overlap, interleave, split a byte, or reach too far.
+
+    `layout` is one that oneDNN can say: its inner digits are dense and in block order.
+
+    Raises:
+        InvalidArguments: a stride is smaller than what lies inside it or negative, odd (but not 1) for a type of less
+            than a byte, or takes offsets past 2**63 - 1 elements or 2**64 - 1 bytes.
+    """
+    if 0 in layout.dims or layout.has_runtime:
+        return
+    block = prod(axis.block for axis in layout.axes)
+    need, inside = block, ""
+    widest, widest_count = 1, layout.dims[0] // layout.axes[0].block if layout.dims else 1
+    for i in sorted(range(layout.ndims), key=lambda i: _nesting_order(i, layout.dims[i], layout.axes[i])):
+        stride, count = layout.axes[i].stride, layout.dims[i] // layout.axes[i].block
+        if stride == 0 or layout.dims[i] == 1:
+            continue
+        if stride < need:
+            _refuse_stride(i, stride, need, inside)
+        if data_type.is_sub_byte and stride > 1 and stride % 2:
+            _refuse_split_byte(i, stride, data_type)
+        if stride * block * count > LARGEST:
+            raise InvalidArguments(
+                f"{axis_name(i)} reaches {stride * block * count} elements with stride {stride} and {count} steps, more "
+                "than the 2**63 - 1 that an offset can count"
+            )
+        need, inside = stride * count, axis_name(i)
+        widest, widest_count = stride, count
+    steps = 1 if widest_count == widest else widest_count
+    if steps * widest * data_type.itemsize >= 2**64:
+        raise InvalidArguments(
+            f"dims {layout.dims} take {steps * widest * data_type.itemsize} bytes as {data_type}, more than an address "
+            "can count"
+        )
+
+
+def _nesting_order(i: int, dim: int, axis: Axis) -> tuple[int, int, int, int]:
+    """The sort key, inside first: by stride; of equal ones blocked axes, then short ones."""
+    if axis.inner:
+        return (axis.stride, 0, dim // axis.block, -i)
+    return (axis.stride, 1, dim, i)
+
+
+def _refuse_stride(i: int, stride: int, need: int, inside: str) -> NoReturn:
+    if stride < 0:
+        raise InvalidArguments(
+            f"stride {stride} of {axis_name(i)} is negative: a descriptor's strides are 0 or more; "
+            "Layout.from_strides takes negative ones"
+        )
+    reason = f"{inside} inside it reaches {need}" if inside else f"its inner blocks hold {need} elements"
+    raise InvalidArguments(f"stride {stride} of {axis_name(i)} is too small: {reason}, so {need} is the least")
+
+
+def _refuse_split_byte(i: int, stride: int, data_type: DataType) -> NoReturn:
+    raise InvalidArguments(
+        f"stride {stride} of {axis_name(i)} is odd: {data_type} has two elements in a byte, so strides other than 1 are "
+        f"even; pad the axis inside it to {stride + 1}"
+    )
