@@ -39,8 +39,7 @@ class Layout:
         for i, (dim, axis) in enumerate(zip(self.dims, self.axes, strict=True)):
             if dim < 0 and dim != RUNTIME:
                 raise InvalidArguments(f"dim {i} is {dim}: dims are 0 or more")
-            least = min((d.extent for d in axis.inner), default=1)
-            if least < 1:
+            if axis.inner and (least := min(d.extent for d in axis.inner)) < 1:
                 raise InvalidArguments(f"axis {i} has an inner digit of extent {least}: extents are 1 or more")
 
     @classmethod
