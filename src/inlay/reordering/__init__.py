@@ -1,0 +1,19 @@
+"""The reorder compiler: moving a tensor from one layout to another.
+
+It works on descriptors and addresses and knows nothing of buffers. The stages, in the order of the data flow:
+
+    problem     two layouts and types, stripped of what changes no byte
+    nest        loops over the digits that both layouts share, with guards for padding
+    schedule    which bits of which loops make the register tile, and the order of the rest
+    network     the exchanges between registers that turn source order into destination order
+    kernel      what is machine code, and the table of numbers it reads
+    emit        LLVM IR (ir, conversion, emit_tile, emit_edge)
+    target      machine code (cache: kept between processes)
+    compiled    the call (threads: split over processors)
+
+`reference` does the same coordinate by coordinate and shares no code with the others.
+"""
+
+from inlay.reordering.compiled import CompiledReorder, compile_reorder
+
+__all__ = ["CompiledReorder", "compile_reorder"]

@@ -1,0 +1,73 @@
+"""Machine code kept between processes.
+
+Objects are files in a directory that only the user can read and write, `INLAY_CACHE_DIR` or `inlay` in the user's
+cache directory. The name of a file is the digest of what its content follows from: the text of the module, the
+target and the version of LLVM. The content begins with a digest of itself, so a file that was cut short, damaged
+or put there by somebody else's mistake is not used but written again. A file appears by renaming: two processes that
+write the same one both succeed.
+
+No part of this may fail a reorder: where the directory cannot be used, code is compiled anew.
+"""
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+_DIGEST = sha256().digest_size
+
+
+def cache_directory() -> Path | None:
+    """The directory of the cache, made if need be; None where there is none that is private to this user."""
+    chosen = os.environ.get("INLAY_CACHE_DIR")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        path = Path(chosen).expanduser() if chosen else Path(base).expanduser() / "inlay"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
+    except (OSError, RuntimeError):
+        return None
+    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        return None
+    return path
+
+
+def object_key(*parts: str) -> str:
+    """The name under which the object that follows from `parts` is kept."""
+    return sha256("\0".join(parts).encode()).hexdigest()
+
+
+def read_object(key: str) -> bytes | None:
+    """The object kept under `key`, or None if there is no sound one."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    try:
+        content = (directory / f"{key}.o").read_bytes()
+    except OSError:
+        return None
+    digest, data = content[:_DIGEST], content[_DIGEST:]
+    return data if digest == _seal(key, data) else None
+
+
+def write_object(key: str, data: bytes) -> None:
+    """Keep `data` under `key`; nothing happens where the directory cannot be written."""
+    directory = cache_directory()
+    if directory is None:
+        return
+    with suppress(OSError):
+        handle, name = tempfile.mkstemp(dir=directory, prefix=f".{key[:16]}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_seal(key, data) + data)
+            os.replace(name, directory / f"{key}.o")
+        except OSError:
+            os.unlink(name)
+            raise
+
+
+def _seal(key: str, data: bytes) -> bytes:
+    """A digest that holds for this data under this key only."""
+    return sha256(key.encode() + data).digest()

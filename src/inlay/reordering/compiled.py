@@ -1,0 +1,162 @@
+"""From two descriptors to a call: the stages run in a row, and the code they end in.
+
+    problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from inlay.descriptor import MemoryDesc
+from inlay.reordering import cache
+from inlay.reordering.emit import ENTRY, kernel_ir
+from inlay.reordering.kernel import Kernel, Table, kernel_of, table_of
+from inlay.reordering.nest import loop_nest
+from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.schedule import Schedule, schedule
+from inlay.reordering.target import Target, compile_ir, host_target, load_object
+from inlay.reordering.threads import parts_for, run_parts
+
+_LINE = 64
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+Entry = Callable[[int, int, int, int, int], None]
+"""Machine code: source, destination, table, first tile, last tile (exclusive)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledReorder:
+    """A reorder that is ready to run, as often as wanted and from several threads at once."""
+
+    problem: ReorderProblem
+    """What is moved."""
+    schedule: Schedule | None
+    """How; None where there is nothing to move."""
+    kernel: Kernel | None
+    """The code that it needs; None where there is nothing to move."""
+    table: Table | None
+    """Its numbers; None where there is nothing to move."""
+    entry: Entry | None
+    """The code; None where there is nothing to move."""
+    careful_entry: Entry | None
+    """The code without streaming stores, for destinations that do not begin at a cache line."""
+
+    def run(self, src_address: int, dst_address: int, threads: int | None = None) -> None:
+        """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
+
+        Both are addresses of the first byte of the buffer: the offsets of the descriptors are added here. They must
+        be valid for the spans of the two layouts, and the spans must not overlap; nothing is checked.
+
+        Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
+        """
+        table, entry = self.table, self.entry
+        if table is None or entry is None:
+            return
+        src = src_address + self.problem.src_offset * self.problem.src_type.itemsize
+        dst = dst_address + self.problem.dst_offset * self.problem.dst_type.itemsize
+        if dst % _LINE and self.careful_entry is not None:
+            entry = self.careful_entry
+        where = table.address
+        parts = min(parts_for(moved_bytes(self.problem), threads), table.tiles)
+        if parts == 1:
+            entry(src, dst, where, 0, table.tiles)
+        else:
+            run_parts(lambda begin, end: entry(src, dst, where, begin, end), table.tiles, parts)
+
+    def explain(self) -> str:
+        """Every stage in words: the problem, its loops, the tile and what happens in the registers."""
+        if self.schedule is None or self.kernel is None:
+            return f"problem\n{self.problem}\nnothing to move"
+        stores = "past the caches" if self.kernel.streams else "through the caches"
+        return (
+            f"problem\n{self.problem}\nloops\n{self.schedule.nest}\nschedule\n{self.schedule}\n"
+            f"  destination written {stores}, {parts_for(moved_bytes(self.problem))} threads\n"
+            f"network\n{self.kernel.network}"
+        )
+
+
+def moved_bytes(problem: ReorderProblem) -> int:
+    """The compulsory bytes: source elements read plus destination elements written, padding included."""
+    data = prod(axis.data for axis in problem.axes) * problem.src_type.itemsize
+    return data + prod(axis.stored for axis in problem.axes) * problem.dst_type.itemsize
+
+
+def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
+    """The reorder from memory described by `src` to memory described by `dst`.
+
+    Raises:
+        InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
+        Unimplemented: dims are RUNTIME, no conversion between the types exists, or LLVM knows no such processor.
+    """
+    return _compiled(reorder_problem(src, dst))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(problem: ReorderProblem) -> CompiledReorder:
+    if problem.is_empty:
+        return CompiledReorder(problem, None, None, None, None, None)
+    target = host_target()
+    item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
+    chosen = schedule(loop_nest(problem), item, target.vector_bytes)
+    table = table_of(problem, chosen)
+    streams = moved_bytes(problem) > last_level_cache() and _stores_whole_lines(problem, chosen, table)
+    kernel = kernel_of(problem, chosen, streams)
+    careful = machine_code(kernel_of(problem, chosen, streams=False), target) if streams else None
+    return CompiledReorder(problem, chosen, kernel, table, machine_code(kernel, target), careful)
+
+
+def _stores_whole_lines(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:
+    """Whether every register of a whole tile is stored to whole cache lines, given a destination that begins at one."""
+    item = problem.dst_type.itemsize
+    if (item << chosen.tile.lane_bits) % _LINE:
+        return False
+    maps = [loop.dst for loop in chosen.nest.loops]
+    steps = [where << bit for loop, bit in chosen.tile.dst_bits[chosen.tile.lane_bits :] if isinstance(where := maps[loop], int)]
+    for outer in chosen.outer:
+        where = maps[outer.loop]
+        steps += [where * outer.step] if isinstance(where, int) else where
+    return all(step * item % _LINE == 0 for step in steps)
+
+
+_codes: dict[Kernel, Entry] = {}
+_keep: list[object] = []
+_compiling = threading.Lock()
+
+
+def machine_code(kernel: Kernel, target: Target) -> Entry:
+    """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
+    entry = _codes.get(kernel)
+    if entry is None:
+        with _compiling:
+            entry = _codes.get(kernel) or _codes.setdefault(kernel, _made(kernel, target))
+    return entry
+
+
+def _made(kernel: Kernel, target: Target) -> Entry:
+    text = kernel_ir(kernel, target.fence, target.attributes)
+    version = ".".join(map(str, llvm.llvm_version_info))
+    key = cache.object_key(text, target.triple, target.cpu, target.features, version)
+    data = cache.read_object(key)
+    if data is None:
+        data = compile_ir(text, target)
+        cache.write_object(key, data)
+    address, keep = load_object(data, f"inlay-{key}", ENTRY)
+    _keep.append(keep)
+    return _FUNCTION(address)
+
+
+@lru_cache(maxsize=1)
+def last_level_cache() -> int:
+    """Bytes of the largest cache of the first processor; 32 MiB where the system does not say."""
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+        if text[:-1].isdigit() and text[-1] in units:
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    return max(sizes, default=32 << 20)

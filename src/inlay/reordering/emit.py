@@ -1,0 +1,138 @@
+"""The code of a kernel, as LLVM IR: one emitter for every layout, element size and target.
+
+    inlay_kernel(source, destination, table, first tile, last tile)
+
+It walks a range of tiles: it finds the loop indices of a run of tiles along the innermost loop by division, then
+steps through the run. A tile within all bounds is loaded whole, goes through the network and is stored whole. A tile
+at an edge is copied with masks into a scratch tile first, zero where nothing may be read, goes through the same
+code, and is copied with masks to its place: no second network, and not one byte touched beyond the bounds.
+"""
+
+from inlay.reordering.emit_edge import edge_function
+from inlay.reordering.emit_tile import Emitter, tile_function
+from inlay.reordering.ir import Code
+from inlay.reordering.kernel import Kernel, TableShape
+
+ENTRY = "inlay_kernel"
+"""The name of the function."""
+
+
+def kernel_ir(kernel: Kernel, fence: str, attributes: str) -> str:
+    """The module of `kernel`.
+
+    Args:
+        fence: the statement that makes streaming stores visible to other threads.
+        attributes: LLVM function attributes of the target.
+    """
+    emitter = Emitter(kernel, TableShape(kernel.lanes, kernel.registers, kernel.guards))
+    functions = [tile_function(emitter, "tile", kernel.streams)]
+    if kernel.guards:
+        if kernel.network.steps and kernel.streams:
+            functions.append(tile_function(emitter, "scratch_tile", streams=False))
+        functions.append(edge_function(emitter))
+    functions.append(_entry_function(emitter, fence))
+    declarations = sorted(set().union(*(code.declarations for _, code in functions)))
+    texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
+    tail = f"attributes #0 = {{ nounwind {attributes} }}\n!0 = !{{i32 1}}\n"
+    return "\n".join([*declarations, *texts, tail])
+
+
+def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
+    """The walk over tiles number `begin` to `end`, exclusive."""
+    code = Code()
+    shape, guards = emitter.shape, range(emitter.kernel.guards)
+    code.label("entry")
+    loops = code.load_word("%table", shape.LOOPS)
+    extent, src_step, dst_step, *counts = (
+        code.load_word("%table", shape.INNERMOST + i) for i in range(3 + len(guards))
+    )
+    whole = [code.load_word("%table", shape.bounds + 3 * g + 2) for g in guards]
+    code.do("br label %run")
+    code.label("run")
+    code.do("%tile_index = phi i64 [%begin, %entry], [%run_end, %step_done]")
+    code.do("%more = icmp ult i64 %tile_index, %end")
+    code.do("br i1 %more, label %find, label %exit")
+    code.label("find")
+    first = code.let(f"urem i64 %tile_index, {extent}")
+    rest = code.let(f"udiv i64 %tile_index, {extent}")
+    code.do(f"%run_all = sub i64 {extent}, {first}")
+    code.do("%left = sub i64 %end, %tile_index")
+    code.do("%short = icmp ult i64 %left, %run_all")
+    code.do("%run_length = select i1 %short, i64 %left, i64 %run_all")
+    code.do("%run_end = add i64 %tile_index, %run_length")
+    starts = [code.let(f"mul i64 {first}, {step}") for step in (src_step, dst_step, *counts)]
+    found = _find_run(code, emitter, loops, rest, starts)
+    _walk_run(code, emitter, found, [src_step, dst_step, *counts], whole)
+    code.label("exit")
+    if emitter.kernel.streams:
+        code.do(fence)
+        if "@" in fence:
+            code.declarations.add(f"declare {fence.removeprefix('call ')}")
+    code.do("ret void")
+    return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
+
+
+def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
+    """Source offset, destination offset and guard coordinates of the run, summed over the loops around it."""
+    names = [f"%sum{i}" for i in range(len(starts))]
+    code.do("br label %digit")
+    code.label("digit")
+    code.do("%loop = phi i64 [0, %find], [%loop_next, %digit_body]")
+    code.do(f"%rest = phi i64 [{rest}, %find], [%rest_next, %digit_body]")
+    for name, start in zip(names, starts, strict=True):
+        code.do(f"{name} = phi i64 [{start}, %find], [{name}_next, %digit_body]")
+    code.do(f"%any = icmp ult i64 %loop, {loops}")
+    code.do("br i1 %any, label %digit_body, label %walk")
+    code.label("digit_body")
+    at = code.let(f"mul i64 %loop, {emitter.shape.loop_words}")
+    words = code.word("%table", code.let(f"add i64 {at}, {emitter.shape.loops}"))
+    extent = code.load_word(words, 0)
+    index = code.let(f"urem i64 %rest, {extent}")
+    code.do(f"%rest_next = udiv i64 %rest, {extent}")
+    code.do("%loop_next = add i64 %loop, 1")
+    for side in (0, 1):
+        stride, address, step = (code.load_word(words, 1 + 3 * side + i) for i in range(3))
+        table = code.let(f"inttoptr i64 {address} to ptr")
+        looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
+        moved = code.let(f"add i64 {looked_up}, {code.let(f'mul i64 {index}, {stride}')}")
+        code.do(f"{names[side]}_next = add i64 {names[side]}, {moved}")
+    for g, name in enumerate(names[2:]):
+        counted = code.let(f"mul i64 {index}, {code.load_word(words, 7 + g)}")
+        code.do(f"{name}_next = add i64 {name}, {counted}")
+    code.do("br label %digit")
+    return names
+
+
+def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str]) -> None:
+    """The tiles of one run: whole ones at once, the others through the edge code."""
+    kernel = emitter.kernel
+    names = [f"%at{i}" for i in range(len(found))]
+    code.label("walk")
+    code.do("br label %step")
+    code.label("step")
+    code.do("%count = phi i64 [0, %walk], [%count_next, %step_end]")
+    for name, start in zip(names, found, strict=True):
+        code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
+    sides = [code.byte("%src", names[0]), code.byte("%dst", names[1])]
+    if kernel.guards:
+        inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(names[2:], whole, strict=True)]
+        both = inside[0]
+        for other in inside[1:]:
+            both = code.let(f"and i1 {both}, {other}")
+        code.do(f"br i1 {both}, label %whole_tile, label %edge_tile")
+        code.label("edge_tile")
+        coordinates = "".join(f", i64 {name}" for name in names[2:])
+        code.do(f"call void @edge(ptr {sides[0]}, ptr {sides[1]}, ptr %table{coordinates})")
+        code.do("br label %step_end")
+        code.label("whole_tile")
+    offsets = [code.word("%table", at) for at in (emitter.shape.src_offsets, emitter.shape.dst_offsets)]
+    code.do(f"call void @tile(ptr {sides[0]}, ptr {offsets[0]}, ptr {sides[1]}, ptr {offsets[1]})")
+    code.do("br label %step_end")
+    code.label("step_end")
+    code.do("%count_next = add i64 %count, 1")
+    for name, step in zip(names, steps, strict=True):
+        code.do(f"{name}_next = add i64 {name}, {step}")
+    code.do("%again = icmp ult i64 %count_next, %run_length")
+    code.do("br i1 %again, label %step, label %step_done")
+    code.label("step_done")
+    code.do("br label %run")

@@ -1,0 +1,123 @@
+"""The code of a tile at an edge of the tensor: what masks are for.
+
+Of such a tile only some elements may be read and only some written. Whether one may is decided per guard: the
+coordinate of the tile, plus what the register adds, plus what the lane adds, must be below the bound. Registers are
+fetched into a scratch tile with zeros where nothing may be read, the tile's own code runs on the scratch, and the
+result is put to its place under the second mask.
+"""
+
+from collections.abc import Callable
+
+from inlay.reordering.conversion import convert
+from inlay.reordering.emit_tile import Emitter
+from inlay.reordering.ir import Code
+
+_FAR = 1 << 30  # more lanes than any register has, small enough for 32 bits
+
+
+def edge_function(emitter: Emitter) -> tuple[str, Code]:
+    """A tile at an edge: edge(source, destination, table, coordinate of each guard)."""
+    code = Code()
+    kernel, shape = emitter.kernel, emitter.shape
+    coordinates = [f"%c{g}" for g in range(kernel.guards)]
+    arguments = ", ".join(["ptr %src", "ptr %dst", "ptr %table", *(f"i64 {c}" for c in coordinates)])
+    code.label("entry")
+    if not kernel.network.steps:
+        _register_loop(emitter, code, "move", lambda r: _masked_move(emitter, code, r, coordinates))
+        code.do("ret void")
+        return f"define internal void @edge({arguments})", code
+    sides = []
+    for name in (kernel.src_type, kernel.dst_type):
+        scratch = code.let(f"alloca [{kernel.registers} x {emitter.vector(name)}], align {emitter.alignment(name)}")
+        offsets = code.let(f"alloca [{kernel.registers} x i64], align 8")
+        sides.append((scratch, offsets, emitter.lanes * emitter.item_bytes(name)))
+    _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, coordinates, sides))
+    tile = "scratch_tile" if kernel.streams else "tile"
+    pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
+    code.do(f"call void @{tile}({pairs})")
+    _register_loop(emitter, code, "put", lambda r: _put(emitter, code, r, coordinates, sides[1]))
+    code.do("ret void")
+    return f"define internal void @edge({arguments})", code
+
+
+def _register_loop(emitter: Emitter, code: Code, name: str, body: Callable[[str], None]) -> None:
+    """Run `body` for every register of the tile, as a loop in the code."""
+    before = f"{name}.before"
+    code.do(f"br label %{before}")
+    code.label(before)
+    code.do(f"br label %{name}")
+    code.label(name)
+    index, following = f"%{name}.r", f"%{name}.next"
+    code.do(f"{index} = phi i64 [0, %{before}], [{following}, %{name}]")
+    body(index)
+    code.do(f"{following} = add i64 {index}, 1")
+    more = code.let(f"icmp ult i64 {following}, {emitter.kernel.registers}")
+    code.do(f"br i1 {more}, label %{name}, label %{name}.done")
+    code.label(f"{name}.done")
+
+
+def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str]) -> str:
+    """Which lanes of register `r` lie below every bound: of reading on side 0, of writing on side 1."""
+    shape, lanes = emitter.shape, emitter.lanes
+    mask = ""
+    for g, coordinate in enumerate(coordinates):
+        at = shape.coordinates(side, g)
+        bound = code.load_word("%table", shape.bounds + 3 * g + side)
+        base = code.let(f"add i64 {coordinate}, {code.load_word(code.word('%table', at), r)}")
+        room = code.let(f"sub i64 {bound}, {base}")
+        for limit, name in ((_FAR, "smin"), (0, "smax")):
+            room = code.minmax(name, room, limit)
+        narrow = code.let(f"trunc i64 {room} to i32")
+        one = code.let(f"insertelement <{lanes} x i32> poison, i32 {narrow}, i64 0")
+        all_ = code.let(f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer")
+        where = code.word("%table", at + shape.registers)
+        lane = code.let(f"load <{lanes} x i32>, ptr {where}, align 4")
+        below = code.let(f"icmp slt <{lanes} x i32> {lane}, {all_}")
+        mask = code.let(f"and <{lanes} x i1> {mask}, {below}") if mask else below
+    return mask
+
+
+def _masked_load(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> str:
+    name = emitter.kernel.src_type
+    mask = _mask(emitter, code, 0, r, coordinates)
+    offset = code.load_word(code.word("%table", emitter.shape.src_offsets), r)
+    return code.masked_load(emitter.vector(name), code.byte("%src", offset), emitter.item_bytes(name), mask)
+
+
+def _masked_store(emitter: Emitter, code: Code, r: str, coordinates: list[str], value: str) -> None:
+    name = emitter.kernel.dst_type
+    mask = _mask(emitter, code, 1, r, coordinates)
+    offset = code.load_word(code.word("%table", emitter.shape.dst_offsets), r)
+    code.masked_store(emitter.vector(name), value, code.byte("%dst", offset), emitter.item_bytes(name), mask)
+
+
+def _masked_move(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> None:
+    """Where nothing is shuffled, register `r` goes straight across."""
+    value = _masked_load(emitter, code, r, coordinates)
+    kernel = emitter.kernel
+    value = convert(code, value, kernel.src_type, kernel.dst_type, emitter.lanes)
+    _masked_store(emitter, code, r, coordinates, value)
+
+
+_Scratch = tuple[str, str, int]
+"""A scratch tile: its address, that of its register offsets, the bytes of one register."""
+
+
+def _fetch(emitter: Emitter, code: Code, r: str, coordinates: list[str], sides: list[_Scratch]) -> None:
+    """Fill the scratch of the source at `r`, and note where both scratch tiles keep register `r`."""
+    value = _masked_load(emitter, code, r, coordinates)
+    places = []
+    for scratch, offsets, size in sides:
+        offset = code.let(f"mul i64 {r}, {size}")
+        code.do(f"store i64 {offset}, ptr {code.word(offsets, r)}, align 8")
+        places.append(code.byte(scratch, offset))
+    name = emitter.kernel.src_type
+    code.do(f"store {emitter.vector(name)} {value}, ptr {places[0]}, align {emitter.alignment(name)}")
+
+
+def _put(emitter: Emitter, code: Code, r: str, coordinates: list[str], scratch: _Scratch) -> None:
+    """Store register `r` of the result."""
+    name = emitter.kernel.dst_type
+    place = code.byte(scratch[0], code.let(f"mul i64 {r}, {scratch[2]}"))
+    value = code.let(f"load {emitter.vector(name)}, ptr {place}, align {emitter.alignment(name)}")
+    _masked_store(emitter, code, r, coordinates, value)

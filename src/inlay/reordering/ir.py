@@ -1,0 +1,88 @@
+"""LLVM IR as text: a function body that is written line by line.
+
+The text form is what LLVM reads fastest, and what a reader can compare with the language reference line by line.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Code:
+    """The lines of one function, and the intrinsics it needs declared."""
+
+    lines: list[str] = field(default_factory=list)
+    """Finished lines."""
+    declarations: set[str] = field(default_factory=set)
+    """`declare` lines of the intrinsics that were called."""
+    count: int = 0
+    """How many names were made."""
+
+    def fresh(self) -> str:
+        """A name that no value has yet."""
+        self.count += 1
+        return f"%v{self.count}"
+
+    def let(self, operation: str) -> str:
+        """Append `operation` and name its result."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {operation}")
+        return name
+
+    def do(self, statement: str) -> None:
+        """Append a statement without a result."""
+        self.lines.append(f"  {statement}")
+
+    def label(self, name: str) -> None:
+        """Begin the block `name`."""
+        self.lines.append(f"{name}:")
+
+    def intrinsic(self, name: str, result: str, types: str, arguments: str) -> str:
+        """Call an intrinsic of one argument and name its result."""
+        self.declarations.add(f"declare {result} @{name}({types})")
+        return self.let(f"call {result} @{name}({types} {arguments})")
+
+    def load_word(self, base: str, index: str | int) -> str:
+        """The 64-bit word number `index` after `base`."""
+        return self.let(f"load i64, ptr {self.word(base, index)}")
+
+    def word(self, base: str, index: str | int) -> str:
+        """The address of that word."""
+        return self.let(f"getelementptr i64, ptr {base}, i64 {index}")
+
+    def byte(self, base: str, offset: str | int) -> str:
+        """The address `offset` bytes after `base`."""
+        return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def minmax(self, name: str, value: str, limit: int) -> str:
+        """The smaller (`smin`) or greater (`smax`) of a 64-bit value and a constant."""
+        self.declarations.add(f"declare i64 @llvm.{name}.i64(i64, i64)")
+        return self.let(f"call i64 @llvm.{name}.i64(i64 {value}, i64 {limit})")
+
+    def masked_load(self, vector: str, address: str, align: int, mask: str) -> str:
+        """Load the lanes of `vector` that `mask` selects, zero in the others; unselected memory is not touched."""
+        name = f"llvm.masked.load.{_suffix(vector)}.p0"
+        bools = _bools(vector)
+        self.declarations.add(f"declare {vector} @{name}(ptr, i32, {bools}, {vector})")
+        arguments = f"ptr {address}, i32 {align}, {bools} {mask}, {vector} zeroinitializer"
+        return self.let(f"call {vector} @{name}({arguments})")
+
+    def masked_store(self, vector: str, value: str, address: str, align: int, mask: str) -> None:
+        """Store the lanes of `value` that `mask` selects; unselected memory is not touched."""
+        name = f"llvm.masked.store.{_suffix(vector)}.p0"
+        bools = _bools(vector)
+        self.declarations.add(f"declare void @{name}({vector}, ptr, i32, {bools})")
+        self.do(f"call void @{name}({vector} {value}, ptr {address}, i32 {align}, {bools} {mask})")
+
+
+def _bools(vector: str) -> str:
+    """The mask type of a vector type: <16 x float> -> <16 x i1>."""
+    return vector.split(" x ")[0] + " x i1>"
+
+
+def _suffix(vector: str) -> str:
+    """How intrinsics spell a vector type: <16 x float> -> v16f32."""
+    count, element = vector.strip("<>").split(" x ")
+    return f"v{count}{_SPELLING.get(element, element)}"
+
+
+_SPELLING = {"float": "f32", "half": "f16", "double": "f64"}

@@ -1,0 +1,113 @@
+"""The loop nest of a reorder: the second stage of the compiler.
+
+Both layouts of each axis are refined to the digits they share, so the move becomes a nest of loops in any order:
+each loop has an extent and, for each side, where its values lie. What the extents cover beyond the data is cut off
+by guards: a guard is a sum of loop indices times weights that must stay below one bound for elements to be read
+and below another for them to be written.
+
+Loops that are one loop on both sides are fused, across axes too: h and w of an nchw -> nChw16c move are one loop.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from inlay.layout import Map, refine
+from inlay.reordering.problem import ProblemAxis, ReorderProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop of the nest."""
+
+    extent: int
+    """How often it runs."""
+    src: Map
+    """Where its values lie in the source, in elements."""
+    dst: Map
+    """Where its values lie in the destination, in elements."""
+    counts: tuple[tuple[int, int], ...] = ()
+    """(guard, weight): what one step adds to the coordinate of each guard it counts for."""
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether both sides are strides."""
+        return isinstance(self.src, int) and isinstance(self.dst, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The bounds of one coordinate."""
+
+    data: int
+    """Below it, elements are read."""
+    stored: int
+    """Below it, elements are written; from `data` on as zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """Loops in no particular order, and the guards they count for."""
+
+    loops: tuple[Loop, ...]
+    """Every loop has an extent of at least 2."""
+    guards: tuple[Guard, ...]
+    """The coordinates with bounds."""
+
+    def __str__(self) -> str:
+        """One line for each loop, then one for each guard."""
+        lines = []
+        for i, loop in enumerate(self.loops):
+            counts = "".join(f", {weight} of guard {guard}" for guard, weight in loop.counts)
+            lines.append(f"  loop {i}: {loop.extent} times, src {_show(loop.src)}, dst {_show(loop.dst)}{counts}")
+        for i, guard in enumerate(self.guards):
+            lines.append(f"  guard {i}: read below {guard.data}, write below {guard.stored}")
+        return "\n".join(lines)
+
+
+def _show(where: Map) -> str:
+    return f"stride {where}" if isinstance(where, int) else f"table of {len(where)}"
+
+
+def loop_nest(problem: ReorderProblem) -> LoopNest:
+    """The loops of `problem`, fused as far as both sides allow.
+
+    Post-condition: the loops visit every stored coordinate exactly once within their guards, at the offsets that
+    the two layouts give it.
+    """
+    loops: list[Loop] = []
+    guards: list[Guard] = []
+    for axis in problem.axes:
+        loops += _axis_loops(axis, guards)
+    return LoopNest(tuple(_fused(loops)), tuple(guards))
+
+
+def _axis_loops(axis: ProblemAxis, guards: list[Guard]) -> list[Loop]:
+    digits = refine(axis.src, axis.dst, axis.stored)
+    is_guarded = prod(d.extent for d in digits) > axis.data
+    if is_guarded:
+        guards.append(Guard(axis.data, axis.stored))
+    guard = len(guards) - 1
+    return [
+        Loop(d.extent, d.first, d.second, ((guard, d.weight),) if is_guarded else ()) for d in digits if d.extent > 1
+    ]
+
+
+def _fused(loops: list[Loop]) -> list[Loop]:
+    """The loops with every pair fused that is one loop on both sides."""
+    for i, outer in enumerate(loops):
+        for j, inner in enumerate(loops):
+            if i != j and _is_one_loop(outer, inner):
+                both = Loop(outer.extent * inner.extent, inner.src, inner.dst, inner.counts)
+                rest = [loop for k, loop in enumerate(loops) if k not in (i, j)]
+                return _fused([*rest, both])
+    return loops
+
+
+def _is_one_loop(outer: Loop, inner: Loop) -> bool:
+    if isinstance(inner.src, tuple) or isinstance(inner.dst, tuple):
+        return False
+    return (
+        outer.src == inner.src * inner.extent
+        and outer.dst == inner.dst * inner.extent
+        and outer.counts == tuple((guard, weight * inner.extent) for guard, weight in inner.counts)
+    )

@@ -1,0 +1,109 @@
+"""What is to be moved: the first stage of the reorder compiler.
+
+A problem is two layouts of the same logical tensor and two element types, stripped of everything that does not
+change a single byte of the result: unit digits, the way a tag was spelled, data beyond the logical dims of the
+source. Two pairs of descriptors that ask for the same moves give the same problem, so it is what caches are keyed by.
+
+Per logical axis, coordinates below `data` are copied, those from `data` to `stored` are padding of the destination
+and become zero, and nothing else is touched.
+"""
+
+from dataclasses import dataclass
+
+from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import Axis, Layout
+
+CONVERTIBLE = frozenset({"f32", "bf16", "f16", "s32", "s8", "u8"})
+"""The types between which elements are converted; any type moves unchanged to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemAxis:
+    """One logical axis of the move."""
+
+    data: int
+    """Coordinates that hold data."""
+    stored: int
+    """Coordinates that the destination stores: data, then zeros."""
+    src: Axis
+    """Where the source keeps coordinates below `data`, in elements."""
+    dst: Axis
+    """Where the destination keeps coordinates below `stored`, in elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderProblem:
+    """A move of elements from one layout to another."""
+
+    axes: tuple[ProblemAxis, ...]
+    """The logical axes."""
+    src_type: DataType
+    """Type of the source elements."""
+    dst_type: DataType
+    """Type of the destination elements."""
+    src_offset: int
+    """Elements from the start of the source buffer to the coordinate of all zeros."""
+    dst_offset: int
+    """The same of the destination."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be written."""
+        return any(axis.stored == 0 for axis in self.axes)
+
+    def __str__(self) -> str:
+        """One line for each axis: what is copied, what is zeroed, and the digits of both sides."""
+        lines = [f"{self.src_type} -> {self.dst_type}"]
+        for i, axis in enumerate(self.axes):
+            sides = [
+                " ".join(f"({d.extent},{d.stride})" for d in side.digits(axis.stored)) for side in (axis.src, axis.dst)
+            ]
+            padding = f" + {axis.stored - axis.data} zeros" if axis.stored > axis.data else ""
+            lines.append(f"  axis {i}: {axis.data}{padding}   {sides[0]}  ->  {sides[1]}")
+        return "\n".join(lines)
+
+
+def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
+    """The problem of moving a tensor described by `src` into memory described by `dst`.
+
+    Raises:
+        InvalidArguments: the dims differ, a side has no layout to address (`any`, zero, opaque, host scalar), or
+            elements of the destination share an offset.
+        Unimplemented: dims or strides are RUNTIME, or no conversion between the types exists.
+    """
+    src_layout, dst_layout = _layout_of(src, "source"), _layout_of(dst, "destination")
+    if src.dims != dst.dims:
+        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    if src_layout.has_runtime or dst_layout.has_runtime:
+        raise Unimplemented("a reorder needs every dim and stride: bind the RUNTIME ones first")
+    assert src.data_type is not None and dst.data_type is not None
+    _check_types(src.data_type, dst.data_type)
+    if dst_layout.overlaps:
+        raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
+    axes = tuple(
+        ProblemAxis(n, stored, a, b)
+        for n, stored, a, b in zip(
+            src.dims,
+            dst_layout.dims,
+            src_layout.normal_form.axes,
+            dst_layout.normal_form.axes,
+            strict=True,
+        )
+    )
+    return ReorderProblem(axes, src.data_type, dst.data_type, src.offset0, dst.offset0)
+
+
+def _layout_of(desc: MemoryDesc, side: str) -> Layout:
+    if isinstance(desc.layout, Layout):
+        return desc.layout
+    raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
+
+
+def _check_types(src: DataType, dst: DataType) -> None:
+    if src.is_sub_byte or dst.is_sub_byte:
+        raise Unimplemented(f"reorder {src} -> {dst}: elements of 4 bits cannot be reordered yet")
+    if src != dst and not {src.name, dst.name} <= CONVERTIBLE:
+        known = ", ".join(sorted(CONVERTIBLE))
+        raise Unimplemented(f"no conversion {src} -> {dst}: conversions exist among {known}")

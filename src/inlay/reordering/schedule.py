@@ -1,0 +1,207 @@
+"""The schedule of a nest: which bits make the register tile, and in which order the loops around it run.
+
+The third stage of the compiler. A tile is a power of two of values of some loops. Its lanes are bits of loops: on the
+source side those that lie one after another in the source, on the destination side those that do so there, so that
+every load and every store is one contiguous vector. What one side has in its lanes and the other has not is in the
+register bits of that other side, and the shuffle network in between exchanges them. A transpose, a blocking by 16
+channels and a pack of 4 x 16 x 4 weights differ in nothing but these two lists of bits.
+
+Loops that the tile does not cover wholly keep their outer part and run around it, the largest source stride
+outermost: the source is read in the order in which it lies, and whole lines of the destination are scattered.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil, log2, prod
+
+from inlay.reordering.nest import Guard, Loop, LoopNest
+from inlay.reordering.network import LANE_BYTES, Network, shuffle_network
+
+Bit = tuple[int, int]
+"""(loop, bit of its index): one bit of a tile."""
+
+_UNROLL_BITS = 2
+_EDGE_COST = 6.0  # of one vector in a tile with masks, in vectors of a whole tile
+_TILE_COST = 4.0  # of starting one tile, in vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The bits that one call of the tile's code moves."""
+
+    src_bits: tuple[Bit, ...]
+    """What the source has in its lanes, lowest first, then in its register bits."""
+    dst_bits: tuple[Bit, ...]
+    """The same of the destination, at the end of the network."""
+    network: Network
+    """How the one becomes the other."""
+
+    @property
+    def lane_bits(self) -> int:
+        """The number of bits in the lanes."""
+        return len(self.network.lanes)
+
+    @property
+    def register_bits(self) -> int:
+        """The number of register bits."""
+        return len(self.network.registers)
+
+
+@dataclass(frozen=True, slots=True)
+class OuterLoop:
+    """What is left of a loop around the tile."""
+
+    loop: int
+    """The loop of the nest."""
+    extent: int
+    """How often it runs."""
+    step: int
+    """Values of the nest's loop from one run to the next: what the tile covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A nest with its tile and the order of what runs around it."""
+
+    nest: LoopNest
+    """The loops; guards were added where the tile cuts a loop off."""
+    tile: Tile
+    """What one call of the tile's code moves."""
+    outer: tuple[OuterLoop, ...]
+    """The loops around the tile, outermost first; the innermost is affine."""
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        return prod(o.extent for o in self.outer)
+
+    def __str__(self) -> str:
+        """The tile, its loops and its network."""
+        names = [" ".join(f"{loop}.{bit}" for loop, bit in bits) for bits in (self.tile.src_bits, self.tile.dst_bits)]
+        lanes = self.tile.lane_bits
+        lines = [
+            f"  tile of {1 << self.tile.register_bits} registers x {1 << lanes} lanes (bits as loop.bit, lanes first)",
+            f"  loaded as {names[0]}",
+            f"  stored as {names[1]}",
+        ]
+        lines += [f"  around it: loop {o.loop}, {o.extent} times, {o.step} values each" for o in self.outer]
+        return "\n".join(lines)
+
+
+def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int) -> Schedule:
+    """The cheapest schedule of `nest` on registers of `vector_bytes`.
+
+    Args:
+        element_bytes: the width of the narrower of the two element types: shuffles run at that width.
+        vector_bytes: the width of a register.
+
+    Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what they cover twice.
+    """
+    most = int(log2(vector_bytes // element_bytes))
+    near = int(log2(LANE_BYTES // element_bytes))
+    candidates = [
+        tile for lanes in range(most, -1, -1) for tile in _tiles(nest.loops, lanes, near) if tile is not None
+    ]
+    return _around(nest, min(candidates, key=lambda tile: _cost(nest, tile)))
+
+
+def _tiles(loops: tuple[Loop, ...], lanes: int, near: int) -> Iterator[Tile | None]:
+    """The tiles with 2^`lanes` lanes."""
+    src = _contiguous_bits(loops, lanes, "src")
+    dst = _contiguous_bits(loops, lanes, "dst")
+    if src is None or dst is None:
+        return
+    bits = [*src, *(bit for bit in dst if bit not in src)]
+    if src == dst:
+        bits += _unrolled(loops, bits)
+    network = shuffle_network(tuple(bits.index(bit) for bit in dst), len(bits) - lanes, min(near, lanes))
+    if network is None:
+        return
+    yield Tile(tuple(bits), tuple(bits[i] for i in (*network.lanes, *network.registers)), network)
+
+
+def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bit] | None:
+    """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first."""
+    bits: list[Bit] = []
+    stride = 1
+    while len(bits) < wanted:
+        found = [i for i, loop in enumerate(loops) if loop.is_affine and getattr(loop, side) == stride]
+        if not found:
+            return None
+        extent = loops[found[0]].extent
+        whole = extent & -extent == extent
+        here = min(wanted - len(bits), int(log2(extent)) if whole else ceil(log2(extent)))
+        if not whole and here < wanted - len(bits):
+            return None
+        bits += [(found[0], bit) for bit in range(here)]
+        stride *= extent
+    return bits
+
+
+def _unrolled(loops: tuple[Loop, ...], bits: list[Bit]) -> list[Bit]:
+    """Bits for more registers where there is nothing to shuffle: of the loop that walks the source most closely."""
+    taken = {loop: sum(owner == loop for owner, _ in bits) for loop in range(len(loops))}
+    left = [i for i, loop in enumerate(loops) if loop.is_affine and loop.extent >> taken[i] > 1]
+    if not left:
+        return []
+    nearest = min(left, key=lambda i: _distance(loops[i]) << taken[i])
+    count = loops[nearest].extent >> taken[nearest]
+    exact = [k for k in range(1, _UNROLL_BITS + 1) if count % (1 << k) == 0 or count >> k >= 16]
+    return [(nearest, taken[nearest] + k) for k in range(max(exact, default=0))]
+
+
+def _distance(loop: Loop) -> int:
+    """How far one step of `loop` goes in the source, or in the destination where the source stands still."""
+    src, dst = (max(map(abs, m)) if isinstance(m, tuple) else abs(m) for m in (loop.src, loop.dst))
+    return src or dst
+
+
+def _covered(tile: Tile, loop: int) -> int:
+    """Values of `loop` that one tile covers."""
+    return 1 << sum(owner == loop for owner, _ in tile.src_bits)
+
+
+def _cost(nest: LoopNest, tile: Tile) -> float:
+    """An estimate of the time, in vectors moved."""
+    registers = 1 << tile.register_bits
+    whole = 1.0
+    tiles = 1
+    for i, loop in enumerate(nest.loops):
+        step = _covered(tile, i)
+        count = -(-loop.extent // step)
+        tiles *= count
+        whole *= _whole_share(nest, i, step, count)
+    full = _TILE_COST + registers * (2 + len(tile.network.steps) / 2)
+    edge = full + 2 * _TILE_COST + registers * _EDGE_COST
+    return tiles * (whole * full + (1 - whole) * edge)
+
+
+def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
+    """The share of the `count` steps over loop `i` that no bound cuts off."""
+    loop = nest.loops[i]
+    whole = loop.extent // step
+    for g, weight in loop.counts:
+        if _leads(nest, loop, g, weight):
+            whole = min(whole, nest.guards[g].data // (weight * step))
+    return whole / count
+
+
+def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
+    """Whether running past the extent of `loop` is running past what `guard` lets be written."""
+    return weight * loop.extent >= nest.guards[guard].stored
+
+
+def _around(nest: LoopNest, tile: Tile) -> Schedule:
+    """The loops around `tile`, and guards for loops that its steps overrun."""
+    loops, guards = list(nest.loops), list(nest.guards)
+    outer = []
+    for i, loop in enumerate(nest.loops):
+        step = _covered(tile, i)
+        extent = -(-loop.extent // step)
+        if extent * step > loop.extent and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
+            loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
+            guards.append(Guard(loop.extent, loop.extent))
+        if extent > 1:
+            outer.append(OuterLoop(i, extent, step))
+    outer.sort(key=lambda o: (loops[o.loop].is_affine, -_distance(loops[o.loop]) * o.step))
+    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(outer))

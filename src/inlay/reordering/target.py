@@ -1,0 +1,87 @@
+"""The machine that code is made for, and the making of it through LLVM.
+
+Code generation runs without LLVM's optimization passes: the emitter writes what it means, and the passes would merge
+its shuffles into slower ones and double the compile time.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from inlay.errors import Unimplemented
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the code depends on in a machine."""
+
+    triple: str
+    """LLVM's name of architecture and system."""
+    cpu: str
+    """LLVM's name of the processor."""
+    features: str
+    """LLVM's list of the features of the processor."""
+    vector_bytes: int
+    """Width of the registers to use."""
+    fence: str
+    """The statement after which streaming stores are visible to other threads."""
+
+    @property
+    def attributes(self) -> str:
+        """Attributes of every function."""
+        bits = self.vector_bytes * 8
+        return f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
+
+
+_X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
+
+
+@lru_cache(maxsize=1)
+def host_target() -> Target:
+    """The machine that runs this process.
+
+    Raises:
+        Unimplemented: LLVM has no code generator for it here.
+    """
+    try:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        features = llvm.get_host_cpu_features()
+    except RuntimeError as error:
+        raise Unimplemented(f"LLVM cannot make code for this processor: {error}") from error
+    triple = llvm.get_process_triple()
+    is_x86 = triple.startswith(("x86_64", "i386", "i686"))
+    width = next((w for name, w in _X86_WIDTHS if is_x86 and features.get(name)), 16)
+    fence = "call void @llvm.x86.sse.sfence()" if is_x86 else "fence seq_cst"
+    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence)
+
+
+@lru_cache(maxsize=4)
+def _machine(target: Target) -> Any:
+    options = {"cpu": target.cpu, "features": target.features, "opt": 2, "reloc": "pic", "codemodel": "small"}
+    return llvm.Target.from_triple(target.triple).create_target_machine(**options)
+
+
+def compile_ir(text: str, target: Target) -> bytes:
+    """The object file of a module."""
+    module = llvm.parse_assembly(text)
+    module.triple = target.triple
+    module.data_layout = str(_machine(target).target_data)
+    return bytes(_machine(target).emit_object(module))
+
+
+@lru_cache(maxsize=1)
+def _linker() -> Any:
+    return llvm.create_lljit_compiler(_machine(host_target()))
+
+
+def load_object(data: bytes, library: str, symbol: str) -> tuple[int, object]:
+    """Link an object file into this process: the address of `symbol`, and what must live as long as it is used.
+
+    Args:
+        library: a name that no other object has.
+    """
+    tracker = llvm.JITLibraryBuilder().add_object_img(data).export_symbol(symbol).link(_linker(), library)
+    return int(tracker[symbol]), tracker
