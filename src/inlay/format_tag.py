@@ -351,7 +351,7 @@ def _refuse_letter(reader: _Reader, letter: str, at: int) -> NoReturn:
     """A letter beyond l: a 13th axis, a misspelled alias, or a slip."""
     if at == len(LETTERS):
         reader.fail(f"a format tag has at most 12 axes, a..l: '{letter}' would be the 13th", at)
-    import difflib  # noqa: PLC0415  a slow import that only this message needs
+    import difflib  # slow to import, and only this message needs it
 
     text = reader.text
     near = [alias for alias in ALIASES if alias.lower() == text.lower()]

@@ -1,0 +1,67 @@
+# Everything a newcomer or CI runs. Needs nothing but make and Python 3.11 or newer; all else goes into .venv.
+#
+#   make demo      the main job on real input, with a picture and the speed against a copy
+#   make test      the tests
+#   make test-all  the heavy tests too, with the peers (torch, oneDNN 3.13) that can be installed here
+#   make parity    only the comparisons with those peers
+#   make bench     the benchmarks
+#   make lint      ruff: rules and format
+#   make types     mypy --strict
+#   make clean     remove .venv and the caches
+
+# Override with `make PYTHON=/path/to/python3.12 ...`.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: demo test test-all parity bench lint types clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test
+	$(PYTEST)
+
+test-all: $(VENV)/.test $(VENV)/.peers
+	$(PYTEST) -m ""
+
+parity: $(VENV)/.test $(VENV)/.peers
+	$(PYTEST) -m parity tests
+
+bench: $(VENV)/.bench $(VENV)/.peers
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+# A stamp per set of packages: a second run installs nothing until pyproject.toml changes.
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)/.created
+	@echo "installing inlay[$*] into $(VENV)"
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+# A peer that cannot be installed here is left out, and the tests that need it are skipped. The wheels of oneDNN 3.13 and
+# of the engine hold files of the same names: 3.13 goes to a folder of its own, with its library in .venv/onednn-3.13/lib.
+$(VENV)/.peers: pyproject.toml | $(VENV)/.created
+	@echo "installing the peers into $(VENV)"
+	@$(PIP) torch==2.13.0 || echo "torch 2.13.0 cannot be installed here: its comparisons are skipped"
+	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
+	@touch $@
+
+$(VENV)/.created:
+	@test -n '$(PYTHON)' || { echo "Python 3.11 or newer is needed: install it, or say make PYTHON=/path/to/python3"; exit 1; }
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is needed: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
