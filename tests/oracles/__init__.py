@@ -1,0 +1,1 @@
+"""Independent judges of what Inlay does: they share no code with it."""
