@@ -1,0 +1,337 @@
+"""Patterns: a notation for every dense layout, digit by digit.
+
+A pattern reads as einops does. Left of the arrow stands each logical axis as the group of its digits, most significant
+first; right of it stand the same digits in the order they lie in memory, outermost first. A name that ends in a number
+has that extent, and in each group one name may go without: that digit takes the rest. The letters are free.
+
+    n (c c16) h w -> n c h w c16                           oneDNN's nChw16c
+    (o o16) (i ix4 iy4) h w -> o i h w ix4 o16 iy4         OIhw4i16o4i
+    (m m4 m32) (k k4) -> m k m32 m4 k4                     the 128x4 scales of NVFP4, which no tag can say
+
+    >>> layout = parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))
+    >>> [[(d.extent, d.stride) for d in digits] for digits in layout.digits]
+    [[(2, 1024), (4, 4), (32, 16)], [(2, 512), (4, 1)]]
+    >>> pattern_of(layout)
+    '(a a4 a32) (b b4) -> a b a32 a4 b4'
+
+An axis is padded to what its digits hold: 17 channels in `(c c16)` become 32.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, product, repeat
+from math import prod
+from typing import NoReturn, TypeAlias
+
+from inlay.errors import InvalidArguments, PatternError
+from inlay.layout import RUNTIME, Axis, Digit, Layout
+
+_LARGEST = 2**63 - 1
+_DEFAULT_NAMES = "abcdefghijklmnopqrstuvwxyz"
+
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<arrow>->)|(?P<sign>[()])|(?P<end>$)|(?P<foreign>.))")
+_EXTENT = re.compile(r"(?<![0-9])[0-9]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A digit as it is written."""
+
+    text: str
+    """The name, its number included."""
+    start: int
+    """Where it stands in the pattern."""
+    extent: int | None
+    """The number it ends in; None for the digit that takes the rest."""
+
+
+Group: TypeAlias = tuple[_Name, ...]
+
+
+def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
+    """The layout that `text` gives a tensor of `dims`, padded to what the digits hold.
+
+    A dim of 0 counts as 1 in the strides, as it does for tags.
+
+    Post-conditions:
+        Offsets are those of an array whose axes are the digits right of the arrow, transposed to the order left of
+        the arrow and reshaped to the padded dims.
+
+    Raises:
+        PatternError: `text` is no pattern, or its groups do not fit `dims`.
+        InvalidArguments: a dim is negative, or the padded tensor has more than 2**63 - 1 elements.
+
+    >>> parse_pattern("n (c c16) h w -> n c h w c16", (2, 17, 5, 4)).dims
+    (2, 32, 5, 4)
+    """
+    reader = _Reader(text)
+    groups, order = _read_pattern(reader)
+    if len(groups) != len(dims):
+        end = groups[-1][-1]
+        problem = f"the pattern has {len(groups)} axes left of the arrow, dims {tuple(dims)} have {len(dims)}"
+        reader.fail(problem, groups[0][0].start, end.start + len(end.text))
+    extents: dict[str, int] = {}
+    for axis, (group, dim) in enumerate(zip(groups, dims, strict=True)):
+        extents.update(_extents_of(reader, axis, group, dim))
+    strides = _strides_of(reader, groups, order, extents)
+    axes = []
+    for lead, *inner in groups:
+        digits = tuple(Digit(extents[name.text], strides[name.text]) for name in inner)
+        axes.append(Axis(strides[lead.text], digits))
+    return Layout(tuple(_padded(group, dim, extents) for group, dim in zip(groups, dims, strict=True)), tuple(axes))
+
+
+def pattern_of(layout: Layout, names: Sequence[str] | None = None) -> str:
+    """The pattern of `layout`, its axes called a, b, c ... or by `names`; digits of extent one are left out.
+
+    Post-conditions:
+        parse_pattern(pattern_of(layout), layout.dims) has the dims of `layout` and is equivalent to it.
+
+    Raises:
+        InvalidArguments: no pattern says `layout`, since it is not dense or its last block is partial, or `names` are
+            not one name per axis, without a number at the end.
+
+    >>> pattern_of(parse_pattern("(o o16) i -> o i o16", (32, 3)), "oi")
+    '(o o16) i -> o i o16'
+    """
+    axis_names = _axis_names(layout.ndims, names)
+    written = _write_groups(axis_names, layout.axes)
+    left = " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in written)
+    for order in _orders(layout):
+        text = f"{left} -> {' '.join(written[axis][digit] for axis, digit in order)}"
+        if _says(text, layout):
+            return text
+    raise InvalidArguments(
+        "no pattern says this layout: a pattern is dense and made of whole blocks, without gaps, overlaps or negative"
+        f" strides; this one has dims {layout.dims} and strides {tuple(axis.stride for axis in layout.axes)}"
+    )
+
+
+# Writing
+
+
+def _axis_names(n: int, names: Sequence[str] | None) -> Sequence[str]:
+    if names is None and n <= len(_DEFAULT_NAMES):
+        return _DEFAULT_NAMES[:n]
+    names = tuple(names or ())
+    good = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(?<![0-9])", name) for name in names)
+    if len(names) != n or len(set(names)) != n or not good:
+        rule = "without a number at the end, which would be an extent"
+        raise InvalidArguments(f"names must be {n} different words {rule}, got {names}")
+    return names
+
+
+def _write_groups(names: Sequence[str], axes: Sequence[Axis]) -> list[list[str]]:
+    """The digits' names per axis: `c c16`, or with marks where extents repeat, `c cx4 cy4`."""
+    taken = set(names)
+    groups = []
+    for name, axis in zip(names, axes, strict=True):
+        extents = [digit.extent for digit in axis.inner if digit.extent > 1]
+        stems = repeat(name) if len(set(extents)) == len(extents) else _marked(name, taken)
+        groups.append([name, *(f"{stem}{extent}" for extent, stem in zip(extents, stems, strict=False))])
+    return groups
+
+
+def _marked(name: str, taken: set[str]) -> Iterator[str]:
+    """`name` with x, y, z, xx, ... behind it, each word once over all axes."""
+    for length in count(1):
+        for mark in product("xyz", repeat=length):
+            stem = name + "".join(mark)
+            if stem not in taken:
+                taken.add(stem)
+                yield stem
+
+
+def _orders(layout: Layout) -> Iterator[list[tuple[int, int]]]:
+    """The digits as pairs of axis and place in its group, outermost first: by stride, then with unit axes moved.
+
+    An axis of one may have any stride. Where that is not the one its place gives, it goes just inside the axis before.
+    """
+    places = []
+    for i, axis in enumerate(layout.axes):
+        digits = axis.digits(layout.dims[i])
+        kept = (digits[0], *(digit for digit in digits[1:] if digit.extent > 1))
+        for k, digit in enumerate(kept):
+            extent = float("inf") if digit.extent == RUNTIME else max(1, digit.extent)
+            stride = float("inf") if digit.stride == RUNTIME else digit.stride
+            places.append((-stride, -extent, i, k))
+    by_stride = [(i, k) for *_, i, k in sorted(places)]
+    yield by_stride
+    units = [(i, 0) for i, axis in enumerate(layout.axes) if axis.digits(layout.dims[i])[0].extent == 1]
+    moved = [place for place in by_stride if place not in units]
+    for i, k in units:
+        moved.insert(moved.index((i - 1, 0)) + 1 if i else 0, (i, k))
+    yield moved
+
+
+def _says(text: str, layout: Layout) -> bool:
+    try:
+        read = parse_pattern(text, layout.dims)
+    except InvalidArguments:
+        return False
+    if read.dims != layout.dims:
+        return False
+    pairs = zip(read.digits, layout.digits, strict=True)
+    return all([d for d in mine if d.extent != 1] == [d for d in theirs if d.extent != 1] for mine, theirs in pairs)
+
+
+# From names to extents and strides
+
+
+def _extents_of(reader: "_Reader", axis: int, group: Group, dim: int) -> Iterator[tuple[str, int]]:
+    """The extent of each digit of one axis, the open one as large as `dim` needs."""
+    if dim < 0 and dim != RUNTIME:
+        raise InvalidArguments(f"dim {axis} is {dim}: dims are 0 or more")
+    known = prod(name.extent for name in group if name.extent is not None)
+    open_names = [name for name in group if name.extent is None]
+    first, last = group[0], group[-1]
+    if dim == RUNTIME and first.extent is not None:
+        problem = f"axis {axis} is RUNTIME: the first digit of its group must be the one without a number"
+        reader.fail(problem, first.start, first.start + len(first.text))
+    if not open_names and dim > known:
+        problem = f"axis {axis} has {dim} coordinates, its digits hold {known}: leave out a number, or enlarge it"
+        reader.fail(problem, first.start, last.start + len(last.text))
+    rest = RUNTIME if dim == RUNTIME else -(-dim // known)
+    for name in group:
+        # A digit below the leading one cannot have extent 0: an axis without coordinates never reaches it.
+        open_extent = rest if name is first or rest == RUNTIME else max(1, rest)
+        yield name.text, open_extent if name.extent is None else name.extent
+
+
+def _padded(group: Group, dim: int, extents: Mapping[str, int]) -> int:
+    """How many coordinates the digits of an axis hold."""
+    return dim if dim in (0, RUNTIME) else prod(extents[name.text] for name in group)
+
+
+def _strides_of(reader: "_Reader", groups: Sequence[Group], order: Group, extents: Mapping[str, int]) -> dict[str, int]:
+    """The stride of each digit: the product of the extents of all digits inside it; RUNTIME outside a RUNTIME one."""
+    leading = {group[0].text for group in groups}
+    strides: dict[str, int] = {}
+    stride = held = 1
+    for name in reversed(order):
+        extent = extents[name.text]
+        strides[name.text] = stride
+        if stride == RUNTIME and name.text not in leading:
+            problem = f"digit '{name.text}' lies outside a RUNTIME axis: only the first digit of a group may"
+            reader.fail(problem, name.start, name.start + len(name.text))
+        held *= 1 if extent == RUNTIME else max(1, extent)
+        stride = RUNTIME if RUNTIME in (stride, extent) else held
+        if held > _LARGEST:
+            raise InvalidArguments(f"the pattern needs more than 2**63 - 1 elements once '{name.text}' is counted")
+    return strides
+
+
+# Reading. One function per rule of the grammar.
+
+
+class _Reader:
+    """The tokens of a pattern, one ahead."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._advance(0)
+
+    def _advance(self, position: int) -> None:
+        match = _TOKEN.match(self.text, position)
+        assert match is not None, "the last alternatives of the token match anything"
+        self.kind = str(match.lastgroup)
+        self.token = match[self.kind]
+        self.start, self._end = match.span(self.kind)
+
+    def take(self) -> str:
+        """Consume the token."""
+        token = self.token
+        self._advance(self._end)
+        return token
+
+    def fail(self, problem: str, start: int | None = None, end: int | None = None) -> NoReturn:
+        """Raise with a caret span, that of the next token unless told."""
+        if start is None:
+            start, end = self.start, self._end
+        raise PatternError(problem, self.text, start, start + 1 if end is None else end)
+
+
+def _read_pattern(reader: _Reader) -> tuple[list[Group], Group]:
+    """pattern = axis , { axis } , "->" , name , { name } ;"""
+    groups: list[Group] = []
+    while reader.kind != "arrow":
+        if reader.kind == "end":
+            reader.fail("a pattern needs an arrow: axes -> order in memory")
+        groups.append(_read_axis(reader))
+    if not groups:
+        reader.fail("a pattern needs at least one axis left of the arrow")
+    reader.take()
+    order: list[_Name] = []
+    while reader.kind != "end":
+        order.append(_read_name(reader))
+    left = [name for group in groups for name in group]
+    _check_unique(reader, left, "left of the arrow")
+    _check_unique(reader, order, "right of the arrow")
+    _check_same(reader, left, order)
+    return groups, tuple(order)
+
+
+def _read_axis(reader: _Reader) -> Group:
+    """axis = name | "(" , name , { name } , ")" ;   at most one name without a number"""
+    if reader.token != "(":
+        return (_read_name(reader),)
+    start = reader.start
+    reader.take()
+    group: list[_Name] = []
+    while reader.token != ")":
+        if reader.kind in ("end", "arrow"):
+            reader.fail("this group is not closed: a ')' is missing", start)
+        group.append(_read_name(reader))
+    if not group:
+        reader.fail("a group needs at least one name", start, reader.start + 1)
+    reader.take()
+    open_names = [name for name in group if name.extent is None]
+    if len(open_names) > 1:
+        second = open_names[1]
+        problem = (
+            f"'{open_names[0].text}' and '{second.text}' both lack a number: one name of a group can take the rest"
+        )
+        reader.fail(problem, second.start, second.start + len(second.text))
+    return tuple(group)
+
+
+def _read_name(reader: _Reader) -> _Name:
+    """name = letter , { letter | digit | "_" } ;   its extent is the number at its end, 1 or more"""
+    if reader.kind != "name":
+        reader.fail(f"{reader.token!r} has no place here: a name is expected, such as c or c16")
+    start = reader.start
+    text = reader.take()
+    number = _EXTENT.search(text)
+    if number is None:
+        return _Name(text, start, None)
+    digits, at = number[0], start + number.start()
+    if digits[0] == "0":
+        advice = (
+            f"write {text[: number.start()]}{digits.lstrip('0')}" if digits.strip("0") else "an extent is 1 or more"
+        )
+        reader.fail(f"extent '{digits}' starts with 0: {advice}", at, at + len(digits))
+    if len(digits) > 19 or int(digits) > _LARGEST:
+        reader.fail("the extent exceeds 2**63 - 1", at, at + len(digits))
+    return _Name(text, start, int(digits))
+
+
+def _check_unique(reader: _Reader, names: Sequence[_Name], side: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.text in seen:
+            problem = f"'{name.text}' appears twice {side}: each digit has a name of its own"
+            reader.fail(problem, name.start, name.start + len(name.text))
+        seen.add(name.text)
+
+
+def _check_same(reader: _Reader, left: Sequence[_Name], right: Sequence[_Name]) -> None:
+    """Both sides name the same digits."""
+    for mine, theirs, problem in (
+        (right, left, "'{}' is no digit of an axis: it does not appear left of the arrow"),
+        (left, right, "'{}' has no place in memory: it does not appear right of the arrow"),
+    ):
+        known = {name.text for name in theirs}
+        for name in mine:
+            if name.text not in known:
+                reader.fail(problem.format(name.text), name.start, name.start + len(name.text))
