@@ -1,0 +1,338 @@
+"""Conversion of a file of tensors: a plan, and the executor that carries it out.
+
+    plan = plan_conversion("resnet50.safetensors", "packed.safetensors", ["conv*.weight=OIhw16i16o"])
+    print(plan)
+    convert(plan)
+
+A plan is made from headers alone: it names every tensor with its source and destination descriptor and refuses what
+cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are mapped, reordered into
+a buffer and appended to the new file, which takes its name when all is done.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from inlay.chunked.files import Progress, same_file
+from inlay.chunked.npy import npy_header, write_npy
+from inlay.chunked.packed import entry_of, is_row_major, memory_of, metadata_of, open_store, require_suffix
+from inlay.chunked.safetensors_file import Entry, write_safetensors
+from inlay.chunked.store import Bytes, Store, StoredTensor, row_major
+from inlay.data_type import DataTypeLike, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import FileError, InvalidArguments
+from inlay.format_tag import FormatTag
+from inlay.layout import Dims
+from inlay.memory import Memory, reorder
+from inlay.memory.buffers import allocate
+
+PLAIN = "plain"
+"""The word for row-major in place of a tag, whatever the number of dims."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRule:
+    """Which tensors have which format: `conv*.weight=OIhw16i16o`, or a format alone for every tensor."""
+
+    pattern: str | None
+    """A shell pattern for tensor names (`*`, `?`, `[abc]`); None matches every tensor."""
+    tag: FormatTag | None
+    """The format; None is row-major, written `plain`."""
+    text: str
+    """The rule as it was written."""
+
+    def matches(self, name: str) -> bool:
+        """Whether the rule is for the tensor `name`."""
+        return self.pattern is None or fnmatchcase(name, self.pattern)
+
+
+def parse_rule(text: str) -> FormatRule:
+    """Read `TAG` or `PATTERN=TAG`; the tag may be an alias, or `plain` for row-major.
+
+    Raises:
+        InvalidArguments: the pattern is empty.
+        FormatTagError: the tag is not a tag.
+
+    >>> rule = parse_rule("conv*.weight=OIhw16i16o")
+    >>> rule.matches("conv1.weight"), rule.matches("fc.weight"), str(rule.tag)
+    (True, False, 'ABcd16b16a')
+    """
+    pattern, equals, tag = text.rpartition("=")
+    if equals and not pattern:
+        raise InvalidArguments(
+            f"the name pattern before '=' in {text!r} is empty: write *{text} for every tensor, or the tag alone"
+        )
+    return FormatRule(pattern if equals else None, None if tag == PLAIN else FormatTag.parse(tag), text)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionStep:
+    """What happens to one tensor."""
+
+    tensor: StoredTensor
+    """The tensor in the source file."""
+    src: MemoryDesc | None
+    """The descriptor its bytes are read by; None when they are copied as they are."""
+    dst: MemoryDesc | None
+    """The descriptor its bytes are written by; None when no descriptor can be made of the tensor."""
+    entry: Entry
+    """How it is kept in the new file."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the bytes are copied as they are."""
+        return self.src is None or self.src == self.dst
+
+    def __str__(self) -> str:
+        """One line: name, source, destination."""
+        if self.src is None or self.is_copy:
+            shape = "x".join(map(str, self.tensor.shape))
+            return f"{self.tensor.name}: {self.tensor.stored_type} {shape}, copied, {self.entry.nbytes} bytes"
+        dims = "x".join(map(str, self.src.dims))
+        sizes = f"{self.tensor.nbytes} -> {self.entry.nbytes} bytes"
+        return f"{self.tensor.name}: {dims}, {self.src} -> {self.dst}, {sizes}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """A conversion of one file into another, ready to be carried out, printed or tested."""
+
+    source: Store
+    """The file that is read."""
+    target: Path
+    """The file that will be written."""
+    steps: tuple[ConversionStep, ...]
+    """One per tensor of the new file."""
+    metadata: Mapping[str, str]
+    """The texts of the new file: those of the source, and the descriptors."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tensor data that will be written."""
+        return sum(step.entry.nbytes for step in self.steps)
+
+    @property
+    def converted(self) -> int:
+        """How many tensors are not just copied."""
+        return sum(not step.is_copy for step in self.steps)
+
+    def __str__(self) -> str:
+        """One line per tensor."""
+        return "\n".join(map(str, self.steps))
+
+
+def plan_conversion(
+    source: str | Path,
+    target: str | Path,
+    to: Sequence[str],
+    from_: Sequence[str] = (),
+    data_type: DataTypeLike | None = None,
+    dims: Dims | None = None,
+) -> ConversionPlan:
+    """Plan the conversion of the tensors of `source` that a rule of `to` matches; the others are copied as they are.
+
+    The first rule that matches a tensor holds. A rule of `from_` says that the file has no descriptor of a tensor,
+    only its memory in that format: the shape in the file is then one entry per letter of the tag and one per inner
+    block, or one entry for all with the logical `dims` given. `data_type` converts the elements of the tensors matched.
+
+    Raises:
+        InvalidArguments: a rule does not fit: no tensor matches it, it has another number of letters than a tensor
+            that it matches, or no descriptor can be made of the tensor.
+        FormatTagError: a rule has no tag that can be read.
+        FileError: `source` cannot be read, `target` is the same file or cannot keep the result.
+    """
+    source, target = Path(source), Path(target)
+    require_suffix(source)
+    require_suffix(target)
+    to_rules, from_rules = [parse_rule(text) for text in to], [parse_rule(text) for text in from_]
+    store = open_store(source)
+    if same_file(source, target):
+        raise FileError(f"cannot write {target}: it is the file that is being read; choose another name")
+    for required in (*to_rules, *from_rules):
+        _require_match(required, store)
+    target_type = None if data_type is None else as_data_type(data_type)
+    steps = []
+    for tensor in store.tensors:
+        rule = next((r for r in to_rules if r.matches(tensor.name)), None)
+        written_by = next((r for r in from_rules if r.matches(tensor.name)), None)
+        steps.append(_plan_step(tensor, rule, written_by, target_type, dims))
+    plan = ConversionPlan(store, target, tuple(steps), {})
+    return _plan_npy(plan) if target.suffix == ".npy" else _plan_safetensors(plan)
+
+
+def _require_match(rule: FormatRule, store: Store) -> None:
+    if any(rule.matches(t.name) for t in store.tensors):
+        return
+    if not store.tensors:
+        raise InvalidArguments(f"{store.path} holds no tensor: there is nothing to convert")
+    names = ", ".join(t.name for t in store.tensors[:3])
+    more = f" and {len(store.tensors) - 3} more" if len(store.tensors) > 3 else ""
+    raise InvalidArguments(f"no tensor of {store.path} matches {rule.pattern!r}: its tensors are {names}{more}")
+
+
+def _plan_step(
+    tensor: StoredTensor,
+    to_rule: FormatRule | None,
+    from_rule: FormatRule | None,
+    data_type: DataTypeLike | None,
+    dims: Dims | None,
+) -> ConversionStep:
+    src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
+    is_mere_plain = to_rule is not None and to_rule.tag is None and data_type is None
+    if to_rule is None or (src is None and is_mere_plain):
+        return _copy_step(tensor, src)
+    if src is None:
+        raise InvalidArguments(_no_descriptor(tensor, to_rule))
+    dst = _destination(tensor, src, to_rule, data_type)
+    return ConversionStep(tensor, src, dst, entry_of(tensor.name, dst))
+
+
+def _copy_step(tensor: StoredTensor, src: MemoryDesc | None) -> ConversionStep:
+    """The tensor as it is. Memory of a format that only `from_` knows keeps that format as its descriptor."""
+    if src is None or src == tensor.desc:
+        entry = Entry(tensor.name, tensor.stored_type, tensor.shape, tensor.nbytes)
+        return ConversionStep(tensor, None, tensor.desc, entry)
+    return ConversionStep(tensor, src, src, entry_of(tensor.name, src))
+
+
+def _no_descriptor(tensor: StoredTensor, rule: FormatRule) -> str:
+    what = f"{tensor.stored_type} tensor {tensor.name} of shape {tensor.shape}"
+    remedy = "leave it out of the pattern" if rule.pattern is not None else "name the tensors to convert, PATTERN=TAG"
+    return f"{rule.text} does not fit the {what}: a layout needs 1 to 12 dims and a type of `inlay names`; {remedy}"
+
+
+def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataTypeLike | None) -> MemoryDesc:
+    dst_type = data_type or src.require_layout(rule.text)[1]
+    if rule.tag is None:
+        return row_major(src.dims, dst_type)
+    if rule.tag.ndims != src.ndims:
+        remedy = "; name the tensors to convert, PATTERN=TAG" if rule.pattern is None else ""
+        raise InvalidArguments(
+            f"{rule.text} has {rule.tag.ndims} letters, tensor {tensor.name} has {src.ndims} dims {src.dims}{remedy}"
+        )
+    return MemoryDesc(src.dims, dst_type, rule.tag)
+
+
+def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None = None) -> MemoryDesc | None:
+    """The descriptor of a tensor of which the file only has the memory, in the format of `rule`.
+
+    The shape in the file is as the tag reads: one entry per letter (its blocks, where it is blocked), then one per
+    inner block; or it has one axis and `dims` are given.
+
+    Raises:
+        InvalidArguments: the shape does not fit the tag or `dims`, the file already has a descriptor, or none can be
+            made of the tensor.
+    """
+    if rule.tag is None:
+        return tensor.desc
+    if tensor.is_packed:
+        raise InvalidArguments(f"tensor {tensor.name} already has the descriptor {tensor.desc}: leave out {rule.text}")
+    desc = tensor.desc
+    if desc is None or not is_row_major(desc):
+        raise InvalidArguments(_no_descriptor(tensor, rule))
+    logical = dims if dims is not None else _logical_dims(tensor, rule.tag)
+    src = MemoryDesc(logical, desc.data_type, rule.tag)
+    if tensor.shape not in (_memory_shape(src, rule.tag), (_elements(src),)):
+        shape = _memory_shape(src, rule.tag)
+        raise InvalidArguments(
+            f"tensor {tensor.name} has the shape {tensor.shape}: {rule.text} of dims {src.dims} needs {shape} "
+            f"or {(_elements(src),)}"
+        )
+    return src
+
+
+def _elements(desc: MemoryDesc) -> int:
+    total = 1
+    for n in desc.padded_dims:
+        total *= n
+    return total
+
+
+def _memory_shape(desc: MemoryDesc, tag: FormatTag) -> Dims:
+    """The shape of the memory of `desc` as its tag reads."""
+    outer = (desc.padded_dims[axis] // tag.blocks(axis) for axis in tag.order)
+    return (*outer, *(size for _, size in tag.inner_blocks))
+
+
+def _logical_dims(tensor: StoredTensor, tag: FormatTag) -> Dims:
+    """The dims, padding included, of memory whose shape is as `tag` reads."""
+    n, inner = tag.ndims, tuple(size for _, size in tag.inner_blocks)
+    if len(tensor.shape) != n + len(inner) or tensor.shape[n:] != inner:
+        blocks = f" and then {inner}" if inner else ""
+        raise InvalidArguments(
+            f"tensor {tensor.name} has the shape {tensor.shape}: memory in format {tag} has {n} entries{blocks}; "
+            "give the dims of the tensor (--dims) if its memory is one axis"
+        )
+    dims = [0] * n
+    for axis, count in zip(tag.order, tensor.shape, strict=False):
+        dims[axis] = count * tag.blocks(axis)
+    return tuple(dims)
+
+
+def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
+    if len(plan.steps) != 1:
+        raise FileError(
+            f"cannot write {plan.target}: a .npy file holds one array, {plan.source.path} has {len(plan.steps)} "
+            "tensors; write a .safetensors file instead"
+        )
+    dst = plan.steps[0].dst
+    if dst is None:
+        tensor = plan.steps[0].tensor
+        raise FileError(f"cannot write {plan.target}: tensor {tensor.name} is {tensor.stored_type} {tensor.shape}")
+    if not is_row_major(dst):
+        raise FileError(
+            f"cannot write {plan.target}: a .npy file keeps only row-major tensors, not {dst}; "
+            "write a .safetensors file instead"
+        )
+    npy_header(dst)
+    return plan
+
+
+def _plan_safetensors(plan: ConversionPlan) -> ConversionPlan:
+    descs = {step.tensor.name: step.dst for step in plan.steps if step.dst is not None}
+    for step in plan.steps:
+        if step.dst is None and plan.source.path.suffix == ".npy":
+            raise InvalidArguments(
+                f"{plan.source.path} holds {step.tensor.stored_type} {step.tensor.shape}: a layout needs 1 to 12 dims "
+                "and a type of `inlay names`"
+            )
+    metadata = {**plan.source.metadata, **metadata_of(descs)}
+    return ConversionPlan(plan.source, plan.target, plan.steps, metadata)
+
+
+def convert(plan: ConversionPlan, progress: Progress | None = None) -> None:
+    """Carry out `plan`, telling `progress` the bytes written as they are.
+
+    Post-conditions:
+        The target holds every tensor of the plan. When this raises, the target is as it was before and nothing else
+        has appeared beside it. Memory is bounded by the largest tensor of the result.
+
+    Raises:
+        FileError: the target cannot be written.
+        Unimplemented: a conversion of data types is not one that reorders can do.
+    """
+    if plan.target.suffix == ".npy":
+        step = plan.steps[0]
+        assert step.dst is not None
+        write_npy(plan.target, step.dst, _result(plan.source, step), progress)
+        return
+    by_name = {step.entry.name: step for step in plan.steps}
+
+    def data(entry: Entry) -> Bytes:
+        return _result(plan.source, by_name[entry.name])
+
+    write_safetensors(plan.target, [step.entry for step in plan.steps], plan.metadata, data, progress)
+
+
+def _result(source: Store, step: ConversionStep) -> Bytes:
+    """The bytes of one tensor of the new file."""
+    data, nbytes = source.data(step.tensor), step.entry.nbytes
+    if step.src is None or step.dst is None or step.is_copy:
+        return data if data.size == nbytes else np.concatenate([data, np.zeros(nbytes - data.size, np.uint8)])
+    # What a reorder leaves alone, such as the rest of the last 64 bytes, is zero: allocated bytes are.
+    out = allocate(nbytes)
+    reorder(memory_of(source, step.tensor, step.src), step.dst, out=Memory(step.dst, out))
+    return out

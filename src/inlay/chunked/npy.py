@@ -1,0 +1,104 @@
+"""The .npy store: one array, row-major or column-major, without a name and without a descriptor.
+
+NumPy's own functions read and write the header. Objects are never unpickled. The format has no words for the types of
+ml_dtypes (a bfloat16 array is saved as nameless two-byte records) and none for blocks, so only row-major tensors of
+NumPy's own types are written.
+"""
+
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from inlay.chunked.files import Progress, file_error, replacing, require_file, write_bytes
+from inlay.chunked.store import Bytes, Store, StoredTensor
+from inlay.data_type import DATA_TYPES
+from inlay.descriptor import MemoryDesc
+from inlay.errors import FileError, InvalidArguments
+from inlay.format_tag import FormatTag
+from inlay.layout import Dims
+
+_NAMED = {t.numpy: t for t in DATA_TYPES.values() if t.numpy.isbuiltin == 1}
+"""The types whose name survives in a .npy header."""
+
+
+def read_npy(path: Path) -> Store:
+    """The store of the .npy file `path`; only its header is read.
+
+    Raises:
+        FileError: the file is missing, is no .npy file, or is shorter than its header says.
+    """
+    size = require_file(path)
+    try:
+        with path.open("rb") as file:
+            shape, column_major, dtype = _read_header(file)
+            begin = file.tell()
+    except OSError as error:
+        raise file_error("read", path, error) from error
+    except ValueError as error:
+        raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
+    if dtype.hasobject:
+        raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
+    nbytes = dtype.itemsize
+    for n in shape:
+        nbytes *= n
+    if size < begin + nbytes:
+        raise FileError(
+            f"cannot read {path}: it is truncated, its header needs {begin + nbytes} bytes and it has {size}; "
+            "copy it again from its source"
+        )
+    desc = _descriptor(shape, column_major, dtype)
+    return Store(path, (StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc),), {})
+
+
+def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
+    """Shape, whether column-major, and type; ValueError where there is no such header."""
+    version = npy_format.read_magic(file)
+    if version == (1, 0):
+        header = npy_format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        header = npy_format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"version {version}")
+    shape, column_major, dtype = header
+    if any(n < 0 for n in shape):
+        raise ValueError(f"shape {shape}")
+    return tuple(int(n) for n in shape), bool(column_major), cast("np.dtype[np.generic]", dtype)
+
+
+def _descriptor(shape: Dims, column_major: bool, dtype: np.dtype[np.generic]) -> MemoryDesc | None:
+    data_type = _NAMED.get(dtype)
+    if data_type is None or not dtype.isnative or not shape:
+        return None
+    order = reversed(range(len(shape))) if column_major else range(len(shape))
+    try:
+        return MemoryDesc(shape, data_type, FormatTag(tuple(order)))
+    except InvalidArguments:
+        # More dims than a descriptor has.
+        return None
+
+
+def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
+    """The type and shape under which a .npy file keeps the row-major tensor `desc`.
+
+    Raises:
+        FileError: a .npy file has no name for the data type.
+    """
+    data_type = desc.data_type
+    if data_type is None or data_type.numpy not in _NAMED:
+        raise FileError(f"a .npy file has no name for data type {data_type}: write a .safetensors file instead")
+    return data_type.numpy, desc.dims
+
+
+def write_npy(target: Path, desc: MemoryDesc, data: Bytes, progress: Progress | None = None) -> None:
+    """Write the row-major tensor `desc`, whose elements are `data`, as the .npy file `target`.
+
+    Raises:
+        FileError: the data type has no name in the format, or the file cannot be written.
+    """
+    dtype, shape = npy_header(desc)
+    header = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with replacing(target) as file:
+        npy_format.write_array_header_1_0(file, header)
+        write_bytes(file, data, progress)
