@@ -230,7 +230,7 @@ def value_at(digit: CommonDigit, where: int | tuple[int, ...], x: int, leads: bo
 class TestFromStrides:
     @given(st.sampled_from([np.uint8, np.float16, np.float32, np.float64]), st.permutations(range(3)), st.booleans())
     def test_from_strides_addresses_any_numpy_view(self, dtype: type, order: list[int], flipped: bool) -> None:
-        base = np.arange(2 * 3 * 4).astype(dtype).reshape(2, 3, 4)
+        base: np.ndarray = np.arange(2 * 3 * 4).astype(dtype).reshape(2, 3, 4)
         view = base.transpose(order)[:, ::-1] if flipped else base.transpose(order)[::2]
         layout = Layout.from_strides(view.shape, view.strides, view.itemsize)
         start = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // view.itemsize
@@ -344,19 +344,30 @@ MISTAKES = [
         "whether elements of this layout overlap cannot be told in reasonable time: its strides interleave. "
         "Strides that are multiples of the extent they step over are told at once",
     ),
-    *(
-        (
-            (lambda name: lambda: getattr(RUNTIME_LAYOUT, name))(name),
-            Unimplemented,
-            f"{rule} needs every dim and stride: this layout has RUNTIME ones, bind them first",
-        )
-        for name, rule in (
-            ("size", "size"),
-            ("span", "size"),
-            ("overlaps", "size"),
-            ("is_dense", "size"),
-            ("normal_form", "normal_form"),
-        )
+    (
+        lambda: RUNTIME_LAYOUT.size,
+        Unimplemented,
+        "size needs every dim and stride: this layout has RUNTIME ones, bind them first",
+    ),
+    (
+        lambda: RUNTIME_LAYOUT.span,
+        Unimplemented,
+        "size needs every dim and stride: this layout has RUNTIME ones, bind them first",
+    ),
+    (
+        lambda: RUNTIME_LAYOUT.overlaps,
+        Unimplemented,
+        "size needs every dim and stride: this layout has RUNTIME ones, bind them first",
+    ),
+    (
+        lambda: RUNTIME_LAYOUT.is_dense,
+        Unimplemented,
+        "size needs every dim and stride: this layout has RUNTIME ones, bind them first",
+    ),
+    (
+        lambda: RUNTIME_LAYOUT.normal_form,
+        Unimplemented,
+        "normal_form needs every dim and stride: this layout has RUNTIME ones, bind them first",
     ),
     (
         lambda: RUNTIME_LAYOUT.offset((0, 0)),

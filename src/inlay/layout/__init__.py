@@ -19,8 +19,6 @@ Strides may be any integers: negative (NumPy's `a[::-1]`), zero (broadcast) and 
 This module knows no tags and no data types.
 """
 
-from collections.abc import Sequence
-
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims
 from inlay.layout.map import Layout
 from inlay.layout.refinement import CommonDigit, Map, refine

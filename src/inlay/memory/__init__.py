@@ -1,0 +1,24 @@
+"""Memory: a descriptor together with the bytes it describes, and the moves between memories.
+
+A `Memory` wraps any buffer without a copy, or allocates its own; `pack` moves a logical array into a format, `unpack`
+brings it back, `reorder` moves one memory into another format, and a `Reorder` is such a move compiled once for many
+calls:
+
+    >>> import numpy as np
+    >>> from inlay.memory import pack
+    >>> image = np.arange(17 * 4, dtype=np.float32).reshape(1, 17, 2, 2)
+    >>> packed = pack(image, "nChw8c")
+    >>> packed.desc.padded_dims
+    (1, 24, 2, 2)
+    >>> np.array_equal(packed.unpack(), image)
+    True
+
+Buffers are checked once, when wrapped, against everything the layout can reach; moves then check in microseconds that
+both sides are what was compiled and do not lie on one another. Nothing outside elements and padding is ever written.
+
+`buffers` turns what callers have into bytes and allocates; `memory` is all the rest.
+"""
+
+from inlay.memory.memory import Memory, Reorder, pack, reorder
+
+__all__ = ["Memory", "Reorder", "pack", "reorder"]

@@ -1,0 +1,64 @@
+"""Buffers whose neighbors are out of bounds: a page that must not be touched lies on either side.
+
+The bytes of a buffer end where the upper guard page begins, or begin where the lower one ends, so reading or writing
+one byte too far is a fault of the process and not a silent success. A fresh buffer is filled with a pattern that no
+correct result has in long runs.
+
+    | guard |      gap | bytes | guard |        flush="upper"
+    | guard | bytes | gap      | guard |        flush="lower"
+"""
+
+import ctypes
+import mmap
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+PAGE = mmap.PAGESIZE
+POISON = 0xA5
+"""What fresh bytes hold."""
+
+_PROT_NONE, _PROT_READ = 0, 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class GuardedBuffer:
+    """`size` bytes between two guard pages; `align` bytes alignment may leave a gap before the upper guard."""
+
+    def __init__(self, size: int, flush: Literal["upper", "lower"] = "upper", align: int = 1) -> None:
+        """Map the pages, fill them with poison, and close the guards."""
+        inner = max(1, -(-size // PAGE)) * PAGE
+        self._mapping = mmap.mmap(-1, inner + 2 * PAGE)
+        whole = np.frombuffer(self._mapping, np.uint8)
+        whole[:] = POISON
+        start = PAGE if flush == "lower" else PAGE + (inner - size) // align * align
+        self.bytes: npt.NDArray[np.uint8] = whole[start : start + size]
+        """The buffer."""
+        self._between = whole[PAGE : PAGE + inner]
+        self._first_page = whole.ctypes.data
+        self._inner = inner
+        for page in (self._first_page, self._first_page + PAGE + inner):
+            _protect(page, PAGE, _PROT_NONE)
+
+    @property
+    def address(self) -> int:
+        """Of the first byte."""
+        return int(self.bytes.ctypes.data)
+
+    @property
+    def gap_is_untouched(self) -> bool:
+        """Whether the bytes between the buffer and the guards still hold poison."""
+        start = self.address - self._first_page - PAGE
+        gap = np.concatenate([self._between[:start], self._between[start + self.bytes.size :]])
+        return bool((gap == POISON).all())
+
+    def seal(self) -> None:
+        """Make the buffer read-only for the hardware: a write is a fault from now on."""
+        _protect(self._first_page + PAGE, self._inner, _PROT_READ)
+
+
+def _protect(address: int, size: int, rights: int) -> None:
+    if _libc.mprotect(address, size, rights):
+        raise OSError(ctypes.get_errno(), "mprotect failed")
