@@ -115,7 +115,8 @@ def submemory(dims: Dims, layout: Layout, region: Dims, offsets: Dims) -> tuple[
     An axis that reaches the border of the data keeps its padding; another one has none. A box inside one block is
     allowed: the rest of the block is no part of the result.
 
-    Post-condition: with (result, origin), origin + result.offset(x) == layout.offset(x + offsets) for every x of the box.
+    Post-condition: for every coordinate x of the box, origin + result.offset(x) == layout.offset(x + offsets), where
+    (result, origin) is what this returns.
 
     Raises:
         InvalidArguments, Unimplemented: as `require_region`.
@@ -200,7 +201,7 @@ def _unit_for(i: int, padded: int, new_dims: Dims, new_end: int) -> int:
 def _equal_runs(dims: Dims, old_end: int, new_dims: Dims, new_end: int) -> tuple[int, int]:
     """Where the shortest runs of equal volume start that end before `old_end` and `new_end`."""
     fault = InvalidArguments(
-        f"dims {dims} cannot be reshaped to {new_dims}: a dim of 0 can be kept, but not joined with its neighbors or split"
+        f"dims {dims} cannot be reshaped to {new_dims}: a dim of 0 is kept, neither joined with its neighbors nor split"
     )
     if not (old_end and new_end):
         raise fault
@@ -236,7 +237,8 @@ def _inserted_stride(dims: Dims, layout: Layout, right: int) -> int:
 def _require_droppable(layout: Layout, i: int) -> None:
     if layout.axes[i].inner:
         raise InvalidArguments(
-            f"{axis_name(i)} cannot be dropped: it lies in blocks of {layout.axes[i].block}; keep a dim of 1 in its place"
+            f"{axis_name(i)} cannot be dropped: it lies in blocks of {layout.axes[i].block}; reorder to a plain format "
+            "first"
         )
 
 

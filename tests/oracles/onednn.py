@@ -8,8 +8,8 @@ blocks and offsets that no constructor of oneDNN makes.
     mirror(ours).size == ours.size
     reorder(mirror(src), src_address, mirror(dst), dst_address)
 
-The wheel `onednn-cpu-gomp` is oneDNN 3.2 and knows no types below f64's code; `onednn` is 3.13 and knows all. Both install
-`lib/libdnnl.so.3` in the prefix of Python; `INLAY_ONEDNN` in the environment names another file.
+The wheel `onednn-cpu-gomp` is oneDNN 3.2 and knows no type newer than f64; `onednn` is 3.13 and knows all. Both
+install `lib/libdnnl.so.3` in the prefix of Python; `INLAY_ONEDNN` in the environment names another file.
 
 Source: oneDNN's public header `dnnl.h`; codes as in `dnnl_types.h`.
 """
@@ -132,7 +132,7 @@ class Desc:
         _check(create(byref(self.handle)))
 
     def __del__(self) -> None:
-        if self.handle:
+        if self.handle.value:
             library().dnnl_memory_desc_destroy(self.handle)
 
     def _number(self, what: int) -> int:
@@ -302,7 +302,7 @@ class Reorder:
             lib.dnnl_primitive_desc_destroy(pd)
 
     def __del__(self) -> None:
-        if self._primitive:
+        if self._primitive.value:
             library().dnnl_primitive_destroy(self._primitive)
 
     def run(self, src_address: int, dst_address: int) -> None:

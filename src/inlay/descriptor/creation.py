@@ -24,6 +24,7 @@ from inlay.descriptor.validation import (
 from inlay.errors import InvalidArguments
 from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import RUNTIME, Axis, Dims, Layout
+from inlay.pattern import parse_pattern
 
 InnerBlocks: TypeAlias = tuple[tuple[int, int], ...]
 """Axis and size of each inner block, outermost first."""
@@ -53,7 +54,8 @@ def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
     ]
     if not found:
         return ()
-    need, last_of = 1, {}
+    need = 1
+    last_of: dict[int, int] = {}
     for stride, i, place, extent in sorted(found):
         if stride != need or place > last_of.get(i, place):
             return None
@@ -89,10 +91,17 @@ def place(
     if format is not None:
         return _by_format(dims, data_type, format, padded)
     if pattern is not None:
-        from inlay.pattern import parse_pattern
         layout = parse_pattern(pattern, padded or dims)
+        _require_whole_blocks(f"pattern {pattern!r}", padded, layout)
         return layout, accepted(layout, data_type)
     return _by_strides(padded or dims, data_type, strides), ()
+
+
+def _require_whole_blocks(what: str, padded: Dims | None, layout: Layout) -> None:
+    if padded is not None and layout.dims != padded:
+        raise InvalidArguments(
+            f"{what} pads to {layout.dims}, not to padded_dims {padded}: give multiples of its blocks, or none"
+        )
 
 
 def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
@@ -133,8 +142,7 @@ def _by_format(
     if len(tag.order) != len(dims):
         _refuse_ndims(dims, format, tag)
     layout = tag.layout(padded or dims)
-    if padded is not None and layout.dims != padded:
-        raise InvalidArguments(_NOT_ROUNDED.format(format, dims, layout.dims, padded))
+    _require_whole_blocks(f"format {format}", padded, layout)
     _require_tag_range(layout, tag, data_type)
     return layout, tag.inner_blocks
 
@@ -142,8 +150,8 @@ def _by_format(
 def _refuse_ndims(dims: Dims, format: FormatLike, tag: FormatTag) -> None:
     spelled = str(format) if str(format) == str(tag) else f"{format} ({tag})"
     raise InvalidArguments(
-        f"format {spelled} places {tag.ndims} axes, but dims {dims} has {len(dims)}: give {tag.ndims} dims, or a format "
-        f"of {len(dims)} letters such as {LETTERS[: len(dims)]}"
+        f"format {spelled} places {tag.ndims} axes, but dims {dims} are {len(dims)}: give {tag.ndims} dims, or a "
+        f"format of {len(dims)} letters such as {LETTERS[: len(dims)]}"
     )
 
 
@@ -151,18 +159,40 @@ def _require_tag_range(layout: Layout, tag: FormatTag, data_type: DataType) -> N
     """oneDNN's rules for a layout that a tag made: it nests, so only its reach and 4-bit strides can be refused.
 
     Raises:
-        InvalidArguments: as `require_nested`, or an axis spans more than 2**64 - 1 bytes though a dim is 0.
+        InvalidArguments: as `require_nested`, or oneDNN's bound on tags is exceeded.
     """
-    outermost = layout.axes[tag.order[0]].stride
-    reach = outermost * layout.dims[tag.order[0]]
-    # A bound that no rule below can exceed lets the common case pass at once.
-    bound = reach * prod(size for _, size in tag.inner_blocks) * data_type.itemsize
+    outermost = tag.order[0]
+    count = layout.dims[outermost] // layout.axes[outermost].block
+    # More than any rule below computes, so the common case passes at once.
+    bound = layout.axes[outermost].stride * count**2 * data_type.itemsize * prod([size for _, size in tag.inner_blocks])
     if 0 < bound <= LARGEST and not data_type.is_sub_byte:
         return
-    for i, axis in enumerate(layout.axes):
-        if RUNTIME in (axis.stride, layout.dims[i]):
-            continue
-        nbytes = axis.stride * (layout.dims[i] // axis.block) * data_type.itemsize
-        if nbytes >= 2**64:
-            raise InvalidArguments(f"axis {i} ({LETTERS[i]}) spans {nbytes} bytes, more than an address can count")
+    _require_tag_bound(layout, tag, data_type)
     require_nested(layout, data_type)
+
+
+def _require_tag_bound(layout: Layout, tag: FormatTag, data_type: DataType) -> None:
+    """oneDNN's bound on tags: the elements inside and including the widest known axis, times that axis once more.
+
+    The second factor makes it stricter than memory needs: 2**31 x 3 of f32 by `ab` exceed it, the same strides do not.
+
+    Raises:
+        InvalidArguments: the bound exceeds 2**64 - 1 bytes.
+    """
+    first = layout.dims[0] // layout.axes[0].block
+    widest, count = 1, 1 if layout.dims[0] == RUNTIME else first
+    for i in reversed(tag.order):
+        axis = layout.axes[i]
+        if RUNTIME in (axis.stride, layout.dims[i]):
+            break
+        steps = layout.dims[i] // axis.block
+        if axis.stride * (steps or 1) >= widest:
+            widest, count = axis.stride * (steps or 1), steps
+    count = 1 if count == widest else count
+    if count * widest * data_type.itemsize >= 2**64:
+        plain = tuple(axis.stride for axis in layout.axes)
+        remedy = "use smaller dims" if tag.inner_blocks else f"strides={plain} may say the same layout"
+        raise InvalidArguments(
+            f"format {tag} of dims {layout.dims} exceeds oneDNN's bound on tags, {count} * {widest} elements of "
+            f"{data_type.itemsize} bytes within 2**64 - 1: {remedy}"
+        )

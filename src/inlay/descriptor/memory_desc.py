@@ -15,49 +15,29 @@ A descriptor has logical `dims`, a data type, and a place: usually a layout of t
 Coordinates below `dims` are data, from there to `padded_dims` padding, which is kept zero; nothing else in the buffer
 belongs to the tensor. Strides and offsets count elements, sizes count bytes.
 
-Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding, type, offset and spelling, where strides
-of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
+Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding, type, offset and spelling, where
+strides of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, final
-
-import numpy.typing as npt
+from typing import Any, final
 
 from inlay import views
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, inner_blocks_of, place
-from inlay.descriptor.queries import descriptor_repr, equality_key, layout_size, spelled
-from inlay.descriptor.textual import ZERO, descriptor_text
-from inlay.descriptor.validation import as_integers, require_dims, require_padding
+from inlay.descriptor.described import Described
+from inlay.descriptor.queries import spelled
+from inlay.descriptor.validation import LARGEST, as_integers, require_dims, require_padding
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.format_tag import tag_of
-from inlay.layout import RUNTIME, Digit, Dims, Layout
-
-_set = object.__setattr__
+from inlay.layout import RUNTIME, Dims, Layout
 
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class MemoryDesc:
+class MemoryDesc(Described):
     """Dims, data type and place of a tensor in memory."""
-
-    dims: Dims
-    """Elements along each logical axis, padding not counted; an entry may be RUNTIME."""
-    data_type: DataType | None
-    """The type of the elements; None for the zero descriptor only."""
-    layout: kinds.Placement
-    """A `Layout` of the padded dims, or the value that says why there is none."""
-    offset0: int
-    """Elements from the start of the buffer to the element at the origin."""
-    _blocks: InnerBlocks | None
-    """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
-    _key: tuple[object, ...] | None
-    """What equality compares, once asked for."""
-    _hash: int | None
-    """The hash of `_key`, once asked for."""
 
     def __init__(
         self,
@@ -108,17 +88,6 @@ class MemoryDesc:
             return
         self._fill(wanted, element, layout, 0, blocks)
 
-    def _fill(
-        self, dims: Dims, data_type: DataType | None, layout: kinds.Placement, offset0: int, blocks: InnerBlocks | None
-    ) -> None:
-        _set(self, "dims", dims)
-        _set(self, "data_type", data_type)
-        _set(self, "layout", layout)
-        _set(self, "offset0", offset0)
-        _set(self, "_blocks", blocks)
-        _set(self, "_key", None)
-        _set(self, "_hash", None)
-
     @classmethod
     def from_layout(
         cls, layout: Layout, data_type: DataTypeLike, *, dims: Iterable[int] | None = None, offset0: int = 0
@@ -156,187 +125,6 @@ class MemoryDesc:
         """
         return _placed((1,), as_data_type(data_type), kinds.HostScalar(), 0, None)
 
-    @property
-    def ndims(self) -> int:
-        """The number of axes."""
-        return len(self.dims)
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether this is the zero descriptor, which has no dims."""
-        return not self.dims
-
-    @property
-    def kind(self) -> kinds.KindName:
-        """oneDNN's format kind, or `digits` for a layout whose digit order oneDNN cannot say."""
-        match self.layout:
-            case Layout():
-                return "digits" if self._blocks is None else "blocked"
-            case kinds.Any():
-                return "any"
-            case kinds.Undefined():
-                return "undef"
-            case kinds.Opaque():
-                return "opaque"
-            case kinds.HostScalar():
-                return "host_scalar"
-
-    @property
-    def padded_dims(self) -> Dims:
-        """Elements along each axis in memory: data and padding."""
-        match self.layout:
-            case Layout(dims=padded):
-                return padded
-            case kinds.HostScalar():
-                return (0,)
-            case _:
-                return self.dims
-
-    @property
-    def padded_offsets(self) -> Dims:
-        """Always zeros: padding follows the data."""
-        return (0,) * len(self.dims)
-
-    @property
-    def has_runtime(self) -> bool:
-        """Whether a dim or stride is RUNTIME."""
-        return isinstance(self.layout, Layout) and self.layout.has_runtime
-
-    @property
-    def strides(self) -> Dims:
-        """Elements from one block of each axis to the next, or from one coordinate to the next where it has no blocks.
-
-        Raises:
-            InvalidArguments: the kind is not blocked.
-        """
-        if self.is_zero:
-            return ()
-        if not isinstance(self.layout, Layout) or self._blocks is None:
-            self._refuse_query("strides")
-        return tuple([axis.stride for axis in self.layout.axes])
-
-    @property
-    def inner_blocks(self) -> InnerBlocks:
-        """Axis and size of each inner block, outermost first.
-
-        Raises:
-            InvalidArguments: the kind is not blocked.
-        """
-        if self.is_zero:
-            return ()
-        if self._blocks is None:
-            self._refuse_query("inner blocks")
-        return self._blocks
-
-    def _refuse_query(self, what: str) -> NoReturn:
-        if isinstance(self.layout, Layout):
-            remedy = "this digit order has no inner blocks in oneDNN's sense; read `digits`"
-            raise InvalidArguments(f"{what} of {self!r} cannot be said: {remedy}")
-        raise InvalidArguments(f"{what} belong to blocked layouts: {self!r} is of kind {self.kind}")
-
-    @property
-    def inner_nblks(self) -> int:
-        """The number of inner blocks."""
-        return len(self.inner_blocks)
-
-    @property
-    def inner_blks(self) -> Dims:
-        """The size of each inner block, outermost first."""
-        return tuple(size for _, size in self.inner_blocks)
-
-    @property
-    def inner_idxs(self) -> Dims:
-        """The axis of each inner block, outermost first."""
-        return tuple(axis for axis, _ in self.inner_blocks)
-
-    @property
-    def digits(self) -> tuple[tuple[Digit, ...], ...]:
-        """Per axis, every digit of its coordinates, most significant first.
-
-        Raises:
-            InvalidArguments: the kind has no layout.
-        """
-        return () if self.is_zero else self.require_layout("digits")[0].digits
-
-    def require_layout(self, purpose: str) -> tuple[Layout, DataType]:
-        """The layout and the data type; `purpose` begins the message where there is no layout.
-
-        Raises:
-            InvalidArguments: the kind is not blocked or digits.
-        """
-        if isinstance(self.layout, Layout) and self.data_type is not None:
-            return self.layout, self.data_type
-        raise InvalidArguments(f"{purpose} needs a layout: {self!r} is of kind {self.kind}")
-
-    @property
-    def size(self) -> int:
-        """Bytes of a fresh buffer, oneDNN's measure: gaps counted, `offset0` not; 2**63 where something is RUNTIME.
-
-        The zero descriptor, `any`, and tensors with a dim of 0 have none. What the offsets reach is `layout.span`.
-        """
-        match self.layout:
-            case Layout():
-                assert self.data_type is not None
-                return layout_size(self.dims, self.layout, self.data_type, self._blocks)
-            case kinds.Opaque(nbytes=nbytes):
-                return nbytes
-            case kinds.HostScalar():
-                assert self.data_type is not None
-                return self.data_type.itemsize
-            case kinds.Undefined() | kinds.Any():
-                return 0
-
-    @property
-    def tag(self) -> str | None:
-        """The format tag that creates this descriptor, or None where none does; `any` for that kind.
-
-        Post-condition: MemoryDesc(self.dims, self.data_type, self.tag) == self, unless None.
-
-        >>> MemoryDesc((2, 3, 4, 5), "u8", strides=(60, 1, 15, 3)).tag
-        'acdb'
-        """
-        if isinstance(self.layout, kinds.Any):
-            return "any"
-        if not isinstance(self.layout, Layout) or self._blocks is None or self.offset0:
-            return None
-        tag = tag_of(self.layout)
-        return str(tag) if tag is not None and tag.layout(self.dims).dims == self.layout.dims else None
-
-    @property
-    def pattern(self) -> str:
-        """The layout in pattern notation.
-
-        Raises:
-            InvalidArguments: there is no layout, or no pattern can say it.
-        """
-        from inlay.pattern import pattern_of
-        return pattern_of(self.require_layout("pattern")[0])
-
-    def offset(self, coordinates: npt.ArrayLike) -> Any:
-        """Elements from the start of the buffer to each coordinate, `offset0` included; padding has coordinates too.
-
-        `coordinates` has shape (..., ndims): one coordinate gives an int, an array of them an int64 array.
-
-        Raises:
-            InvalidArguments: there is no layout, or a coordinate has the wrong length or lies outside `padded_dims`.
-            Unimplemented: a dim or stride is RUNTIME.
-
-        >>> MemoryDesc((2, 16, 5, 4), "f32", "nhwc").offset((1, 2, 3, 1))
-        530
-        """
-        return self.offset0 + self.require_layout("offset")[0].offset(coordinates)
-
-    def byte_offset(self, coordinates: npt.ArrayLike) -> Any:
-        """The byte of the buffer in which each element starts; 4-bit elements of even offset are in its low half.
-
-        Raises:
-            InvalidArguments, Unimplemented: as `offset`.
-
-        >>> MemoryDesc((4, 6), "s4", "ab").byte_offset([(0, 0), (0, 1), (1, 1)])
-        array([0, 0, 3])
-        """
-        return self.offset(coordinates) * self.require_layout("byte_offset")[1].bits // 8
-
     def reshape(self, dims: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """The same elements under other dims of equal volume; nothing moves.
 
@@ -344,7 +132,8 @@ class MemoryDesc:
 
         Raises:
             InvalidArguments: the volumes differ, something is RUNTIME, the kind has no dims to change, or no strides
-                give the same elements under `dims` (see `views.reshape`). With `allow_empty`, the zero descriptor instead.
+                give the same elements under `dims` (see `views.reshape`). With `allow_empty`, the zero descriptor
+                instead.
 
         Source: oneDNN, `dnnl_memory_desc_reshape`.
 
@@ -359,7 +148,8 @@ class MemoryDesc:
         mine, wanted = views.volume(self.dims), views.volume(dims)
         if mine != wanted or RUNTIME in dims:
             raise InvalidArguments(
-                f"dims {spelled(self.dims)} have {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their number"
+                f"dims {spelled(self.dims)} hold {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their "
+                "number, where a dim of 0 counts as 1"
             )
         if not isinstance(self.layout, Layout):
             return _placed(dims, self.data_type, self.layout)
@@ -440,6 +230,8 @@ class MemoryDesc:
         if not isinstance(self.layout, Layout):
             raise Unimplemented(f"submemory needs a layout: {self!r} is of kind {self.kind}")
         layout, origin = views.submemory(self.dims, self.layout, dims, offsets)
+        if self.offset0 + origin > LARGEST:
+            raise InvalidArguments(f"the submemory starts {self.offset0 + origin} elements in, more than 2**63 - 1")
         return self._viewed(dims, layout, self.offset0 + origin)
 
     def _require_view(self, what: str) -> None:
@@ -458,52 +250,6 @@ class MemoryDesc:
 
     def _viewed(self, dims: Dims, layout: Layout, offset0: int) -> "MemoryDesc":
         return _placed(dims, self.data_type, layout, offset0, inner_blocks_of(layout))
-
-    def equivalent(self, other: "MemoryDesc") -> bool:
-        """Whether both have the same dims, padding and type, and place every coordinate at the same offset.
-
-        Raises:
-            Unimplemented: they differ only in how RUNTIME dims or strides are spelled.
-
-        >>> twice, once = (MemoryDesc((32,), "u8", tag) for tag in ("A4a4a", "A16a"))
-        >>> twice == once, twice.equivalent(once)
-        (False, True)
-        """
-        if self == other:
-            return True
-        if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
-            return False
-        same = (self.dims, self.data_type, self.offset0) == (other.dims, other.data_type, other.offset0)
-        return same and self.layout.equivalent(other.layout)
-
-    def _equality_key(self) -> tuple[object, ...]:
-        if self._key is None:
-            _set(self, "_key", equality_key(self.dims, self.data_type, self.layout, self.offset0, self._blocks))
-        return self._key  # type: ignore[return-value]
-
-    def __eq__(self, other: object) -> bool:
-        """oneDNN's equality: the same spelling, where strides of unpadded unit axes do not count."""
-        if self is other:
-            return True
-        if not isinstance(other, MemoryDesc):
-            return NotImplemented
-        return self._equality_key() == other._equality_key()
-
-    def __hash__(self) -> int:
-        """Equal descriptors have equal hashes."""
-        if self._hash is None:
-            _set(self, "_hash", hash(self._equality_key()))
-        return self._hash  # type: ignore[return-value]
-
-    def __str__(self) -> str:
-        """oneDNN's textual form, such as `f32:p:blocked:aBcd8b::f0`; dims are no part of it."""
-        if self.is_zero or self.data_type is None:
-            return ZERO
-        return descriptor_text(self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.size)
-
-    def __repr__(self) -> str:
-        """The call that creates this descriptor."""
-        return descriptor_repr(self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.tag)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""

@@ -16,6 +16,7 @@ from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME, Dims, Layout
+from inlay.pattern import parse_pattern, pattern_of
 
 RUNTIME_SIZE = 2**63
 """The size of a descriptor with RUNTIME dims or strides (oneDNN's `DNNL_RUNTIME_SIZE_VAL`)."""
@@ -108,13 +109,14 @@ def descriptor_repr(
 
 def _arguments(dims: Dims, layout: Layout, blocks: InnerBlocks | None) -> str | None:
     """The constructor's arguments that say `layout`, or None where only the layout itself does."""
+    if blocks:
+        return None
     if blocks == ():
-        padding = f", padded_dims={spelled(layout.dims)}" if layout.dims != dims else ""
-        return f"strides={spelled(tuple(axis.stride for axis in layout.axes))}{padding}"
-    if blocks is not None:
-        return None
-    from inlay.pattern import pattern_of
-    try:
-        return f"pattern='{pattern_of(layout)}'"
-    except InlayError:
-        return None
+        said, padded = f"strides={spelled(tuple(axis.stride for axis in layout.axes))}", dims
+    else:
+        try:
+            said = f"pattern='{pattern_of(layout)}'"
+            padded = parse_pattern(pattern_of(layout), dims).dims
+        except InlayError:
+            return None
+    return said if padded == layout.dims else f"{said}, padded_dims={spelled(layout.dims)}"

@@ -141,8 +141,8 @@ def require_nested(layout: Layout, data_type: DataType) -> None:
             _refuse_split_byte(i, stride, data_type)
         if stride * block * count > LARGEST:
             raise InvalidArguments(
-                f"{axis_name(i)} reaches {stride * block * count} elements with stride {stride} and {count} steps, more "
-                "than the 2**63 - 1 that an offset can count"
+                f"{axis_name(i)} reaches {stride * block * count} elements with stride {stride} and {count} steps, "
+                "more than the 2**63 - 1 that an offset can count"
             )
         need, inside = stride * count, axis_name(i)
         widest, widest_count = stride, count
@@ -173,6 +173,6 @@ def _refuse_stride(i: int, stride: int, need: int, inside: str) -> NoReturn:
 
 def _refuse_split_byte(i: int, stride: int, data_type: DataType) -> NoReturn:
     raise InvalidArguments(
-        f"stride {stride} of {axis_name(i)} is odd: {data_type} has two elements in a byte, so strides other than 1 are "
-        f"even; pad the axis inside it to {stride + 1}"
+        f"stride {stride} of {axis_name(i)} is odd: {data_type} has two elements in a byte, so strides other than 1 "
+        f"are even; {stride + 1} works"
     )
