@@ -62,9 +62,9 @@ def write_object(key: str, data: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_seal(key, data) + data)
-            os.replace(name, directory / f"{key}.o")
+            Path(name).replace(directory / f"{key}.o")
         except OSError:
-            os.unlink(name)
+            Path(name).unlink()
             raise
 
 

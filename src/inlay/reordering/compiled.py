@@ -1,6 +1,6 @@
 """From two descriptors to a call: the stages run in a row, and the code they end in.
 
-    problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
+problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
 """
 
 import ctypes
@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 import llvmlite.binding as llvm
+import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import cache
@@ -115,12 +116,11 @@ def _stores_whole_lines(problem: ReorderProblem, chosen: Schedule, table: Table)
     item = problem.dst_type.itemsize
     if (item << chosen.tile.lane_bits) % _LINE:
         return False
-    maps = [loop.dst for loop in chosen.nest.loops]
-    steps = [where << bit for loop, bit in chosen.tile.dst_bits[chosen.tile.lane_bits :] if isinstance(where := maps[loop], int)]
+    steps = [table.dst_offsets.ravel()]
     for outer in chosen.outer:
-        where = maps[outer.loop]
-        steps += [where * outer.step] if isinstance(where, int) else where
-    return all(step * item % _LINE == 0 for step in steps)
+        where = chosen.nest.loops[outer.loop].dst
+        steps.append(np.multiply(where, outer.step * item))
+    return not any(np.any(step % _LINE) for step in steps)
 
 
 _codes: dict[Kernel, Entry] = {}
@@ -139,15 +139,20 @@ def machine_code(kernel: Kernel, target: Target) -> Entry:
 
 def _made(kernel: Kernel, target: Target) -> Entry:
     text = kernel_ir(kernel, target.fence, target.attributes)
-    version = ".".join(map(str, llvm.llvm_version_info))
-    key = cache.object_key(text, target.triple, target.cpu, target.features, version)
+    key = _cache_key(text, target)
     data = cache.read_object(key)
     if data is None:
         data = compile_ir(text, target)
         cache.write_object(key, data)
-    address, keep = load_object(data, f"inlay-{key}", ENTRY)
+    address, keep = load_object(data, ENTRY)
     _keep.append(keep)
     return _FUNCTION(address)
+
+
+def _cache_key(text: str, target: Target) -> str:
+    """The name of the object that LLVM makes of a module: the same everything gives the same code."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return cache.object_key(text, target.triple, target.cpu, target.features, version)
 
 
 @lru_cache(maxsize=1)

@@ -43,9 +43,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     shape, guards = emitter.shape, range(emitter.kernel.guards)
     code.label("entry")
     loops = code.load_word("%table", shape.LOOPS)
-    extent, src_step, dst_step, *counts = (
-        code.load_word("%table", shape.INNERMOST + i) for i in range(3 + len(guards))
-    )
+    extent, *steps = (code.load_word("%table", shape.INNERMOST + i) for i in range(1 + shape.sums))
     whole = [code.load_word("%table", shape.bounds + 3 * g + 2) for g in guards]
     code.do("br label %run")
     code.label("run")
@@ -60,9 +58,9 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     code.do("%short = icmp ult i64 %left, %run_all")
     code.do("%run_length = select i1 %short, i64 %left, i64 %run_all")
     code.do("%run_end = add i64 %tile_index, %run_length")
-    starts = [code.let(f"mul i64 {first}, {step}") for step in (src_step, dst_step, *counts)]
+    starts = [code.let(f"mul i64 {first}, {step}") for step in steps]
     found = _find_run(code, emitter, loops, rest, starts)
-    _walk_run(code, emitter, found, [src_step, dst_step, *counts], whole)
+    _walk_run(code, emitter, found, steps, whole)
     code.label("exit")
     if emitter.kernel.streams:
         code.do(fence)
@@ -73,7 +71,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
 
 
 def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
-    """Source offset, destination offset and guard coordinates of the run, summed over the loops around it."""
+    """The `sums` of the table's shape at the start of the run: what the loops around it add up to."""
     names = [f"%sum{i}" for i in range(len(starts))]
     code.do("br label %digit")
     code.label("digit")
@@ -90,15 +88,14 @@ def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[
     index = code.let(f"urem i64 %rest, {extent}")
     code.do(f"%rest_next = udiv i64 %rest, {extent}")
     code.do("%loop_next = add i64 %loop, 1")
-    for side in (0, 1):
-        stride, address, step = (code.load_word(words, 1 + 3 * side + i) for i in range(3))
-        table = code.let(f"inttoptr i64 {address} to ptr")
-        looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
-        moved = code.let(f"add i64 {looked_up}, {code.let(f'mul i64 {index}, {stride}')}")
-        code.do(f"{names[side]}_next = add i64 {names[side]}, {moved}")
-    for g, name in enumerate(names[2:]):
-        counted = code.let(f"mul i64 {index}, {code.load_word(words, 7 + g)}")
-        code.do(f"{name}_next = add i64 {name}, {counted}")
+    for i, name in enumerate(names):
+        moved = code.let(f"mul i64 {index}, {code.load_word(words, 1 + i)}")
+        if i < 2:
+            address, step = (code.load_word(words, 1 + emitter.shape.sums + 2 * i + k) for k in range(2))
+            table = code.let(f"inttoptr i64 {address} to ptr")
+            looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
+            moved = code.let(f"add i64 {looked_up}, {moved}")
+        code.do(f"{name}_next = add i64 {name}, {moved}")
     code.do("br label %digit")
     return names
 
@@ -113,20 +110,23 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     code.do("%count = phi i64 [0, %walk], [%count_next, %step_end]")
     for name, start in zip(names, found, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
+    bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
+    offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
     sides = [code.byte("%src", names[0]), code.byte("%dst", names[1])]
+    rows = [code.byte(offset, name) for offset, name in zip(offsets, names[2:4], strict=True)]
+    arguments = f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}"
     if kernel.guards:
-        inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(names[2:], whole, strict=True)]
+        inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(names[4:], whole, strict=True)]
         both = inside[0]
         for other in inside[1:]:
             both = code.let(f"and i1 {both}, {other}")
         code.do(f"br i1 {both}, label %whole_tile, label %edge_tile")
         code.label("edge_tile")
-        coordinates = "".join(f", i64 {name}" for name in names[2:])
-        code.do(f"call void @edge(ptr {sides[0]}, ptr {sides[1]}, ptr %table{coordinates})")
+        coordinates = "".join(f", i64 {name}" for name in names[4:])
+        code.do(f"call void @edge({arguments}, ptr %table{coordinates})")
         code.do("br label %step_end")
         code.label("whole_tile")
-    offsets = [code.word("%table", at) for at in (emitter.shape.src_offsets, emitter.shape.dst_offsets)]
-    code.do(f"call void @tile(ptr {sides[0]}, ptr {offsets[0]}, ptr {sides[1]}, ptr {offsets[1]})")
+    code.do(f"call void @tile({arguments})")
     code.do("br label %step_end")
     code.label("step_end")
     code.do("%count_next = add i64 %count, 1")

@@ -9,18 +9,18 @@ result is put to its place under the second mask.
 from collections.abc import Callable
 
 from inlay.reordering.conversion import convert
-from inlay.reordering.emit_tile import Emitter
+from inlay.reordering.emit_tile import TILE_ARGUMENTS, Emitter
 from inlay.reordering.ir import Code
 
 _FAR = 1 << 30  # more lanes than any register has, small enough for 32 bits
 
 
 def edge_function(emitter: Emitter) -> tuple[str, Code]:
-    """A tile at an edge: edge(source, destination, table, coordinate of each guard)."""
+    """A tile at an edge: the arguments of a tile, the table, and the coordinate of each guard."""
     code = Code()
-    kernel, shape = emitter.kernel, emitter.shape
+    kernel, _shape = emitter.kernel, emitter.shape
     coordinates = [f"%c{g}" for g in range(kernel.guards)]
-    arguments = ", ".join(["ptr %src", "ptr %dst", "ptr %table", *(f"i64 {c}" for c in coordinates)])
+    arguments = ", ".join([TILE_ARGUMENTS, "ptr %table", *(f"i64 {c}" for c in coordinates)])
     code.label("entry")
     if not kernel.network.steps:
         _register_loop(emitter, code, "move", lambda r: _masked_move(emitter, code, r, coordinates))
@@ -80,15 +80,15 @@ def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str
 def _masked_load(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> str:
     name = emitter.kernel.src_type
     mask = _mask(emitter, code, 0, r, coordinates)
-    offset = code.load_word(code.word("%table", emitter.shape.src_offsets), r)
-    return code.masked_load(emitter.vector(name), code.byte("%src", offset), emitter.item_bytes(name), mask)
+    offset = code.load_word("%src_offsets", r)
+    return code.masked_load(emitter.vector(name), code.byte("%src", offset), mask)
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, coordinates: list[str], value: str) -> None:
     name = emitter.kernel.dst_type
     mask = _mask(emitter, code, 1, r, coordinates)
-    offset = code.load_word(code.word("%table", emitter.shape.dst_offsets), r)
-    code.masked_store(emitter.vector(name), value, code.byte("%dst", offset), emitter.item_bytes(name), mask)
+    offset = code.load_word("%dst_offsets", r)
+    code.masked_store(emitter.vector(name), value, code.byte("%dst", offset), mask)
 
 
 def _masked_move(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> None:

@@ -14,6 +14,9 @@ from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.network import Exchange, Permute, Step
 
 _LINE = 64
+TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets"
+"""For each side the address of the tile, and for each of its registers the bytes from there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
@@ -49,9 +52,9 @@ class Emitter:
 
 
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
-    """A whole tile: tile(source, offsets of its registers, destination, offsets of its registers)."""
+    """A whole tile."""
     code = Code()
-    head = f"define internal void @{name}(ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets)"
+    head = f"define internal void @{name}({TILE_ARGUMENTS})"
     code.label("entry")
     passes = emitter.kernel.network.passes
     vector = emitter.vector(emitter.shuffled)
@@ -73,9 +76,7 @@ def _groups(steps: tuple[Step, ...], registers: int) -> list[list[int]]:
     """The registers in groups that exchange among themselves only."""
     bits = sorted({step.register for step in steps if isinstance(step, Exchange)})
     inside = sum(1 << bit for bit in bits)
-    return [
-        [base | r for r in range(registers) if r & ~inside == 0] for base in range(registers) if base & inside == 0
-    ]
+    return [[base | r for r in range(registers) if r & ~inside == 0] for base in range(registers) if base & inside == 0]
 
 
 def _read(emitter: Emitter, code: Code, r: int, between: str | None) -> str:
@@ -86,7 +87,7 @@ def _read(emitter: Emitter, code: Code, r: int, between: str | None) -> str:
         return code.let(f"load {vector}, ptr {where}, align {emitter.alignment(emitter.shuffled)}")
     src = emitter.kernel.src_type
     where = code.byte("%src", code.load_word("%src_offsets", r))
-    value = code.let(f"load {emitter.vector(src)}, ptr {where}, align {emitter.item_bytes(src)}")
+    value = code.let(f"load {emitter.vector(src)}, ptr {where}, align 1")
     return convert(code, value, src, emitter.shuffled, emitter.lanes)
 
 
@@ -100,7 +101,7 @@ def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None
     dst = emitter.kernel.dst_type
     value = convert(code, value, emitter.shuffled, dst, emitter.lanes)
     where = code.byte("%dst", code.load_word("%dst_offsets", r))
-    align = emitter.alignment(dst) if streams else emitter.item_bytes(dst)
+    align = emitter.alignment(dst) if streams else 1
     hint = ", !nontemporal !0" if streams else ""
     code.do(f"store {emitter.vector(dst)} {value}, ptr {where}, align {align}{hint}")
 
@@ -124,5 +125,3 @@ def _apply(code: Code, step: Step, values: dict[int, str], emitter: Emitter) -> 
 
 def _mask(lanes: tuple[int, ...]) -> str:
     return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
-
-

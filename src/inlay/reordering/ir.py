@@ -58,20 +58,20 @@ class Code:
         self.declarations.add(f"declare i64 @llvm.{name}.i64(i64, i64)")
         return self.let(f"call i64 @llvm.{name}.i64(i64 {value}, i64 {limit})")
 
-    def masked_load(self, vector: str, address: str, align: int, mask: str) -> str:
+    def masked_load(self, vector: str, address: str, mask: str) -> str:
         """Load the lanes of `vector` that `mask` selects, zero in the others; unselected memory is not touched."""
         name = f"llvm.masked.load.{_suffix(vector)}.p0"
         bools = _bools(vector)
         self.declarations.add(f"declare {vector} @{name}(ptr, i32, {bools}, {vector})")
-        arguments = f"ptr {address}, i32 {align}, {bools} {mask}, {vector} zeroinitializer"
+        arguments = f"ptr {address}, i32 1, {bools} {mask}, {vector} zeroinitializer"
         return self.let(f"call {vector} @{name}({arguments})")
 
-    def masked_store(self, vector: str, value: str, address: str, align: int, mask: str) -> None:
+    def masked_store(self, vector: str, value: str, address: str, mask: str) -> None:
         """Store the lanes of `value` that `mask` selects; unselected memory is not touched."""
         name = f"llvm.masked.store.{_suffix(vector)}.p0"
         bools = _bools(vector)
         self.declarations.add(f"declare void @{name}({vector}, ptr, i32, {bools})")
-        self.do(f"call void @{name}({vector} {value}, ptr {address}, i32 {align}, {bools} {mask})")
+        self.do(f"call void @{name}({vector} {value}, ptr {address}, i32 1, {bools} {mask})")
 
 
 def _bools(vector: str) -> str:

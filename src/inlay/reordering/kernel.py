@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataType
+from inlay.errors import Unimplemented
 from inlay.layout import Map
-from inlay.reordering.network import Network
 from inlay.reordering.nest import Loop
+from inlay.reordering.network import Network
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Bit, Schedule
 
 Words = npt.NDArray[np.int64]
+_MOST_IN_LANES = 1 << 30  # masks compare 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +63,25 @@ class TableShape:
 
     LOOPS = 0
     """One word: the number of loops around the innermost."""
-    INNERMOST = 1
-    """The innermost loop: extent, source step, destination step, then what it counts for each guard."""
+    OFFSETS = 1
+    """Two words: the addresses of the register offsets of source and destination."""
+    INNERMOST = 3
+    """The innermost loop: its extent, then its `sums`."""
+
+    @property
+    def sums(self) -> int:
+        """What one step of a loop adds to: the offsets of both sides, the addresses of their rows, the coordinates."""
+        return 4 + self.guards
 
     @property
     def bounds(self) -> int:
         """For each guard: read below, write below, whole tiles up to."""
-        return 4 + self.guards
-
-    @property
-    def src_offsets(self) -> int:
-        """For each register, where the source has it."""
-        return self.bounds + 3 * self.guards
-
-    @property
-    def dst_offsets(self) -> int:
-        """For each register, where the destination has it."""
-        return self.src_offsets + self.registers
+        return self.INNERMOST + 1 + self.sums
 
     def coordinates(self, side: int, guard: int) -> int:
         """What each register (one word each), then each lane (32 bits each), adds to a guard's coordinate."""
         one = self.registers + (self.lanes + 1) // 2
-        return self.dst_offsets + self.registers + (side * self.guards + guard) * one
+        return self.bounds + 3 * self.guards + (side * self.guards + guard) * one
 
     @property
     def loops(self) -> int:
@@ -91,8 +90,8 @@ class TableShape:
 
     @property
     def loop_words(self) -> int:
-        """Words of one loop: extent; for each side stride, table address, table step; what it counts for each guard."""
-        return 7 + self.guards
+        """Words of one loop: extent, `sums`, then for each side the address and step of a table of offsets."""
+        return 1 + self.sums + 4
 
 
 def kernel_of(problem: ReorderProblem, schedule: Schedule, streams: bool) -> Kernel:
@@ -110,9 +109,14 @@ class Table:
     words: Words
     """The table itself."""
     offsets: tuple[Words, ...]
-    """Offsets of loops that have no stride; `words` holds their addresses."""
+    """What `words` holds the addresses of: the register offsets of both sides, then tables of loops."""
     tiles: int
     """How many tiles there are."""
+
+    @property
+    def dst_offsets(self) -> Words:
+        """Bytes to each register of the destination."""
+        return self.offsets[1]
 
     @property
     def address(self) -> int:
@@ -124,22 +128,25 @@ def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
     """The table of `schedule`."""
     tile, nest = schedule.tile, schedule.nest
     shape = TableShape(1 << tile.lane_bits, 1 << tile.register_bits, len(nest.guards))
-    loops = [_Outer(o.extent, o.step, nest.loops[o.loop]) for o in schedule.outer]
-    if not loops or not loops[-1].loop.is_affine:
-        loops.append(_Outer(1, 1, Loop(1, 0, 0)))
-    words = np.zeros(shape.loops + (len(loops) - 1) * shape.loop_words + 1, np.int64)
-    builder = _Builder(words, shape, (problem.src_type, problem.dst_type), [])
-    words[shape.LOOPS] = len(loops) - 1
-    builder.innermost(loops[-1])
-    builder.bounds(schedule)
-    builder.registers(schedule)
-    for i, loop in enumerate(reversed(loops[:-1])):
-        builder.outer(shape.loops + i * shape.loop_words, loop)
+    runs = [_Run(o.extent, o.step, nest.loops[o.loop]) for o in schedule.outer]
+    if not runs or not schedule.steps_evenly(schedule.outer[-1]):
+        runs.append(_Run(1, 1, Loop(1, 0, 0)))
+    words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
+    builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
+    words[shape.LOOPS] = len(runs) - 1
+    builder.registers()
+    builder.bounds()
+    builder.loop(shape.INNERMOST, runs[-1])
+    for i, run in enumerate(reversed(runs[:-1])):
+        builder.loop(shape.loops + i * shape.loop_words, run)
+        builder.tables(shape.loops + i * shape.loop_words + 1 + shape.sums, run)
     return Table(words, tuple(builder.offsets), schedule.tiles)
 
 
 @dataclass(frozen=True, slots=True)
-class _Outer:
+class _Run:
+    """A loop around the tile: how often, values of the nest's loop at a time, and that loop."""
+
     extent: int
     step: int
     loop: Loop
@@ -150,68 +157,69 @@ class _Builder:
     words: Words
     shape: TableShape
     types: tuple[DataType, DataType]
+    schedule: Schedule
     offsets: list[Words]
 
-    def innermost(self, outer: _Outer) -> None:
-        steps = [self._bytes(side, outer) for side in (0, 1)]
-        counts = self._counts(outer)
-        self.words[self.shape.INNERMOST : self.shape.bounds] = [outer.extent, *steps, *counts]
+    def loop(self, at: int, run: _Run) -> None:
+        """Extent and sums of one loop: a table inside the tile moves the register offsets, not the address."""
+        maps = (run.loop.src, run.loop.dst)
+        strides = [where * run.step if isinstance(where, int) else 0 for where in maps]
+        moves = [s * t.itemsize for s, t in zip(strides, self.types, strict=True)]
+        rows = [0 if isinstance(where, int) or run.step == 1 else 8 * self.shape.registers for where in maps]
+        counts = dict(run.loop.counts)
+        guards = [counts.get(g, 0) * run.step for g in range(self.shape.guards)]
+        self.words[at : at + 1 + self.shape.sums] = [run.extent, *moves, *rows, *guards]
 
-    def _bytes(self, side: int, outer: _Outer) -> int:
-        where = (outer.loop.src, outer.loop.dst)[side]
-        assert isinstance(where, int)
-        return where * outer.step * self.types[side].itemsize
+    def tables(self, at: int, run: _Run) -> None:
+        """Offsets of a loop without a stride; a loop with one looks up the same zero again and again."""
+        for side, where in enumerate((run.loop.src, run.loop.dst)):
+            looked_up = isinstance(where, tuple) and run.step == 1
+            offsets = np.array(where if looked_up else [0], np.int64) * self.types[side].itemsize
+            self.offsets.append(offsets)
+            self.words[at + 2 * side : at + 2 * side + 2] = [offsets.ctypes.data, int(looked_up)]
 
-    def _counts(self, outer: _Outer) -> list[int]:
-        counts = dict(outer.loop.counts)
-        return [counts.get(g, 0) * outer.step for g in range(self.shape.guards)]
-
-    def bounds(self, schedule: Schedule) -> None:
-        bits = schedule.tile.src_bits
-        for g, guard in enumerate(schedule.nest.guards):
-            reach = sum(_weight(schedule, bit, g) for bit in bits)
+    def bounds(self) -> None:
+        """The bounds of each guard."""
+        for g, guard in enumerate(self.schedule.nest.guards):
+            reach = sum(_weight(self.schedule, bit, g) for bit in self.schedule.tile.src_bits)
             at = self.shape.bounds + 3 * g
             self.words[at : at + 3] = [guard.data, guard.stored, guard.data - 1 - reach]
 
-    def registers(self, schedule: Schedule) -> None:
-        lanes, registers = schedule.tile.lane_bits, self.shape.registers
-        loops = schedule.nest.loops
-        sides = [(schedule.tile.src_bits, [loop.src for loop in loops], self.shape.src_offsets)]
-        sides += [(schedule.tile.dst_bits, [loop.dst for loop in loops], self.shape.dst_offsets)]
-        for side, (bits, maps, at) in enumerate(sides):
-            item = self.types[side].itemsize
-            self.words[at : at + registers] = _sums([_stride(maps, bit) * item for bit in bits[lanes:]])
+    def registers(self) -> None:
+        """Offsets of the registers, and what registers and lanes add to the coordinates."""
+        tile, loops = self.schedule.tile, self.schedule.nest.loops
+        lanes, registers = tile.lane_bits, self.shape.registers
+        sides = [(tile.src_bits, [loop.src for loop in loops]), (tile.dst_bits, [loop.dst for loop in loops])]
+        for side, (bits, maps) in enumerate(sides):
+            offsets = _register_offsets(bits[lanes:], maps) * self.types[side].itemsize
+            self.offsets.append(offsets)
+            self.words[self.shape.OFFSETS + side] = offsets.ctypes.data
             for g in range(self.shape.guards):
-                weights = [_weight(schedule, bit, g) for bit in bits]
+                weights = [_weight(self.schedule, bit, g) for bit in bits]
                 start = self.shape.coordinates(side, g)
                 self.words[start : start + registers] = _sums(weights[lanes:])
-                narrow = self.words[start + registers :].view(np.int32)
-                narrow[: self.shape.lanes] = _sums(weights[:lanes])
+                in_lanes = _sums(weights[:lanes])
+                if in_lanes[-1] > _MOST_IN_LANES:
+                    raise Unimplemented(f"the lanes of one register are {in_lanes[-1]} coordinates of one axis apart")
+                self.words[start + registers :].view(np.int32)[: self.shape.lanes] = in_lanes
 
-    def outer(self, at: int, outer: _Outer) -> None:
-        words = [outer.extent]
-        for side, where in enumerate((outer.loop.src, outer.loop.dst)):
-            words += self._where(side, where, outer.step)
-        self.words[at : at + self.shape.loop_words] = [*words, *self._counts(outer)]
 
-    def _where(self, side: int, where: Map, step: int) -> list[int]:
-        """Stride, table and table step: a loop with a stride looks up one zero, again and again."""
-        item = self.types[side].itemsize
-        stride = where * step * item if isinstance(where, int) else 0
-        offsets = np.array([0] if isinstance(where, int) else where, np.int64) * item
-        self.offsets.append(offsets)
-        return [stride, int(offsets.ctypes.data), 0 if isinstance(where, int) else 1]
+def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:
+    """Elements to each register: one row, or, with a table among the loops, one row for each step over its loop."""
+    strides = [where << bit if isinstance(where := maps[loop], int) else 0 for loop, bit in bits]
+    total = _sums(strides)[np.newaxis]
+    for loop in {loop for loop, _ in bits}:
+        where = maps[loop]
+        if isinstance(where, tuple):
+            values = [1 << bit if owner == loop else 0 for owner, bit in bits]
+            rows = np.array(where, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
+            total = total + rows[:, _sums(values)]
+    return np.ascontiguousarray(total)
 
 
 def _weight(schedule: Schedule, bit: Bit, guard: int) -> int:
     loop, position = bit
     return dict(schedule.nest.loops[loop].counts).get(guard, 0) << position
-
-
-def _stride(maps: list[Map], bit: Bit) -> int:
-    where = maps[bit[0]]
-    assert isinstance(where, int), "a tile takes bits of affine loops only"
-    return where << bit[1]
 
 
 def _sums(parts: list[int]) -> Words:

@@ -78,7 +78,8 @@ def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
         raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
     if src_layout.has_runtime or dst_layout.has_runtime:
         raise Unimplemented("a reorder needs every dim and stride: bind the RUNTIME ones first")
-    assert src.data_type is not None and dst.data_type is not None
+    assert src.data_type is not None
+    assert dst.data_type is not None
     _check_types(src.data_type, dst.data_type)
     if dst_layout.overlaps:
         raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")

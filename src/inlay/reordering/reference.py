@@ -7,7 +7,8 @@ compiler, so a mistake in either shows as a difference.
 
 An element is a code, the unsigned integer of its bits. A move to the same type copies codes, so every NaN keeps its
 payload and -0.0 its sign. A conversion goes through f32: integers are clamped to the range of the destination, then
-rounded half to even; NaN becomes the integer 0.
+rounded half to even; NaN becomes the integer 0, and stays NaN between floats: sign and the top of the payload are kept,
+and it is made quiet (bf16 -> f32 alone changes no bit).
 
     code of src -> f32 -> clamp, round -> code of dst
 
@@ -151,7 +152,9 @@ def _as_f32(codes: Codes, src: DataType) -> npt.NDArray[np.float32]:
     if src.name == "bf16":
         # The upper half of an f32, NaNs included.
         return (codes.astype(np.uint32) << 16).view(np.float32)
-    return codes.astype(f"u{src.itemsize}").view(src.numpy).astype(np.float32)
+    values = codes.astype(f"u{src.itemsize}").view(src.numpy).astype(np.float32)
+    # The quiet bit of an f32: widening an f16 sets it, as every processor does.
+    return np.where(np.isnan(values), (values.view(np.uint32) | 1 << 22).view(np.float32), values)
 
 
 def _to_integer(values: npt.NDArray[np.float32], dst: DataType) -> npt.NDArray[Any]:

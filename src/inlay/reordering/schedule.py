@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, log2, prod
 
-from inlay.reordering.nest import Guard, Loop, LoopNest
+from inlay.reordering.nest import Guard, Loop, LoopNest, with_run
 from inlay.reordering.network import LANE_BYTES, Network, shuffle_network
 
 Bit = tuple[int, int]
@@ -75,6 +75,10 @@ class Schedule:
         """How many tiles there are."""
         return prod(o.extent for o in self.outer)
 
+    def steps_evenly(self, outer: OuterLoop) -> bool:
+        """Whether each run of `outer` is as far from the last as the one before: its loop has no table to look up."""
+        return self.nest.loops[outer.loop].is_affine or outer.step > 1
+
     def __str__(self) -> str:
         """The tile, its loops and its network."""
         names = [" ".join(f"{loop}.{bit}" for loop, bit in bits) for bits in (self.tile.src_bits, self.tile.dst_bits)]
@@ -100,24 +104,36 @@ def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int) -> Schedule:
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
     candidates = [
-        tile for lanes in range(most, -1, -1) for tile in _tiles(nest.loops, lanes, near) if tile is not None
+        (variant, tile)
+        for lanes in range(most, -1, -1)
+        for variant in _variants(nest, 1 << lanes)
+        if (tile := _tile(variant.loops, lanes, near)) is not None
     ]
-    return _around(nest, min(candidates, key=lambda tile: _cost(nest, tile)))
+    return _around(*min(candidates, key=lambda candidate: _cost(*candidate)))
 
 
-def _tiles(loops: tuple[Loop, ...], lanes: int, near: int) -> Iterator[Tile | None]:
-    """The tiles with 2^`lanes` lanes."""
+def _variants(nest: LoopNest, lanes: int) -> Iterator[LoopNest]:
+    """The nest as it is, and with short loops that follow one another on one side joined."""
+    yield nest
+    for side in ("src", "dst"):
+        joined = with_run(nest, side, lanes)
+        if joined is not None:
+            yield joined
+
+
+def _tile(loops: tuple[Loop, ...], lanes: int, near: int) -> Tile | None:
+    """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row."""
     src = _contiguous_bits(loops, lanes, "src")
     dst = _contiguous_bits(loops, lanes, "dst")
     if src is None or dst is None:
-        return
+        return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
     if src == dst:
         bits += _unrolled(loops, bits)
     network = shuffle_network(tuple(bits.index(bit) for bit in dst), len(bits) - lanes, min(near, lanes))
     if network is None:
-        return
-    yield Tile(tuple(bits), tuple(bits[i] for i in (*network.lanes, *network.registers)), network)
+        return None
+    return Tile(tuple(bits), tuple(bits[i] for i in (*network.lanes, *network.registers)), network)
 
 
 def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bit] | None:
@@ -125,11 +141,13 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bi
     bits: list[Bit] = []
     stride = 1
     while len(bits) < wanted:
-        found = [i for i, loop in enumerate(loops) if loop.is_affine and getattr(loop, side) == stride]
+        found = [i for i, loop in enumerate(loops) if getattr(loop, side) == stride]
         if not found:
             return None
         extent = loops[found[0]].extent
-        whole = extent & -extent == extent
+        if not loops[found[0]].is_affine and extent % (1 << wanted - len(bits)):
+            return None
+        whole = extent & -extent == extent and loops[found[0]].is_affine
         here = min(wanted - len(bits), int(log2(extent)) if whole else ceil(log2(extent)))
         if not whole and here < wanted - len(bits):
             return None
@@ -152,8 +170,8 @@ def _unrolled(loops: tuple[Loop, ...], bits: list[Bit]) -> list[Bit]:
 
 def _distance(loop: Loop) -> int:
     """How far one step of `loop` goes in the source, or in the destination where the source stands still."""
-    src, dst = (max(map(abs, m)) if isinstance(m, tuple) else abs(m) for m in (loop.src, loop.dst))
-    return src or dst
+    sides = [abs(where) for where in (loop.src, loop.dst) if isinstance(where, int) and where]
+    return sides[0] if sides else 0
 
 
 def _covered(tile: Tile, loop: int) -> int:
@@ -203,5 +221,5 @@ def _around(nest: LoopNest, tile: Tile) -> Schedule:
             guards.append(Guard(loop.extent, loop.extent))
         if extent > 1:
             outer.append(OuterLoop(i, extent, step))
-    outer.sort(key=lambda o: (loops[o.loop].is_affine, -_distance(loops[o.loop]) * o.step))
+    outer.sort(key=lambda o: (loops[o.loop].is_affine or o.step > 1, -_distance(loops[o.loop]) * o.step))
     return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(outer))

@@ -6,6 +6,7 @@ its shuffles into slower ones and double the compile time.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -77,11 +78,11 @@ def _linker() -> Any:
     return llvm.create_lljit_compiler(_machine(host_target()))
 
 
-def load_object(data: bytes, library: str, symbol: str) -> tuple[int, object]:
-    """Link an object file into this process: the address of `symbol`, and what must live as long as it is used.
+_libraries = count()
 
-    Args:
-        library: a name that no other object has.
-    """
+
+def load_object(data: bytes, symbol: str) -> tuple[int, object]:
+    """Link an object file into this process: the address of `symbol`, and what must live as long as it is used."""
+    library = f"inlay-{next(_libraries)}"
     tracker = llvm.JITLibraryBuilder().add_object_img(data).export_symbol(symbol).link(_linker(), library)
     return int(tracker[symbol]), tracker

@@ -57,7 +57,7 @@ _pool = _Pool()
 
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
-    global _pool  # noqa: PLW0603 - the one pool of the process
+    global _pool
     _pool = _Pool()
 
 

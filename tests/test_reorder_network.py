@@ -1,0 +1,116 @@
+"""The shuffle network: what it does to the bits is what it does to the elements."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlay.reordering.network import Exchange, Network, Permute, shuffle_network
+
+
+@st.composite
+def goals(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int]:
+    lanes = draw(st.integers(0, 6))
+    registers = draw(st.integers(0, min(lanes, 4)))
+    bits = draw(st.permutations(range(lanes + registers)))
+    return tuple(bits[:lanes]), registers, draw(st.integers(0, min(lanes, 4)))
+
+
+def run(network: Network, width: int, count: int) -> list[list[int]]:
+    """Every element of a tile whose elements are numbered, after the network, by plain list operations."""
+    registers = [[r * width + lane for lane in range(width)] for r in range(count)]
+    for step in network.steps:
+        if isinstance(step, Permute):
+            registers = [[old[i] for i in step.mask(width)] for old in registers]
+            continue
+        assert isinstance(step, Exchange)
+        masks = step.masks(width)
+        for r in range(count):
+            if not r >> step.register & 1:
+                both = registers[r] + registers[r | 1 << step.register]
+                registers[r], registers[r | 1 << step.register] = ([both[i] for i in mask] for mask in masks)
+    return registers
+
+
+def expected(network: Network, width: int, count: int) -> list[list[int]]:
+    """The elements that the bits say: position bits `place` hold what was at bits `bit`."""
+    bits = (*network.lanes, *network.registers)
+
+    def origin(position: int) -> int:
+        return sum((position >> place & 1) << bit for place, bit in enumerate(bits))
+
+    return [[origin(r * width + lane) for lane in range(width)] for r in range(count)]
+
+
+@given(goals())
+def test_network_brings_the_goal_into_the_lanes(case: tuple[tuple[int, ...], int, int]) -> None:
+    goal, registers, near = case
+    network = shuffle_network(goal, registers, near)
+    assert network is not None
+    assert network.lanes == goal
+    assert sorted(network.lanes + network.registers) == list(range(len(goal) + registers))
+
+
+@given(goals())
+def test_network_moves_elements_as_its_bits_say(case: tuple[tuple[int, ...], int, int]) -> None:
+    goal, registers, near = case
+    network = shuffle_network(goal, registers, near)
+    assert network is not None
+    width, count = 1 << len(goal), 1 << registers
+    assert run(network, width, count) == expected(network, width, count)
+
+
+@given(goals())
+def test_passes_are_the_steps_and_keep_16_registers_alive(case: tuple[tuple[int, ...], int, int]) -> None:
+    goal, registers, near = case
+    network = shuffle_network(goal, registers, near)
+    assert network is not None
+    assert tuple(step for group in network.passes for step in group) == network.steps
+    for group in network.passes:
+        assert len({step.register for step in group if isinstance(step, Exchange)}) <= 4
+
+
+@pytest.mark.parametrize(
+    ("goal", "registers", "near", "steps"),
+    [
+        ((4, 5, 6, 7), 4, 2, 4),  # 16 x 16 of 32 bits
+        ((5, 6, 7, 8, 9), 5, 3, 5),  # 32 x 32 of 16 bits
+        ((6, 7, 8, 9, 10, 11), 6, 4, 6),  # 64 x 64 of 8 bits
+        ((6, 7, 0, 1, 2, 3), 2, 4, 4),  # BA16a64b4a of bytes
+        ((0, 1, 6, 7, 8, 9), 4, 4, 4),  # OIhw4i16o4i of bytes from a 1 x 1 kernel
+        ((0, 1, 2, 3), 0, 2, 0),
+    ],
+)
+def test_known_networks_have_the_least_steps(goal: tuple[int, ...], registers: int, near: int, steps: int) -> None:
+    network = shuffle_network(goal, registers, near)
+    assert network is not None
+    assert len(network.steps) == steps
+    assert not any(isinstance(step, Exchange) and step.leaves == step.enters < near - 1 for step in network.steps)
+
+
+@pytest.mark.parametrize("goal", list(permutations(range(4))))
+def test_a_permutation_of_the_lanes_is_one_step(goal: tuple[int, ...]) -> None:
+    network = shuffle_network(goal, 0, 2)
+    assert network is not None
+    assert len(network.steps) == (goal != (0, 1, 2, 3))
+
+
+def test_interleave_is_what_the_docstring_draws() -> None:
+    low, high = Exchange(register=0, leaves=1, enters=0).masks(4)
+    assert (low, high) == ((0, 4, 1, 5), (2, 6, 3, 7))
+    assert Exchange(0, 1, 0).apply((0, 1), 2) == ((2, 0), 1)
+
+
+def test_the_checker_rejects_a_wrong_network() -> None:
+    network = shuffle_network((2, 3), 2, 2)
+    assert network is not None
+    wrong = Network(network.steps[:-1], network.lanes, network.registers)
+    assert run(wrong, 4, 4) != expected(wrong, 4, 4)
+
+
+def test_a_network_prints_its_steps() -> None:
+    assert str(shuffle_network((2, 3), 2, 2)) == (
+        "  register bit 1 enters lane bit 0, lane bit 1 leaves\n  register bit 0 enters lane bit 0, lane bit 1 leaves"
+    )
+    assert str(shuffle_network((0, 1), 0, 2)) == "  nothing to permute"

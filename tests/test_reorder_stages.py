@@ -1,0 +1,171 @@
+"""The stages of the compiler, each by its own post-condition; one whole explanation is pinned."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlay.descriptor import MemoryDesc
+from inlay.layout import Layout, Map
+from inlay.reordering import compile_reorder
+from inlay.reordering.kernel import kernel_of, table_of
+from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_run
+from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.schedule import Schedule, schedule
+from inlay.testing import reorder_problems
+
+Move = tuple[int | None, int]
+"""A source offset (None for a zero) and the destination offset it goes to, in elements."""
+
+
+def moves_of(src: MemoryDesc, dst: MemoryDesc) -> list[Move]:
+    """What must move, one coordinate at a time."""
+    assert isinstance(src.layout, Layout)
+    assert isinstance(dst.layout, Layout)
+    moves: list[Move] = []
+    for x in product(*map(range, dst.layout.dims)):
+        is_data = all(i < n for i, n in zip(x, src.dims, strict=True))
+        moves.append((src.layout.offset(x) if is_data else None, dst.layout.offset(x)))
+    return sorted(moves, key=lambda move: move[1])
+
+
+def at(where: Map, value: int) -> int:
+    return where * value if isinstance(where, int) else where[value]
+
+
+def moves_of_nest(nest: LoopNest, indices: list[dict[int, int]]) -> list[Move]:
+    """What the nest moves when its loops take these values, within its guards."""
+    moves: list[Move] = []
+    for index in indices:
+        coordinates = [0] * len(nest.guards)
+        for i, loop in enumerate(nest.loops):
+            for guard, weight in loop.counts:
+                coordinates[guard] += weight * index.get(i, 0)
+        if all(c < guard.stored for c, guard in zip(coordinates, nest.guards, strict=True)):
+            is_data = all(c < guard.data for c, guard in zip(coordinates, nest.guards, strict=True))
+            places = [sum(at(m(loop), index.get(i, 0)) for i, loop in enumerate(nest.loops)) for m in (src_of, dst_of)]
+            moves.append((places[0] if is_data else None, places[1]))
+    return sorted(moves, key=lambda move: move[1])
+
+
+def src_of(loop: Loop) -> Map:
+    return loop.src
+
+
+def dst_of(loop: Loop) -> Map:
+    return loop.dst
+
+
+def all_indices(nest: LoopNest) -> list[dict[int, int]]:
+    return [dict(enumerate(values)) for values in product(*(range(loop.extent) for loop in nest.loops))]
+
+
+def tile_indices(plan: Schedule) -> list[dict[int, int]]:
+    """Every value of the loops that some tile reaches, tile after tile and bit after bit."""
+    indices = []
+    for starts in product(*(range(o.extent) for o in plan.outer)):
+        for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
+            index = {o.loop: start * o.step for o, start in zip(plan.outer, starts, strict=True)}
+            for (loop, bit), value in zip(plan.tile.src_bits, pattern, strict=True):
+                index[loop] = index.get(loop, 0) + (value << bit)
+            indices.append(index)
+    return indices
+
+
+def is_small(problem: ReorderProblem) -> bool:
+    return not problem.is_empty and prod(axis.stored for axis in problem.axes) <= 3000
+
+
+@given(reorder_problems())
+def test_nest_moves_every_stored_coordinate_once(pair: tuple[MemoryDesc, MemoryDesc]) -> None:
+    problem = reorder_problem(*pair)
+    if is_small(problem):
+        nest = loop_nest(problem)
+        assert moves_of_nest(nest, all_indices(nest)) == moves_of(*pair)
+
+
+@given(reorder_problems(), st.sampled_from([16, 32, 64]))
+def test_tiles_move_every_stored_coordinate_once(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
+    problem = reorder_problem(*pair)
+    if is_small(problem):
+        item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
+        plan = schedule(loop_nest(problem), item, vector_bytes)
+        inside = [i for i in tile_indices(plan) if all(i.get(k, 0) < lp.extent for k, lp in enumerate(plan.nest.loops))]
+        assert moves_of_nest(plan.nest, inside) == moves_of(*pair)
+
+
+@given(reorder_problems(), st.sampled_from([16, 32, 64]))
+def test_guards_stop_whatever_a_tile_overruns(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
+    problem = reorder_problem(*pair)
+    if is_small(problem):
+        item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
+        plan = schedule(loop_nest(problem), item, vector_bytes)
+        for index in tile_indices(plan):
+            if any(index.get(k, 0) >= loop.extent for k, loop in enumerate(plan.nest.loops)):
+                counted = [
+                    sum(dict(lp.counts).get(g, 0) * index.get(k, 0) for k, lp in enumerate(plan.nest.loops))
+                    for g in range(len(plan.nest.guards))
+                ]
+                assert any(c >= guard.stored for c, guard in zip(counted, plan.nest.guards, strict=True))
+
+
+def test_a_run_joins_what_lies_in_a_row() -> None:
+    src, dst = (MemoryDesc((32, 48, 3, 3), "f32", tag) for tag in ("oihw", "OIhw16i16o"))
+    nest = loop_nest(reorder_problem(src, dst))
+    joined = with_run(nest, "src", 16)
+    assert joined is not None
+    run = joined.loops[-1]
+    assert (run.extent, run.src) == (144, 1)
+    assert run.dst == tuple((u // 9) * 16 + (u % 9) * 256 for u in range(144))
+    assert with_run(loop_nest(reorder_problem(src, src)), "src", 16) is None
+
+
+def test_shapes_share_one_kernel() -> None:
+    kernels = set()
+    for dims in ((2, 32, 16, 16), (5, 64, 8, 32), (1, 16, 48, 1)):
+        problem = reorder_problem(MemoryDesc(dims, "f32", "nchw"), MemoryDesc(dims, "f32", "nChw16c"))
+        kernels.add(kernel_of(problem, schedule(loop_nest(problem), 4, 64), streams=False))
+    assert len(kernels) == 1
+
+
+def test_types_of_one_width_share_one_kernel() -> None:
+    kernels = set()
+    for name in ("f16", "bf16"):
+        problem = reorder_problem(MemoryDesc((64, 64), name, "ab"), MemoryDesc((64, 64), name, "ba"))
+        kernels.add(kernel_of(problem, schedule(loop_nest(problem), 2, 64), streams=False))
+    assert len(kernels) == 1
+
+
+def test_table_holds_bytes() -> None:
+    problem = reorder_problem(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "ba"))
+    table = table_of(problem, schedule(loop_nest(problem), 4, 64))
+    assert table.tiles == 16
+    assert sorted(table.dst_offsets.ravel()) == [256 * r for r in range(16)]
+    assert not np.any(table.words[4:6] % 64)
+
+
+def test_explanation() -> None:
+    src, dst = (MemoryDesc((2, 17, 5, 4), "f32", tag) for tag in ("nchw", "nChw8c"))
+    text = compile_reorder(src, dst).explain()
+    assert text.startswith(
+        """\
+problem
+f32 -> f32
+  axis 0: 2   (2,340)  ->  (2,480)
+  axis 1: 17 + 7 zeros   (24,20)  ->  (3,160) (8,1)
+  axis 2: 5   (5,4)  ->  (5,32)
+  axis 3: 4   (4,1)  ->  (4,8)
+loops
+  loop 0: 2 times, src stride 340, dst stride 480
+  loop 1: 3 times, src stride 160, dst stride 160, 8 of guard 0
+  loop 2: 8 times, src stride 20, dst stride 1, 1 of guard 0
+  loop 3: 20 times, src stride 1, dst stride 8"""
+    )
+    assert "through the caches, 1 threads" in text
+
+
+def test_nothing_to_move_is_explained() -> None:
+    desc = MemoryDesc((2, 0), "f32", "ab")
+    assert compile_reorder(desc, desc).explain().endswith("nothing to move")
