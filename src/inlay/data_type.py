@@ -77,7 +77,7 @@ def _integer(name: str, code: int, bits: int, numpy_type: object) -> DataType:
 
 def _float(name: str, code: int, numpy_type: object, llvm: str, bits: int | None = None) -> DataType:
     dtype = np.dtype(numpy_type)  # type: ignore[call-overload]
-    limits = ml_dtypes.finfo(dtype)
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     lowest, highest = float(limits.min), float(limits.max)
     return DataType(name, code, bits or dtype.itemsize * 8, "float", dtype, llvm, lowest, highest)
 
@@ -103,6 +103,7 @@ DATA_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _ALL})
 """Every data type by its oneDNN name."""
 
 _BY_NUMPY = {t.numpy: t for t in _ALL}
+_BY_TEXT = {**{t.numpy.name: t for t in _ALL}, **DATA_TYPES}
 _REFUSED = {
     "undef": "undef is the absence of a type",
     "boolean": "boolean (code 8) is the result type of comparisons only; store truth values as u8",
@@ -125,8 +126,8 @@ def as_data_type(value: DataTypeLike) -> DataType:
     """
     if isinstance(value, DataType):
         return value
-    if isinstance(value, str) and value in DATA_TYPES:
-        return DATA_TYPES[value]
+    if isinstance(value, str) and value in _BY_TEXT:
+        return _BY_TEXT[value]
     dtype = _numpy_dtype(value)
     if dtype in _BY_NUMPY and dtype.isnative:
         return _BY_NUMPY[dtype]
@@ -134,19 +135,21 @@ def as_data_type(value: DataTypeLike) -> DataType:
 
 
 def _numpy_dtype(value: object) -> np.dtype[np.generic] | None:
-    """The NumPy type that `value` names. Short codes are not read: NumPy's "u8" is oneDNN's u64."""
-    try:
-        dtype = np.dtype(value)  # type: ignore[call-overload]
-    except TypeError:
+    """The NumPy type that `value` is. Neither text is read, since NumPy's "u8" is u64, nor None, its f64."""
+    if value is None or isinstance(value, str):
         return None
-    return None if isinstance(value, str) and dtype.name != value else dtype
+    try:
+        return np.dtype(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return None
 
 
 def _refusal(value: object, dtype: np.dtype[np.generic] | None) -> str:
-    name = value if isinstance(value, str) else dtype.name if dtype is not None else repr(value)
+    name = value if isinstance(value, str) else None if dtype is None else dtype.name
     if name in _REFUSED:
         return f"no descriptor can be made of data type {name}: {_REFUSED[name]}"
-    if dtype is not None and not dtype.isnative:
-        return f"data type {dtype.str} is not in this machine's byte order: convert with array.astype({dtype.name!r})"
+    if dtype is not None and dtype.newbyteorder("=") in _BY_NUMPY:
+        return f"data type {dtype.str} is not in this machine's byte order: convert with array.astype({name!r})"
     known = ", ".join(DATA_TYPES)
-    return f"unknown data type {name}: use one of {known}, or the NumPy or ml_dtypes type of the same meaning"
+    shown = repr(value) if dtype is None else name
+    return f"unknown data type {shown}: use one of {known}, or the NumPy or ml_dtypes type of the same meaning"

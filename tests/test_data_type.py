@@ -1,0 +1,141 @@
+"""Data types: codes and widths are oneDNN's, every name finds its type, what cannot be stored is refused by name."""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlay.data_type import DATA_TYPES, DataType, as_data_type
+from inlay.errors import InvalidArguments
+
+# Name, bits, code, NumPy type, least and greatest finite value: oneDNN's dnnl_data_type_t; the limits from the IEEE,
+# bfloat16 and OCP documents, written out.
+TABLE = [
+    ("f16", 16, 1, np.float16, -65504.0, 65504.0),
+    ("bf16", 16, 2, ml_dtypes.bfloat16, -(2.0**128 - 2.0**120), 2.0**128 - 2.0**120),
+    ("f32", 32, 3, np.float32, -(2.0**128 - 2.0**104), 2.0**128 - 2.0**104),
+    ("s32", 32, 4, np.int32, -(2**31), 2**31 - 1),
+    ("s8", 8, 5, np.int8, -128, 127),
+    ("u8", 8, 6, np.uint8, 0, 255),
+    ("f64", 64, 7, np.float64, -1.7976931348623157e308, 1.7976931348623157e308),
+    ("f8_e5m2", 8, 9, ml_dtypes.float8_e5m2, -57344.0, 57344.0),
+    ("f8_e4m3", 8, 10, ml_dtypes.float8_e4m3fn, -448.0, 448.0),
+    ("s4", 4, 11, ml_dtypes.int4, -8, 7),
+    ("u4", 4, 12, ml_dtypes.uint4, 0, 15),
+    ("e8m0", 8, 13, ml_dtypes.float8_e8m0fnu, 2.0**-127, 2.0**127),
+    ("f4_e2m1", 4, 14, ml_dtypes.float4_e2m1fn, -6.0, 6.0),
+    ("s64", 64, 16, np.int64, -(2**63), 2**63 - 1),
+]
+NAMES = "f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, s4, u4, e8m0, f4_e2m1, s64"
+
+
+@pytest.mark.parametrize(("name", "bits", "code", "numpy_type", "lowest", "highest"), TABLE)
+def test_the_table_is_onednn_s(
+    name: str, bits: int, code: int, numpy_type: type[np.generic], lowest: float, highest: float
+) -> None:
+    found = DATA_TYPES[name]
+    assert (found.name, found.bits, found.code, found.numpy) == (name, bits, code, np.dtype(numpy_type))
+    assert (found.lowest, found.highest) == (lowest, highest)
+
+
+def test_the_table_is_complete() -> None:
+    assert list(DATA_TYPES) == [name for name, *_ in TABLE]
+
+
+@pytest.mark.parametrize(("name", "numpy_type"), [(name, numpy_type) for name, _, _, numpy_type, _, _ in TABLE])
+def test_every_name_finds_its_type(name: str, numpy_type: type[np.generic]) -> None:
+    expected = DATA_TYPES[name]
+    dtype = np.dtype(numpy_type)
+    assert as_data_type(name) is expected
+    assert as_data_type(dtype) is expected
+    assert as_data_type(numpy_type) is expected
+    assert as_data_type(dtype.name) is expected
+    assert as_data_type(expected) is expected
+    assert str(expected) == name
+
+
+@pytest.mark.parametrize("data_type", DATA_TYPES.values(), ids=str)
+def test_the_numpy_type_holds_the_limits_and_nothing_beyond(data_type: DataType) -> None:
+    limits = np.array([data_type.lowest, data_type.highest]).astype(data_type.numpy)
+    assert [float(limit) for limit in limits.astype(np.float64)] == [float(data_type.lowest), float(data_type.highest)]
+    if data_type.kind != "float":
+        assert data_type.highest - data_type.lowest == 2**data_type.bits - 1
+
+
+@pytest.mark.parametrize("data_type", DATA_TYPES.values(), ids=str)
+def test_widths(data_type: DataType) -> None:
+    assert data_type.is_sub_byte == (data_type.name in {"s4", "u4", "f4_e2m1"})
+    assert data_type.itemsize == data_type.numpy.itemsize
+    assert data_type.itemsize * 8 == (8 if data_type.is_sub_byte else data_type.bits)
+
+
+@pytest.mark.parametrize("data_type", DATA_TYPES.values(), ids=str)
+def test_the_llvm_type_has_the_width(data_type: DataType) -> None:
+    widths = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+    width = widths[data_type.llvm] if data_type.llvm in widths else int(data_type.llvm.removeprefix("i"))
+    assert width == data_type.bits
+
+
+REFUSED = {
+    "boolean": "no descriptor can be made of data type boolean:"
+    " boolean (code 8) is the result type of comparisons only; store truth values as u8",
+    "bool": "no descriptor can be made of data type bool:"
+    " boolean (code 8) is the result type of comparisons only; store truth values as u8",
+    "f4_e3m0": "no descriptor can be made of data type f4_e3m0:"
+    " f4_e3m0 (code 15) is deprecated in oneDNN and can no longer be stored; use f4_e2m1",
+    "undef": "no descriptor can be made of data type undef: undef is the absence of a type",
+    "f33": f"unknown data type 'f33': use one of {NAMES}, or the NumPy or ml_dtypes type of the same meaning",
+    "u64": f"unknown data type 'u64': use one of {NAMES}, or the NumPy or ml_dtypes type of the same meaning",
+    "<f4": f"unknown data type '<f4': use one of {NAMES}, or the NumPy or ml_dtypes type of the same meaning",
+    "": f"unknown data type '': use one of {NAMES}, or the NumPy or ml_dtypes type of the same meaning",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_texts_that_cannot_be_stored_are_refused(text: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        as_data_type(text)
+    assert str(caught.value) == REFUSED[text]
+
+
+def test_types_that_cannot_be_stored_are_refused() -> None:
+    swapped = np.dtype(np.float32).newbyteorder()
+    for value, problem in (
+        (np.bool_, REFUSED["bool"]),
+        (np.int16, REFUSED["f33"].replace("'f33'", "int16")),
+        (ml_dtypes.float8_e4m3, REFUSED["f33"].replace("'f33'", "float8_e4m3")),
+        (swapped, f"data type {swapped.str} is not in this machine's byte order: convert with array.astype('float32')"),
+        (np.dtype(np.int16).newbyteorder(), REFUSED["f33"].replace("'f33'", "int16")),
+    ):
+        with pytest.raises(InvalidArguments) as caught:
+            as_data_type(value)
+        assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize("value", [None, 3, 1.5, b"f32", object, {"names": 1}, [("a", "f4")]])
+def test_values_that_are_no_type_are_refused(value: object) -> None:
+    with pytest.raises(InvalidArguments, match=r"^unknown data type "):
+        as_data_type(value)  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=4) | st.text(alphabet="fsub8421_e,()<>=|{}[] ", max_size=8))
+def test_no_text_is_read_as_a_numpy_code(text: str) -> None:
+    """NumPy's "u8" is oneDNN's u64, its "f4" is f32: whatever is accepted is a full name."""
+    try:
+        found = as_data_type(text)
+    except InvalidArguments:
+        return
+    assert text in {found.name, found.numpy.name}
+
+
+def test_data_types_are_values() -> None:
+    assert pickle.loads(pickle.dumps(DATA_TYPES["bf16"])) == DATA_TYPES["bf16"]
+    assert len({*DATA_TYPES.values(), *DATA_TYPES.values()}) == 14
+
+
+def test_integers_have_exact_limits() -> None:
+    assert isinstance(DATA_TYPES["s64"].highest, int)
+    assert DATA_TYPES["s64"].highest == 9223372036854775807
