@@ -4,7 +4,7 @@ This module holds the public names and nothing else. What describes layouts is l
 ml_dtypes only; what moves or draws data is loaded when first asked for.
 
 >>> import inlay
->>> inlay.FormatTag.parse("nChw8c").layout((2, 17, 5, 4)).dims
+>>> inlay.MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").padded_dims
 (2, 24, 5, 4)
 """
 
@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc
 from inlay.errors import (
     FileError,
     FormatTagError,
@@ -27,7 +28,6 @@ from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout
 
 if TYPE_CHECKING:
-    from inlay.descriptor import MemoryDesc
     from inlay.memory import Memory, Reorder, pack, reorder
     from inlay.render import show
 
@@ -57,7 +57,6 @@ __all__ = [
 
 _LATE = {
     "Memory": "inlay.memory",
-    "MemoryDesc": "inlay.descriptor",
     "Reorder": "inlay.memory",
     "pack": "inlay.memory",
     "reorder": "inlay.memory",

@@ -1,0 +1,76 @@
+"""`import inlay` is light, its public names are all there, and no name is both a function and a module."""
+
+import importlib
+import importlib.metadata as metadata
+import pkgutil
+import subprocess
+import sys
+import types
+
+import pytest
+
+import inlay
+
+HEAVY = ("llvmlite", "rich", "typer", "safetensors", "onnx", "torch", "jax", "dask", "hypothesis", "PIL", "difflib")
+
+LOADED = """
+import sys
+import {module}
+print(" ".join(sorted({{name.split(".")[0] for name in sys.modules}})))
+print(" ".join(sorted(name for name in sys.modules if name.startswith("inlay"))))
+"""
+
+
+def loaded_by(module: str) -> tuple[set[str], set[str]]:
+    """The packages, and the modules of Inlay, that a fresh Python holds after importing `module`."""
+    result = subprocess.run(
+        [sys.executable, "-c", LOADED.format(module=module)], capture_output=True, text=True, check=True, timeout=60
+    )
+    packages, modules = result.stdout.splitlines()
+    return set(packages.split()), set(modules.split())
+
+
+def test_importing_inlay_loads_numpy_and_ml_dtypes_and_nothing_heavier() -> None:
+    packages, modules = loaded_by("inlay")
+    assert {"numpy", "ml_dtypes"} <= packages
+    assert packages.isdisjoint(HEAVY)
+    assert not [name for name in modules if name.startswith(("inlay.reordering", "inlay.render", "inlay.cli"))]
+
+
+def test_a_heavy_import_would_be_seen() -> None:
+    packages, _ = loaded_by("llvmlite.binding, inlay.data_type")
+    assert "llvmlite" in packages
+
+
+@pytest.mark.parametrize("name", dir(inlay))
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(inlay, name) is not None
+
+
+def test_public_names_are_those_of_all() -> None:
+    assert set(dir(inlay)) == {*inlay.__all__, "__version__"}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'inlay' has no attribute 'packed'$"):
+        inlay.packed  # noqa: B018  the access is what is tested
+
+
+def test_no_public_name_is_a_module() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(inlay.__path__)}
+    assert "layout" in modules
+    assert modules.isdisjoint(inlay.__all__)
+    assert not [name for name in inlay.__all__ if isinstance(getattr(inlay, name), types.ModuleType)]
+
+
+def test_a_late_name_is_the_one_of_its_module() -> None:
+    assert inlay.Memory is importlib.import_module("inlay.memory").Memory
+    assert inlay.show is importlib.import_module("inlay.render").show
+
+
+def test_the_version_is_the_one_installed() -> None:
+    try:
+        installed = metadata.version("inlay")
+    except metadata.PackageNotFoundError:
+        pytest.skip("inlay runs from its sources here: nothing is installed to compare with")
+    assert inlay.__version__ == installed
