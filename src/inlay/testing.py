@@ -33,6 +33,7 @@ CONVERTIBLE = ("f32", "bf16", "f16", "s8", "u8", "s32")
 
 _LARGEST_BLOCK = 256
 _LARGEST_PADDED = 20_000
+_SELDOM = (False,) * 19 + (True,)
 
 Draw: TypeAlias = st.DrawFn
 Form: TypeAlias = Callable[[Draw, Dims, DataType], MemoryDesc]
@@ -59,16 +60,18 @@ def shapes(draw: Draw, ndims: int | None = None, *, max_size: int = 5000, zero: 
     """
     count = draw(st.integers(1, 5)) if ndims is None else ndims
     dims: list[int] = []
-    for _ in range(count):
-        room = min(40, max_size // max(1, prod(dims)))
-        usual = st.integers(1, max(1, room))
-        dims.append(draw(st.one_of(usual, usual, usual, st.integers(0, 1)) if zero else usual))
+    for left in reversed(range(count)):
+        # What is left is shared out, or the first axis would take nearly all of it.
+        room = int((max_size // prod(dims)) ** (1 / (left + 1)) * 2)
+        dims.append(draw(st.integers(1, max(1, min(room, max_size // prod(dims))))))
+    if zero and count and draw(st.sampled_from(_SELDOM)):
+        dims[0] = 0
     return tuple(draw(st.permutations(dims)))
 
 
 @st.composite
-def format_tags(draw: Draw, ndims: int | None = None, *, max_blocks: int = 3) -> FormatTag:
-    """Any order of 1 to 6 axes, or of `ndims`, with up to `max_blocks` inner blocks, several on one axis too.
+def format_tags(draw: Draw, ndims: int | None = None, *, min_blocks: int = 0, max_blocks: int = 3) -> FormatTag:
+    """Any order of 1 to 6 axes, or of `ndims`, with so many inner blocks, several on one axis too.
 
     >>> from hypothesis import find
     >>> str(find(format_tags(2), lambda tag: tag.blocks(0) == 4 and tag.blocks(1) == 1))
@@ -77,7 +80,7 @@ def format_tags(draw: Draw, ndims: int | None = None, *, max_blocks: int = 3) ->
     count = draw(st.integers(1, 6)) if ndims is None else ndims
     order = tuple(draw(st.permutations(range(count))))
     block = st.tuples(st.integers(0, count - 1), st.sampled_from(BLOCK_SIZES))
-    blocks = draw(st.lists(block, max_size=max_blocks))
+    blocks = draw(st.lists(block, min_size=min_blocks, max_size=max_blocks))
     while prod(size for _, size in blocks) > _LARGEST_BLOCK:
         blocks.pop()
     return FormatTag(order, tuple(blocks))
@@ -131,14 +134,14 @@ def descriptors(
     """
     chosen_dims = draw(shapes()) if dims is None else dims
     chosen_type = draw(data_types()) if data_type is None else as_data_type(data_type)
-    forms = [_tagged, _strided, _patterned, _part, *([_broadcast] if broadcast else [])]
+    forms = [_strided, _tagged, _tagged, _patterned, _part, *([_broadcast] if broadcast else [])]
     return draw(st.sampled_from(forms))(draw, chosen_dims, chosen_type)
 
 
 def _tagged(draw: Draw, dims: Dims, data_type: DataType) -> MemoryDesc:
     """By a tag with up to three blocks."""
-    tag = draw(format_tags(len(dims)))
-    while tag.inner_blocks and prod(tag.layout(dims).dims) > _LARGEST_PADDED:
+    tag = draw(format_tags(len(dims), min_blocks=draw(st.sampled_from((0, 1, 1, 2, 3)))))
+    while tag.inner_blocks and prod(tag.layout(dims).dims) > max(_LARGEST_PADDED, 4 * prod(dims)):
         tag = FormatTag(tag.order, tag.inner_blocks[:-1])
     try:
         return MemoryDesc(dims, data_type, tag)
@@ -185,15 +188,15 @@ def _patterned(draw: Draw, dims: Dims, data_type: DataType) -> MemoryDesc:
 
 def _part(draw: Draw, dims: Dims, data_type: DataType) -> MemoryDesc:
     """A submemory: whole blocks, the end of a parent, or part of one block."""
-    tag = draw(format_tags(len(dims), max_blocks=2))
+    tag = draw(format_tags(len(dims), min_blocks=1, max_blocks=2))
     offsets, parent_dims = [], []
     for i, dim in enumerate(dims):
         block = tag.blocks(i)
-        offset = block * draw(st.integers(0, 1))
+        offset = block * draw(st.integers(0, 1)) if block <= 16 else 0
         beyond = draw(st.integers(0, 5)) if dim % block == 0 or dim < block else 0
         offsets.append(offset)
         parent_dims.append(offset + dim + beyond)
-    if prod(tag.layout(parent_dims).dims) > _LARGEST_PADDED:
+    if prod(tag.layout(parent_dims).dims) > max(_LARGEST_PADDED, 6 * prod(dims)):
         return _strided(draw, dims, data_type)
     try:
         parent = MemoryDesc(tuple(parent_dims), data_type, tag)
