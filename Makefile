@@ -17,6 +17,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 PYTEST := $(BIN)/python -m pytest
+PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
+# Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
+WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
 .PHONY: demo test test-all parity bench lint types clean
 
@@ -27,13 +30,13 @@ test: $(VENV)/.test
 	$(PYTEST)
 
 test-all: $(VENV)/.test $(VENV)/.peers
-	$(PYTEST) -m ""
+	$(WITH_PEERS) $(PYTEST) -m ""
 
 parity: $(VENV)/.test $(VENV)/.peers
-	$(PYTEST) -m parity tests
+	$(WITH_PEERS) $(PYTEST) -m parity tests
 
 bench: $(VENV)/.bench $(VENV)/.peers
-	$(BIN)/python -m benchmarks
+	$(WITH_PEERS) $(BIN)/python -m benchmarks
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
