@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -46,6 +45,10 @@ class CompiledReorder:
     """The code; None where there is nothing to move."""
     careful_entry: Entry | None
     """The code without streaming stores, for destinations that do not begin at a cache line."""
+    moved_bytes: int
+    """The compulsory bytes: source elements read plus destination elements written, padding included."""
+    starts: tuple[int, int]
+    """Bytes from the start of each buffer to the coordinate of all zeros."""
 
     def run(self, src_address: int, dst_address: int, threads: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
@@ -58,12 +61,11 @@ class CompiledReorder:
         table, entry = self.table, self.entry
         if table is None or entry is None:
             return
-        src = src_address + self.problem.src_offset * self.problem.src_type.itemsize
-        dst = dst_address + self.problem.dst_offset * self.problem.dst_type.itemsize
+        src, dst = src_address + self.starts[0], dst_address + self.starts[1]
         if dst % _LINE and self.careful_entry is not None:
             entry = self.careful_entry
         where = table.address
-        parts = min(parts_for(moved_bytes(self.problem), threads), table.tiles)
+        parts = min(parts_for(self.moved_bytes, threads), table.tiles)
         if parts == 1:
             entry(src, dst, where, 0, table.tiles)
         else:
@@ -76,15 +78,9 @@ class CompiledReorder:
         stores = "past the caches" if self.kernel.streams else "through the caches"
         return (
             f"problem\n{self.problem}\nloops\n{self.schedule.nest}\nschedule\n{self.schedule}\n"
-            f"  destination written {stores}, {parts_for(moved_bytes(self.problem))} threads\n"
+            f"  destination written {stores}, {parts_for(self.moved_bytes)} threads\n"
             f"network\n{self.kernel.network}"
         )
-
-
-def moved_bytes(problem: ReorderProblem) -> int:
-    """The compulsory bytes: source elements read plus destination elements written, padding included."""
-    data = prod(axis.data for axis in problem.axes) * problem.src_type.itemsize
-    return data + prod(axis.stored for axis in problem.axes) * problem.dst_type.itemsize
 
 
 def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
@@ -99,16 +95,20 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
 
 @lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
+    types = (problem.src_type, problem.dst_type)
+    offsets = (problem.src_offset, problem.dst_offset)
+    starts = (offsets[0] * types[0].itemsize, offsets[1] * types[1].itemsize)
     if problem.is_empty:
-        return CompiledReorder(problem, None, None, None, None, None)
+        return CompiledReorder(problem, None, None, None, None, None, 0, starts)
     target = host_target()
-    item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-    chosen = schedule(loop_nest(problem), item, target.vector_bytes)
+    chosen = schedule(loop_nest(problem), min(t.itemsize for t in types), target.vector_bytes)
     table = table_of(problem, chosen)
-    streams = moved_bytes(problem) > last_level_cache() and _stores_whole_lines(problem, chosen, table)
+    moved = problem.moved_bytes
+    streams = moved > last_level_cache() and _stores_whole_lines(problem, chosen, table)
     kernel = kernel_of(problem, chosen, streams)
     careful = machine_code(kernel_of(problem, chosen, streams=False), target) if streams else None
-    return CompiledReorder(problem, chosen, kernel, table, machine_code(kernel, target), careful)
+    entry = machine_code(kernel, target)
+    return CompiledReorder(problem, chosen, kernel, table, entry, careful, moved, starts)
 
 
 def _stores_whole_lines(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:

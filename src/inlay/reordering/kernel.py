@@ -112,16 +112,13 @@ class Table:
     """What `words` holds the addresses of: the register offsets of both sides, then tables of loops."""
     tiles: int
     """How many tiles there are."""
+    address: int
+    """Where the words lie."""
 
     @property
     def dst_offsets(self) -> Words:
         """Bytes to each register of the destination."""
         return self.offsets[1]
-
-    @property
-    def address(self) -> int:
-        """Where the words lie."""
-        return int(self.words.ctypes.data)
 
 
 def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
@@ -140,7 +137,7 @@ def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
     for i, run in enumerate(reversed(runs[:-1])):
         builder.loop(shape.loops + i * shape.loop_words, run)
         builder.tables(shape.loops + i * shape.loop_words + 1 + shape.sums, run)
-    return Table(words, tuple(builder.offsets), schedule.tiles)
+    return Table(words, tuple(builder.offsets), schedule.tiles, int(words.ctypes.data))
 
 
 @dataclass(frozen=True, slots=True)

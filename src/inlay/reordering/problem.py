@@ -9,6 +9,7 @@ and become zero, and nothing else is touched.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
@@ -52,6 +53,12 @@ class ReorderProblem:
     def is_empty(self) -> bool:
         """Whether nothing is to be written."""
         return any(axis.stored == 0 for axis in self.axes)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The compulsory bytes: source elements read plus destination elements written, padding included."""
+        data = prod(axis.data for axis in self.axes) * self.src_type.itemsize
+        return data + prod(axis.stored for axis in self.axes) * self.dst_type.itemsize
 
     def __str__(self) -> str:
         """One line for each axis: what is copied, what is zeroed, and the digits of both sides."""

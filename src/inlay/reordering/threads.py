@@ -24,8 +24,10 @@ def available_threads() -> int:
 
 def parts_for(moved_bytes: int, threads: int | None = None) -> int:
     """How many threads pay for a move of so many bytes, at most `threads`."""
-    most = available_threads() if threads is None else threads
-    return max(1, min(most, moved_bytes // _PART_BYTES))
+    wanted = moved_bytes // _PART_BYTES
+    if wanted < 2:
+        return 1
+    return max(1, min(available_threads() if threads is None else threads, wanted))
 
 
 class _Pool:
