@@ -1,0 +1,78 @@
+"""Pictures of layouts: the logical tensor, and below it its memory in address order.
+
+`show` makes a `Picture`. On the way, `names` says what the axes are called, `order` finds blocks and the element at an
+offset, `picks` chooses what fits, `compose` puts cells into a `scene`, `legend` finds the words, and `text` and `svg`
+draw both.
+
+>>> show(MemoryDesc((3, 4), "f32", "Ab2a"), width=64, color=False)
+Ab2a, 3 x 4 of f32
+text    f32:p:blocked:Ab2a::f0 3x4
+digits  a, 3 padded to 4, (2,8) (2,1); b (4,2); each
+        (extent,stride)
+offset  8*(a//2) + 2*b + a%2
+size    64 bytes; 4 of 16 elements are padding (25.0%)
+blocks  one for each (a//2, b): 2 elements side by side in
+        memory
+<BLANKLINE>
+Tensor: a runs down, b across
+     b=0   1   2   3
+a=0   A0  B1  C2  D3
+  1   A4  B5  C6  D7
+  2   E8  F9 G10 A11
+  3  E╱╱ F╱╱ G╱╱ A╱╱
+<BLANKLINE>
+Memory: offsets 0 to 15; rows begin with offset: a,b
+ 0: 0,0 │ A0  A4│ B1  B5│ C2  C6│ D3  D7
+ 8: 2,0 │ E8 E╱╱│ F9 F╱╱│G10 G╱╱│A11 A╱╱
+<BLANKLINE>
+  A0  element, the letter of its block, its index in row-major o
+ E╱╱  padding, kept zero
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.render.legend import nearest_tag
+from inlay.render.names import axis_names, checked_names
+from inlay.render.picture import Picture, PictureFormat
+from inlay.render.terminal import NARROWEST, WIDEST
+
+__all__ = ["Picture", "show"]
+
+
+def show(
+    desc: MemoryDesc,
+    *,
+    offsets: bool = False,
+    format: PictureFormat = "text",
+    width: int | None = None,
+    color: bool | None = None,
+    names: str | Sequence[str] | None = None,
+) -> Picture:
+    """The picture of `desc`: the logical grid, and below it the memory strip in address order.
+
+    An element has one number and one color in both: its row-major index, or with `offsets` its offset in elements, and
+    the color of its block. Padding is hatched; memory that belongs to no element is dotted. Large tensors are shown in
+    part, and say so. A descriptor without a layout or without elements is shown in words.
+
+    `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
+    `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
+
+    Raises:
+        InvalidArguments: `format` is none of text, svg and html, `width` is not in 20..400, or `names` are not one
+            different identifier for each axis.
+
+    >>> from inlay import MemoryDesc
+    >>> show(MemoryDesc((2, 3), "f32", "any"), width=80, color=False)
+    any, 2 x 3 of f32
+    text    f32::any:any::f0 2x3
+    The layout is not chosen yet: the primitive that takes this descriptor chooses it.
+    """
+    if format not in get_args(PictureFormat):
+        raise InvalidArguments(f"format of a picture is text, svg or html, not {format!r}")
+    if width is not None and not NARROWEST <= width <= WIDEST:
+        raise InvalidArguments(f"width is {width}: a picture is {NARROWEST} to {WIDEST} characters wide")
+    found = axis_names(desc.ndims, nearest_tag(desc)) if names is None else checked_names(names, desc.ndims)
+    return Picture(desc, found, offsets, format, width, color)

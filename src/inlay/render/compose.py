@@ -1,0 +1,234 @@
+"""From a descriptor to its scene: which cells there are, what they say, and which of them fit.
+
+>>> scene = compose(MemoryDesc((2, 3), "f32", "ba"), "ab", Room(width=40))
+>>> [cell.label for cell in scene.strip.rows[0].cells]
+['0', '3', '1', '4', '2', '5']
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from inlay.descriptor import MemoryDesc
+from inlay.layout import Dims
+from inlay.render.order import Place, blocks_of, elements_between, places
+from inlay.render.picks import Elision, Picks, borders, pick
+from inlay.render.scene import Cell, Grid, Plane, Room, Scene, Shelf, Strip, StripRow
+
+_ELISION_WIDTH = 5
+"""Characters that planes left out take between two that are shown."""
+
+
+def compose(desc: MemoryDesc, names: Sequence[str], room: Room, offsets: bool = False) -> Scene:
+    """The scene of a descriptor that has a bound layout and at least one element.
+
+    Cells are numbered by row-major index, or by offset with `offsets`.
+
+    Post-conditions: an element shown in both views has one number and one color. Cells of the grid cover, and skip,
+    each padded coordinate once; rows of the strip each offset from `strip.start` to `strip.stop` once.
+
+    Raises:
+        InvalidArguments: the kind of `desc` has no layout.
+        Unimplemented: a dim or stride is RUNTIME.
+    """
+    return _Composer(desc, tuple(names), room, offsets).scene()
+
+
+class _Composer:
+    """One run of `compose`: the descriptor and all that is derived from it."""
+
+    def __init__(self, desc: MemoryDesc, names: tuple[str, ...], room: Room, offsets: bool) -> None:
+        self.desc = desc
+        self.layout, self.data_type = desc.require_layout("a picture")
+        self.names = names
+        self.room = room
+        self.offsets = offsets
+        self.places = places(self.layout)
+        self.blocks = blocks_of(self.layout)
+        low, high = self.layout.span
+        in_size = desc.size * 8 // self.data_type.bits
+        self.start, self.stop = desc.offset0 + low, desc.offset0 + max(high, in_size)
+        self.shares = any(place.stride == 0 for place in self.places)
+        largest = max(abs(self.start), self.stop - 1) if offsets else prod(desc.dims) - 1
+        # Numbers in padding keep a character of hatching, shared ones a plus, negative ones their sign.
+        extra = self.shares + (offsets and self.start < 0) + (offsets and desc.padded_dims != desc.dims)
+        self.label_width = len(str(largest)) + extra
+
+    @property
+    def cell_width(self) -> int:
+        """Characters of a cell, the border on its left included."""
+        return self.label_width + self.room.mark + 1
+
+    def scene(self) -> Scene:
+        """Both views."""
+        digits = sum(len(str(n - 1)) for n in self.layout.dims)
+        width = digits + self.layout.ndims - 1
+        return Scene(self.names, self.label_width, width, self.offsets, self._grid(), self._strip())
+
+    def cell(self, coordinate: Dims, offset: int, is_shared: bool = False) -> Cell:
+        """The cell of an element or of padding; equal in both views up to `starts_block`."""
+        is_data = all(x < n for x, n in zip(coordinate, self.desc.dims, strict=True))
+        index = 0
+        for x, n in zip(coordinate, self.desc.dims, strict=True):
+            index = index * n + x
+        label = str(offset) if self.offsets else str(index) if is_data else ""
+        color = self.blocks.color(coordinate)
+        is_shared = is_shared or self.shares
+        return Cell("data" if is_data else "padding", offset, coordinate, label, color, is_shared=is_shared)
+
+    def _grid(self) -> Grid:
+        row, column = plane_axes(self.layout.dims)
+        leading = [axis for axis in range(self.layout.ndims) if axis not in (row, column)]
+        long = [axis for axis in leading if self.layout.dims[axis] > 1]
+        across, down = (long[-1], tuple(long[:-1])) if long else (None, ())
+        gutter = 1 + max(self._title_width(row), sum(self._title_width(axis) + 1 for axis in down))
+        columns = self._picks(column, (self.room.width - gutter) // self.cell_width)
+        rows: Picks = (0,) if row is None else self._picks(row, self.room.plane_rows)
+        cost = max(len(columns) * self.cell_width, self._title_width(across)) + 1
+        planes: Picks = (0,) if across is None else self._picks(across, self.room.width - gutter, cost, _ELISION_WIDTH)
+        shelves = self._shelves(down, self.room.grid_lines // (len(rows) + 3))
+        frame = _Frame(row, rows, column, columns, across, planes, down)
+        drawn = tuple(s if isinstance(s, Elision) else self._shelf(frame, s) for s in shelves)
+        shown = sum(isinstance(p, int) for p in planes) * sum(isinstance(s, int) for s in shelves)
+        row_name = "" if row is None else self.names[row]
+        return Grid(
+            row_name, rows, self.names[column], columns, drawn, prod(self.layout.dims[i] for i in leading), shown
+        )
+
+    def _title_width(self, axis: int | None) -> int:
+        return 0 if axis is None else len(f"{self.names[axis]}={self.layout.dims[axis] - 1}")
+
+    def _picks(self, axis: int, room: int, cost: int = 1, gap_cost: int = 1) -> Picks:
+        weights = [place.weight for place in self.places if place.axis == axis]
+        wanted = borders(self.layout.dims[axis], self.desc.dims[axis], weights)
+        return pick(self.layout.dims[axis], wanted, room, cost, gap_cost)
+
+    def _shelves(self, down: Sequence[int], room: int) -> Picks:
+        """Which combinations of the coordinates along `down`, numbered row by row, to show."""
+        if not down:
+            return (0,)
+        count = prod(self.layout.dims[axis] for axis in down)
+        last = down[-1]
+        weights = [place.weight for place in self.places if place.axis == last]
+        wanted = borders(self.layout.dims[last], self.desc.dims[last], weights)
+        return pick(count, [0, count - 1, *wanted], max(room, 2))
+
+    def _shelf(self, frame: "_Frame", number: int) -> Shelf:
+        coordinate = [0] * self.layout.ndims
+        for axis in reversed(frame.down):
+            number, coordinate[axis] = divmod(number, self.layout.dims[axis])
+        title = " ".join(f"{self.names[axis]}={coordinate[axis]}" for axis in frame.down)
+        planes = [p if isinstance(p, Elision) else self._plane(frame, coordinate, p) for p in frame.planes]
+        return Shelf(title, tuple(planes))
+
+    def _plane(self, frame: "_Frame", coordinate: list[int], number: int) -> Plane:
+        at = list(coordinate)
+        title = ""
+        if frame.across is not None:
+            at[frame.across] = number
+            title = f"{self.names[frame.across]}={number}"
+        points = [frame.point(at, r, c) for r in frame.rows for c in frame.columns]
+        known = [point for point in points if point is not None]
+        offsets = iter(self.layout.offset(known) + self.desc.offset0)
+        cells = [None if point is None else self.cell(point, int(next(offsets))) for point in points]
+        n = len(frame.columns)
+        return Plane(title, tuple(tuple(cells[i : i + n]) for i in range(0, len(cells), n)))
+
+    def _strip(self) -> Strip:
+        before = max(len(str(self.start)), len(str(self.stop))) + 2
+        coordinates = sum(len(str(n - 1)) + 1 for n in self.layout.dims)
+        has_coordinates = before + coordinates <= self.room.width // 2
+        most = max(1, (self.room.width - before - coordinates * has_coordinates) // self.cell_width)
+        length = row_length(self.places, self.stop - self.start, most)
+        count = -(-(self.stop - self.start) // length)
+        # Where most of memory is gaps, rows of nothing else would push out the elements.
+        is_sparse = self.stop - self.start > 4 * self.layout.size
+        picks = pick(count, self._telling_rows(length, count), self.room.strip_rows, fill=not is_sparse)
+        rows = [self._left_out(p, length) if isinstance(p, Elision) else self._strip_row(p, length) for p in picks]
+        return Strip(self.start, self.stop, length, has_coordinates, tuple(rows))
+
+    def _telling_rows(self, length: int, count: int) -> list[int]:
+        """Rows of the strip worth seeing: the ends, then both sides of each jump, then where padding begins."""
+        dims, padded = self.desc.dims, self.layout.dims
+        first = self.desc.offset0 - self.start
+        edges = [
+            tuple(n if i == axis else 0 for i in range(len(dims))) for axis, n in enumerate(dims) if n < padded[axis]
+        ]
+        padding = [self.layout.offset(edge) + first for edge in edges]
+        jumps = [first + place.stride + step for place in reversed(self.places) for step in (0, -1)]
+        outermost = [first + k * place.stride for place in self.places[:1] for k in range(2, min(place.extent, 8))]
+        return [0, count - 1, 1, *(offset // length for offset in (*padding, *jumps, *outermost)), count - 2]
+
+    def _left_out(self, rows: Elision, length: int) -> Elision:
+        first = self.start + rows.first * length
+        return Elision(first, min(rows.count * length, self.stop - first))
+
+    def _strip_row(self, number: int, length: int) -> StripRow:
+        low = self.start + number * length
+        high = min(low + length, self.stop)
+        offset0 = self.desc.offset0
+        # One more to the left: whether the first cell starts a block depends on the cell before it.
+        found = elements_between(self.layout, low - 1 - offset0, high - offset0)
+        cells: list[Cell] = []
+        before: tuple[int, ...] | None = None
+        for offset in range(low - 1, high):
+            there = found.get(offset - offset0)
+            block = None if there is None else tuple(p.value(there[0]) for p in self.blocks.outer)
+            cell = self.cell(there[0], offset, len(there) > 1) if there else Cell("gap", offset, None)
+            if offset >= low:
+                cells.append(replace(cell, starts_block=block != before))
+            before = block
+        return StripRow(low, tuple(cells))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Which axes span the grid, and what is shown of each."""
+
+    row: int | None
+    rows: Picks
+    column: int
+    columns: Picks
+    across: int | None
+    planes: Picks
+    down: tuple[int, ...]
+
+    def point(self, at: Sequence[int], row: int | Elision, column: int | Elision) -> Dims | None:
+        """The coordinate in the plane `at`, None where its row or column is left out."""
+        if isinstance(row, Elision) or isinstance(column, Elision):
+            return None
+        point = list(at)
+        if self.row is not None:
+            point[self.row] = row
+        point[self.column] = column
+        return tuple(point)
+
+
+def plane_axes(dims: Dims) -> tuple[int | None, int]:
+    """The axes that run down and across in a plane: the last two with more than one coordinate, filled up from the end.
+
+    >>> plane_axes((2, 16, 5, 4)), plane_axes((64, 32, 1, 1)), plane_axes((6,))
+    ((2, 3), (0, 1), (None, 0))
+    """
+    long = [axis for axis, n in enumerate(dims) if n > 1][-2:]
+    short = [axis for axis in reversed(range(len(dims))) if axis not in long]
+    row, column = sorted([*long, *short, -1][:2])
+    return (None if row < 0 else row, column)
+
+
+def row_length(places: Sequence[Place], total: int, most: int) -> int:
+    """How many cells a row of the strip has: up to `most`, and if it can be, a whole number of steps of one digit.
+
+    >>> [row_length(places(Layout.from_strides((16, 5, 4), (20, 4, 1))), 320, most) for most in (24, 16, 6)]
+    [20, 16, 4]
+    """
+    if total <= most:
+        return max(1, total)
+    fitting = [place for place in places if 0 < abs(place.stride) <= most]
+    for place in fitting:
+        stride = abs(place.stride)
+        even = [k for k in range(most // stride, 0, -1) if place.extent % k == 0]
+        if even and even[0] * stride * 2 > most:
+            return even[0] * stride
+    largest = abs(fitting[0].stride) if fitting else 1
+    return most - most % largest

@@ -1,0 +1,202 @@
+"""What a picture says in words: which layout it is, its formula, its size, what the colors mean.
+
+The offset formula is written as one would write it in code, outermost term first, in the form oneDNN's documentation
+uses for its formats:
+
+>>> offset_formula(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), "nchw")
+'480*n + 160*(c//8) + 32*h + 8*w + c%8'
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import assert_never
+
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.errors import FormatTagError
+from inlay.format_tag import FormatTag
+from inlay.layout import RUNTIME, Layout
+from inlay.render.names import alias_of
+from inlay.render.order import Place, blocks_of, places
+
+Fact = tuple[str, str]
+"""What is told, in one word, and its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """The words of a picture."""
+
+    title: str
+    """The layout, the dims and the data type."""
+    facts: tuple[Fact, ...]
+    """From the textual form to the meaning of the colors."""
+    note: str
+    """Why there is no picture; empty where there is one."""
+
+
+def legend(desc: MemoryDesc, names: Sequence[str]) -> Legend:
+    """The words about `desc`, whatever its kind."""
+    title = f"{layout_name(desc)}, {_crossed(desc.dims)} of {desc.data_type}" if desc.dims else "zero descriptor"
+    text = ("text", f"{desc} {_crossed(desc.dims, 'x')}".rstrip())
+    size = ("size", size_in_words(desc))
+    match desc.layout:
+        case Layout() if desc.has_runtime:
+            note = "Some dims or strides are known only when data arrives: bind them to see where elements lie."
+            return Legend(title, (text, ("digits", digits_in_words(desc, names))), note)
+        case Layout() if 0 in desc.padded_dims:
+            empty = ", ".join(name for name, n in zip(names, desc.padded_dims, strict=True) if n == 0)
+            return Legend(title, (text, size), f"There are no elements to draw: {empty} has no coordinates.")
+        case Layout():
+            digits = ("digits", digits_in_words(desc, names))
+            offset = ("offset", offset_formula(desc, names))
+            return Legend(title, (text, digits, offset, size, ("blocks", blocks_in_words(desc.layout, names))), "")
+        case kinds.Undefined():
+            return Legend(title, (text,), "It has no dims, no data type and no bytes: it stands for an absent tensor.")
+        case kinds.Any():
+            note = "The layout is not chosen yet: the primitive that takes this descriptor chooses it."
+            return Legend(title, (text,), note)
+        case kinds.Opaque():
+            return Legend(title, (text, size), "The order of the elements is known to one engine only.")
+        case kinds.HostScalar():
+            return Legend(title, (text, size), "One value that the host passes with each execution; it has no layout.")
+    assert_never(desc.layout)
+
+
+def layout_name(desc: MemoryDesc) -> str:
+    """What people call this layout: an alias if there is one, else the tag, the pattern, or the strides.
+
+    >>> layout_name(MemoryDesc((2, 16, 5, 4), "f32", "acdb")), layout_name(MemoryDesc((4, 6), "f32", strides=(8, 1)))
+    ('nhwc (acdb)', 'strides 8 x 1')
+    """
+    if isinstance(desc.layout, kinds.Opaque):
+        return desc.layout.name
+    tag = desc.tag
+    if tag is None or tag == "any":
+        return _untagged_name(desc)
+    return _tag_name(FormatTag.parse(tag))
+
+
+def _untagged_name(desc: MemoryDesc) -> str:
+    if desc.kind == "digits":
+        return "free digits"
+    if desc.kind != "blocked":
+        return desc.kind.replace("_", " ")
+    strides = f"strides {_crossed(desc.strides)}"
+    tag = nearest_tag(desc) if desc.inner_blocks else None
+    return strides if tag is None else f"{_tag_name(tag)} with {strides}"
+
+
+def _tag_name(tag: FormatTag) -> str:
+    alias = alias_of(tag) if tag.ndims > 2 else None
+    return str(tag) if alias is None else f"{alias} ({tag})"
+
+
+def nearest_tag(desc: MemoryDesc) -> FormatTag | None:
+    """The tag of the layout with its gaps and its offset left out; None where its digits are in no order of a tag."""
+    if desc.kind != "blocked":
+        return None
+    try:
+        return FormatTag.parse(desc.tag or str(desc).split(":")[3])
+    except FormatTagError:
+        # A RUNTIME stride has no place in the order, and the text of the descriptor says `*`.
+        return None
+
+
+def digits_in_words(desc: MemoryDesc, names: Sequence[str]) -> str:
+    """Per axis its padding and its digits, most significant first.
+
+    >>> digits_in_words(MemoryDesc((17, 5), "f32", "Ab8a"), "cx")
+    'c, 17 padded to 24, (3,40) (8,1); x (5,8); each (extent,stride)'
+    """
+    words = []
+    for name, dim, padded, digits in zip(names, desc.dims, desc.padded_dims, desc.digits, strict=True):
+        padding = f", {dim} padded to {padded}," if padded != dim else ""
+        pairs = " ".join(f"({_number(d.extent)},{_number(d.stride)})" for d in digits)
+        words.append(f"{name}{padding} {pairs}")
+    return "; ".join([*words, "each (extent,stride)"])
+
+
+def offset_formula(desc: MemoryDesc, names: Sequence[str]) -> str:
+    """The offset in elements as an expression of the names, which Python can evaluate.
+
+    Post-condition: with each name bound to its coordinate, its value is `desc.offset` of them.
+    """
+    layout, _ = desc.require_layout("the formula")
+    terms = [str(desc.offset0)] if desc.offset0 else []
+    for place in places(layout):
+        digit = digit_in_words(place, names)
+        factor = f"({digit})" if "//" in digit or ("%" in digit and place.stride != 1) else digit
+        if place.stride:
+            terms.append(factor if place.stride == 1 else f"{place.stride}*{factor}")
+    return " + ".join(terms).replace("+ -", "- ") or "0"
+
+
+def digit_in_words(place: Place, names: Sequence[str]) -> str:
+    """One digit as an expression of its coordinate: `n`, `c//8`, `c%8` or `c//4%4`."""
+    word = names[place.axis] + (f"//{place.weight}" if place.weight > 1 else "")
+    return word if place.is_top else f"{word}%{place.extent}"
+
+
+def size_in_words(desc: MemoryDesc) -> str:
+    """The size in bytes, and the share of it that is padding or gap.
+
+    >>> size_in_words(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
+    '3840 bytes; 280 of 960 elements are padding (29.2%)'
+    """
+    words = [_bytes(desc.size)]
+    if not isinstance(desc.layout, Layout) or desc.data_type is None or 0 in desc.padded_dims:
+        return words[0]
+    padded, data = prod(desc.padded_dims), prod(desc.dims)
+    if padded > data:
+        words.append(f"{padded - data} of {padded} elements are padding ({_percent(padded - data, padded)})")
+    shared = [place for place in places(desc.layout) if place.stride == 0]
+    stored = desc.size * 8 // desc.data_type.bits
+    if shared:
+        words.append("a stride of 0 lets several coordinates share an element")
+    elif stored > padded:
+        words.append(f"gaps take {stored - padded} of {stored} elements ({_percent(stored - padded, stored)})")
+    if desc.data_type.is_sub_byte:
+        words.append("two elements in a byte, the one of even offset in the low half")
+    return "; ".join(words)
+
+
+def blocks_in_words(layout: Layout, names: Sequence[str]) -> str:
+    """What elements of one block, drawn in one color, have in common.
+
+    >>> blocks_in_words(FormatTag.parse("nChw8c").layout((2, 17, 5, 4)), "nchw")
+    'one for each (n, c//8, h, w): 8 elements side by side in memory'
+    """
+    blocks = blocks_of(layout)
+    if not blocks.outer:
+        return "one for all elements"
+    common = ", ".join(digit_in_words(place, names) for place in blocks.outer)
+    if len(blocks.outer) > 1:
+        common = f"({common})"
+    apart = "" if blocks.size == 1 else " side by side in memory" if blocks.is_contiguous else ", apart in memory"
+    elements = "1 element" if blocks.size == 1 else f"{blocks.size} elements"
+    return f"one for each {common}: {elements}{apart}"
+
+
+def _number(value: int) -> str:
+    return "*" if value == RUNTIME else str(value)
+
+
+def _crossed(values: Sequence[int], cross: str = " x ") -> str:
+    return cross.join(map(_number, values))
+
+
+def _percent(part: int, whole: int) -> str:
+    # Only all of it is 100%.
+    share = 100 * part / whole
+    return f"{share if part == whole else min(share, 99.9):.1f}%"
+
+
+def _bytes(count: int) -> str:
+    size, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB", "PB", "EB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    exact = f"{count} bytes" if count != 1 else "1 byte"
+    return exact if count < 10_000 else f"{exact} ({size:.1f} {unit})"

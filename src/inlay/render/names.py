@@ -1,0 +1,53 @@
+"""What the axes are called in a picture: n, c, h, w where oneDNN has such names, the letters of the tag otherwise.
+
+A descriptor has no names, only axes. oneDNN's aliases name them by their role: `aBcd8b` is also `nChw8c`, and
+`ABcd16b16a` is `OIhw16i16o`. A picture takes the names of the first such alias, unless its reader says better.
+
+>>> axis_names(4, FormatTag.parse("OIhw16i16o"))
+('o', 'i', 'h', 'w')
+>>> axis_names(2, None)
+('a', 'b')
+"""
+
+from collections.abc import Sequence
+
+from inlay.errors import InvalidArguments
+from inlay.format_tag import ALIASES, LETTERS, FormatTag
+
+_USUAL = {3: "ncw", 4: "nchw", 5: "ncdhw"}
+"""oneDNN's names of the axes of activations, for strided layouts that no tag says."""
+
+
+def alias_of(tag: FormatTag) -> str | None:
+    """The first alias of `tag` in oneDNN's list, activations before weights; None where it has none.
+
+    >>> alias_of(FormatTag.parse("acdb"))
+    'nhwc'
+    """
+    text = str(tag)
+    return next((alias for alias, meant in ALIASES.items() if meant == text), None)
+
+
+def axis_names(ndims: int, tag: FormatTag | None) -> tuple[str, ...]:
+    """One name per axis, for a descriptor of `ndims` axes and, where it has one, this `tag`."""
+    alias = alias_of(tag) if tag is not None and ndims > 2 else None
+    if tag is not None and alias is not None:
+        return tuple(letter.lower() for _, letter in sorted(zip(tag.order, alias, strict=False)))
+    return tuple(_USUAL.get(ndims, LETTERS[:ndims]))
+
+
+def checked_names(names: str | Sequence[str], ndims: int) -> tuple[str, ...]:
+    """`names`, one for each of `ndims` axes.
+
+    Raises:
+        InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
+    """
+    given = tuple(names)
+    if len(given) != ndims:
+        raise InvalidArguments(f"{ndims} axes need {ndims} names, not {len(given)}: {', '.join(given)}")
+    wrong = [name for name in given if not name.isidentifier() or not name.isascii()]
+    if wrong:
+        raise InvalidArguments(f"an axis is named by ASCII letters and digits, like c or row, not {wrong[0]!r}")
+    if len(set(given)) < ndims:
+        raise InvalidArguments(f"axes need different names: {', '.join(given)}")
+    return given

@@ -1,0 +1,106 @@
+"""A picture as a value: what to draw and how, drawn when somebody looks.
+
+`str` and `repr` are the text, so a plain Python prompt shows the picture; a notebook asks for the markup; `save` writes
+a file. What the terminal can show is asked at that moment, so one picture suits a window that has been widened since.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from inlay.chunked.files import replacing
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.render.compose import compose
+from inlay.render.legend import Legend, legend
+from inlay.render.scene import Room, Scene
+from inlay.render.svg import draw_svg
+from inlay.render.terminal import Colors, Terminal, this_terminal
+from inlay.render.text import draw_text
+
+PictureFormat = Literal["text", "svg", "html"]
+
+_SVG_WIDTH = 110
+_HTML = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<body>
+{body}</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Picture:
+    """The picture of one descriptor."""
+
+    desc: MemoryDesc
+    """What is drawn."""
+    names: tuple[str, ...]
+    """One per axis."""
+    offsets: bool = False
+    """Whether the cells are numbered by offset, and not by row-major index."""
+    format: PictureFormat = "text"
+    """What `str` gives."""
+    width: int | None = None
+    """Characters across; None for the width of the terminal, and a fixed one in markup."""
+    color: bool | None = None
+    """Whether the text is in color; None to use what the terminal has."""
+
+    def text(self) -> str:
+        """The picture as lines of text, none longer than the width."""
+        here = this_terminal()
+        depth: Colors = here.colors if self.color is None else (here.colors or 256) if self.color else 0
+        terminal = Terminal(self.width or here.width, depth, here.glyphs)
+        words, scene = self._drawn(Room(terminal.width, mark=0 if depth else 1))
+        return draw_text(words, scene, terminal)
+
+    def svg(self) -> str:
+        """The picture as one self-contained `svg` element."""
+        words, scene = self._drawn(Room(self.width or _SVG_WIDTH))
+        return draw_svg(words, scene, self.desc.data_type)
+
+    def html(self) -> str:
+        """The picture as an HTML element that scrolls where the page is too narrow."""
+        return f'<div style="overflow-x:auto">\n{self.svg()}</div>\n'
+
+    def _drawn(self, room: Room) -> tuple[Legend, Scene | None]:
+        words = legend(self.desc, self.names)
+        return words, None if words.note else compose(self.desc, self.names, room, self.offsets)
+
+    def __str__(self) -> str:
+        """The picture in its format."""
+        return {"text": self.text, "svg": self.svg, "html": self.html}[self.format]()
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to `path`: SVG, a page of HTML, or text without color, by its ending.
+
+        Post-condition: `path` holds the whole picture, or an error was raised and it is as it was.
+
+        Raises:
+            InvalidArguments: `path` ends in none of .svg, .html and .txt.
+            FileError: the file cannot be written.
+        """
+        target = Path(path)
+        match target.suffix.lower():
+            case ".svg":
+                content = self.svg()
+            case ".html":
+                content = _HTML.format(title=legend(self.desc, self.names).title, body=self.html())
+            case ".txt":
+                content = Picture(self.desc, self.names, self.offsets, "text", self.width or 80, False).text() + "\n"
+            case suffix:
+                raise InvalidArguments(
+                    f"a picture is saved as .svg, .html or .txt, not {suffix or 'without an ending'!r}"
+                )
+        with replacing(target) as file:
+            file.write(content.encode())

@@ -1,0 +1,225 @@
+"""A scene as text for a terminal or a file.
+
+Cells of one block share a background color. Without color they share a letter, A to G, written before the number, so
+that nothing is lost: `C17` is element 17 in a block of the third color. Padding is hatched, memory that belongs to no
+element is dotted. No line is longer than the terminal is wide.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from inlay.render.legend import Legend
+from inlay.render.palette import LETTERS, TERMINAL_16, TERMINAL_256
+from inlay.render.picks import Elision
+from inlay.render.scene import Cell, Grid, Plane, Scene, Shelf, StripRow
+from inlay.render.terminal import Colors, Terminal
+
+Span: TypeAlias = tuple[str, str]
+"""Characters, and the parameters of the escape sequence that styles them; empty for none."""
+
+SHARED = "several coordinates share the element; memory names the first"
+"""The meaning of a plus after a number."""
+
+_BOLD, _DIM = "1", "2"
+_FACT_WIDTH = 8
+_ELISION_WIDTH = 5
+
+
+def draw_text(legend: Legend, scene: Scene | None, terminal: Terminal) -> str:
+    """The words and, where there is one, the scene below them; lines end in a newline, except the last."""
+    drawing = _Drawing(terminal)
+    lines = [*drawing.words(legend)]
+    if scene is not None:
+        lines += [[], *drawing.grid(scene), [], *drawing.strip(scene), [], *drawing.key(scene)]
+    return "\n".join(_line(line, terminal) for line in lines)
+
+
+class _Drawing:
+    """The parts of a picture as lines of spans."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self.glyphs = terminal.glyphs
+
+    def words(self, legend: Legend) -> Iterator[list[Span]]:
+        yield from ([(line, _BOLD)] for line in self._wrapped(legend.title))
+        for name, fact in legend.facts:
+            for i, line in enumerate(self._wrapped(fact, _FACT_WIDTH)):
+                yield [(("" if i else name).ljust(_FACT_WIDTH), _DIM), (line, "")]
+        yield from ([(line, "")] for line in self._wrapped(legend.note))
+
+    def _wrapped(self, text: str, indent: int = 0) -> list[str]:
+        return textwrap.wrap(text, self.terminal.width - indent, break_on_hyphens=False)
+
+    def grid(self, scene: Scene) -> Iterator[list[Span]]:
+        grid = scene.grid
+        heading = f"Tensor: {grid.row_name} runs down, " if grid.row_name else "Tensor: "
+        yield from ([(line, _BOLD)] for line in self._wrapped(f"{heading}{grid.column_name} across"))
+        gutter = self._gutter(grid)
+        for i, shelf in enumerate(grid.shelves):
+            if isinstance(shelf, Elision):
+                yield [(f"{self.glyphs.down} {shelf.count} more", _DIM)]
+            else:
+                yield from self._shelf(scene, shelf, gutter)
+            if i < len(grid.shelves) - 1 and grid.row_name:
+                yield []
+        yield from ([(line, _DIM)] for line in self._wrapped(self._left_out(grid)))
+
+    def _gutter(self, grid: Grid) -> int:
+        titles = [len(shelf.title) for shelf in grid.shelves if isinstance(shelf, Shelf)]
+        last = max((row for row in grid.rows if isinstance(row, int)), default=0)
+        row = len(f"{grid.row_name}={last}") if grid.row_name else 0
+        return max([row, *titles]) + 1
+
+    def _left_out(self, grid: Grid) -> str:
+        hidden = [(grid.planes, grid.planes_shown, "planes")]
+        for picks, word in ((grid.rows, "rows"), (grid.columns, "columns")):
+            shown = sum(isinstance(item, int) for item in picks)
+            hidden.append((shown + sum(e.count for e in picks if isinstance(e, Elision)), shown, word))
+        words = [
+            f"{total - shown} more {word} ({shown} of {total} shown)" for total, shown, word in hidden if shown < total
+        ]
+        return f"{self.glyphs.across} {', '.join(words)}" if words else ""
+
+    def _shelf(self, scene: Scene, shelf: Shelf, gutter: int) -> Iterator[list[Span]]:
+        grid, width = scene.grid, self._cell_width(scene)
+        if shelf.title or any(isinstance(p, Elision) or p.title for p in shelf.planes):
+            titles = [self._title(plane, self._plane_width(grid, plane, width)) for plane in shelf.planes]
+            yield [(shelf.title.ljust(gutter), _BOLD), *titles]
+        if any(isinstance(row, int) for row in grid.rows):
+            yield [(" " * gutter, ""), *self._headings(grid, shelf, width)]
+        for i, row in enumerate(grid.rows):
+            yield [(self._row_name(grid, i, row).ljust(gutter), _DIM), *self._row(grid, shelf, i, width)]
+
+    def _cell_width(self, scene: Scene) -> int:
+        return scene.label_width + 1 + (self.terminal.colors == 0)
+
+    def _plane_width(self, grid: Grid, plane: Plane | Elision, width: int) -> int:
+        if isinstance(plane, Elision):
+            return _ELISION_WIDTH
+        return max(len(grid.columns) * width, len(plane.title)) + 1
+
+    def _title(self, plane: Plane | Elision, width: int) -> Span:
+        if isinstance(plane, Elision):
+            count = f"+{plane.count}"
+            return ((count if len(count) < width else self.glyphs.across).center(width), _DIM)
+        return (f" {plane.title}".ljust(width), _BOLD)
+
+    def _headings(self, grid: Grid, shelf: Shelf, width: int) -> Iterator[Span]:
+        for plane in shelf.planes:
+            text = ""
+            for i, column in enumerate(grid.columns) if isinstance(plane, Plane) else ():
+                name = f"{grid.column_name}=" if i == 0 else ""
+                word = self.glyphs.across if isinstance(column, Elision) else f"{name}{column}"
+                text += (word if len(word) < width else str(column)).rjust(width)
+            yield (text.ljust(self._plane_width(grid, plane, width)), _DIM)
+
+    def _row_name(self, grid: Grid, i: int, row: int | Elision) -> str:
+        if isinstance(row, Elision):
+            return self.glyphs.down
+        return (
+            "" if not grid.row_name else f"{grid.row_name}={row}" if i == 0 else str(row).rjust(len(grid.row_name) + 2)
+        )
+
+    def _row(self, grid: Grid, shelf: Shelf, i: int, width: int) -> Iterator[Span]:
+        for plane in shelf.planes:
+            whole = self._plane_width(grid, plane, width)
+            if isinstance(plane, Elision):
+                yield ((self.glyphs.across if i == len(grid.rows) // 2 else "").center(whole), _DIM)
+                continue
+            for column, cell in zip(grid.columns, plane.cells[i], strict=True):
+                mark = self.glyphs.across if isinstance(column, Elision) else self.glyphs.down
+                yield (mark.rjust(width), _DIM) if cell is None else self._cell(cell, width, " ")
+            yield (" " * (whole - len(grid.columns) * width), "")
+
+    def strip(self, scene: Scene) -> Iterator[list[Span]]:
+        strip = scene.strip
+        yield from ([(line, _BOLD)] for line in self._wrapped(f"Memory: {strip_words(scene)}"))
+        prefix = scene.offset_width
+        for row in strip.rows:
+            if isinstance(row, Elision):
+                words = f"{self.glyphs.down} {row.count} more, offsets {row.first} to {row.last}"
+                yield [(" " * (prefix - 1) + words, _DIM)]
+            else:
+                cells = [self._cell(cell, self._cell_width(scene), self._border(cell)) for cell in row.cells]
+                yield [(self._beside(scene, row), _DIM), *cells]
+
+    def _border(self, cell: Cell) -> str:
+        return self.glyphs.border if cell.starts_block else " "
+
+    def _beside(self, scene: Scene, row: StripRow) -> str:
+        offset = f"{row.offset:>{scene.offset_width}}: "
+        if not scene.strip.has_coordinates:
+            return offset
+        return offset + coordinate_text(row.cells[0]).ljust(scene.coordinate_width) + " "
+
+    def _cell(self, cell: Cell, width: int, before: str) -> Span:
+        mark = "" if self.terminal.colors or cell.kind == "gap" else LETTERS[cell.color]
+        room = width - 1
+        label = cell.label + "+" * cell.is_shared
+        if cell.kind == "gap":
+            text = self.glyphs.gap * room
+        elif cell.kind == "padding":
+            text = mark + label.rjust(room - len(mark), self.glyphs.hatch)
+        else:
+            text = (mark + label).rjust(room)
+        return before + text, self._style(cell)
+
+    def _style(self, cell: Cell) -> str:
+        if cell.kind == "gap":
+            return _DIM
+        return f"30;{_background(cell.color, self.terminal.colors)}"
+
+    def key(self, scene: Scene) -> Iterator[list[Span]]:
+        kinds = {cell.kind for cell in scene.cells}
+        cells = sorted((c for c in scene.cells if c.kind != "gap"), key=lambda c: c.kind)
+        examples = {cell.kind: cell for cell in (*reversed(scene.cells), *reversed(cells))}
+        number = "its offset" if scene.is_numbered_by_offset else "its index in row-major order"
+        if not self.terminal.colors:
+            number = f"the letter of its block, {number}"
+        width = self._cell_width(scene)
+        meanings = {
+            "data": f"element, {number}",
+            "padding": "padding, kept zero",
+            "gap": "gap, belongs to no element",
+        }
+        for kind in ("data", "padding", "gap"):
+            if kind in kinds:
+                yield from self._meaning(self._cell(examples[kind], width, " "), meanings[kind])
+        if any(cell.is_shared for cell in scene.cells):
+            yield from self._meaning(("+".rjust(width), ""), SHARED)
+
+    def _meaning(self, example: Span, words: str) -> Iterator[list[Span]]:
+        indent = len(example[0]) + 2
+        for i, line in enumerate(self._wrapped(words, min(indent, self.terminal.width // 2))):
+            yield [(" " * indent, "") if i else example, ("" if i else "  ", ""), (line, "")]
+
+
+def strip_words(scene: Scene) -> str:
+    """Which memory the strip shows, and what stands left of it."""
+    beside = f"offset: {','.join(scene.names)}" if scene.strip.has_coordinates else "offset"
+    return f"offsets {scene.strip.start} to {scene.strip.stop - 1}; rows begin with {beside}"
+
+
+def coordinate_text(cell: Cell) -> str:
+    """The coordinate of a cell, such as `0,16,4,3`; a dash for a gap."""
+    return "-" if cell.coordinate is None else ",".join(map(str, cell.coordinate))
+
+
+def _background(color: int, depth: Colors) -> str:
+    return f"48;5;{TERMINAL_256[color]}" if depth == 256 else str(TERMINAL_16[color])
+
+
+def _line(spans: Iterable[Span], terminal: Terminal) -> str:
+    """One line of at most the width of the terminal, without trailing blanks, in color where there is any."""
+    room = terminal.width
+    parts: list[Span] = []
+    for text, style in spans:
+        parts.append((text[:room], style))
+        room -= len(parts[-1][0])
+    if not terminal.colors:
+        return "".join(text for text, _ in parts).rstrip()
+    while parts and not parts[-1][0].strip() and "4" not in parts[-1][1]:
+        parts.pop()
+    return "".join(f"\x1b[{style}m{text}\x1b[0m" if style and text else text for text, style in parts)
