@@ -4,15 +4,13 @@
 offset, `picks` chooses what fits, `compose` puts cells into a `scene`, `legend` finds the words, and `text` and `svg`
 draw both.
 
->>> show(MemoryDesc((3, 4), "f32", "Ab2a"), width=64, color=False)
+>>> show(MemoryDesc((3, 4), "f32", "Ab2a"), width=80, color=False)
 Ab2a, 3 x 4 of f32
 text    f32:p:blocked:Ab2a::f0 3x4
-digits  a, 3 padded to 4, (2,8) (2,1); b (4,2); each
-        (extent,stride)
+digits  a, 3 padded to 4, (2,8) (2,1); b (4,2); each (extent,stride)
 offset  8*(a//2) + 2*b + a%2
 size    64 bytes; 4 of 16 elements are padding (25.0%)
-blocks  one for each (a//2, b): 2 elements side by side in
-        memory
+blocks  one for each (a//2, b): 2 elements side by side in memory
 <BLANKLINE>
 Tensor: a runs down, b across
      b=0   1   2   3
@@ -22,10 +20,9 @@ a=0   A0  B1  C2  D3
   3  E╱╱ F╱╱ G╱╱ A╱╱
 <BLANKLINE>
 Memory: offsets 0 to 15; rows begin with offset: a,b
- 0: 0,0 │ A0  A4│ B1  B5│ C2  C6│ D3  D7
- 8: 2,0 │ E8 E╱╱│ F9 F╱╱│G10 G╱╱│A11 A╱╱
+ 0: 0,0 │ A0  A4│ B1  B5│ C2  C6│ D3  D7│ E8 E╱╱│ F9 F╱╱│G10 G╱╱│A11 A╱╱
 <BLANKLINE>
-  A0  element, the letter of its block, its index in row-major o
+  A0  element, the letter of its block, its index in row-major order
  E╱╱  padding, kept zero
 """
 

@@ -219,6 +219,7 @@ def plane_axes(dims: Dims) -> tuple[int | None, int]:
 def row_length(places: Sequence[Place], total: int, most: int) -> int:
     """How many cells a row of the strip has: up to `most`, and if it can be, a whole number of steps of one digit.
 
+    >>> from inlay.layout import Layout
     >>> [row_length(places(Layout.from_strides((16, 5, 4), (20, 4, 1))), 320, most) for most in (24, 16, 6)]
     [20, 16, 4]
     """

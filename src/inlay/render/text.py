@@ -172,9 +172,6 @@ class _Drawing:
         return f"30;{_background(cell.color, self.terminal.colors)}"
 
     def key(self, scene: Scene) -> Iterator[list[Span]]:
-        kinds = {cell.kind for cell in scene.cells}
-        cells = sorted((c for c in scene.cells if c.kind != "gap"), key=lambda c: c.kind)
-        examples = {cell.kind: cell for cell in (*reversed(scene.cells), *reversed(cells))}
         number = "its offset" if scene.is_numbered_by_offset else "its index in row-major order"
         if not self.terminal.colors:
             number = f"the letter of its block, {number}"
@@ -184,9 +181,10 @@ class _Drawing:
             "padding": "padding, kept zero",
             "gap": "gap, belongs to no element",
         }
-        for kind in ("data", "padding", "gap"):
-            if kind in kinds:
-                yield from self._meaning(self._cell(examples[kind], width, " "), meanings[kind])
+        for kind, meaning in meanings.items():
+            example = next((cell for cell in scene.cells if cell.kind == kind), None)
+            if example is not None:
+                yield from self._meaning(self._cell(example, width, " "), meaning)
         if any(cell.is_shared for cell in scene.cells):
             yield from self._meaning(("+".rjust(width), ""), SHARED)
 
