@@ -256,6 +256,16 @@ class MemoryDesc(Described):
         name = None if self.data_type is None else self.data_type.name
         return _restored, (self.dims, name, self.layout, self.offset0)
 
+    def _repr_svg_(self) -> str:
+        from inlay.render import show
+
+        return show(self).svg()
+
+    def _repr_html_(self) -> str:
+        from inlay.render import show
+
+        return show(self).html()
+
 
 def _placed(
     dims: Dims,
