@@ -14,6 +14,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.errors import Unimplemented
 from inlay.reordering import cache
 from inlay.reordering.emit import ENTRY, kernel_ir
 from inlay.reordering.kernel import Kernel, Table, kernel_of, table_of
@@ -101,6 +102,10 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     if problem.is_empty:
         return CompiledReorder(problem, None, None, None, None, None, 0, starts)
     target = host_target()
+    if types[0] != types[1] and "f16" in {t.name for t in types} and not target.converts_f16:
+        raise Unimplemented(
+            f"no conversion {types[0]} -> {types[1]}: this processor has no instructions for f16 (F16C)"
+        )
     chosen = schedule(loop_nest(problem), min(t.itemsize for t in types), target.vector_bytes)
     table = table_of(problem, chosen)
     moved = problem.moved_bytes

@@ -28,6 +28,8 @@ class Target:
     """Width of the registers to use."""
     fence: str
     """The statement after which streaming stores are visible to other threads."""
+    converts_f16: bool
+    """Whether there are instructions between f16 and f32."""
 
     @property
     def attributes(self) -> str:
@@ -56,7 +58,8 @@ def host_target() -> Target:
     is_x86 = triple.startswith(("x86_64", "i386", "i686"))
     width = next((w for name, w in _X86_WIDTHS if is_x86 and features.get(name)), 16)
     fence = "call void @llvm.x86.sse.sfence()" if is_x86 else "fence seq_cst"
-    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence)
+    converts_f16 = not is_x86 or bool(features.get("f16c"))
+    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence, converts_f16)
 
 
 @lru_cache(maxsize=4)
