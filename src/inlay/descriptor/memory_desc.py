@@ -152,7 +152,7 @@ class MemoryDesc(Described):
                 "number, where a dim of 0 counts as 1"
             )
         if not isinstance(self.layout, Layout):
-            return _placed(dims, self.data_type, self.layout)
+            return _placed(dims, self.data_type, self.layout) if dims else MemoryDesc()
         return self._viewed(dims, views.reshape(self.dims, self.layout, dims), self.offset0)
 
     def permute_axes(self, permutation: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
