@@ -34,8 +34,8 @@ def numbered(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     dtype = np.dtype(dtype)
     count = int(np.prod(shape))
     words = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    low: Array = words.view(np.uint8).reshape(count, 8)[:, 8 - dtype.itemsize :].copy()
-    return low.view(dtype).reshape(shape)
+    low = words.view(np.uint8).reshape(count, 8)[:, 8 - dtype.itemsize :].copy()
+    return np.asarray(low.view(dtype).reshape(shape))
 
 
 def run(source: Path, target: Path, *to: str, **options: Any) -> None:

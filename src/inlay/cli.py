@@ -5,8 +5,9 @@
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
 
-The exit code is 0 when all went well, 2 with one message on the error stream when it did not, and 130 after Ctrl-C.
-With INLAY_DEBUG set in the environment an error keeps its traceback.
+The exit code is 0 when all went well, 2 with one message on the error stream when it did not, and 130 after Ctrl-C; it
+is 1, without a message, where the reader of the output, such as `head`, stops early. With INLAY_DEBUG set in the
+environment an error keeps its traceback.
 """
 
 import os
@@ -26,7 +27,7 @@ import typer
 from inlay import __version__
 from inlay.chunked import ConversionPlan, plan_conversion
 from inlay.chunked import convert as carry_out
-from inlay.chunked.files import Progress, replacing
+from inlay.chunked.files import Progress, file_error, replacing
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments
@@ -37,7 +38,6 @@ from inlay.render.explain import explain_offset
 
 app = typer.Typer(
     help="Memory layout of tensors: draw it, explain it, convert files between layouts.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -111,12 +111,12 @@ def show(
 
     Example: inlay show nChw8c 2x17x5x4 --offsets
     """
-    drawn = picture(MemoryDesc(parse_dims(dims), data_type, tag), offsets=offsets)
+    desc = MemoryDesc(parse_dims(dims), data_type, tag)
     if svg is None:
-        typer.echo(str(drawn))
+        typer.echo(str(picture(desc, offsets=offsets)))
         return
     with replacing(svg) as file:
-        file.write(drawn.svg().encode())
+        file.write(str(picture(desc, offsets=offsets, format="svg")).encode())
     typer.echo(f"wrote {svg}")
 
 
@@ -254,25 +254,27 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         command = typer.main.get_command(app)
         result = command.main(args=None if args is None else list(args), prog_name="inlay", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of our output, such as head, has seen enough; nothing more can be written there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        remedy = f"\nsee `{context.command_path} --help`" if context else ""
-        print(f"error: {error.format_message()}{remedy}", file=sys.stderr)
-        return 2
-    except (InlayError, OSError, MemoryError) as error:
+    except (typer.TyperException, InlayError, OSError, MemoryError) as error:
         if debug:
             raise
-        message = str(error) or "the memory of this machine does not suffice"
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {_message(error)}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _message(error: typer.TyperException | InlayError | OSError | MemoryError) -> str:
+    """What is wrong and what helps."""
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        remedy = f"\nsee `{context.command_path} --help`" if context else ""
+        return f"{error.format_message()}{remedy}"
+    if isinstance(error, InlayError):
+        return str(error)
+    if isinstance(error, OSError):
+        return str(file_error("write", Path("the output"), error))
+    return "the memory of this machine does not suffice; convert fewer tensors at once"
 
 
 if __name__ == "__main__":

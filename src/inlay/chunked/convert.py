@@ -148,6 +148,8 @@ def plan_conversion(
     require_suffix(source)
     require_suffix(target)
     to_rules, from_rules = [parse_rule(text) for text in to], [parse_rule(text) for text in from_]
+    if dims is not None and not from_rules:
+        raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")
     store = open_store(source)
     if same_file(source, target):
         raise FileError(f"cannot write {target}: it is the file that is being read; choose another name")
@@ -185,7 +187,7 @@ def _plan_step(
     if to_rule is None or (src is None and is_mere_plain):
         return _copy_step(tensor, src)
     if src is None:
-        raise InvalidArguments(_no_descriptor(tensor, to_rule))
+        raise InvalidArguments(f"{to_rule.text} does not fit tensor {tensor.name}: {tensor.refusal}")
     dst = _destination(tensor, src, to_rule, data_type)
     return ConversionStep(tensor, src, dst, entry_of(tensor.name, dst))
 
@@ -198,20 +200,14 @@ def _copy_step(tensor: StoredTensor, src: MemoryDesc | None) -> ConversionStep:
     return ConversionStep(tensor, src, src, entry_of(tensor.name, src))
 
 
-def _no_descriptor(tensor: StoredTensor, rule: FormatRule) -> str:
-    what = f"{tensor.stored_type} tensor {tensor.name} of shape {tensor.shape}"
-    remedy = "leave it out of the pattern" if rule.pattern is not None else "name the tensors to convert, PATTERN=TAG"
-    return f"{rule.text} does not fit the {what}: a layout needs 1 to 12 dims and a type of `inlay names`; {remedy}"
-
-
 def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataTypeLike | None) -> MemoryDesc:
     dst_type = data_type or src.require_layout(rule.text)[1]
     if rule.tag is None:
         return row_major(src.dims, dst_type)
     if rule.tag.ndims != src.ndims:
-        remedy = "; name the tensors to convert, PATTERN=TAG" if rule.pattern is None else ""
         raise InvalidArguments(
-            f"{rule.text} has {rule.tag.ndims} letters, tensor {tensor.name} has {src.ndims} dims {src.dims}{remedy}"
+            f"{rule.text} does not fit tensor {tensor.name}: {rule.tag} has {rule.tag.ndims} letters, dims {src.dims} "
+            f"are {src.ndims}; name the tensors it is for, as in 'conv*=TAG'"
         )
     return MemoryDesc(src.dims, dst_type, rule.tag)
 
@@ -231,8 +227,10 @@ def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None 
     if tensor.is_packed:
         raise InvalidArguments(f"tensor {tensor.name} already has the descriptor {tensor.desc}: leave out {rule.text}")
     desc = tensor.desc
-    if desc is None or not is_row_major(desc):
-        raise InvalidArguments(_no_descriptor(tensor, rule))
+    if desc is None:
+        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.name}: {tensor.refusal}")
+    if not is_row_major(desc):
+        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.name}: it is column-major; save it row-major")
     logical = dims if dims is not None else _logical_dims(tensor, rule.tag)
     src = MemoryDesc(logical, desc.data_type, rule.tag)
     if tensor.shape not in (_memory_shape(src, rule.tag), (_elements(src),)):
@@ -278,10 +276,9 @@ def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
             f"cannot write {plan.target}: a .npy file holds one array, {plan.source.path} has {len(plan.steps)} "
             "tensors; write a .safetensors file instead"
         )
-    dst = plan.steps[0].dst
+    tensor, dst = plan.steps[0].tensor, plan.steps[0].dst
     if dst is None:
-        tensor = plan.steps[0].tensor
-        raise FileError(f"cannot write {plan.target}: tensor {tensor.name} is {tensor.stored_type} {tensor.shape}")
+        raise InvalidArguments(f"{plan.target} cannot hold tensor {tensor.name}: {tensor.refusal}")
     if not is_row_major(dst):
         raise FileError(
             f"cannot write {plan.target}: a .npy file keeps only row-major tensors, not {dst}; "
@@ -295,10 +292,7 @@ def _plan_safetensors(plan: ConversionPlan) -> ConversionPlan:
     descs = {step.tensor.name: step.dst for step in plan.steps if step.dst is not None}
     for step in plan.steps:
         if step.dst is None and plan.source.path.suffix == ".npy":
-            raise InvalidArguments(
-                f"{plan.source.path} holds {step.tensor.stored_type} {step.tensor.shape}: a layout needs 1 to 12 dims "
-                "and a type of `inlay names`"
-            )
+            raise InvalidArguments(f"{plan.target} cannot hold tensor {step.tensor.name}: {step.tensor.refusal}")
     metadata = {**plan.source.metadata, **metadata_of(descs)}
     return ConversionPlan(plan.source, plan.target, plan.steps, metadata)
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ _REASONS = {
     errno.EACCES: "permission denied; check who may use it",
     errno.EPERM: "the operation is not permitted; check who may use it",
     errno.EISDIR: "it is a directory; name a file",
-    errno.ENOTDIR: "a part of the path is a file, not a directory; check the path",
+    errno.ENOTDIR: "a part of its path is a file and no directory; check the path",
     errno.ENOSPC: "the disk is full; free space or write elsewhere",
     errno.EDQUOT: "the disk quota is used up; free space or write elsewhere",
     errno.EFBIG: "it passes the size limit of this process or file system; raise it (ulimit -f) or write elsewhere",
@@ -56,13 +57,16 @@ def require_file(path: Path) -> int:
         FileError: there is no such file, it may not be read, or it is a directory or a device.
     """
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        # Asked before opening: to open a pipe would wait for its writer.
+        status = path.stat()
+        if S_ISREG(status.st_mode):
+            path.open("rb").close()
+            return status.st_size
     except OSError as error:
         raise file_error("read", path, error) from error
-    if not path.is_file():
-        raise FileError(f"cannot read {path}: it is not a regular file; copy its content into one")
-    return size
+    if S_ISDIR(status.st_mode):
+        raise file_error("read", path, IsADirectoryError(errno.EISDIR, ""))
+    raise FileError(f"cannot read {path}: it is a device or pipe; copy its content into a file")
 
 
 def same_file(first: Path, second: Path) -> bool:
@@ -84,14 +88,9 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     Raises:
         FileError: the file cannot be created, written or put in place.
     """
-    final = target.resolve()
-    if not final.parent.is_dir():
-        raise FileError(f"cannot write {target}: the directory {target.parent} does not exist; create it first")
-    if final.exists() and not final.is_file():
-        kind = "a directory" if final.is_dir() else "a device or pipe"
-        raise FileError(f"cannot write {target}: it is {kind}; name a file")
-    temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
+        final = _writable(target)
+        temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(4)}.tmp")
         try:
             with temporary.open("xb") as file:
                 yield file
@@ -107,6 +106,17 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise file_error("write", target, error) from error
+
+
+def _writable(target: Path) -> Path:
+    """Where a file named `target` really goes: links are followed."""
+    final = target.resolve()
+    if not final.parent.exists():
+        raise FileError(f"cannot write {target}: the directory {target.parent} does not exist; create it first")
+    if final.exists() and not final.is_file():
+        kind = "a directory" if final.is_dir() else "a device or pipe"
+        raise FileError(f"cannot write {target}: it is {kind}; name a file")
+    return final
 
 
 def write_bytes(file: BinaryIO, data: Bytes, progress: Progress | None = None) -> None:

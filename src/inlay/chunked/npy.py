@@ -12,14 +12,14 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from inlay.chunked.files import Progress, file_error, replacing, require_file, write_bytes
-from inlay.chunked.store import Bytes, Store, StoredTensor
-from inlay.data_type import DATA_TYPES
+from inlay.chunked.store import Bytes, Store, StoredTensor, require_dims_for_layout
+from inlay.data_type import DATA_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 
-_NAMED = {t.numpy: t for t in DATA_TYPES.values() if t.numpy.isbuiltin == 1}
+_NAMED = frozenset(t.numpy for t in DATA_TYPES.values() if t.numpy.isbuiltin == 1)
 """The types whose name survives in a .npy header."""
 
 
@@ -48,8 +48,11 @@ def read_npy(path: Path) -> Store:
             f"cannot read {path}: it is truncated, its header needs {begin + nbytes} bytes and it has {size}; "
             "copy it again from its source"
         )
-    desc = _descriptor(shape, column_major, dtype)
-    return Store(path, (StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc),), {})
+    try:
+        desc, refusal = _descriptor(shape, column_major, dtype), ""
+    except InvalidArguments as error:
+        desc, refusal = None, str(error)
+    return Store(path, (StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal),), {})
 
 
 def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
@@ -67,16 +70,15 @@ def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
     return tuple(int(n) for n in shape), bool(column_major), cast("np.dtype[np.generic]", dtype)
 
 
-def _descriptor(shape: Dims, column_major: bool, dtype: np.dtype[np.generic]) -> MemoryDesc | None:
-    data_type = _NAMED.get(dtype)
-    if data_type is None or not dtype.isnative or not shape:
-        return None
+def _descriptor(shape: Dims, column_major: bool, dtype: np.dtype[np.generic]) -> MemoryDesc:
+    require_dims_for_layout(shape)
+    if dtype.kind == "V":
+        raise InvalidArguments(
+            f"its header calls the type {dtype.str}, as for bfloat16 and others that a .npy file cannot name; "
+            "save it as .safetensors"
+        )
     order = reversed(range(len(shape))) if column_major else range(len(shape))
-    try:
-        return MemoryDesc(shape, data_type, FormatTag(tuple(order)))
-    except InvalidArguments:
-        # More dims than a descriptor has.
-        return None
+    return MemoryDesc(shape, as_data_type(dtype), FormatTag(tuple(order)))
 
 
 def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:

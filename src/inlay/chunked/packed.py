@@ -287,25 +287,27 @@ def _damaged(path: Path, reason: str) -> FileError:
 
 
 def _stored_tensor(path: Path, entry: Entry, described: object) -> StoredTensor:
+    desc, refusal = None, ""
     if described is None:
-        desc = _plain_descriptor(entry)
-        return StoredTensor(entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes, desc)
-    try:
-        desc = from_description(described)
-        _require_fit(desc, entry)
-    except InlayError as error:
-        raise _damaged(path, f"tensor {entry.name}: {error}") from error
-    return StoredTensor(entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes, desc, is_packed=True)
+        try:
+            desc = _plain_descriptor(entry)
+        except InvalidArguments as error:
+            refusal = str(error)
+    else:
+        try:
+            desc = from_description(described)
+            _require_fit(desc, entry)
+        except InlayError as error:
+            raise _damaged(path, f"tensor {entry.name}: {error}") from error
+    place = (entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes)
+    return StoredTensor(*place, desc, refusal, is_packed=described is not None)
 
 
-def _plain_descriptor(entry: Entry) -> MemoryDesc | None:
-    if entry.stored_type not in _DATA_TYPES or not entry.shape:
-        return None
-    try:
-        return row_major(entry.shape, _DATA_TYPES[entry.stored_type])
-    except InvalidArguments:
-        # More dims than a descriptor has.
-        return None
+def _plain_descriptor(entry: Entry) -> MemoryDesc:
+    if entry.stored_type not in _DATA_TYPES:
+        known = ", ".join(_DATA_TYPES)
+        raise InvalidArguments(f"its type is {entry.stored_type}, and a layout places {known}; convert it first")
+    return row_major(entry.shape, _DATA_TYPES[entry.stored_type])
 
 
 def _require_fit(desc: MemoryDesc, entry: Entry) -> None:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
-from inlay.format_tag import FormatTag
+from inlay.errors import InvalidArguments
+from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import Dims
 
 Bytes = npt.NDArray[np.uint8]
@@ -39,6 +40,8 @@ class StoredTensor:
     """How many bytes it has."""
     desc: MemoryDesc | None
     """The descriptor of these bytes; None where none can be made: a scalar, or a type such as BOOL."""
+    refusal: str = ""
+    """Why no descriptor can be made, and what helps; empty where there is one."""
     is_packed: bool = False
     """Whether the descriptor was read from Inlay's metadata and not from the type and shape."""
 
@@ -62,10 +65,22 @@ class Store:
         return np.asarray(mapped)
 
 
+def require_dims_for_layout(shape: Dims) -> None:
+    """Refuse the shape of a tensor that no layout can place.
+
+    Raises:
+        InvalidArguments: there are no dims, or more than a descriptor has.
+    """
+    if not 1 <= len(shape) <= len(LETTERS):
+        has = "it is a scalar" if not shape else f"it has {len(shape)} dims"
+        raise InvalidArguments(f"{has}, and a layout places 1 to {len(LETTERS)} dims; reshape it first")
+
+
 def row_major(dims: Dims, data_type: DataTypeLike) -> MemoryDesc:
     """The descriptor of a row-major tensor: letters in their order, dims of 0 included.
 
     Raises:
         InvalidArguments: there are no dims, or more than a descriptor has, or they are too large.
     """
+    require_dims_for_layout(dims)
     return MemoryDesc(dims, data_type, FormatTag(tuple(range(len(dims)))))

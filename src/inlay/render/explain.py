@@ -4,8 +4,9 @@ Every line is one axis; the coordinate is split into the digits of the axis, and
 """
 
 from inlay.descriptor import MemoryDesc
-from inlay.format_tag import LETTERS
+from inlay.format_tag import FormatTag
 from inlay.layout import Digit, Dims
+from inlay.render.names import axis_names
 
 
 def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
@@ -18,19 +19,20 @@ def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
 
     >>> print(explain_offset(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), (1, 16, 4, 3)))
     f32:p:blocked:aBcd8b::f0, 2x17x5x4 padded to 2x24x5x4
-      a =  1          1 * 480            480
-      b = 16 = 2,0    2 * 160 + 0 * 1    320
-      c =  4          4 * 32             128
-      d =  3          3 * 8               24
+      n =  1          1 * 480            480
+      c = 16 = 2,0    2 * 160 + 0 * 1    320
+      h =  4          4 * 32             128
+      w =  3          3 * 8               24
     element offset 952, byte offset 3808
     """
     element, byte = desc.offset(coordinate), desc.byte_offset(coordinate)
-    rows = [_axis_row(LETTERS[i], x, digits) for i, (x, digits) in enumerate(zip(coordinate, desc.digits, strict=True))]
+    names = axis_names(desc.ndims, None if desc.tag is None else FormatTag.parse(desc.tag))
+    rows = [_axis_row(name, x, digits) for name, x, digits in zip(names, coordinate, desc.digits, strict=True)]
     number, sums, part = (max(len(row[i]) for row in rows) for i in (2, 3, 4))
     width = max(len(row[1]) for row in rows)
     lines = [_title(desc)]
-    for letter, x, spelled, terms, total in rows:
-        lines.append(f"  {letter} = {x:>{width}}{spelled:<{number}}    {terms:<{sums}}    {total:>{part}}")
+    for name, x, spelled, terms, total in rows:
+        lines.append(f"  {name} = {x:>{width}}{spelled:<{number}}    {terms:<{sums}}    {total:>{part}}")
     if desc.offset0:
         lines.append(f"  offset0 {desc.offset0}")
     return "\n".join([*lines, f"element offset {element}, byte offset {byte}"])
@@ -41,8 +43,8 @@ def _title(desc: MemoryDesc) -> str:
     return f"{desc}, {dims}" + (f" padded to {padded}" if padded != dims else "")
 
 
-def _axis_row(letter: str, x: int, digits: tuple[Digit, ...]) -> tuple[str, str, str, str, str]:
-    """The letter, the coordinate, its digits where there are several, the terms, and their sum."""
+def _axis_row(name: str, x: int, digits: tuple[Digit, ...]) -> tuple[str, str, str, str, str]:
+    """The name, the coordinate, its digits where there are several, the terms, and their sum."""
     values, rest = [], x
     for digit in reversed(digits[1:]):
         rest, value = divmod(rest, digit.extent)
@@ -51,4 +53,4 @@ def _axis_row(letter: str, x: int, digits: tuple[Digit, ...]) -> tuple[str, str,
     spelled = f" = {','.join(map(str, values))}" if len(values) > 1 else ""
     terms = " + ".join(f"{value} * {digit.stride}" for value, digit in zip(values, digits, strict=True))
     total = sum(value * digit.stride for value, digit in zip(values, digits, strict=True))
-    return letter, str(x), spelled, terms, str(total)
+    return name, str(x), spelled, terms, str(total)
