@@ -16,9 +16,11 @@ calls:
 Buffers are checked once, when wrapped, against everything the layout can reach; moves then check in microseconds that
 both sides are what was compiled and do not lie on one another. Nothing outside elements and padding is ever written.
 
-`buffers` turns what callers have into bytes and allocates; `memory` is all the rest.
+Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits; `moves`,
+what runs between two addresses; `memory`, the class and its moves; `packing`, from logical arrays.
 """
 
-from inlay.memory.memory import Memory, Reorder, pack, reorder
+from inlay.memory.memory import Memory, Reorder, reorder
+from inlay.memory.packing import pack
 
 __all__ = ["Memory", "Reorder", "pack", "reorder"]

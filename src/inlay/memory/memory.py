@@ -6,32 +6,28 @@ they compiled, so the second call with equal descriptors finds it; a `Reorder` h
 Types of 4 bits are moved coordinate by coordinate, by the reference; every other type by compiled code.
 """
 
-import ctypes
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
-from inlay.layout import Layout
-from inlay.memory.buffers import Bytes, address_of, allocate, array_of, bytes_of
-from inlay.reordering import compile_reorder
-from inlay.reordering.reference import read_codes, reference_reorder, write_codes
+from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
+from inlay.memory.moves import move_for, new_move, reach
+from inlay.memory.nibbles import decoded
+from inlay.reordering.reference import read_codes
 
 Format: TypeAlias = FormatTag | str | MemoryDesc
 """Where elements shall go: a format tag or alias, or a whole descriptor."""
-
-_REMEMBERED = 512
 
 
 class Memory:
     """A descriptor and the bytes it describes.
 
+    >>> import numpy as np
     >>> desc = MemoryDesc((2, 3), "f32", "ba")
     >>> memory = Memory(desc, np.array([1, 4, 2, 5, 3, 6], np.float32))
     >>> memory.unpack()
@@ -62,7 +58,7 @@ class Memory:
             Unimplemented: a dim or stride of `desc` is RUNTIME.
             OutOfMemory: there is no room for new bytes.
         """
-        low, high, data_type = _reach(desc)
+        low, high, data_type = reach(desc)
         if buffer is None:
             self._buffer = allocate(max(desc.size, high))
         else:
@@ -100,42 +96,15 @@ class Memory:
         """
         _, data_type = self._desc.require_layout("unpack")
         if data_type.is_sub_byte:
-            return _decoded(read_codes(self._desc, self._buffer), data_type)
+            return decoded(read_codes(self._desc, self._buffer), data_type)
         plain = MemoryDesc(self._desc.dims, data_type)
         array = allocate(plain.size).view(data_type.numpy).reshape(plain.dims)
-        _move_for(self._desc, plain).run(self.address, address_of(array))
+        move_for(self._desc, plain).run(self.address, address_of(array))
         return array
 
     def __repr__(self) -> str:
         """The descriptor and the number of bytes."""
         return f"<Memory of {self._desc!r}, {self._buffer.size} bytes>"
-
-
-def _reach(desc: object) -> tuple[int, int, DataType]:
-    """The bytes from the start of the buffer that `desc` reaches, first and past the last, and its type."""
-    if not isinstance(desc, MemoryDesc):
-        raise InvalidArguments(f"desc is {desc!r}: describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')")
-    if not isinstance(desc.layout, Layout) or desc.data_type is None:
-        raise InvalidArguments(f"memory needs a layout: {desc!r} is of kind {desc.kind}; {_NO_LAYOUT[desc.kind]}")
-    if desc.has_runtime:
-        raise Unimplemented(f"memory needs known dims and strides: {desc!r} has RUNTIME ones, bind them first")
-    low, high = desc.layout.span
-    if low == high:
-        return 0, 0, desc.data_type
-    if low + desc.offset0 < 0:
-        raise InvalidArguments(
-            f"{desc!r} reaches {-low - desc.offset0} elements below the start of its buffer: give it a larger offset0"
-        )
-    bits = desc.data_type.bits
-    return (low + desc.offset0) * bits // 8, -(-(high + desc.offset0) * bits // 8), desc.data_type
-
-
-_NO_LAYOUT = {
-    "undef": "it describes nothing",
-    "any": "give a format tag, or ask a primitive which format it takes",
-    "opaque": "only the engine that made it can allocate it",
-    "host_scalar": "its value is passed with the call",
-}
 
 
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:
@@ -148,58 +117,10 @@ def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType
         )
 
 
-def _decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    """The values of 4-bit codes."""
-    if data_type.kind == "signed":
-        return ((codes.astype(np.int8) ^ 8) - 8).astype(data_type.numpy)
-    return codes.astype(np.uint8).view(data_type.numpy)
-
-
-def _encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    """The 4-bit codes of values."""
-    signed = data_type.kind == "signed"
-    return (array.astype(np.int8).view(np.uint8) & 15) if signed else np.ascontiguousarray(array).view(np.uint8) & 15
-
-
-class _Move(Protocol):
-    """What runs a reorder between two addresses."""
-
-    def run(self, src_address: int, dst_address: int) -> None: ...
-    def explain(self) -> str: ...
-
-
-class _ByCoordinate:
-    """A move of elements of 4 bits, by the reference."""
-
-    def __init__(self, src: MemoryDesc, dst: MemoryDesc) -> None:
-        if src.dims != dst.dims:
-            raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
-        if dst.require_layout("reorder")[0].overlaps:
-            raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
-        self._sides = (src, dst)
-        self._nbytes = (_reach(src)[1], _reach(dst)[1])
-
-    def run(self, src_address: int, dst_address: int) -> None:
-        pairs = zip(self._nbytes, (src_address, dst_address), strict=True)
-        src, dst = (np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(at)) for n, at in pairs)
-        reference_reorder(self._sides[0], src, self._sides[1], dst)
-
-    def explain(self) -> str:
-        return f"{self._sides[0]} -> {self._sides[1]}\n  elements of 4 bits, moved coordinate by coordinate"
-
-
-def _new_move(src: MemoryDesc, dst: MemoryDesc) -> _Move:
-    if src.data_type is not None and src.data_type == dst.data_type and src.data_type.is_sub_byte:
-        return _ByCoordinate(src, dst)
-    return compile_reorder(src, dst)
-
-
-_move_for = lru_cache(maxsize=_REMEMBERED)(_new_move)
-
-
 class Reorder:
     """A move from one descriptor to another, compiled once and called many times, from any number of threads.
 
+    >>> import numpy as np
     >>> src, dst = (MemoryDesc((64, 32), "u8", tag) for tag in ("ab", "ba"))
     >>> transpose = Reorder(src, dst)
     >>> one, two = Memory(src, np.arange(2048).astype(np.uint8)), Memory(dst)
@@ -214,12 +135,19 @@ class Reorder:
         """Compile the move.
 
         Raises:
-            InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
+            InvalidArguments: `src` or `dst` is no descriptor, the dims differ, a side has no layout, or elements of the
+                destination overlap.
             Unimplemented: a dim or stride is RUNTIME, or no conversion exists between the types.
         """
+        for name, desc in (("src", src), ("dst", dst)):
+            if not isinstance(desc, MemoryDesc):
+                raise InvalidArguments(
+                    f"{name} is {desc!r}: a Reorder is made from two MemoryDescs; "
+                    "inlay.reorder(memory, 'nhwc') takes a tag"
+                )
         self._src = src
         self._dst = dst
-        self._move = _new_move(src, dst)
+        self._move = new_move(src, dst)
         self._run: Callable[[int, int], None] = self._move.run
 
     @property
@@ -236,9 +164,11 @@ class Reorder:
         """Write the elements of `src` into `dst`; its padding becomes zero, and nothing else in it changes.
 
         Raises:
-            InvalidArguments: a memory has another descriptor than was compiled for, the two lie on one another, or
-                `dst` is read-only.
+            InvalidArguments: an argument is no Memory or has another descriptor than was compiled for, the two lie on
+                one another, or `dst` is read-only.
         """
+        _require_memory("src", src)
+        _require_memory("dst", dst)
         if not (src._desc is self._src or src._desc == self._src):
             _refuse_other("source", src._desc, self._src)
         if not (dst._desc is self._dst or dst._desc == self._dst):
@@ -280,13 +210,14 @@ def reorder(src: Memory, dst: Format, *, out: Memory | None = None) -> Memory:
         Unimplemented: no conversion exists between the types.
         OutOfMemory: there is no room for the result.
 
-    >>> rows = pack(np.arange(6, dtype=np.float32).reshape(2, 3), "ab")
+    >>> import numpy as np
+    >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))
     >>> reorder(rows, "ba").buffer.view(np.float32).tolist()
     [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
     """
     _require_memory("src", src)
     desc = _resolved(src.desc, dst)
-    move = _move_for(src.desc, desc)
+    move = move_for(src.desc, desc)
     if out is None:
         result = Memory(desc)
     else:
@@ -317,57 +248,3 @@ def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
     if layout.overlaps:
         return MemoryDesc(src.dims, wanted.data_type)
     return MemoryDesc.from_layout(layout, wanted.data_type, dims=src.dims)
-
-
-def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
-    """The elements of a logical array in new memory of this format, converted to `data_type` if that is given.
-
-    `array` is a NumPy or ml_dtypes array with any strides, or what NumPy can see as one. `format` is a tag, an alias,
-    or a whole descriptor of the array's dims.
-
-    Post-condition: pack(array, format).unpack() equals `array`, bit for bit.
-
-    Raises:
-        InvalidArguments: the array has no axes, a type that cannot be stored, or other dims than `format`; or
-            `data_type` is given beside a descriptor of another type.
-        FormatTagError: `format` cannot be read.
-        Unimplemented: no conversion exists between the types.
-        OutOfMemory: there is no room for the result.
-
-    >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
-    MemoryDesc((2, 3, 4, 4), 'bf16', 'acdb')
-    """
-    logical = np.asarray(array) if isinstance(array, (list, tuple)) else array_of(array)
-    src_type = as_data_type(logical.dtype)
-    if not logical.ndim:
-        raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
-    memory = Memory(_destination(logical.shape, src_type, format, data_type))
-    if src_type.is_sub_byte and memory.desc.data_type == src_type:
-        write_codes(memory.desc, memory.buffer, _encoded(logical, src_type))
-        return memory
-    src, logical = _described(logical, src_type)
-    _move_for(src, memory.desc).run(address_of(logical), memory.address)
-    return memory
-
-
-def _destination(
-    dims: tuple[int, ...], src_type: DataType, format: Format, data_type: DataTypeLike | None
-) -> MemoryDesc:
-    wanted = None if data_type is None else as_data_type(data_type)
-    if not isinstance(format, MemoryDesc):
-        return MemoryDesc(dims, wanted or src_type, format)
-    if format.dims != dims:
-        raise InvalidArguments(f"array has dims {dims}, but format {format!r} has {format.dims}: give equal dims")
-    if wanted not in (None, format.data_type):
-        raise InvalidArguments(f"data_type is {wanted}, but format {format!r} is {format.data_type}: leave one out")
-    return format
-
-
-def _described(array: npt.NDArray[Any], data_type: DataType) -> tuple[MemoryDesc, npt.NDArray[Any]]:
-    """A descriptor of an array, and the array, copied where descriptors cannot say its strides."""
-    steps = [stride // array.itemsize for stride in array.strides]
-    if all(stride % array.itemsize == 0 for stride in array.strides):
-        desc = MemoryDesc(array.shape, data_type, strides=steps, allow_empty=True)
-        if not desc.is_zero and address_of(array) % array.itemsize == 0:
-            return desc, array
-    return MemoryDesc(array.shape, data_type), np.ascontiguousarray(array)

@@ -1,0 +1,112 @@
+"""What runs between two addresses, and how far from an address a descriptor reaches.
+
+Every type of a byte or more is moved by compiled code, types of 4 bits coordinate by coordinate by the reference. What
+was compiled for a pair of descriptors is remembered.
+"""
+
+import ctypes
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import Layout
+from inlay.reordering import compile_reorder
+from inlay.reordering.reference import reference_reorder
+
+_REMEMBERED = 512
+
+
+def reach(desc: object) -> tuple[int, int, DataType]:
+    """The first byte of the buffer that `desc` reaches, the one past the last, and its type.
+
+    Raises:
+        InvalidArguments: `desc` is no descriptor, has no layout, or reaches below the start of the buffer.
+        Unimplemented: a dim or stride is RUNTIME.
+
+    >>> reach(MemoryDesc((4, 6), "f32").submemory((2, 3), (2, 3)))[:2]
+    (60, 96)
+    """
+    if not isinstance(desc, MemoryDesc):
+        raise InvalidArguments(f"desc is {desc!r}: describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')")
+    if not isinstance(desc.layout, Layout) or desc.data_type is None:
+        raise InvalidArguments(f"memory needs a layout: {desc!r} is of kind {desc.kind}; {_NO_LAYOUT[desc.kind]}")
+    if desc.has_runtime:
+        raise Unimplemented(f"memory needs known dims and strides: {desc!r} has RUNTIME ones, bind them first")
+    low, high = desc.layout.span
+    if low == high:
+        return 0, 0, desc.data_type
+    if low + desc.offset0 < 0:
+        raise InvalidArguments(
+            f"{desc!r} reaches {-low - desc.offset0} elements below the start of its buffer: give it a larger offset0"
+        )
+    bits = desc.data_type.bits
+    return (low + desc.offset0) * bits // 8, -(-(high + desc.offset0) * bits // 8), desc.data_type
+
+
+_NO_LAYOUT = {
+    "undef": "it describes nothing",
+    "any": "give a format tag, or ask a primitive which format it takes",
+    "opaque": "only the engine that made it can allocate it",
+    "host_scalar": "its value is passed with the call",
+}
+
+
+def require_distinct(dst: MemoryDesc) -> None:
+    """Refuse a destination that has two elements in one place.
+
+    Raises:
+        InvalidArguments: some elements share an offset.
+    """
+    if dst.require_layout("reorder")[0].overlaps:
+        raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
+
+
+class Move(Protocol):
+    """What runs a reorder between two addresses."""
+
+    def run(self, src_address: int, dst_address: int) -> None:
+        """Move from the buffer at one address to the buffer at the other."""
+
+    def explain(self) -> str:
+        """What is done and why, as text."""
+
+
+class ByCoordinate:
+    """A move of elements of 4 bits, by the reference."""
+
+    def __init__(self, src: MemoryDesc, dst: MemoryDesc) -> None:
+        if src.dims != dst.dims:
+            raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+        require_distinct(dst)
+        self._sides = (src, dst)
+        self._nbytes = (reach(src)[1], reach(dst)[1])
+
+    def run(self, src_address: int, dst_address: int) -> None:
+        """Move from the buffer at one address to the buffer at the other."""
+        pairs = zip(self._nbytes, (src_address, dst_address), strict=True)
+        src, dst = (np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(at)) for n, at in pairs)
+        reference_reorder(self._sides[0], src, self._sides[1], dst)
+
+    def explain(self) -> str:
+        """What is moved and how, as text."""
+        return f"{self._sides[0]} -> {self._sides[1]}\n  elements of 4 bits, moved coordinate by coordinate"
+
+
+def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
+    """The move from memory described by `src` to memory described by `dst`.
+
+    Raises:
+        InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
+        Unimplemented: a dim or stride is RUNTIME, or no conversion exists between the types.
+    """
+    if src.data_type is not None and src.data_type == dst.data_type and src.data_type.is_sub_byte:
+        return ByCoordinate(src, dst)
+    return compile_reorder(src, dst)
+
+
+move_for = lru_cache(maxsize=_REMEMBERED)(new_move)
+"""`new_move`, remembered."""

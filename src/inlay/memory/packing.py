@@ -1,0 +1,94 @@
+"""`pack`: from a logical array to memory in any format."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.memory.buffers import address_of, array_of
+from inlay.memory.memory import Format, Memory
+from inlay.memory.moves import move_for, require_distinct
+from inlay.memory.nibbles import encoded
+from inlay.reordering.reference import write_codes
+
+
+def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
+    """The elements of a logical array in new memory of this format, converted to `data_type` if that is given.
+
+    `array` is a NumPy or ml_dtypes array with any strides, or whatever `Memory` can wrap. `format` is a tag, an alias,
+    or a whole descriptor of the array's dims.
+
+    Post-condition: pack(array, format).unpack() equals `array`, bit for bit.
+
+    Raises:
+        InvalidArguments: `array` is no array, or has no axes, a type that cannot be stored, or other dims than
+            `format`; or `data_type` is given beside a descriptor of another type.
+        FormatTagError: `format` cannot be read.
+        Unimplemented: no conversion exists between the types.
+        OutOfMemory: there is no room for the result.
+
+    >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
+    MemoryDesc((2, 3, 4, 4), 'bf16', 'acdb')
+    """
+    logical = _as_array(array)
+    src_type = as_data_type(logical.dtype)
+    memory = Memory(_destination(logical.shape, src_type, format, data_type))
+    dst, dst_type = memory.desc, memory.desc.data_type
+    if dst_type != src_type and (src_type.is_sub_byte or (dst_type is not None and dst_type.is_sub_byte)):
+        raise Unimplemented(
+            f"no conversion {src_type} -> {dst_type}: "
+            f"convert the array with astype({_numpy_name(dst_type)}) before it is packed"
+        )
+    if src_type.is_sub_byte:
+        require_distinct(dst)
+        write_codes(dst, memory.buffer, encoded(logical, src_type))
+        return memory
+    src, logical = _described(logical, src_type)
+    move_for(src, dst).run(address_of(logical), memory.address)
+    return memory
+
+
+def _as_array(array: object) -> npt.NDArray[Any]:
+    """What NumPy sees, with at least one axis."""
+    if isinstance(array, (list, tuple, str, int, float)):
+        raise InvalidArguments(
+            f"array is of type {type(array).__name__}, which says no data type: give an array, "
+            "as np.asarray(values, np.float32) is"
+        )
+    logical = np.asarray(array) if isinstance(array, np.generic) else array_of(array)
+    if not logical.ndim:
+        raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
+    return logical
+
+
+def _numpy_name(data_type: DataType | None) -> str:
+    """How NumPy's users write the type."""
+    if data_type is None:
+        return "..."
+    return f"{data_type.numpy.type.__module__}.{data_type.numpy}".removeprefix("numpy.")
+
+
+def _destination(
+    dims: tuple[int, ...], src_type: DataType, format: Format, data_type: DataTypeLike | None
+) -> MemoryDesc:
+    wanted = None if data_type is None else as_data_type(data_type)
+    if not isinstance(format, MemoryDesc):
+        return MemoryDesc(dims, wanted or src_type, format)
+    if format.dims != dims:
+        raise InvalidArguments(f"array has dims {dims}, but format {format!r} has {format.dims}: give equal dims")
+    if wanted not in (None, format.data_type):
+        raise InvalidArguments(f"data_type is {wanted}, but format {format!r} is {format.data_type}: leave one out")
+    return format
+
+
+def _described(array: npt.NDArray[Any], data_type: DataType) -> tuple[MemoryDesc, npt.NDArray[Any]]:
+    """A descriptor of an array, and the array, copied where descriptors cannot say its strides."""
+    steps = [stride // array.itemsize for stride in array.strides]
+    if all(stride % array.itemsize == 0 for stride in array.strides):
+        desc = MemoryDesc(array.shape, data_type, strides=steps, allow_empty=True)
+        if not desc.is_zero and address_of(array) % array.itemsize == 0:
+            return desc, array
+    return MemoryDesc(array.shape, data_type), np.ascontiguousarray(array)
