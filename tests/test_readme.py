@@ -1,0 +1,74 @@
+"""The commands in README.md and docs/cli.md print what the pages say."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from inlay.cli import main
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/cli.md")
+
+
+class Example(NamedTuple):
+    """One command of a page."""
+
+    arguments: list[str]
+    """What follows `$ inlay`."""
+    expected: str
+    """What the page says it prints; `...` stands for anything."""
+
+
+def examples(page: str) -> list[Example]:
+    blocks = re.findall(r"^```console\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    found = []
+    for block in blocks:
+        for part in re.split(r"^\$ inlay ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            found.append(Example(shlex.split(command), expected))
+    return found
+
+
+def make_files() -> None:
+    """What the pages say is there."""
+    np.save("image.npy", np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4))
+    np.save("blob.npy", np.arange(1280, dtype=np.float32))
+    weights = {
+        "conv1.weight": np.ones((33, 3, 7, 7), np.float32),
+        "conv1.bias": np.ones(33, np.float32),
+        "conv2.weight": np.ones((17, 33, 3, 3), np.float32),
+        "fc.weight": np.ones((10, 17), np.float32),
+        "mask": np.array([True, False, True]),
+    }
+    save_file(weights, "weights.safetensors")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_print_what_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_files()
+    for example in examples(page):
+        assert main(example.arguments) == 0
+        parts = [re.escape(part) for part in example.expected.split("...")]
+        out = capsys.readouterr().out
+        assert re.fullmatch(".*".join(parts), out, re.DOTALL), out
+
+
+@pytest.mark.parametrize(("page", "least"), [("README.md", 3), ("docs/cli.md", 8)])
+def test_the_pages_have_commands(page: str, least: int) -> None:
+    assert len(examples(page)) >= least
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_files_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    assert links
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
