@@ -1,0 +1,19 @@
+"""The benchmark: what a reorder costs beside a copy of the same bytes, and beside its peers.
+
+`python -m benchmarks` runs it; `docs/benchmarks.md` says how it measures and how to read it. The modules, in the order
+of the data flow; each imports only from those above it:
+
+    machine     processors, caches, versions
+    buffers     memory that is the same for everybody
+    cases       what is moved: two formats, a type, dims for one of three sizes
+    passes      a reorder as strided copies, for the peers that know only those
+    onednn      the C library as a peer
+    peers       everybody who is measured, and the reason why somebody is not
+    copies      the yardstick
+    timing      rounds in which all take turns; medians, quartiles
+    measure     one case: everybody's bytes compared, then everybody timed
+    startup     what is paid before and beside the move: import, compile, call
+    report      tables and JSON
+
+This file imports nothing, so that `startup_probe` can time `import inlay` alone.
+"""

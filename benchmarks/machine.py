@@ -1,0 +1,156 @@
+"""The machine: what the figures of a run depend on and its table must name.
+
+>>> sizes = [Cache(1, "Data", 1 << 15, (0,)), Cache(2, "Unified", 1 << 20, (0,)), Cache(3, "Unified", 1 << 25, (0, 1))]
+>>> Machine("a processor", (0, 1), tuple(sizes), 1 << 34, "", "").cache_bytes(2)
+1048576
+"""
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_FALLBACK = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SYSTEM = Path("/sys/devices/system/cpu/cpu0/cache")
+_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One cache of the first processor."""
+
+    level: int
+    """1 is the nearest."""
+    kind: str
+    """`Data`, `Instruction` or `Unified`."""
+    nbytes: int
+    """Its capacity."""
+    shared_by: tuple[int, ...]
+    """The processors that share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a run took place."""
+
+    processor: str
+    """The name of the processor, as the system says it."""
+    processors: tuple[int, ...]
+    """The processors this process may run on: the number of threads everybody gets."""
+    caches: tuple[Cache, ...]
+    """The caches of the first processor; empty where the system does not say."""
+    memory: int
+    """Bytes of memory."""
+    system: str
+    """The operating system and its version."""
+    huge_pages: str
+    """The setting of transparent huge pages; empty where there are none."""
+
+    @property
+    def threads(self) -> int:
+        """The threads everybody may use."""
+        return len(self.processors)
+
+    def cache_bytes(self, level: int) -> int:
+        """Capacity of the data cache of this level; that of a common machine where the system does not say."""
+        found = [cache.nbytes for cache in self.caches if cache.level == level and cache.kind != "Instruction"]
+        return found[0] if found else _FALLBACK[level]
+
+    def lines(self) -> list[str]:
+        """The description, a line per fact."""
+        caches = [
+            f"L{cache.level} {cache.nbytes >> 10} KiB shared by {len(cache.shared_by)}"
+            for cache in self.caches
+            if cache.kind != "Instruction"
+        ]
+        return [
+            f"{self.processor}, {self.threads} threads for everybody",
+            "caches: " + (", ".join(caches) or "unknown, sizes taken for 1 MiB L2 and 32 MiB L3"),
+            f"{self.memory / 2**30:.0f} GiB of memory, transparent huge pages: {self.huge_pages or 'none'}",
+            f"{self.system}, Python {platform.python_version()}",
+        ]
+
+
+def this_machine() -> Machine:
+    """The machine that runs this process."""
+    return Machine(
+        processor=_processor_name(),
+        processors=_processors(),
+        caches=tuple(sorted(_caches(), key=lambda cache: cache.level)),
+        memory=_memory_bytes(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        huge_pages=_PAGES.read_text().strip() if _PAGES.exists() else "",
+    )
+
+
+class Bystanders:
+    """How much of the processors others take while we measure: figures taken beside them are not to be quoted."""
+
+    def __init__(self) -> None:
+        """Begin to watch."""
+        self._before = _busy_seconds(), _own_seconds(), time.monotonic()
+
+    def share(self) -> float | None:
+        """Their share of all processors since the beginning, from 0 to 1; None where the system does not say."""
+        busy, own, now = _busy_seconds(), _own_seconds(), time.monotonic()
+        if busy is None or self._before[0] is None:
+            return None
+        others = (busy - self._before[0]) - (own - self._before[1])
+        return max(0.0, others / ((now - self._before[2]) * (os.cpu_count() or 1)))
+
+
+def _busy_seconds() -> float | None:
+    """Seconds that all processors together have worked since the machine started, for us or for a neighbor."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return None
+    user, nice, system, _, _, irq, softirq, steal = map(int, path.read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    """Processor seconds of this process and of those it started and waited for."""
+    return sum(os.times()[:4])
+
+
+def _processors() -> tuple[int, ...]:
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def _processor_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    facts: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    numbers = ", ".join(f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts)
+    return f"{name} ({numbers})" if numbers else name
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _caches() -> list[Cache]:
+    found = []
+    for folder in _SYSTEM.glob("index*"):
+        text = {name: (folder / name).read_text().strip() for name in ("level", "type", "size", "shared_cpu_list")}
+        size = int(text["size"][:-1]) * _UNITS[text["size"][-1]]
+        found.append(Cache(int(text["level"]), text["type"], size, listed_processors(text["shared_cpu_list"])))
+    return found
+
+
+def listed_processors(text: str) -> tuple[int, ...]:
+    """The processors that a list of the system names.
+
+    >>> listed_processors("0-2,8")
+    (0, 1, 2, 8)
+    """
+    ends = [part.split("-") for part in text.split(",") if part]
+    return tuple(n for end in ends for n in range(int(end[0]), int(end[-1]) + 1))

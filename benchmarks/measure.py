@@ -1,0 +1,104 @@
+"""One case: everybody's bytes are compared with Inlay's, then everybody is timed in the same rounds as the copies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from benchmarks.buffers import Bytes, fill_with_values, huge_buffer
+from benchmarks.cases import Case
+from benchmarks.copies import ThreadedMemcpy
+from benchmarks.onednn import Refused
+from benchmarks.peers import Peer
+from benchmarks.timing import Call, Rounds, Spread, fastest, paired, take_turns
+from inlay.descriptor import MemoryDesc
+
+_GARBAGE = 0xA5
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was measured of one case."""
+
+    case: Case
+    """The case."""
+    seconds: dict[str, list[float]]
+    """Seconds per call of each peer, one entry per round."""
+    copy_seconds: dict[str, list[float]]
+    """The same of each way to copy as many bytes."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Peers that were not timed, and why: they refuse the case, or their bytes differ from Inlay's."""
+
+    @property
+    def best_copy(self) -> str:
+        """The copy that is 100 %."""
+        return fastest(self.copy_seconds)
+
+    @property
+    def copy_time(self) -> float:
+        """Its median, in seconds."""
+        return median(self.copy_seconds[self.best_copy])
+
+    def percent_of_copy(self, peer: str) -> Spread:
+        """The speed of a peer, where that of the best copy is 100."""
+        ratio = paired(self.copy_seconds[self.best_copy], self.seconds[peer])
+        return Spread(100 * ratio.median, 100 * ratio.low, 100 * ratio.high)
+
+    def times_faster_than(self, peer: str) -> Spread:
+        """How many times faster Inlay is than `peer`."""
+        return paired(self.seconds[peer], self.seconds["Inlay"])
+
+
+def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: Rounds) -> Result:
+    """The times of everybody on one case. `peers` begins with Inlay."""
+    src, dst = huge_buffer(max(case.src.size, case.dst.size)), huge_buffer(max(case.src.size, case.dst.size))
+    if case.src.data_type is not None:
+        fill_with_values(src, case.src.data_type)
+    calls, absent = agreeing_calls(peers, case.src, src, case.dst, dst)
+    copies = flat_copies(peers, src, dst, case.nbytes // 2, memcpy)
+    everybody = calls | {f"copy {name}": call for name, call in copies.items()}
+    times = take_turns(everybody, rounds, case.size.warm)
+    return Result(
+        case,
+        {name: times[name] for name in calls},
+        {name: times[f"copy {name}"] for name in copies},
+        absent,
+    )
+
+
+def agreeing_calls(
+    peers: Sequence[Peer], src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes
+) -> tuple[dict[str, Call], dict[str, str]]:
+    """The calls that leave the same bytes as the first peer's, and why the others are left out."""
+    calls: dict[str, Call] = {}
+    absent: dict[str, str] = {}
+    expected: Bytes | None = None
+    for peer in peers:
+        try:
+            call = peer.prepare(src, src_buffer, dst, dst_buffer)
+        except Refused as reason:
+            absent[peer.name] = str(reason)
+            continue
+        dst_buffer.fill(_GARBAGE)
+        call()
+        if expected is None:
+            expected = dst_buffer.copy()
+        if np.array_equal(dst_buffer, expected):
+            calls[peer.name] = call
+        else:
+            wrong = int(np.argmax(dst_buffer != expected))
+            absent[peer.name] = f"{DIFFERS} from byte {wrong} on"
+    return calls, absent
+
+
+DIFFERS = "its bytes differ from Inlay's"
+
+
+def flat_copies(peers: Sequence[Peer], src: Bytes, dst: Bytes, nbytes: int, memcpy: ThreadedMemcpy) -> dict[str, Call]:
+    """Every way at hand to copy `nbytes` bytes from `src` to `dst`."""
+    flat = MemoryDesc((nbytes,), "u8", "a")
+    of, to = src[:nbytes], dst[:nbytes]
+    copies: dict[str, Call] = {peer.name: peer.prepare(flat, of, flat, to) for peer in peers}
+    copies["memcpy"] = lambda: memcpy.copy(of, to)
+    return copies

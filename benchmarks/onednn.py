@@ -1,0 +1,130 @@
+"""oneDNN as a peer: its reorder primitive, called through ctypes.
+
+Primitive and memories are made before the timing; a timed call is `execute` and `wait`, as in a network that runs again
+and again. oneDNN's own default decides its threads.
+
+Source: oneDNN's public header `dnnl.h`; codes as in `dnnl_types.h`.
+"""
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_int, c_int64, c_size_t, c_void_p
+from pathlib import Path
+
+from benchmarks.buffers import Bytes
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InlayError
+from inlay.format_tag import ENUMERATED
+
+_STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented")
+_CPU, _IN_ORDER, _ARG_SRC, _ARG_DST = 1, 1, 1, 17
+_MAX_NDIMS = 12
+_OF_THE_WHEEL = ("libtbb.so.12", "libimf.so", "libsvml.so", "libintlc.so.5", "libsycl.so.9")
+"""What the library of the wheel `onednn` needs and does not find by itself, in the order of their own needs."""
+
+_SIGNATURES = {
+    "dnnl_engine_create": (POINTER(c_void_p), c_int, c_size_t),
+    "dnnl_stream_create": (POINTER(c_void_p), c_void_p, c_int),
+    "dnnl_memory_desc_create_with_tag": (POINTER(c_void_p), c_int, POINTER(c_int64), c_int, c_int),
+    "dnnl_memory_desc_destroy": (c_void_p,),
+    "dnnl_memory_create": (POINTER(c_void_p), c_void_p, c_void_p, c_void_p),
+    "dnnl_memory_destroy": (c_void_p,),
+    "dnnl_reorder_primitive_desc_create": (POINTER(c_void_p), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "dnnl_primitive_desc_destroy": (c_void_p,),
+    "dnnl_primitive_create": (POINTER(c_void_p), c_void_p),
+    "dnnl_primitive_destroy": (c_void_p,),
+    "dnnl_primitive_execute": (c_void_p, c_void_p, c_int, c_void_p),
+    "dnnl_stream_wait": (c_void_p,),
+}
+
+
+class Refused(InlayError):
+    """A peer cannot do this reorder."""
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (("major", c_int), ("minor", c_int), ("patch", c_int))
+
+
+class _ExecArg(ctypes.Structure):
+    _fields_ = (("arg", c_int), ("memory", c_void_p))
+
+
+class OneDNN:
+    """One oneDNN library."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        """Load the library at `path`.
+
+        Raises:
+            OSError: it cannot be loaded here.
+        """
+        _load_what_it_needs(path.parent)
+        self._lib = ctypes.CDLL(str(path))
+        for function, arguments in _SIGNATURES.items():
+            getattr(self._lib, function).argtypes = arguments
+        self._lib.dnnl_version.restype = POINTER(_Version)
+        found = self._lib.dnnl_version().contents
+        self.name = name
+        self.version = f"{found.major}.{found.minor}.{found.patch}"
+        self._engine = self._made("dnnl_engine_create", _CPU, 0)
+        self._stream = self._made("dnnl_stream_create", self._engine, _IN_ORDER)
+
+    def _made(self, function: str, *arguments: object) -> c_void_p:
+        """The object that a creating function of oneDNN writes to its first argument."""
+        handle = c_void_p()
+        status = getattr(self._lib, function)(byref(handle), *arguments)
+        if status:
+            raise Refused(f"{function}: {_STATUS[status] if status < len(_STATUS) else status}")
+        return handle
+
+    def _descriptor(self, desc: MemoryDesc) -> c_void_p:
+        code = ENUMERATED.get(str(desc.tag))
+        if code is None or desc.data_type is None:
+            raise Refused(f"oneDNN has no code for the format of {desc}")
+        dims = (c_int64 * _MAX_NDIMS)(*desc.dims)
+        return self._made("dnnl_memory_desc_create_with_tag", desc.ndims, dims, desc.data_type.code, code)
+
+    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Callable[[], object]:
+        """The reorder as a call; the buffers must outlive it.
+
+        Raises:
+            Refused: oneDNN has no implementation of it.
+        """
+        lib, stream = self._lib, self._stream
+        descs = (self._descriptor(src), self._descriptor(dst))
+        plan = self._made("dnnl_reorder_primitive_desc_create", descs[0], self._engine, descs[1], self._engine, None)
+        primitive = self._made("dnnl_primitive_create", plan)
+        addresses = (src_buffer.ctypes.data, dst_buffer.ctypes.data)
+        memories = [self._made("dnnl_memory_create", d, self._engine, a) for d, a in zip(descs, addresses, strict=True)]
+        arguments = (_ExecArg * 2)(_ExecArg(_ARG_SRC, memories[0]), _ExecArg(_ARG_DST, memories[1]))
+        lib.dnnl_primitive_desc_destroy(plan)
+        for desc in descs:
+            lib.dnnl_memory_desc_destroy(desc)
+
+        def run() -> None:
+            status = lib.dnnl_primitive_execute(primitive, stream, 2, arguments) or lib.dnnl_stream_wait(stream)
+            if status:
+                raise Refused(f"dnnl_primitive_execute: {_STATUS[status] if status < len(_STATUS) else status}")
+
+        weakref.finalize(run, _destroy, lib, primitive, memories)
+        return run
+
+
+def _destroy(lib: ctypes.CDLL, primitive: c_void_p, memories: list[c_void_p]) -> None:
+    lib.dnnl_primitive_destroy(primitive)
+    for memory in memories:
+        lib.dnnl_memory_destroy(memory)
+
+
+def _load_what_it_needs(folder: Path) -> None:
+    """Load what the library of the wheel `onednn` (SYCL) needs on a machine without its installer."""
+    driver = folder / "libintelocl.so"
+    if not driver.exists():
+        return
+    os.environ.setdefault("OCL_ICD_FILENAMES", str(driver))
+    for name in _OF_THE_WHEEL:
+        if (folder / name).exists():
+            ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL)

@@ -1,0 +1,181 @@
+"""Everybody who is measured: Inlay, oneDNN, NumPy, PyTorch. Whoever is not installed is reported as missing.
+
+A peer turns a pair of descriptors and a pair of buffers into a call that does the whole reorder, as its user would
+write it once everything that can be prepared is prepared. Nobody allocates in a timed call: NumPy's and PyTorch's
+results go into the destination everybody writes, which is faster than `ascontiguousarray` and `contiguous`, that make
+a new one.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.buffers import Bytes, huge_buffer
+from benchmarks.onednn import OneDNN
+from benchmarks.passes import Passes, strided_passes
+from inlay import __version__
+from inlay.descriptor import MemoryDesc
+from inlay.reordering import compile_reorder
+
+Call = Callable[[], object]
+
+
+class Peer(Protocol):
+    """Somebody who can reorder."""
+
+    name: str
+    """How the tables call it."""
+    version: str
+    """Its version."""
+
+    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
+        """The reorder as a call without arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A peer that is not measured."""
+
+    name: str
+    """How the tables would call it."""
+    reason: str
+    """Why it is not there, and what would bring it."""
+
+
+class Inlay:
+    """Inlay's compiled reorder."""
+
+    name = "Inlay"
+    version = __version__
+
+    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
+        """The compiled reorder between the two addresses."""
+        run = compile_reorder(src, dst).run
+        src_address, dst_address = src_buffer.ctypes.data, dst_buffer.ctypes.data
+        return lambda: run(src_address, dst_address)
+
+
+class NumPy:
+    """Strided `numpy.copyto`, on integers of the same width: NumPy copies those as fast as its own types, or faster."""
+
+    name = "NumPy"
+    version = np.__version__
+
+    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
+        """One `copyto` per pass."""
+        item = np.dtype(f"u{_itemsize(src)}")
+
+        def view(buffer: Bytes, shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+            in_bytes = [step * item.itemsize for step in strides]
+            return np.lib.stride_tricks.as_strided(buffer.view(item), shape, in_bytes)
+
+        pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, item.itemsize, view)
+        return _in_a_row([partial(np.copyto, to, of) for to, of in pairs])
+
+
+class Torch:
+    """PyTorch's `copy_` into a tensor of the destination's shape and memory order."""
+
+    name = "torch"
+
+    def __init__(self, threads: int) -> None:
+        """Use so many threads.
+
+        Raises:
+            ImportError: PyTorch is not installed, or cannot be loaded.
+        """
+        import torch
+
+        torch.set_num_threads(threads)
+        self.version = str(torch.__version__)
+        self._torch = torch
+
+    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
+        """One `copy_` per pass."""
+        torch = self._torch
+        item = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[_itemsize(src)]
+
+        def view(buffer: Bytes, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+            return torch.from_numpy(buffer).view(item).as_strided(shape, strides)
+
+        pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, _itemsize(src), view)
+        return _in_a_row([partial(to.copy_, of) for to, of in pairs])
+
+
+def _itemsize(desc: MemoryDesc) -> int:
+    return desc.data_type.itemsize if desc.data_type is not None else 1
+
+
+def _in_a_row(calls: list[Call]) -> Call:
+    """All calls as one."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def _views(
+    plan: Passes,
+    src_buffer: Bytes,
+    dst_buffer: Bytes,
+    itemsize: int,
+    view: Callable[[Bytes, tuple[int, ...], tuple[int, ...]], Any],
+) -> list[tuple[Any, Any]]:
+    """Destination and source of each pass."""
+    buffers = [src_buffer, dst_buffer]
+    if plan.intermediate:
+        buffers.insert(1, huge_buffer(plan.intermediate * itemsize))
+    return [
+        (view(to, one.shape, one.dst_strides), view(of, one.shape, one.src_strides))
+        for one, of, to in zip(plan.passes, buffers, buffers[1:], strict=False)
+    ]
+
+
+def _find_onednn(prefix: Path, name: str, remedy: str) -> Peer | Missing:
+    path = prefix / "lib" / "libdnnl.so.3"
+    if not path.exists():
+        return Missing(name, remedy)
+    try:
+        return OneDNN(path, name)
+    except OSError as error:
+        return Missing(name, f"{path.name} cannot be loaded: {error}")
+
+
+def _find_torch(threads: int) -> Peer | Missing:
+    if importlib.util.find_spec("torch") is None:
+        return Missing("torch", "pip install torch==2.13.0")
+    try:
+        return Torch(threads)
+    except (ImportError, OSError) as error:
+        return Missing("torch", f"cannot be loaded: {error}")
+
+
+_PREFIX = Path(sys.prefix)
+_SECOND = "pip install --ignore-installed --prefix FOLDER 'onednn==2026.1.*', with onednn-3.13 in sys.prefix as FOLDER"
+
+FINDERS: Mapping[str, Callable[[int], Peer | Missing]] = {
+    "Inlay": lambda _: Inlay(),
+    "oneDNN": lambda _: _find_onednn(_PREFIX, "oneDNN", "pip install onednn-cpu-gomp"),
+    "oneDNN 3.13": lambda _: _find_onednn(_PREFIX / "onednn-3.13", "oneDNN 3.13", _SECOND),
+    "NumPy": lambda _: NumPy(),
+    "torch": _find_torch,
+}
+"""How each peer is found, given the threads it may use; Inlay first. Two oneDNN wheels cannot share one prefix."""
+
+
+def find_peers(threads: int) -> tuple[list[Peer], list[Missing]]:
+    """Everybody who is here, Inlay first, and everybody who is not."""
+    found = [find(threads) for find in FINDERS.values()]
+    missing = [peer for peer in found if isinstance(peer, Missing)]
+    return [peer for peer in found if not isinstance(peer, Missing)], missing

@@ -1,0 +1,84 @@
+"""What is paid before and beside the move: importing, compiling, calling.
+
+Each figure is the median of several fresh processes. Compiling is measured in pairs of processes: the first has an
+empty cache directory, the second finds what the first one left there.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.timing import Spread, spread
+
+Answer = dict[str, float]
+"""What one process of `startup_probe` measured, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row of the table."""
+
+    name: str
+    """What is paid for."""
+    seconds: Spread
+    """How long it takes."""
+    aim: float | None
+    """Seconds it should stay below; None where there is no aim."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure is below its aim."""
+        return self.aim is None or self.seconds.median < self.aim
+
+
+def measured_startup(processes: int = 5) -> list[Figure]:
+    """Every figure, from so many fresh processes each."""
+    imports = [_probe("import", {}) for _ in range(processes)]
+    cold, kept = zip(*(_cold_and_kept() for _ in range(processes)), strict=True)
+    with tempfile.TemporaryDirectory() as folder:
+        calls = [_probe("call", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
+    return [
+        Figure("import inlay", spread([sum(answer.values()) for answer in imports]), 0.150),
+        Figure("load the compiler (llvmlite)", spread([answer["load"] for answer in cold]), None),
+        *_compile_figures("compile, cache empty", cold, 0.150),
+        *_compile_figures("compile, kept on disk", kept, 0.010),
+        Figure("Reorder called again, 4 elements", spread([answer["Reorder"] for answer in calls]), 10e-6),
+        Figure("CompiledReorder.run, 4 elements", spread([answer["run"] for answer in calls]), 10e-6),
+    ]
+
+
+def _compile_figures(name: str, answers: Sequence[Answer], aim: float) -> list[Figure]:
+    """The first compile of a process, and over all later ones the typical and the slowest."""
+    rows = [[seconds for pair, seconds in answer.items() if pair != "load"] for answer in answers]
+    return [
+        Figure(f"{name}: first in a process, with LLVM's start", spread([row[0] for row in rows]), aim),
+        Figure(f"{name}: later, median of {len(rows[0]) - 1} pairs", spread([median(row[1:]) for row in rows]), aim),
+        Figure(f"{name}: later, slowest pair", spread([max(row[1:]) for row in rows]), aim),
+    ]
+
+
+def _cold_and_kept() -> tuple[Answer, Answer]:
+    """The answers of a process with an empty cache directory and of one that finds there what the first wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        cold = _probe("compile", {"INLAY_CACHE_DIR": folder})
+        if not any(Path(folder).iterdir()):
+            raise RuntimeError("the compiler kept nothing in an empty INLAY_CACHE_DIR: nothing can be read from disk")
+        return cold, _probe("compile", {"INLAY_CACHE_DIR": folder})
+
+
+def _probe(what: str, environment: Mapping[str, str]) -> Answer:
+    command = [sys.executable, "-m", "benchmarks.startup_probe", what]
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        command, cwd=root, env=os.environ | dict(environment), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    answer: Answer = json.loads(done.stdout)
+    return answer

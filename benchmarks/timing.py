@@ -1,0 +1,119 @@
+"""How a time is taken: everybody takes turns, round after round, and each figure comes with its spread.
+
+In one round each runner does one block of calls, timed as a whole. Neighbours in time are compared with each other: a
+ratio is formed within each round, and the figure is the median of these ratios. What slows the machine down for a
+second then slows both sides of a ratio. The spread is the range of the middle half of the rounds.
+
+    >>> paired([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
+    Spread(median=2.0, low=1.5, high=2.5)
+
+Before its block a runner waits until the threads of its predecessor have gone to sleep: OpenMP's workers spin for
+milliseconds after each call, on a processor that somebody else then lacks. Where the case fits a cache it then runs
+untimed, until its own threads are awake and the data is there.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from statistics import geometric_mean, median, quantiles
+
+Call = Callable[[], object]
+
+DEFAULT_ROUNDS = 9
+SETTLE_SECONDS = 0.012
+"""Longer than OpenMP's workers spin by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure that was measured several times."""
+
+    median: float
+    """The figure."""
+    low: float
+    """A quarter of the rounds gave less."""
+    high: float
+    """A quarter of the rounds gave more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How long to measure."""
+
+    count: int = DEFAULT_ROUNDS
+    """Rounds; each gives one time per runner."""
+    block_seconds: float = 2e-3
+    """A block repeats its call until it takes about this long."""
+    settle_seconds: float = SETTLE_SECONDS
+    """The wait before each block."""
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The median and the quartiles of some measurements."""
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return Spread(middle, low, high)
+
+
+def paired(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
+    """The ratio of two runners: formed in each round, then taken together."""
+    return spread([a / b for a, b in zip(numerators, denominators, strict=True)])
+
+
+def mean_ratio(ratios: Sequence[float]) -> float:
+    """The geometric mean: that of the inverse ratios is its inverse."""
+    return geometric_mean(ratios)
+
+
+def fastest(times: Mapping[str, Sequence[float]]) -> str:
+    """The runner with the least median."""
+    return min(times, key=lambda name: median(times[name]))
+
+
+def take_turns(runners: Mapping[str, Call], rounds: Rounds, warm: bool) -> dict[str, list[float]]:
+    """Seconds per call of each runner, one entry per round.
+
+    Each round begins with another runner. With `warm`, each block follows a quarter of a block that is not timed.
+    """
+    calls = {name: _calls_per_block(call, rounds.block_seconds) for name, call in runners.items()}
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    order = list(runners)
+    with _no_collection():
+        for i in range(rounds.count):
+            first = i % len(order)
+            for name in order[first:] + order[:first]:
+                time.sleep(rounds.settle_seconds)
+                if warm:
+                    seconds_per_call(runners[name], 1 + calls[name] // 4)
+                times[name].append(seconds_per_call(runners[name], calls[name]))
+    return times
+
+
+def seconds_per_call(call: Call, count: int) -> float:
+    """The time of `count` calls in a row, divided by their number."""
+    repeats = range(count)
+    started = time.perf_counter()
+    for _ in repeats:
+        call()
+    return (time.perf_counter() - started) / count
+
+
+def _calls_per_block(call: Call, block_seconds: float) -> int:
+    call()
+    return max(1, ceil(block_seconds / seconds_per_call(call, 1)))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector out of the timed blocks."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
