@@ -16,7 +16,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
-from inlay.memory.moves import move_for, new_move, reach
+from inlay.memory.moves import described, move_for, new_move, reach
 from inlay.memory.nibbles import decoded
 from inlay.reordering.reference import read_codes
 
@@ -97,7 +97,7 @@ class Memory:
         _, data_type = self._desc.require_layout("unpack")
         if data_type.is_sub_byte:
             return decoded(read_codes(self._desc, self._buffer), data_type)
-        plain = MemoryDesc(self._desc.dims, data_type)
+        plain = described(self._desc.dims, data_type, None)
         array = allocate(plain.size).view(data_type.numpy).reshape(plain.dims)
         move_for(self._desc, plain).run(self.address, address_of(array))
         return array
@@ -242,7 +242,9 @@ def _require_memory(name: str, value: object) -> None:
 def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
     """The descriptor that `dst` means for elements of `src`."""
     layout, data_type = src.require_layout("reorder")
-    wanted = dst if isinstance(dst, MemoryDesc) else MemoryDesc(src.dims, data_type, dst)
+    if not isinstance(dst, (MemoryDesc, str, FormatTag)):
+        raise InvalidArguments(f"dst is {dst!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
+    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, data_type, dst)
     if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:
         return wanted
     if layout.overlaps:

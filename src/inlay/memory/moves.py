@@ -13,11 +13,22 @@ import numpy as np
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Layout
+from inlay.format_tag import FormatTag
+from inlay.layout import Dims, Layout
 from inlay.reordering import compile_reorder
 from inlay.reordering.reference import reference_reorder
 
-_REMEMBERED = 512
+_REMEMBERED = 512  # moves, descriptors and reaches: a network has hundreds of weights
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def described(dims: Dims, data_type: DataType, format: FormatTag | str | None) -> MemoryDesc:
+    """The descriptor of a tensor by format, remembered.
+
+    Raises:
+        InvalidArguments, FormatTagError: as `MemoryDesc`.
+    """
+    return MemoryDesc(dims, data_type, format)
 
 
 def reach(desc: object) -> tuple[int, int, DataType]:
@@ -32,6 +43,11 @@ def reach(desc: object) -> tuple[int, int, DataType]:
     """
     if not isinstance(desc, MemoryDesc):
         raise InvalidArguments(f"desc is {desc!r}: describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')")
+    return _reach(desc)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
     if not isinstance(desc.layout, Layout) or desc.data_type is None:
         raise InvalidArguments(f"memory needs a layout: {desc!r} is of kind {desc.kind}; {_NO_LAYOUT[desc.kind]}")
     if desc.has_runtime:

@@ -1,5 +1,6 @@
 """`pack`: from a logical array to memory in any format."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ import numpy.typing as npt
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.format_tag import FormatTag
+from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
 from inlay.memory.memory import Format, Memory
-from inlay.memory.moves import move_for, require_distinct
+from inlay.memory.moves import described, move_for, require_distinct
 from inlay.memory.nibbles import encoded
 from inlay.reordering.reference import write_codes
 
@@ -24,8 +27,8 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     Post-condition: pack(array, format).unpack() equals `array`, bit for bit.
 
     Raises:
-        InvalidArguments: `array` is no array, or has no axes, a type that cannot be stored, or other dims than
-            `format`; or `data_type` is given beside a descriptor of another type.
+        InvalidArguments: `array` is no array or has no axes, its type cannot be stored, `format` is of another kind or
+            has other dims, or `data_type` is given beside a descriptor of another type.
         FormatTagError: `format` cannot be read.
         Unimplemented: no conversion exists between the types.
         OutOfMemory: there is no room for the result.
@@ -46,7 +49,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         require_distinct(dst)
         write_codes(dst, memory.buffer, encoded(logical, src_type))
         return memory
-    src, logical = _described(logical, src_type)
+    src, logical = _source(logical, src_type)
     move_for(src, dst).run(address_of(logical), memory.address)
     return memory
 
@@ -75,8 +78,10 @@ def _destination(
     dims: tuple[int, ...], src_type: DataType, format: Format, data_type: DataTypeLike | None
 ) -> MemoryDesc:
     wanted = None if data_type is None else as_data_type(data_type)
+    if isinstance(format, (str, FormatTag)):
+        return described(dims, wanted or src_type, format)
     if not isinstance(format, MemoryDesc):
-        return MemoryDesc(dims, wanted or src_type, format)
+        raise InvalidArguments(f"format is {format!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
     if format.dims != dims:
         raise InvalidArguments(f"array has dims {dims}, but format {format!r} has {format.dims}: give equal dims")
     if wanted not in (None, format.data_type):
@@ -84,11 +89,17 @@ def _destination(
     return format
 
 
-def _described(array: npt.NDArray[Any], data_type: DataType) -> tuple[MemoryDesc, npt.NDArray[Any]]:
+def _source(array: npt.NDArray[Any], data_type: DataType) -> tuple[MemoryDesc, npt.NDArray[Any]]:
     """A descriptor of an array, and the array, copied where descriptors cannot say its strides."""
-    steps = [stride // array.itemsize for stride in array.strides]
-    if all(stride % array.itemsize == 0 for stride in array.strides):
-        desc = MemoryDesc(array.shape, data_type, strides=steps, allow_empty=True)
-        if not desc.is_zero and address_of(array) % array.itemsize == 0:
+    width = array.itemsize
+    if address_of(array) % width == 0 and all(stride % width == 0 for stride in array.strides):
+        desc = _by_strides(array.shape, tuple(stride // width for stride in array.strides), data_type)
+        if not desc.is_zero:
             return desc, array
-    return MemoryDesc(array.shape, data_type), np.ascontiguousarray(array)
+    return described(array.shape, data_type, None), np.ascontiguousarray(array)
+
+
+@lru_cache(maxsize=512)
+def _by_strides(dims: Dims, strides: Dims, data_type: DataType) -> MemoryDesc:
+    """The descriptor of these strides, or the zero descriptor where there is none."""
+    return MemoryDesc(dims, data_type, strides=strides, allow_empty=True)
