@@ -106,7 +106,8 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
         raise Unimplemented(
             f"no conversion {types[0]} -> {types[1]}: this processor has no instructions for f16 (F16C)"
         )
-    chosen = schedule(loop_nest(problem), min(t.itemsize for t in types), target.vector_bytes)
+    narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
+    chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts)
     table = table_of(problem, chosen)
     moved = problem.moved_bytes
     streams = moved > last_level_cache() and _stores_whole_lines(problem, chosen, table)

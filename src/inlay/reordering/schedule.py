@@ -21,8 +21,13 @@ Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
 
 _UNROLL_BITS = 2
-_EDGE_COST = 6.0  # of one vector in a tile with masks, in vectors of a whole tile
-_TILE_COST = 4.0  # of starting one tile, in vectors
+# Measured, in the time that one vector takes: starting a tile; one conversion; what masks add to the start of a tile and
+# to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True).
+_TILE_COST = 4.0
+_CONVERSION_COST = 8.0
+_EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
+_SMALL_TILE_BITS = 5
+_SHORT_LOOP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,13 @@ class Schedule:
         return "\n".join(lines)
 
 
-def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int) -> Schedule:
+def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int, *, converts: bool = False) -> Schedule:
     """The cheapest schedule of `nest` on registers of `vector_bytes`.
 
     Args:
         element_bytes: the width of the narrower of the two element types: shuffles run at that width.
         vector_bytes: the width of a register.
+        converts: whether elements change their type on the way.
 
     Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what they cover twice.
     """
@@ -109,7 +115,7 @@ def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int) -> Schedule:
         for variant in _variants(nest, 1 << lanes)
         if (tile := _tile(variant.loops, lanes, near)) is not None
     ]
-    return _around(*min(candidates, key=lambda candidate: _cost(*candidate)))
+    return _around(*min(candidates, key=lambda candidate: _cost(*candidate, converts)))
 
 
 def _variants(nest: LoopNest, lanes: int) -> Iterator[LoopNest]:
@@ -159,13 +165,17 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bi
 def _unrolled(loops: tuple[Loop, ...], bits: list[Bit]) -> list[Bit]:
     """Bits for more registers where there is nothing to shuffle: of the loop that walks the source most closely."""
     taken = {loop: sum(owner == loop for owner, _ in bits) for loop in range(len(loops))}
-    left = [i for i, loop in enumerate(loops) if loop.is_affine and loop.extent >> taken[i] > 1]
-    if not left:
-        return []
-    nearest = min(left, key=lambda i: _distance(loops[i]) << taken[i])
-    count = loops[nearest].extent >> taken[nearest]
-    exact = [k for k in range(1, _UNROLL_BITS + 1) if count % (1 << k) == 0 or count >> k >= 16]
-    return [(nearest, taken[nearest] + k) for k in range(max(exact, default=0))]
+    for i in sorted(taken, key=lambda i: _distance(loops[i]) << taken[i]):
+        count = loops[i].extent >> taken[i]
+        fitting = [k for k in range(1, _UNROLL_BITS + 1) if count >= 1 << k and _divides(k, count)]
+        if loops[i].is_affine and fitting:
+            return [(i, taken[i] + k) for k in range(max(fitting))]
+    return []
+
+
+def _divides(bits: int, count: int) -> bool:
+    """Whether 2^bits divides `count`, or leaves a tail that does not matter."""
+    return count % (1 << bits) == 0 or count >> bits >= 16
 
 
 def _distance(loop: Loop) -> int:
@@ -179,9 +189,9 @@ def _covered(tile: Tile, loop: int) -> int:
     return 1 << sum(owner == loop for owner, _ in tile.src_bits)
 
 
-def _cost(nest: LoopNest, tile: Tile) -> float:
-    """An estimate of the time, in vectors moved."""
-    registers = 1 << tile.register_bits
+def _cost(nest: LoopNest, tile: Tile, converts: bool) -> float:
+    """An estimate of the time, in the time that one vector takes to be loaded and stored."""
+    registers, steps = 1 << tile.register_bits, len(tile.network.steps)
     whole = 1.0
     tiles = 1
     for i, loop in enumerate(nest.loops):
@@ -189,9 +199,9 @@ def _cost(nest: LoopNest, tile: Tile) -> float:
         count = -(-loop.extent // step)
         tiles *= count
         whole *= _whole_share(nest, i, step, count)
-    full = _TILE_COST + registers * (2 + len(tile.network.steps) / 2)
-    edge = full + 2 * _TILE_COST + registers * _EDGE_COST
-    return tiles * (whole * full + (1 - whole) * edge)
+    full = _TILE_COST + registers * (2 + steps / 2 + _CONVERSION_COST * converts)
+    start, each = _EDGE_COSTS[steps > 0]
+    return tiles * (full + (1 - whole) * (start + each * registers))
 
 
 def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
@@ -222,4 +232,7 @@ def _around(nest: LoopNest, tile: Tile) -> Schedule:
         if extent > 1:
             outer.append(OuterLoop(i, extent, step))
     outer.sort(key=lambda o: (loops[o.loop].is_affine or o.step > 1, -_distance(loops[o.loop]) * o.step))
+    if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and outer[-1].extent < _SHORT_LOOP:
+        # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
+        outer.append(outer.pop(-2))
     return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(outer))
