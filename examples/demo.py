@@ -100,8 +100,8 @@ def print_times(console: Console, measured: Sequence[Measurement]) -> None:
     """The time of every job and what percent of a copy's speed it reached."""
     table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=True)
     table.add_column("")
-    for heading in ("bytes", "time", "copy", "of its speed"):
-        table.add_column(heading, justify="right", style="bold" if heading == "of its speed" else "")
+    for heading in ("bytes", "time", "copy", "of copy speed"):
+        table.add_column(heading, justify="right", style="bold" if heading == "of copy speed" else "")
     for m in measured:
         percent = f"{100 * m.copy_seconds / m.seconds:.0f} %"
         times = (f"{m.seconds * 1e3:.1f} ms", f"{m.copy_seconds * 1e3:.1f} ms")

@@ -1,7 +1,9 @@
-"""The commands in README.md and docs/cli.md print what the pages say."""
+"""The commands in README.md and docs/cli.md print what the pages say, and the demo keeps its promise."""
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,3 +74,10 @@ def test_links_to_files_lead_somewhere(page: str) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
     assert links
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+
+
+def test_the_demo_runs_and_all_its_results_are_equal() -> None:
+    done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n  equal  ") == 4
+    assert done.stdout.splitlines()[-1].startswith("All results are equal.")
