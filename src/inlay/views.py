@@ -16,7 +16,7 @@ inserted unit axes get, are oneDNN's `memory_desc_reshape`, `memory_desc_permute
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Dims, Layout
@@ -43,7 +43,7 @@ def volume(dims: Sequence[int]) -> int:
     >>> volume((2, 0, 3))
     6
     """
-    return prod(dim or 1 for dim in dims)
+    return prod([dim or 1 for dim in dims])
 
 
 def permuted(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
@@ -244,28 +244,35 @@ def _require_droppable(layout: Layout, i: int) -> None:
 
 def _require_joinable(dims: Dims, layout: Layout, old: range, new_dims: Sequence[int]) -> None:
     """Refuse a run of axes that cannot be read as one number."""
-    into = " x ".join(map(str, new_dims))
-    act = f"{axis_name(old[0])} cannot be split into {into}" if len(old) == 1 else _joining(old, into)
-    remedy = "keep that axis whole, or reorder to a plain format first"
     for i in old:
         if layout.axes[i].inner:
-            its = "its" if len(old) == 1 else f"the {dims[i]} elements of {axis_name(i)}"
-            what = f"{its} {dims[i]} elements" if len(old) == 1 else its
-            raise InvalidArguments(
-                f"{act}: {what} are padded to {layout.dims[i]} in blocks of {layout.axes[i].block}; {remedy}"
-            )
+            _refuse_run(dims, layout, old, new_dims, i)
     for left, right in pairwise(old):
         step, need = layout.axes[left].stride, dims[right] * layout.axes[right].stride
         if step != need:
             raise InvalidArguments(
-                f"{act}: {axis_name(left)} has stride {step}, but {need} would follow {axis_name(right)} of "
-                f"{dims[right]} elements with stride {layout.axes[right].stride}; reorder to a dense format first"
+                f"{_attempt(old, new_dims)}: {axis_name(left)} has stride {step}, but {need} would follow "
+                f"{axis_name(right)} of {dims[right]} elements with stride {layout.axes[right].stride}; reorder to a "
+                "dense format first"
             )
     if layout.dims[old[0]] != dims[old[0]]:
-        raise InvalidArguments(
-            f"{act}: the {dims[old[0]]} elements of {axis_name(old[0])} are padded to {layout.dims[old[0]]}; {remedy}"
-        )
+        _refuse_run(dims, layout, old, new_dims, old[0])
 
 
-def _joining(old: range, into: str) -> str:
+def _refuse_run(dims: Dims, layout: Layout, old: range, new_dims: Sequence[int], i: int) -> NoReturn:
+    """Say that the padding or blocks of axis `i` stand in the way."""
+    count = "1 element" if dims[i] == 1 else f"{dims[i]} elements"
+    whose = f"its {count}" if len(old) == 1 else f"the {count} of {axis_name(i)}"
+    verbs = ("is padded", "lies") if dims[i] == 1 else ("are padded", "lie")
+    padded = f"{verbs[0]} to {layout.dims[i]}" if layout.dims[i] != dims[i] else verbs[1]
+    blocks = f" in blocks of {layout.axes[i].block}" if layout.axes[i].inner else ""
+    raise InvalidArguments(
+        f"{_attempt(old, new_dims)}: {whose} {padded}{blocks}; keep that axis whole, or reorder to a plain format first"
+    )
+
+
+def _attempt(old: range, new_dims: Sequence[int]) -> str:
+    into = " x ".join(map(str, new_dims))
+    if len(old) == 1:
+        return f"{axis_name(old[0])} cannot be split into {into}"
     return f"axes {old[0]} to {old[-1]} ({LETTERS[old[0]]}..{LETTERS[old[-1]]}) cannot become {into}"

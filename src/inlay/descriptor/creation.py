@@ -191,8 +191,8 @@ def _require_tag_bound(layout: Layout, tag: FormatTag, data_type: DataType) -> N
     count = 1 if count == widest else count
     if count * widest * data_type.itemsize >= 2**64:
         plain = tuple(axis.stride for axis in layout.axes)
-        remedy = "use smaller dims" if tag.inner_blocks else f"strides={plain} may say the same layout"
+        remedy = "use smaller dims" if tag.inner_blocks else f"give strides={plain} instead of the tag"
         raise InvalidArguments(
-            f"format {tag} of dims {layout.dims} exceeds oneDNN's bound on tags, {count} * {widest} elements of "
-            f"{data_type.itemsize} bytes within 2**64 - 1: {remedy}"
+            f"format {tag} of dims {layout.dims} exceeds oneDNN's bound on tags: {count} * {widest} elements of "
+            f"{data_type.itemsize} bytes are more than 2**64 - 1; {remedy}"
         )

@@ -145,8 +145,10 @@ class MemoryDesc(Described):
     def _reshaped(self, dims: Dims) -> "MemoryDesc":
         require_dims(dims)
         self._require_view("reshape")
+        if RUNTIME in dims:
+            raise InvalidArguments(f"reshape to {spelled(dims)} needs numbers: RUNTIME dims have no volume to keep")
         mine, wanted = views.volume(self.dims), views.volume(dims)
-        if mine != wanted or RUNTIME in dims:
+        if mine != wanted:
             raise InvalidArguments(
                 f"dims {spelled(self.dims)} hold {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their "
                 "number, where a dim of 0 counts as 1"
@@ -222,7 +224,7 @@ class MemoryDesc(Described):
         for what, values in (("dims", dims), ("offsets", offsets)):
             if len(values) != self.ndims:
                 raise InvalidArguments(
-                    f"{what} {values} of the submemory are {len(values)}: its parent has {self.ndims}"
+                    f"{what} {values} of the submemory has {len(values)} entries: its parent has {self.ndims} dims"
                 )
         if self.has_runtime:
             raise Unimplemented(f"submemory needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
@@ -235,7 +237,7 @@ class MemoryDesc(Described):
         return self._viewed(dims, layout, self.offset0 + origin)
 
     def _require_view(self, what: str) -> None:
-        if self.is_zero or not isinstance(self.layout, Layout | kinds.Any):
+        if self.is_zero or not isinstance(self.layout, (Layout, kinds.Any)):
             raise InvalidArguments(f"{what} needs a layout or the format any: {self!r} is of kind {self.kind}")
         if self.has_runtime:
             raise InvalidArguments(f"{what} needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
