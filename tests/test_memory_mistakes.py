@@ -1,0 +1,349 @@
+"""The typical mistakes with memory, each with the whole text of its error."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InlayError, InvalidArguments, OutOfMemory, Unimplemented
+from inlay.layout import RUNTIME, Axis, Digit, Layout
+from inlay.memory import Memory, Reorder, pack, reorder
+
+ROWS = MemoryDesc((2, 3), "f32", "ab")
+COLUMNS = MemoryDesc((2, 3), "f32", "ba")
+
+
+def read_only() -> npt.NDArray[np.float32]:
+    held = np.zeros(6, np.float32)
+    held.flags.writeable = False
+    return held
+
+
+def misaligned() -> npt.NDArray[np.uint8]:
+    held = np.zeros(64, np.uint8)
+    return held[1 - held.ctypes.data % 4 :][:24]
+
+
+SHARED = np.zeros(9, np.float32)
+THREE = pack(np.zeros((2, 3), np.float32), "ab")
+NIBBLES = MemoryDesc((2, 4), "s4", "ab")
+REPEATED = MemoryDesc((2, 4), "s4", strides=(0, 1))
+BELOW = MemoryDesc.from_layout(Layout((4, 2), (Axis(-4, (Digit(2, 2),)), Axis(1))), "u8")
+
+MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
+    (
+        "desc_is_text",
+        lambda: Memory("nchw"),  # type: ignore[arg-type]
+        InvalidArguments,
+        "desc is 'nchw': describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')",
+    ),
+    (
+        "kind_any",
+        lambda: Memory(MemoryDesc((2, 3), "f32", "any")),
+        InvalidArguments,
+        "memory needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any; "
+        "give a format tag, or ask a primitive which format it takes",
+    ),
+    (
+        "kind_undef",
+        lambda: Memory(MemoryDesc()),
+        InvalidArguments,
+        "memory needs a layout: MemoryDesc() is of kind undef; it describes nothing",
+    ),
+    (
+        "kind_host_scalar",
+        lambda: Memory(MemoryDesc.host_scalar("f32")),
+        InvalidArguments,
+        "memory needs a layout: MemoryDesc.host_scalar('f32') is of kind host_scalar; "
+        "its value is passed with the call",
+    ),
+    (
+        "runtime",
+        lambda: Memory(MemoryDesc((RUNTIME, 3), "f32", strides=(RUNTIME, 1))),
+        Unimplemented,
+        "memory needs known dims and strides: MemoryDesc((RUNTIME, 3), 'f32', strides=(RUNTIME, 1)) has RUNTIME ones, "
+        "bind them first",
+    ),
+    (
+        "below_the_start",
+        lambda: Memory(BELOW),
+        InvalidArguments,
+        f"{BELOW!r} reaches 4 elements below the start of its buffer: give it a larger offset0",
+    ),
+    (
+        "too_small",
+        lambda: Memory(ROWS, np.zeros(5, np.float32)),
+        InvalidArguments,
+        "buffer of 20 bytes is too small: MemoryDesc((2, 3), 'f32', 'ab') reaches 24 bytes",
+    ),
+    (
+        "too_small_for_offset0",
+        lambda: Memory(MemoryDesc((4, 6), "f32").submemory((2, 3), (2, 3)), np.zeros(23, np.float32)),
+        InvalidArguments,
+        f"buffer of 92 bytes is too small: {MemoryDesc((4, 6), 'f32').submemory((2, 3), (2, 3))!r} reaches 96 bytes",
+    ),
+    (
+        "too_small_for_padding",
+        lambda: Memory(MemoryDesc((1, 17), "u8", "aB8b"), bytes(17)),
+        InvalidArguments,
+        "buffer of 17 bytes is too small: MemoryDesc((1, 17), 'u8', 'aB8b') reaches 24 bytes",
+    ),
+    (
+        "wrong_type",
+        lambda: Memory(ROWS, np.zeros(6)),
+        InvalidArguments,
+        "buffer holds float64, the descriptor f32 (float32): convert it with astype, or pass raw bytes with view('u1')",
+    ),
+    (
+        "wrong_byte_order",
+        lambda: Memory(ROWS, np.zeros(6, ">f4")),
+        InvalidArguments,
+        "buffer holds >f4, the descriptor f32 (float32): convert it with astype, or pass raw bytes with view('u1')",
+    ),
+    (
+        "integers_of_4_bits_in_bytes",
+        lambda: Memory(NIBBLES, np.zeros(8, ml_dtypes.int4)),
+        InvalidArguments,
+        "buffer holds int4, one element in a byte, and s4 memory two: "
+        "pass its bytes as uint8, or make the memory with inlay.pack",
+    ),
+    (
+        "not_contiguous",
+        lambda: Memory(ROWS, np.zeros(12, np.float32)[::2]),
+        InvalidArguments,
+        "buffer of shape (6,) and byte strides (8,) is not contiguous: wrap the array it is a view of, "
+        "or move its elements with inlay.pack",
+    ),
+    (
+        "no_buffer",
+        lambda: Memory(ROWS, [0.0] * 6),
+        InvalidArguments,
+        "buffer of type list cannot be wrapped "
+        "(it has neither the buffer protocol, nor __array_interface__, nor DLPack): "
+        "pass a NumPy array or bytes",
+    ),
+    (
+        "scalar_buffer",
+        lambda: Memory(MemoryDesc((1,), "f32"), np.float32(3)),
+        InvalidArguments,
+        "buffer of type float32 cannot be wrapped (a NumPy scalar has no memory of its own): "
+        "pass a NumPy array or bytes",
+    ),
+    (
+        "misaligned",
+        lambda: Memory(ROWS, misaligned()),
+        InvalidArguments,
+        "buffer starts at an address that is no multiple of the 4 bytes of f32: copy it to an array of its own",
+    ),
+    (
+        "no_room",
+        lambda: Memory(MemoryDesc((2**58,), "u8")),
+        OutOfMemory,
+        "288230376151711744 bytes cannot be allocated: reorder in parts (`submemory`), or give a memory-mapped buffer",
+    ),
+    (
+        "read_only_destination",
+        lambda: reorder(THREE, ROWS, out=Memory(ROWS, read_only())),
+        InvalidArguments,
+        "the destination is read-only: give a writable buffer, or none to have one allocated",
+    ),
+    (
+        "bytes_as_destination",
+        lambda: Reorder(ROWS, ROWS)(THREE, Memory(ROWS, bytes(24))),
+        InvalidArguments,
+        "the destination is read-only: give a writable buffer, or none to have one allocated",
+    ),
+    (
+        "in_place",
+        lambda: reorder(THREE, "ba", out=Memory(COLUMNS, THREE.buffer)),
+        InvalidArguments,
+        "source and destination share 24 bytes of memory: a reorder is not done in place, give another buffer",
+    ),
+    (
+        "partly_in_place",
+        lambda: Reorder(ROWS, COLUMNS)(Memory(ROWS, SHARED[:6]), Memory(COLUMNS, SHARED[3:])),
+        InvalidArguments,
+        "source and destination share 12 bytes of memory: a reorder is not done in place, give another buffer",
+    ),
+    (
+        "overlapping_destination",
+        lambda: reorder(THREE, MemoryDesc((2, 3), "f32", strides=(0, 1))),
+        InvalidArguments,
+        "elements of the destination overlap: give every element an offset of its own",
+    ),
+    (
+        "overlapping_destination_of_4_bits",
+        lambda: reorder(Memory(NIBBLES), REPEATED),
+        InvalidArguments,
+        "elements of the destination overlap: give every element an offset of its own",
+    ),
+    (
+        "other_dims",
+        lambda: reorder(THREE, MemoryDesc((3, 2), "f32")),
+        InvalidArguments,
+        "a reorder keeps the dims: source (2, 3), destination (3, 2)",
+    ),
+    (
+        "other_dims_of_4_bits",
+        lambda: reorder(Memory(NIBBLES), MemoryDesc((4, 2), "s4")),
+        InvalidArguments,
+        "a reorder keeps the dims: source (2, 4), destination (4, 2)",
+    ),
+    (
+        "no_conversion",
+        lambda: reorder(THREE, MemoryDesc((2, 3), "f64")),
+        Unimplemented,
+        "no conversion f32 -> f64: conversions exist among bf16, f16, f32, s32, s8, u8",
+    ),
+    (
+        "array_as_source",
+        lambda: reorder(np.zeros(6), "ba"),  # type: ignore[arg-type]
+        InvalidArguments,
+        "src is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
+    ),
+    (
+        "array_as_out",
+        lambda: reorder(THREE, "ba", out=np.zeros(6)),  # type: ignore[arg-type]
+        InvalidArguments,
+        "out is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
+    ),
+    (
+        "array_to_reorder",
+        lambda: Reorder(ROWS, COLUMNS)(np.zeros(6), Memory(COLUMNS)),  # type: ignore[arg-type]
+        InvalidArguments,
+        "src is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
+    ),
+    (
+        "out_of_another_descriptor",
+        lambda: reorder(THREE, "ba", out=Memory(ROWS)),
+        InvalidArguments,
+        "out is MemoryDesc((2, 3), 'f32', 'ab'), but the destination is MemoryDesc((2, 3), 'f32', 'ba'): "
+        "give both the same descriptor",
+    ),
+    (
+        "other_source_than_compiled",
+        lambda: Reorder(ROWS, COLUMNS)(Memory(COLUMNS), Memory(COLUMNS)),
+        InvalidArguments,
+        "the source is MemoryDesc((2, 3), 'f32', 'ba'), but this reorder was compiled for "
+        "MemoryDesc((2, 3), 'f32', 'ab'): make one for it",
+    ),
+    (
+        "other_destination_than_compiled",
+        lambda: Reorder(ROWS, COLUMNS)(Memory(ROWS), Memory(ROWS)),
+        InvalidArguments,
+        "the destination is MemoryDesc((2, 3), 'f32', 'ab'), but this reorder was compiled for "
+        "MemoryDesc((2, 3), 'f32', 'ba'): make one for it",
+    ),
+    (
+        "reorder_of_text",
+        lambda: Reorder("ab", "ba"),  # type: ignore[arg-type]
+        InvalidArguments,
+        "src is 'ab': a Reorder is made from two MemoryDescs; inlay.reorder(memory, 'nhwc') takes a tag",
+    ),
+    (
+        "pack_a_scalar",
+        lambda: pack(np.float32(3), "a"),
+        InvalidArguments,
+        "array is a scalar, which has no axes to place: give it one with reshape(1)",
+    ),
+    (
+        "pack_a_scalar_array",
+        lambda: pack(np.array(3.0), "a"),
+        InvalidArguments,
+        "array is a scalar, which has no axes to place: give it one with reshape(1)",
+    ),
+    (
+        "pack_text",
+        lambda: pack("image.png", "nchw"),
+        InvalidArguments,
+        "array is of type str, which says no data type: give an array, as np.asarray(values, np.float32) is",
+    ),
+    (
+        "pack_lists",
+        lambda: pack([[1, 2], [3, 4]], "ab"),
+        InvalidArguments,
+        "array is of type list, which says no data type: give an array, as np.asarray(values, np.float32) is",
+    ),
+    (
+        "pack_truth_values",
+        lambda: pack(np.zeros((2, 3), bool), "ab"),
+        InvalidArguments,
+        "no descriptor can be made of data type bool: boolean (code 8) is the result type of comparisons only; "
+        "store truth values as u8",
+    ),
+    (
+        "pack_another_byte_order",
+        lambda: pack(np.zeros((2, 3), ">f4"), "ab"),
+        InvalidArguments,
+        "data type >f4 is not in this machine's byte order: convert with array.astype('float32')",
+    ),
+    (
+        "pack_without_format",
+        lambda: pack(np.zeros((2, 3), np.float32), (1, 0)),  # type: ignore[arg-type]
+        InvalidArguments,
+        "format is (1, 0): give a format tag such as 'nChw16c', or a MemoryDesc",
+    ),
+    (
+        "reorder_by_number",
+        lambda: reorder(THREE, 16),  # type: ignore[arg-type]
+        InvalidArguments,
+        "dst is 16: give a format tag such as 'nChw16c', or a MemoryDesc",
+    ),
+    (
+        "pack_other_dims",
+        lambda: pack(np.zeros((3, 2), np.float32), ROWS),
+        InvalidArguments,
+        "array has dims (3, 2), but format MemoryDesc((2, 3), 'f32', 'ab') has (2, 3): give equal dims",
+    ),
+    (
+        "pack_two_types",
+        lambda: pack(np.zeros((2, 3), np.float32), ROWS, "bf16"),
+        InvalidArguments,
+        "data_type is bf16, but format MemoryDesc((2, 3), 'f32', 'ab') is f32: leave one out",
+    ),
+    (
+        "pack_any",
+        lambda: pack(np.zeros((2, 3), np.float32), "any"),
+        InvalidArguments,
+        "memory needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any; "
+        "give a format tag, or ask a primitive which format it takes",
+    ),
+    (
+        "pack_to_4_bits",
+        lambda: pack(np.zeros((2, 4), np.int8), "ab", "s4"),
+        Unimplemented,
+        "no conversion s8 -> s4: convert the array with astype(ml_dtypes.int4) before it is packed",
+    ),
+    (
+        "pack_from_4_bits",
+        lambda: pack(np.zeros((2, 4), ml_dtypes.int4), "ab", "s8"),
+        Unimplemented,
+        "no conversion s4 -> s8: convert the array with astype(int8) before it is packed",
+    ),
+    (
+        "device_tensor",
+        lambda: Memory(ROWS, OnDevice()),
+        InvalidArguments,
+        "buffer of type OnDevice cannot be wrapped (unsupported device): pass a NumPy array or bytes",
+    ),
+]
+
+
+class OnDevice:
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("unsupported device")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+@pytest.mark.parametrize(("mistake", "error", "text"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
+def test_a_mistake_is_told_whole(mistake: Callable[[], object], error: type[InlayError], text: str) -> None:
+    with pytest.raises(error) as caught:
+        mistake()
+    assert str(caught.value) == text
+    assert type(caught.value) is error
