@@ -1,4 +1,4 @@
-"""The laws of files: nothing is lost, nothing is half-written, and nothing in a file is believed unchecked."""
+"""The laws of files: nothing is lost and nothing is half-written."""
 
 import json
 import struct
@@ -8,38 +8,20 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from tensor_files import Array, numbered, run
 
 from inlay.chunked import convert, open_memories, parse_rule, plan_conversion, save_memories
 from inlay.chunked.files import replacing
-from inlay.chunked.packed import describe, from_description
 from inlay.chunked.safetensors_file import Entry, write_safetensors
 from inlay.descriptor import MemoryDesc
-from inlay.errors import FileError, InlayError, InvalidArguments
-from inlay.memory import Memory
-
-Array = npt.NDArray[Any]
+from inlay.errors import InvalidArguments
+from inlay.memory import Memory, pack
 
 TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
 ML_TYPES = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
-
-
-def numbered(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """Every bit pattern in turn, so that no two neighbours are alike."""
-    dtype = np.dtype(dtype)
-    count = int(np.prod(shape))
-    words = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    low = words.view(np.uint8).reshape(count, 8)[:, 8 - dtype.itemsize :].copy()
-    return np.asarray(low.view(dtype).reshape(shape))
-
-
-def run(source: Path, target: Path, *to: str, **options: Any) -> None:
-    convert(plan_conversion(source, target, to, **options))
 
 
 def same_bits(a: Array, b: Array) -> bool:
@@ -231,142 +213,6 @@ def test_saved_memories_open_with_equal_descriptors_and_bytes(tmp_path: Path, de
         assert file.metadata()["note"] == "kept"
 
 
-@given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=4),
-    st.sampled_from(["f32", "bf16", "u8", "f8_e5m2"]),
-    st.data(),
-)
-def test_describe_and_from_description_are_inverse(dims: list[int], data_type: str, data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(len(dims))))
-    letters = "".join("abcd"[i] for i in order)
-    block = data.draw(st.sampled_from(["", "4a", "16a2a"]))
-    desc = MemoryDesc(tuple(dims), data_type, (letters.replace("a", "A") if block else letters) + block)
-    text = json.dumps(describe(desc))
-    assert from_description(json.loads(text)) == desc
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-WHOLE = st.integers(-(2**70), 2**70) | st.integers(-2, 40)
-
-
-@given(
-    st.fixed_dictionaries(
-        {
-            "dims": st.lists(WHOLE, max_size=14) | JSON,
-            "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON,
-            "padded_dims": st.lists(WHOLE, max_size=14) | JSON,
-            "digits": st.lists(st.lists(st.lists(WHOLE, max_size=3), max_size=3), max_size=4) | JSON,
-            "offset0": WHOLE | JSON,
-        }
-    )
-    | st.fixed_dictionaries(
-        {
-            "dims": st.lists(WHOLE, max_size=14) | JSON,
-            "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON,
-            "tag": st.text("abcdABCD0123456789", max_size=8) | JSON,
-        }
-    )
-    | JSON
-)
-def test_any_description_is_a_descriptor_or_an_error_of_ours(described: object) -> None:
-    try:
-        desc = from_description(described)
-    except InlayError:
-        return
-    assert from_description(describe(desc)) == desc
-
-
-def packed_file(path: Path, description: object = None, text: str | None = None) -> Path:
-    """A file of 5120 bytes as U8 with this description, or this text, beside it."""
-    content = text if text is not None else json.dumps({"version": 1, "tensors": {"t": description}})
-    save_file({"t": np.zeros(5120, np.uint8)}, path, {"inlay": content})
-    return path
-
-
-GOOD = {"dims": [2, 17, 5, 4], "data_type": "f32", "tag": "aBcd16b"}
-
-
-def test_a_descriptor_that_fits_its_bytes_is_read(tmp_path: Path) -> None:
-    opened = open_memories(packed_file(tmp_path / "p.safetensors", GOOD))
-    assert opened["t"].desc == MemoryDesc((2, 17, 5, 4), "f32", "aBcd16b")
-
-
-@pytest.mark.parametrize(
-    ("description", "reason"),
-    [
-        (7, "a descriptor is a JSON object"),
-        ({}, "a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag"),
-        (GOOD | {"x": 1}, "a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag"),
-        (GOOD | {"dims": "2"}, "dims must be a list, not '2'"),
-        (GOOD | {"dims": []}, "a tensor has one dim or more"),
-        (GOOD | {"dims": [2.0, 17, 5, 4]}, "dims must be whole numbers of 64 bits, not [2.0, 17, 5, 4]"),
-        (GOOD | {"dims": [True, 17, 5, 4]}, "dims must be whole numbers of 64 bits, not [True, 17, 5, 4]"),
-        (GOOD | {"dims": [-(2**63), 17, 5, 4]}, f"dims must be whole numbers of 64 bits, not [{-(2**63)}, 17, 5, 4]"),
-        (GOOD | {"data_type": 3}, "data_type must be a text, not 3"),
-        (GOOD | {"tag": None}, "tag must be a text, not None"),
-        (GOOD | {"dims": [2, 33, 5, 4]}, "its descriptor needs U8 (7680,), the file has U8 (5120,)"),
-        (GOOD | {"tag": "abcd"}, "its descriptor needs F32 (2, 17, 5, 4), the file has U8 (5120,)"),
-        (
-            {"dims": [4], "data_type": "u8", "padded_dims": [4], "digits": [[[5, 1]]], "offset0": 0},
-            "the leading digits do not fit the padded dims (4,)",
-        ),
-        (
-            {"dims": [4], "data_type": "u8", "padded_dims": [4], "digits": [[]], "offset0": 0},
-            "digits are pairs of extent and stride, one pair or more per axis",
-        ),
-    ],
-    ids=str,
-)
-def test_a_descriptor_in_a_file_is_not_believed(tmp_path: Path, description: object, reason: str) -> None:
-    path = packed_file(tmp_path / "p.safetensors", description)
-    with pytest.raises(FileError) as caught:
-        open_memories(path)
-    expected = f"its layout text is damaged, tensor t: {reason}; convert the original again"
-    assert str(caught.value) == f"cannot read {path}: {expected}"
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{", "its layout text is damaged, it is not JSON; convert the original again"),
-        ("[" * 100_000, "its layout text is damaged, it is not JSON; convert the original again"),
-        ("[]", "its layout text is damaged, it does not list tensors; convert the original again"),
-        ('{"version": 1}', "its layout text is damaged, it does not list tensors; convert the original again"),
-        (
-            '{"version": 2, "tensors": {}}',
-            "its layout text has version 2, this Inlay reads 1; use the Inlay that wrote it",
-        ),
-        (
-            '{"version": 1, "tensors": {"u": {}}}',
-            "its layout text is damaged, it describes tensor u, which the file does not have; "
-            "convert the original again",
-        ),
-    ],
-    ids=lambda text: text[:20],
-)
-def test_a_layout_text_in_a_file_is_not_believed(tmp_path: Path, text: str, reason: str) -> None:
-    path = packed_file(tmp_path / "p.safetensors", text=text)
-    with pytest.raises(FileError) as caught:
-        open_memories(path)
-    assert str(caught.value) == f"cannot read {path}: {reason}"
-
-
-def test_a_file_cut_anywhere_is_an_error_of_ours(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", numbered((2, 3)))
-    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "Ab4a")
-    for name in ("a.npy", "p.safetensors"):
-        content = (tmp_path / name).read_bytes()
-        cut = tmp_path / f"cut-{name}"
-        for length in range(len(content)):
-            cut.write_bytes(content[:length])
-            with pytest.raises(FileError):
-                open_memories(cut)
-
-
 MEMORY_FORMATS = [
     ((2, 5, 4, 17), "nhwc", None, (2, 17, 5, 4)),
     ((2, 2, 5, 4, 16), "nChw16c", None, (2, 32, 5, 4)),
@@ -477,3 +323,13 @@ def test_an_empty_name_pattern_is_refused() -> None:
     assert str(caught.value) == (
         "the name pattern before '=' in '=nchw' is empty: write *=nchw for every tensor, or the tag alone"
     )
+
+
+def test_types_of_4_bits_are_kept_as_bytes_with_their_descriptor(tmp_path: Path) -> None:
+    values = (np.arange(9 * 6) % 16 - 8).reshape(9, 6).astype(ml_dtypes.int4)
+    save_memories(tmp_path / "a.safetensors", {"q": pack(values, "Ab8a")})
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "plain")
+    codes = (values.astype(np.int8).view(np.uint8) & 15).reshape(-1)
+    expected = (codes[0::2] | codes[1::2] << 4).tobytes()
+    assert stored(tmp_path / "p.safetensors")["q"] == ("U8", [64], expected.ljust(64, b"\0"))
+    assert open_memories(tmp_path / "p.safetensors")["q"].desc == MemoryDesc((9, 6), "s4", "ab")

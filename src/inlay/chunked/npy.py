@@ -5,7 +5,9 @@ ml_dtypes (a bfloat16 array is saved as nameless two-byte records) and none for 
 NumPy's own types are written.
 """
 
+import warnings
 from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -22,6 +24,9 @@ from inlay.layout import Dims
 _NAMED = frozenset(t.numpy for t in DATA_TYPES.values() if t.numpy.isbuiltin == 1)
 """The types whose name survives in a .npy header."""
 
+_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
+"""What NumPy raises on damaged headers, which it reads as Python literals."""
+
 
 def read_npy(path: Path) -> Store:
     """The store of the .npy file `path`; only its header is read.
@@ -36,7 +41,7 @@ def read_npy(path: Path) -> Store:
             begin = file.tell()
     except OSError as error:
         raise file_error("read", path, error) from error
-    except ValueError as error:
+    except _DAMAGE as error:
         raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
     if dtype.hasobject:
         raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
@@ -56,14 +61,15 @@ def read_npy(path: Path) -> Store:
 
 
 def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
-    """Shape, whether column-major, and type; ValueError where there is no such header."""
+    """Shape, whether column-major, and type; one of `_DAMAGE` where there is no such header."""
     version = npy_format.read_magic(file)
-    if version == (1, 0):
-        header = npy_format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        header = npy_format.read_array_header_2_0(file)
-    else:
+    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if version not in readers:
         raise ValueError(f"version {version}")
+    with warnings.catch_warnings():
+        # NumPy warns about headers that Python 2 wrote; they are read all the same.
+        warnings.simplefilter("ignore")
+        header = readers[version](file)
     shape, column_major, dtype = header
     if any(n < 0 for n in shape):
         raise ValueError(f"shape {shape}")
