@@ -16,14 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.cases import Case, Size, all_cases, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
-from benchmarks.machine import Bystanders, this_machine
+from benchmarks.machine import Bystanders, Machine, this_machine
 from benchmarks.measure import DIFFERS, Result, measured
 from benchmarks.peers import Peer, find_peers
 from benchmarks.report import as_json, means_table, notes, reorder_table, startup_table
 from benchmarks.startup import measured_startup
 from benchmarks.timing import DEFAULT_ROUNDS, Rounds
 
-_WIDTH = 190  # of a table that is written to a file
+_WIDTH = 200  # of a table that is written to a file
 _QUIET = 0.03  # of all processors: what the system itself needs
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every time and figure to FILE.")]
@@ -47,7 +47,7 @@ def run(
     """Measure reorders against a copy of the same bytes and against oneDNN, NumPy and PyTorch."""
     machine = this_machine()
     rounds = replace(Rounds(), count=min(count, 3) if quick else count)
-    chosen = [size for size in sizes_of(machine) if size.name.lower() in sizes.lower().split(",")]
+    chosen = chosen_sizes(machine, sizes)
     cases = matching(all_cases(chosen), only)
     if not cases:
         raise typer.BadParameter(f"no case of the sizes {sizes} has a label like *{only}*, such as nchw -> nhwc f32 L3")
@@ -70,6 +70,20 @@ def run(
         json_file.write_text(json.dumps(answer, indent=1) + "\n")
     if any(reason.startswith(DIFFERS) for result in results for reason in result.absent.values()):
         raise typer.Exit(1)
+
+
+def chosen_sizes(machine: Machine, names: str) -> list[Size]:
+    """The sizes that a list of names names.
+
+    Raises:
+        typer.BadParameter: a name is none of L2, L3 and beyond.
+    """
+    known = {size.name.lower(): size for size in sizes_of(machine)}
+    wanted = [name.strip().lower() for name in names.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise typer.BadParameter(f"no size is called {name!r}: --sizes takes some of L2, L3, beyond")
+    return [size for name, size in known.items() if name in wanted]
 
 
 def versions_line(peers: list[Peer]) -> str:

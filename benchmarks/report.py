@@ -105,10 +105,10 @@ def percent_text(figure: Spread) -> str:
 def ratio_text(figure: Spread) -> str:
     """A ratio and its spread.
 
-    >>> ratio_text(Spread(2.313, 2.2, 2.44)), ratio_text(Spread(41.3, 39.0, 44.0))
-    ('2.31 [2.20-2.44]', '41.3 [39.0-44.0]')
+    >>> [ratio_text(Spread(*figure)) for figure in ((2.313, 2.2, 2.44), (41.3, 39.0, 44.0), (812.6, 7.9, 956.0))]
+    ['2.31 [2.20-2.44]', '41.3 [39.0-44.0]', '813 [8-956]']
     """
-    digits = 2 if figure.median < 10 else 1
+    digits = 2 if figure.median < 10 else 1 if figure.median < 100 else 0
     return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}-{figure.high:.{digits}f}]"
 
 

@@ -107,7 +107,7 @@ def test_everybody_takes_one_turn_per_round_and_another_one_begins_each_round() 
     rounds = Rounds(count=4, block_seconds=0, settle_seconds=0)
     seconds = take_turns(runners, rounds, warm=False)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 4, "b": 4, "c": 4}
-    calibration = "aabbcc"
+    calibration = "aaabbbccc"
     assert "".join(turns) == calibration + "abc" + "bca" + "cab" + "abc"
 
 
