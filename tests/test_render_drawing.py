@@ -4,7 +4,6 @@ import importlib.util
 import io
 import os
 import sys
-import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -61,12 +60,10 @@ def without_codes(line: str) -> str:
 
 
 @pytest.mark.parametrize("name", list(SPECIMENS))
-def test_every_kind_is_drawn_at_once_and_stays_small(name: str) -> None:
+def test_every_picture_stays_small(name: str) -> None:
     desc = SPECIMENS[name]
-    start = time.perf_counter()
     picture = show(desc, width=200)
     text, svg = picture.text(), picture.svg()
-    assert time.perf_counter() - start < 2
     assert len(text) < 60_000
     assert len(svg) < 400_000
     if not legend(desc, names_of(desc)).note:

@@ -21,8 +21,8 @@ Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
 
 _UNROLL_BITS = 2
-# Measured, in the time that one vector takes: starting a tile; one conversion; what masks add to the start of a tile and
-# to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True).
+# Measured, in the time that one vector takes: to start a tile; one conversion; what masks add to the start of a tile,
+# and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True).
 _TILE_COST = 4.0
 _CONVERSION_COST = 8.0
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
