@@ -102,7 +102,7 @@ def regroupings(draw: st.DrawFn, dims: Dims) -> Dims:
         if dim == 1 and draw(st.booleans()):
             continue
         factors = [d for d in range(2, dim) if dim % d == 0]
-        if factors and draw(st.booleans()):
+        if draw(st.booleans()) and factors:
             factor = draw(st.sampled_from(factors))
             new += [factor, dim // factor]
         elif new and draw(st.integers(0, 2)) == 0:
@@ -152,12 +152,8 @@ def test_views_of_free_digits_keep_the_digits() -> None:
     turned = scales.permute_axes((2, 0, 1))
     assert turned.kind == "digits"
     assert turned.pattern == "(a a4 a32) (b b4) c -> c a b a32 a4 b4"
-    assert scales.reshape((3, 1, 256, 8)).digits == (*scales.digits[:1], ((views_digit(1, 2048)),), *scales.digits[1:])
+    assert scales.reshape((3, 1, 256, 8)).digits == (*scales.digits[:1], (Digit(1, 2048),), *scales.digits[1:])
     assert scales.submemory((1, 128, 8), (2, 128, 0)).offset0 == scales.offset((2, 128, 0))
-
-
-def views_digit(extent: int, stride: int) -> Digit:
-    return Digit(extent, stride)
 
 
 def test_an_inserted_unit_axis_has_the_librarys_stride() -> None:
@@ -259,7 +255,7 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((2, 1, 3), "f32", "aBc8b"),
         (6,),
-        "axes 0 to 2 (a..c) cannot become 6: the 1 elements of axis 1 (b) are padded to 8 in blocks of 8; "
+        "axes 0 to 2 (a..c) cannot become 6: the 1 element of axis 1 (b) is padded to 8 in blocks of 8; "
         "keep that axis whole, or reorder to a plain format first",
     ),
     (
@@ -276,7 +272,7 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((2, 3), "f32"),
         (RUNTIME, 3),
-        "dims (RUNTIME, 3) of a reshape are numbers: RUNTIME ones have no volume to keep",
+        "reshape to (RUNTIME, 3) needs numbers: RUNTIME dims have no volume to keep",
     ),
     (
         MemoryDesc((RUNTIME, 3), "f32"),
@@ -307,10 +303,7 @@ PERMUTATIONS = [
     ((0, 3, 3, 2), "must use each of 0..3 once: 1 is missing, 3 appears twice"),
     ((0, 1, 2), "must use each of 0..3 once: 3 is missing"),
     ((0, 1, 2, -1), "must use each of 0..3 once: 3 is missing, -1 is no axis"),
-    (
-        (1, 1, 1, 4),
-        "must use each of 0..3 once: 0 is missing, 2 is missing, 3 is missing, 1 appears 3 times, 4 is no axis",
-    ),
+    ((1, 1, 1, 4), "must use each of 0..3 once: 0, 2 and 3 are missing, 1 appears 3 times, 4 is no axis"),
 ]
 
 
@@ -324,7 +317,10 @@ def test_a_refused_permutation_says_why(axes: Dims, text: str) -> None:
 
 
 BLOCKED = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
-CUT = "which cuts a block of 8: start at a multiple of 8 and take a multiple of it, less than one block, or all that follows"
+CUT = (
+    "which cuts a block of 8: start at a multiple of 8 and take a multiple of it, less than one block, or all that "
+    "follows"
+)
 OUTSIDE = "outside its 17 elements: dims and offsets are 0 or more and their sum at most 17"
 REFUSED_BOXES = [
     (BLOCKED, (2, 9, 5, 4), (0, 0, 0, 0), Unimplemented, f"axis 1 (b) of the submemory takes 9 from 0, {CUT}"),

@@ -72,13 +72,18 @@ def require_permutation(what: str, permutation: Sequence[int], ndims: int) -> No
     """
     if sorted(permutation) == list(range(ndims)):
         return
-    faults = [f"{i} is missing" for i in range(ndims) if i not in permutation]
+    missing = [str(i) for i in range(ndims) if i not in permutation]
+    faults = [f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
     for i in sorted(set(permutation)):
         if not 0 <= i < ndims:
             faults.append(f"{i} is no axis")
         elif (count := list(permutation).count(i)) > 1:
             faults.append(f"{i} appears {'twice' if count == 2 else f'{count} times'}")
     raise InvalidArguments(f"{what} {tuple(permutation)} must use each of 0..{ndims - 1} once: {', '.join(faults)}")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[-1] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def permute_axes(layout: Layout, permutation: Sequence[int]) -> Layout:
