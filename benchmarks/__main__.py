@@ -57,7 +57,7 @@ def run(
     peers, missing = find_peers(machine.threads)
     for line in (*machine.lines(), versions_line(peers), sizes_line(chosen), rounds_line(rounds)):
         console.print(line, markup=False)
-    results = measure_all(cases, peers, rounds, machine.threads)
+    results = measure_all(cases, peers, rounds, ThreadedMemcpy(machine.processors))
     others = [peer.name for peer in peers if peer.name != "Inlay"]
     console.print(reorder_table(results, others), means_table(results, others))
     if figures:
@@ -115,9 +115,8 @@ def bystanders_line(share: float | None) -> list[str]:
     return [f"other processes took {100 * share:.0f} % of the processors during the run{verdict}"]
 
 
-def measure_all(cases: list[Case], peers: list[Peer], rounds: Rounds, threads: int) -> list[Result]:
+def measure_all(cases: list[Case], peers: list[Peer], rounds: Rounds, memcpy: ThreadedMemcpy) -> list[Result]:
     """Measure case by case. The progress bar is drawn between cases only, never while a clock runs."""
-    memcpy = ThreadedMemcpy(threads)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
