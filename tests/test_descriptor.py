@@ -204,7 +204,7 @@ def test_no_offset_of_a_fresh_tensor_is_beyond_its_size(desc: MemoryDesc) -> Non
 # Offsets
 
 
-@given(descriptors())
+@given(shapes(max_size=200).flatmap(descriptors))
 def test_offset_is_the_layouts_beyond_offset0(desc: MemoryDesc) -> None:
     layout, data_type = desc.require_layout("this test")
     x = coordinates(desc.padded_dims)

@@ -8,10 +8,11 @@ is one test each under "intended differences". INLAY_PARITY_EXAMPLES sets the nu
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -146,7 +147,7 @@ def test_create_by_tag() -> None:
         assert mine == theirs(lambda: onednn.by_tag(dims, data_type.code, ENUMERATED[text]))
         seen[mine[0]] += 1
 
-    run_reaching(check, seen, success=40, invalid_arguments=5)
+    run_reaching(check, seen, success=20, invalid_arguments=3)
 
 
 def test_create_with_any_or_the_wrong_number_of_letters() -> None:
@@ -196,7 +197,7 @@ def test_create_by_strides() -> None:
         assert mine == theirs(lambda: onednn.by_strides(dims, data_type.code, strides))
         seen[mine[0]] += 1
 
-    run_reaching(check, seen, success=40, invalid_arguments=15)
+    run_reaching(check, seen, success=20, invalid_arguments=5)
 
 
 @st.composite
@@ -233,7 +234,7 @@ def test_submemory() -> None:
         assert mine == theirs(lambda: onednn.mirror(desc).submemory(dims, offsets))
         seen[mine[0]] += 1
 
-    run_reaching(check, seen, success=15, invalid_arguments=10, unimplemented=3)
+    run_reaching(check, seen, success=5, invalid_arguments=5, unimplemented=1)
 
 
 def _factors(n: int) -> list[int]:
@@ -267,9 +268,28 @@ def reshapes_of(draw: st.DrawFn, dims: Dims) -> Dims:
     return tuple(new)
 
 
-def _loses_a_block(desc: MemoryDesc) -> bool:
-    """Whether some unit axis carries blocks: see `test_a_blocked_unit_axis_is_not_dropped`."""
-    return any(desc.dims[axis] == 1 for axis, _ in desc.inner_blocks)
+def _keeps_a_stray_block(desc: MemoryDesc, result: dict[str, Any]) -> bool:
+    """Whether a block of the result belongs to no axis of it: see `test_a_blocked_axis_is_neither_dropped_nor_joined`.
+
+    It does where the axis was a unit axis, or where a tensor with that block does not reach the bytes of `desc`.
+    """
+    if any(desc.dims[axis] == 1 for axis, _ in desc.inner_blocks):
+        return True
+    blocks, dims = result["inner_blocks"], result["dims"]
+    if any(axis >= len(dims) for axis, _ in blocks):
+        return True
+    return _offsets(dims, result["strides"], blocks) != _offsets(desc.dims, desc.strides, desc.inner_blocks)
+
+
+def _offsets(dims: Dims, strides: Dims, blocks: Sequence[tuple[int, int]]) -> list[int]:
+    """Where each element of a blocked tensor lies, by oneDNN's formula."""
+    x = np.indices(dims, dtype=np.int64).reshape(len(dims), -1).T.copy()
+    total, step = np.zeros(len(x), np.int64), 1
+    for axis, size in reversed(blocks):
+        total += x[:, axis] % size * step
+        x[:, axis] //= size
+        step *= size
+    return list((total + x @ np.array(strides, np.int64)).tolist())
 
 
 def test_reshape() -> None:
@@ -281,14 +301,14 @@ def test_reshape() -> None:
         dims = data.draw(reshapes_of(desc.dims))
         mine = ours(lambda: desc.reshape(dims))
         real = theirs(lambda: onednn.mirror(desc).reshape(dims))
-        if real[0] == "success" != mine[0] and _loses_a_block(desc):
+        if real[0] == "success" != mine[0] and _keeps_a_stray_block(desc, real[1]):
             with pytest.raises(InlayError, match="in blocks of"):
                 desc.reshape(dims)
             return
         assert mine == real
         seen[mine[0]] += 1
 
-    run_reaching(check, seen, success=30, invalid_arguments=10)
+    run_reaching(check, seen, success=10, invalid_arguments=5)
 
 
 def test_reshape_of_any() -> None:
@@ -315,7 +335,7 @@ def test_permute_axes() -> None:
         assert mine == theirs(lambda: onednn.mirror(desc).permute_axes(permutation))
         seen[mine[0]] += 1
 
-    run_reaching(check, seen, success=50, invalid_arguments=3)
+    run_reaching(check, seen, success=20, invalid_arguments=1)
 
 
 def test_equality() -> None:
@@ -332,7 +352,7 @@ def test_equality() -> None:
             assert hash(desc) == hash(other)
         seen["equal" if equal else "different"] += 1
 
-    run_reaching(check, seen, equal=10, different=10)
+    run_reaching(check, seen, equal=5, different=5)
 
 
 @st.composite
@@ -384,7 +404,7 @@ def test_text() -> None:
         assert str(desc) == text
         seen["success"] += 1
 
-    run_reaching(check, seen, success=20)
+    run_reaching(check, seen, success=10)
 
 
 # Intended differences: each is one rule, with what the library does beside it.
@@ -409,17 +429,16 @@ def test_default_strides_left_of_a_runtime_dim() -> None:
     assert onednn.by_strides((2, 4, RUNTIME), 3, None).strides == (0, RUNTIME, 1)
 
 
-def test_a_blocked_unit_axis_is_not_dropped() -> None:
-    """The library drops it and keeps its block, for an axis that is another one now."""
-    desc = MemoryDesc((1, 8), "f32", "Ab8a").submemory((1, 8), (0, 0))
-    part = MemoryDesc((4, 8), "f32", "Ab8a").submemory((1, 8), (0, 0))
-    assert (desc.padded_dims, part.padded_dims) == ((8, 8), (1, 8))
-    assert onednn.mirror(part).reshape((8,)).inner_blocks == ((0, 8),)
-    with pytest.raises(InlayError) as caught:
-        part.reshape((8,))
-    assert str(caught.value) == (
-        "axis 0 (a) cannot be dropped: it lies in blocks of 8; reorder to a plain format first"
-    )
+def test_a_blocked_axis_is_neither_dropped_nor_joined() -> None:
+    """The library looks for blocks in the first axis of a run only, and keeps those of another one on no axis."""
+    unit = MemoryDesc((4, 8), "f32", "Ab8a").submemory((1, 8), (0, 0))
+    assert onednn.mirror(unit).reshape((8,)).inner_blocks == ((0, 8),)
+    with pytest.raises(InlayError, match="cannot be dropped: it lies in blocks of 8"):
+        unit.reshape((8,))
+    last = MemoryDesc((2, 4), "f32", "aB2b").submemory((2, 2), (0, 0))
+    assert onednn.mirror(last).reshape((4,)).inner_blocks == ((1, 2),)
+    with pytest.raises(InlayError, match=r"the 2 elements of axis 1 \(b\) lie in blocks of 2"):
+        last.reshape((4,))
 
 
 def test_offsets_do_not_wrap() -> None:

@@ -133,11 +133,12 @@ def test_reshape_of_a_dense_descriptor_always_works(desc: MemoryDesc, data: st.D
 
 
 @given(descriptors(), st.data())
-def test_reshape_there_and_back_is_the_same_map(desc: MemoryDesc, data: st.DataObject) -> None:
+def test_reshape_there_and_back_keeps_every_offset(desc: MemoryDesc, data: st.DataObject) -> None:
+    """Padding may come back on another unit axis: a padded one is kept at the rightmost unit axis."""
     dims = data.draw(regroupings(desc.dims))
     there = desc.reshape(dims, allow_empty=True)
     assume(not there.is_zero)
-    assert there.reshape(desc.dims).equivalent(desc)
+    assert element_offsets(there.reshape(desc.dims)).tolist() == element_offsets(desc).tolist()
 
 
 @given(descriptors())
@@ -222,7 +223,7 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((2, 16, 5, 4), "f32", "nChw8c"),
         (32, 5, 4),
-        "axes 0 to 1 (a..b) cannot become 32: the 16 elements of axis 1 (b) lie in blocks of 8; "
+        "axis 0 (a) to axis 1 (b) cannot become 32: the 16 elements of axis 1 (b) lie in blocks of 8; "
         "keep that axis whole, or reorder to a plain format first",
     ),
     (
@@ -234,7 +235,7 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((6, 2, 2), "f32", padded_dims=(6, 3, 2)),
         (6, 4),
-        "axes 1 to 2 (b..c) cannot become 4: the 2 elements of axis 1 (b) are padded to 3; "
+        "axis 1 (b) to axis 2 (c) cannot become 4: the 2 elements of axis 1 (b) are padded to 3; "
         "keep that axis whole, or reorder to a plain format first",
     ),
     (
@@ -255,14 +256,14 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((2, 1, 3), "f32", "aBc8b"),
         (6,),
-        "axes 0 to 2 (a..c) cannot become 6: the 1 element of axis 1 (b) is padded to 8 in blocks of 8; "
+        "axis 0 (a) to axis 2 (c) cannot become 6: the 1 element of axis 1 (b) is padded to 8 in blocks of 8; "
         "keep that axis whole, or reorder to a plain format first",
     ),
     (
         MemoryDesc((6, 2), "f32", "ba"),
         (12,),
-        "axes 0 to 1 (a..b) cannot become 12: axis 0 (a) has stride 1, but 12 would follow axis 1 (b) of 2 elements "
-        "with stride 6; reorder to a dense format first",
+        "axis 0 (a) to axis 1 (b) cannot become 12: axis 0 (a) has stride 1, but 12 would follow axis 1 (b) of 2 "
+        "elements with stride 6; reorder to a dense format first",
     ),
     (
         MemoryDesc((2, 3), "f32"),

@@ -19,13 +19,12 @@ from math import prod
 from typing import NoReturn, TypeAlias, TypeVar
 
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.format_tag import LETTERS
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 
 T = TypeVar("T")
 Group: TypeAlias = tuple[range, range]
 """Old axes and the new axes that take their place."""
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def axis_name(i: int) -> str:
@@ -280,4 +279,4 @@ def _attempt(old: range, new_dims: Sequence[int]) -> str:
     into = " x ".join(map(str, new_dims))
     if len(old) == 1:
         return f"{axis_name(old[0])} cannot be split into {into}"
-    return f"axes {old[0]} to {old[-1]} ({LETTERS[old[0]]}..{LETTERS[old[-1]]}) cannot become {into}"
+    return f"{axis_name(old[0])} to {axis_name(old[-1])} cannot become {into}"

@@ -7,8 +7,7 @@
 Each way ends in the same rules (`validation`), so a layout is accepted or refused for what it is, however it was said.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable
 from math import prod
 from typing import TypeAlias
 
@@ -63,17 +62,12 @@ def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
     return tuple((i, extent) for _, i, _, extent in sorted(found, reverse=True))
 
 
-@lru_cache(maxsize=4096)
-def _parse(text: str) -> FormatTag:
-    return FormatTag.parse(text)
-
-
 def place(
     dims: Dims,
     data_type: DataType,
     format: FormatLike | None,
-    strides: Sequence[int] | None,
-    padded_dims: Sequence[int] | None,
+    strides: Iterable[int] | None,
+    padded_dims: Iterable[int] | None,
     pattern: str | None,
 ) -> tuple[kinds.Placement, InnerBlocks | None]:
     """The place of a tensor with at least one dim, and its inner blocks where oneDNN can say them.
@@ -116,7 +110,7 @@ def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
     return blocks
 
 
-def _by_strides(placed: Dims, data_type: DataType, strides: Sequence[int] | None) -> Layout:
+def _by_strides(placed: Dims, data_type: DataType, strides: Iterable[int] | None) -> Layout:
     steps = dense_strides(placed) if strides is None else as_integers("strides", strides)
     if len(steps) != len(placed):
         raise InvalidArguments(f"{len(placed)} dims need as many strides, not {len(steps)}: {steps}")
@@ -138,7 +132,7 @@ def _by_format(
         raise InvalidArguments(
             f"format is {format!r}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
         )
-    tag = format if isinstance(format, FormatTag) else _parse(format)
+    tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
     if len(tag.order) != len(dims):
         _refuse_ndims(dims, format, tag)
     layout = tag.layout(padded or dims)

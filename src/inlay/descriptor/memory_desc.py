@@ -19,7 +19,7 @@ Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding
 strides of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -45,8 +45,8 @@ class MemoryDesc(Described):
         data_type: DataTypeLike | None = None,
         format: FormatLike | None = None,
         *,
-        strides: Sequence[int] | None = None,
-        padded_dims: Sequence[int] | None = None,
+        strides: Iterable[int] | None = None,
+        padded_dims: Iterable[int] | None = None,
         pattern: str | None = None,
         allow_empty: bool = False,
     ) -> None:

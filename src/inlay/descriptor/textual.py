@@ -20,6 +20,7 @@ from typing import assert_never
 
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
+from inlay.format_tag import LETTERS
 from inlay.layout import RUNTIME, Dims, Layout
 
 Blocks = tuple[tuple[int, int], ...]
@@ -75,9 +76,8 @@ def _letters(layout: Layout, blocks: Blocks) -> str:
 
     letters = ""
     for i in sorted(range(layout.ndims), key=place):
-        letter = chr(ord("a") + i)
-        letters += letter.upper() if layout.axes[i].block > 1 else letter
-    return letters + "".join(f"{size}{chr(ord('a') + i)}" for i, size in blocks)
+        letters += LETTERS[i].upper() if layout.axes[i].block > 1 else LETTERS[i]
+    return letters + "".join(f"{size}{LETTERS[i]}" for i, size in blocks)
 
 
 def _digits(layout: Layout) -> str:
