@@ -6,7 +6,7 @@ problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -44,8 +44,6 @@ class CompiledReorder:
     """Its numbers; None where there is nothing to move."""
     entry: Entry | None
     """The code; None where there is nothing to move."""
-    careful_entry: Entry | None
-    """The code without streaming stores, for destinations that do not begin at a cache line."""
     moved_bytes: int
     """The compulsory bytes: source elements read plus destination elements written, padding included."""
     starts: tuple[int, int]
@@ -63,8 +61,8 @@ class CompiledReorder:
         if table is None or entry is None:
             return
         src, dst = src_address + self.starts[0], dst_address + self.starts[1]
-        if dst % _LINE and self.careful_entry is not None:
-            entry = self.careful_entry
+        if dst % _LINE and self.kernel is not None and self.kernel.streams:
+            entry = machine_code(replace(self.kernel, streams=False), host_target())
         where = table.address
         parts = min(parts_for(self.moved_bytes, threads), table.tiles)
         if parts == 1:
@@ -100,7 +98,7 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     offsets = (problem.src_offset, problem.dst_offset)
     starts = (offsets[0] * types[0].itemsize, offsets[1] * types[1].itemsize)
     if problem.is_empty:
-        return CompiledReorder(problem, None, None, None, None, None, 0, starts)
+        return CompiledReorder(problem, None, None, None, None, 0, starts)
     target = host_target()
     if types[0] != types[1] and "f16" in {t.name for t in types} and not target.converts_f16:
         raise Unimplemented(
@@ -112,9 +110,7 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     moved = problem.moved_bytes
     streams = moved > last_level_cache() and _stores_whole_lines(problem, chosen, table)
     kernel = kernel_of(problem, chosen, streams)
-    careful = machine_code(kernel_of(problem, chosen, streams=False), target) if streams else None
-    entry = machine_code(kernel, target)
-    return CompiledReorder(problem, chosen, kernel, table, entry, careful, moved, starts)
+    return CompiledReorder(problem, chosen, kernel, table, machine_code(kernel, target), moved, starts)
 
 
 def _stores_whole_lines(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:

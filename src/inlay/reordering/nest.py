@@ -121,16 +121,17 @@ def with_run(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
 
     None where there is no such run, or a bound cuts it.
     """
-    run = [next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == 1), None)]
+    run: list[int] = []
     extent = 1
-    while (last := run[-1]) is not None and not nest.loops[last].counts:
-        extent *= nest.loops[last].extent
-        if len(run) > 1 and extent % lanes == 0:
-            return _joined(nest, [i for i in run if i is not None], side)
-        if extent % lanes == 0 or extent > _LONGEST_RUN:
+    while not run or extent % lanes:
+        following = next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == extent), None)
+        if following is None or nest.loops[following].counts:
             return None
-        run.append(next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == extent), None))
-    return None
+        run.append(following)
+        extent *= nest.loops[following].extent
+        if extent > _LONGEST_RUN:
+            return None
+    return _joined(nest, run, side) if len(run) > 1 else None
 
 
 _LONGEST_RUN = 1024

@@ -161,22 +161,26 @@ def _moves(
             yield step, price, (after, (*held[:register], out, *held[register + 1 :]))
 
 
-def _remaining(lanes: tuple[int, ...], goal: tuple[int, ...], near: int) -> int:
-    """A lower bound of the steps left: one for each missing bit, one more if a bit has moved past its place.
+def _remaining(lanes: tuple[int, ...], goal: tuple[int, ...], near: int) -> float:
+    """A lower bound of the price left: a step for each missing bit, and for each bit past its place one or a permute.
 
     Interleaves only move bits up within the near positions. Moves of 16-byte lanes enter at the top and only move
-    bits down, so there the bits must come in the order of their places.
+    bits down, so there the bits must come in the order of their places. No step takes a bit from the one to the other.
     """
-    missing, strayed, first_missing = 0, False, len(goal)
+    missing, inside, across, first_missing = 0, 0, 0, len(goal)
     for place, bit in enumerate(goal):
         if bit not in lanes:
             missing += 1
             first_missing = min(first_missing, place) if place >= near else first_missing
-        elif lanes[place] != bit or place > first_missing:
-            now = lanes.index(bit)
-            past = now > place if place < near else now < place or place > first_missing
-            strayed |= past or (now < near) != (place < near)
-    return missing + strayed
+            continue
+        now = lanes.index(bit)
+        if place < near and now < near:
+            inside += now > place
+        elif place >= near and now >= near:
+            across += now < place or place > first_missing
+        else:
+            across += 1
+    return missing + (min(across + inside, _FAR) if across else min(inside, 1))
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ outermost: the source is read in the order in which it lies, and whole lines of 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, log2, prod
+from math import ceil, inf, log2, prod
 
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_run
 from inlay.reordering.network import LANE_BYTES, Network, shuffle_network
@@ -109,13 +109,21 @@ def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int, *, converts:
     """
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
-    candidates = [
-        (variant, tile)
+    choices = [
+        choice
         for lanes in range(most, -1, -1)
         for variant in _variants(nest, 1 << lanes)
-        if (tile := _tile(variant.loops, lanes, near)) is not None
+        if (choice := _choice(variant, lanes, converts)) is not None
     ]
-    return _around(*min(candidates, key=lambda candidate: _cost(*candidate, converts)))
+    best, least = None, inf
+    for choice in sorted(choices, key=_Choice.cost):
+        # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
+        if choice.cost() < least and (tile := choice.tile(near)) is not None:
+            cost = choice.cost(len(tile.network.steps))
+            if cost < least:
+                best, least = _around(choice.nest, tile), cost
+    assert best is not None, "a tile of one element has an empty network"
+    return best
 
 
 def _variants(nest: LoopNest, lanes: int) -> Iterator[LoopNest]:
@@ -127,19 +135,50 @@ def _variants(nest: LoopNest, lanes: int) -> Iterator[LoopNest]:
             yield joined
 
 
-def _tile(loops: tuple[Loop, ...], lanes: int, near: int) -> Tile | None:
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A tile whose network is not known yet."""
+
+    nest: LoopNest
+    bits: tuple[Bit, ...]
+    goal: tuple[Bit, ...]
+    converts: bool
+
+    def tile(self, near: int) -> Tile | None:
+        """The tile, or None where no network was found."""
+        lanes = len(self.goal)
+        goal = tuple(self.bits.index(bit) for bit in self.goal)
+        network = shuffle_network(goal, len(self.bits) - lanes, min(near, lanes))
+        if network is None:
+            return None
+        return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network)
+
+    def cost(self, steps: int | None = None) -> float:
+        """An estimate of the time, in the time that one vector takes, with so many steps or the least there can be."""
+        lanes = len(self.goal)
+        registers = 1 << len(self.bits) - lanes
+        steps = len(set(self.goal) - set(self.bits[:lanes])) if steps is None else steps
+        whole, tiles = 1.0, 1
+        for i, loop in enumerate(self.nest.loops):
+            step = _covered(self.bits, i)
+            count = -(-loop.extent // step)
+            tiles *= count
+            whole *= _whole_share(self.nest, i, step, count)
+        full = _TILE_COST + registers * (2 + steps / 2 + _CONVERSION_COST * self.converts)
+        start, each = _EDGE_COSTS[steps > 0]
+        return tiles * (full + (1 - whole) * (start + each * registers))
+
+
+def _choice(nest: LoopNest, lanes: int, converts: bool) -> _Choice | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row."""
-    src = _contiguous_bits(loops, lanes, "src")
-    dst = _contiguous_bits(loops, lanes, "dst")
+    src = _contiguous_bits(nest.loops, lanes, "src")
+    dst = _contiguous_bits(nest.loops, lanes, "dst")
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
     if src == dst:
-        bits += _unrolled(loops, bits)
-    network = shuffle_network(tuple(bits.index(bit) for bit in dst), len(bits) - lanes, min(near, lanes))
-    if network is None:
-        return None
-    return Tile(tuple(bits), tuple(bits[i] for i in (*network.lanes, *network.registers)), network)
+        bits += _unrolled(nest.loops, bits)
+    return _Choice(nest, tuple(bits), tuple(dst), converts)
 
 
 def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bit] | None:
@@ -184,24 +223,9 @@ def _distance(loop: Loop) -> int:
     return sides[0] if sides else 0
 
 
-def _covered(tile: Tile, loop: int) -> int:
-    """Values of `loop` that one tile covers."""
-    return 1 << sum(owner == loop for owner, _ in tile.src_bits)
-
-
-def _cost(nest: LoopNest, tile: Tile, converts: bool) -> float:
-    """An estimate of the time, in the time that one vector takes to be loaded and stored."""
-    registers, steps = 1 << tile.register_bits, len(tile.network.steps)
-    whole = 1.0
-    tiles = 1
-    for i, loop in enumerate(nest.loops):
-        step = _covered(tile, i)
-        count = -(-loop.extent // step)
-        tiles *= count
-        whole *= _whole_share(nest, i, step, count)
-    full = _TILE_COST + registers * (2 + steps / 2 + _CONVERSION_COST * converts)
-    start, each = _EDGE_COSTS[steps > 0]
-    return tiles * (full + (1 - whole) * (start + each * registers))
+def _covered(bits: tuple[Bit, ...], loop: int) -> int:
+    """Values of `loop` that a tile of these bits covers."""
+    return 1 << sum(owner == loop for owner, _ in bits)
 
 
 def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
@@ -224,7 +248,7 @@ def _around(nest: LoopNest, tile: Tile) -> Schedule:
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
     for i, loop in enumerate(nest.loops):
-        step = _covered(tile, i)
+        step = _covered(tile.src_bits, i)
         extent = -(-loop.extent // step)
         if extent * step > loop.extent and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
             loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
