@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import cache, compiled
+from inlay.reordering import cache, compiled, linking
 from inlay.reordering.target import host_target
 
 SRC = MemoryDesc((3, 19, 5, 7), "f32", "nchw")
@@ -50,7 +50,7 @@ def test_second_process_does_not_compile(directory: Path, monkeypatch: pytest.Mo
     assert reorder_is_right()
     assert len(entries(directory)) == 1
     forget_memory(monkeypatch)
-    monkeypatch.setattr(compiled, "compile_ir", lambda text, target: pytest.fail("compiled though it was kept"))
+    monkeypatch.setattr(linking, "compile_ir", lambda text, target: pytest.fail("compiled though it was kept"))
     assert reorder_is_right()
 
 
@@ -85,7 +85,7 @@ def test_damaged_entry_is_ignored_and_written_again(
 @pytest.mark.parametrize("change", [{"cpu": "another"}, {"features": "+another"}, {"triple": "another"}])
 def test_another_processor_has_entries_of_its_own(change: dict[str, str]) -> None:
     target = host_target()
-    assert compiled._cache_key("text", replace(target, **change)) != compiled._cache_key("text", target)  # type: ignore[arg-type]
+    assert linking.cache_key("text", replace(target, **change)) != linking.cache_key("text", target)  # type: ignore[arg-type]
 
 
 def test_entry_moved_to_another_name_is_not_used(directory: Path) -> None:

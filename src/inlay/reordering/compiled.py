@@ -10,24 +10,31 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.reordering import cache
 from inlay.reordering.emit import ENTRY, kernel_ir
 from inlay.reordering.kernel import Kernel, Table, kernel_of, table_of
+from inlay.reordering.linking import linked
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.target import Target, compile_ir, host_target, load_object
-from inlay.reordering.threads import parts_for, run_parts
+from inlay.reordering.target import Target, host_target
+from inlay.reordering.threads import Call, parts_for, run_parts
 
 _LINE = 64
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-Entry = Callable[[int, int, int, int, int], None]
-"""Machine code: source, destination, table, first tile, last tile (exclusive)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The machine code of a kernel."""
+
+    entry: Callable[[int, int, int, int, int], None]
+    """Source, destination, table, first tile, last tile (exclusive)."""
+    address: int
+    """Where it lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +49,8 @@ class CompiledReorder:
     """The code that it needs; None where there is nothing to move."""
     table: Table | None
     """Its numbers; None where there is nothing to move."""
-    entry: Entry | None
-    """The code; None where there is nothing to move."""
+    code: Code | None
+    """Its machine code; None where there is nothing to move."""
     moved_bytes: int
     """The compulsory bytes: source elements read plus destination elements written, padding included."""
     starts: tuple[int, int]
@@ -57,18 +64,17 @@ class CompiledReorder:
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
-        table, entry = self.table, self.entry
-        if table is None or entry is None:
+        table, code = self.table, self.code
+        if table is None or code is None:
             return
         src, dst = src_address + self.starts[0], dst_address + self.starts[1]
         if dst % _LINE and self.kernel is not None and self.kernel.streams:
-            entry = machine_code(replace(self.kernel, streams=False), host_target())
-        where = table.address
+            code = machine_code(replace(self.kernel, streams=False), host_target())
         parts = min(parts_for(self.moved_bytes, threads), table.tiles)
         if parts == 1:
-            entry(src, dst, where, 0, table.tiles)
+            code.entry(src, dst, table.address, 0, table.tiles)
         else:
-            run_parts(lambda begin, end: entry(src, dst, where, begin, end), table.tiles, parts)
+            run_parts(Call(code.entry, code.address, src, dst, table.address, table.tiles), parts, host_target())
 
     def explain(self) -> str:
         """Every stage in words: the problem, its loops, the tile and what happens in the registers."""
@@ -125,36 +131,22 @@ def _stores_whole_lines(problem: ReorderProblem, chosen: Schedule, table: Table)
     return not any(np.any(step % _LINE) for step in steps)
 
 
-_codes: dict[Kernel, Entry] = {}
-_keep: list[object] = []
+_codes: dict[Kernel, Code] = {}
 _compiling = threading.Lock()
 
 
-def machine_code(kernel: Kernel, target: Target) -> Entry:
+def machine_code(kernel: Kernel, target: Target) -> Code:
     """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
-    entry = _codes.get(kernel)
-    if entry is None:
+    code = _codes.get(kernel)
+    if code is None:
         with _compiling:
-            entry = _codes.get(kernel) or _codes.setdefault(kernel, _made(kernel, target))
-    return entry
+            code = _codes.get(kernel) or _codes.setdefault(kernel, _made(kernel, target))
+    return code
 
 
-def _made(kernel: Kernel, target: Target) -> Entry:
-    text = kernel_ir(kernel, target.fence, target.attributes)
-    key = _cache_key(text, target)
-    data = cache.read_object(key)
-    if data is None:
-        data = compile_ir(text, target)
-        cache.write_object(key, data)
-    address, keep = load_object(data, ENTRY)
-    _keep.append(keep)
-    return _FUNCTION(address)
-
-
-def _cache_key(text: str, target: Target) -> str:
-    """The name of the object that LLVM makes of a module: the same everything gives the same code."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return cache.object_key(text, target.triple, target.cpu, target.features, version)
+def _made(kernel: Kernel, target: Target) -> Code:
+    (address,) = linked(kernel_ir(kernel, target.fence, target.attributes), target, ENTRY)
+    return Code(_FUNCTION(address), address)
 
 
 @lru_cache(maxsize=1)

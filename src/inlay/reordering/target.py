@@ -28,6 +28,8 @@ class Target:
     """Width of the registers to use."""
     fence: str
     """The statement after which streaming stores are visible to other threads."""
+    pause: str
+    """The statement that tells the processor that a loop waits."""
     converts_f16: bool
     """Whether there are instructions between f16 and f32."""
 
@@ -38,6 +40,10 @@ class Target:
         return f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
 
 
+_STATEMENTS = {
+    True: ("call void @llvm.x86.sse.sfence()", "call void @llvm.x86.sse2.pause()"),
+    False: ("fence seq_cst", "fence acquire"),
+}
 _X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
 
 
@@ -57,9 +63,9 @@ def host_target() -> Target:
     triple = llvm.get_process_triple()
     is_x86 = triple.startswith(("x86_64", "i386", "i686"))
     width = next((w for name, w in _X86_WIDTHS if is_x86 and features.get(name)), 16)
-    fence = "call void @llvm.x86.sse.sfence()" if is_x86 else "fence seq_cst"
     converts_f16 = not is_x86 or bool(features.get("f16c"))
-    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence, converts_f16)
+    fence, pause = _STATEMENTS[is_x86]
+    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence, pause, converts_f16)
 
 
 @lru_cache(maxsize=4)
@@ -84,8 +90,10 @@ def _linker() -> Any:
 _libraries = count()
 
 
-def load_object(data: bytes, symbol: str) -> tuple[int, object]:
-    """Link an object file into this process: the address of `symbol`, and what must live as long as it is used."""
-    library = f"inlay-{next(_libraries)}"
-    tracker = llvm.JITLibraryBuilder().add_object_img(data).export_symbol(symbol).link(_linker(), library)
-    return int(tracker[symbol]), tracker
+def load_object(data: bytes, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object]:
+    """Link an object file into this process: the addresses of `symbols`, and what must outlive their use."""
+    builder = llvm.JITLibraryBuilder().add_object_img(data)
+    for symbol in symbols:
+        builder.export_symbol(symbol)
+    tracker = builder.link(_linker(), f"inlay-{next(_libraries)}")
+    return tuple(int(tracker[symbol]) for symbol in symbols), tracker

@@ -1,18 +1,34 @@
-"""Splitting a range of tiles over worker threads that stay alive between calls.
+"""Splitting a kernel's tiles over worker threads that stay alive between calls.
 
 Machine code runs without Python's global lock, so plain threads serve. The calling thread works too: with n parts,
-n - 1 workers are woken.
+n - 1 workers are called. Calls are posted and awaited in machine code (`emit_team`), which takes a microsecond
+while workers are awake; Python is needed only to wake one that sleeps.
+
+One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
+are taken already.
 """
 
+import ctypes
 import os
 import threading
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-Part = Callable[[int, int], None]
-"""Does the items from begin (inclusive) to end (exclusive)."""
+import numpy as np
+import numpy.typing as npt
 
-_PART_BYTES = 1 << 19  # less than this is done before a worker has woken up
+from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, team_ir
+from inlay.reordering.linking import linked
+from inlay.reordering.target import Target
+
+_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread is slower
+_AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
+_FUNCTIONS = (
+    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p),
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64),
+    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+)
 
 
 def available_threads() -> int:
@@ -30,54 +46,123 @@ def parts_for(moved_bytes: int, threads: int | None = None) -> int:
     return max(1, min(available_threads() if threads is None else threads, wanted))
 
 
-class _Pool:
-    """Threads that wait for parts."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a kernel, to be split by tiles."""
 
-    def __init__(self) -> None:
-        self.inbox: SimpleQueue[tuple[Part, int, int, SimpleQueue[None]]] = SimpleQueue()
-        self.size = 0
-        self.lock = threading.Lock()
+    entry: Callable[[int, int, int, int, int], None]
+    """The kernel's code."""
+    code: int
+    """Its address."""
+    src: int
+    """Address of the coordinate of all zeros in the source."""
+    dst: int
+    """The same in the destination."""
+    table: int
+    """Address of the kernel's table."""
+    tiles: int
+    """How many tiles there are."""
 
-    def grow(self, size: int) -> None:
-        """Have at least `size` workers."""
-        with self.lock:
-            while self.size < size:
-                self.size += 1
-                threading.Thread(target=self._work, name=f"inlay-{self.size}", daemon=True).start()
 
-    def _work(self) -> None:
+class Team:
+    """Worker threads, each with a slot in which calls are posted."""
+
+    def __init__(self, size: int, target: Target) -> None:
+        """Start `size` workers, asleep."""
+        addresses = linked(team_ir(target.pause, target.attributes), target, *SYMBOLS)
+        self._post, self._work, self._unfinished = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
+        self._slots: npt.NDArray[np.int64] = np.full((size, SLOT_WORDS), PARKED, np.int64)
+        self._base = int(self._slots.ctypes.data)
+        self._wakes = [threading.Lock() for _ in range(size)]
+        self.free = threading.Lock()
+        for i, wake in enumerate(self._wakes):
+            wake.acquire()
+            threading.Thread(target=self._serve, args=(i, wake), name=f"inlay-{i + 1}", daemon=True).start()
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return len(self._wakes)
+
+    def _address(self, i: int) -> int:
+        return self._base + 8 * SLOT_WORDS * i
+
+    def _serve(self, i: int, wake: threading.Lock) -> None:
         while True:
-            part, begin, end, done = self.inbox.get()
-            try:
-                part(begin, end)
-            finally:
-                done.put(None)
+            wake.acquire()
+            self._work(self._address(i), _AWAKE)
+
+    def run(self, call: Call, parts: int) -> None:
+        """Carry out `call` on the calling thread and `parts` - 1 workers; the caller holds `free`.
+
+        Post-condition: every tile is done, also when an interrupt ends the call.
+        """
+        cuts = [call.tiles * i // parts for i in range(parts + 1)]
+        with self._joined(parts - 1):
+            for i in range(parts - 1):
+                self._slots[i, 1:7] = (call.code, call.src, call.dst, call.table, cuts[i + 1], cuts[i + 2])
+                if self._post(self._address(i)) == PARKED:
+                    self._wakes[i].release()
+            call.entry(call.src, call.dst, call.table, cuts[0], cuts[1])
+
+    @contextmanager
+    def _joined(self, workers: int) -> Iterator[None]:
+        """Leave only when no worker is busy: until then they write into memory of the caller."""
+        try:
+            yield
+        finally:
+            interrupt: KeyboardInterrupt | None = None
+            while self._still_busy(workers):
+                try:
+                    _give_way()
+                except KeyboardInterrupt as error:
+                    interrupt = error
+            if interrupt is not None:
+                raise interrupt
+
+    def _still_busy(self, workers: int) -> bool:
+        return bool(self._unfinished(self._base, workers, _AWAKE))
 
 
-_pool = _Pool()
+def _give_way() -> None:
+    """Let another thread have this processor: the worker that is awaited may be waiting for it."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+
+
+_team: Team | None = None
+_making = threading.Lock()
 
 
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
-    global _pool
-    _pool = _Pool()
+    global _team, _making
+    _team, _making = None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def run_parts(part: Part, count: int, parts: int) -> None:
-    """Call `part` on consecutive ranges that together are 0..count-1, each in a thread of its own.
+def _team_of(size: int, target: Target) -> Team:
+    """The team of this process, with at least `size` workers."""
+    global _team
+    with _making:
+        if _team is None or _team.size < size:
+            _team = Team(size, target)
+        return _team
 
-    Post-condition: every call has returned.
+
+def run_parts(call: Call, parts: int, target: Target) -> None:
+    """Carry out `call` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free.
+
+    Post-condition: every tile is done.
     """
-    pool = _pool
-    pool.grow(parts - 1)
-    cuts = [count * i // parts for i in range(parts + 1)]
-    done: SimpleQueue[None] = SimpleQueue()
-    for i in range(1, parts):
-        pool.inbox.put((part, cuts[i], cuts[i + 1], done))
-    part(cuts[0], cuts[1])
-    for _ in range(1, parts):
-        done.get()
+    team = _team_of(parts - 1, target)
+    if not team.free.acquire(blocking=False):
+        call.entry(call.src, call.dst, call.table, 0, call.tiles)
+        return
+    try:
+        team.run(call, parts)
+    finally:
+        team.free.release()

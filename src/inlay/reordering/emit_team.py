@@ -1,0 +1,97 @@
+"""The code in which threads wait for one another, as LLVM IR.
+
+Each worker has a slot of words in memory: a state, then the arguments of a kernel's call. States:
+
+    parked    the worker sleeps in Python and must be woken
+    waiting   the worker is awake and looks at its state
+    busy      arguments were posted and have not been carried out yet
+
+    inlay_post(slot)                      parked or waiting -> busy; answers what it was
+    inlay_work(slot, patience)            carries out calls until none came for `patience` looks, then parks
+    inlay_unfinished(slots, n, patience)  looks until no slot is busy; answers how many still are when patience ends
+
+A worker that has just finished is there for the next call within nanoseconds, without Python's lock; one that has
+nothing to do sleeps after a tenth of a millisecond and costs nothing.
+"""
+
+PARKED, WAITING, BUSY = 0, 1, 2
+SLOT_WORDS = 16
+"""Words of one slot: two cache lines, so that no two workers look at one line."""
+SYMBOLS = ("inlay_post", "inlay_work", "inlay_unfinished")
+"""The functions, in the order of the docstring."""
+
+
+def team_ir(pause: str, attributes: str) -> str:
+    """The module of the three functions; `pause` is the statement that tells the processor that a loop waits."""
+    loads = "\n".join(
+        f"  %at{i} = getelementptr i64, ptr %slot, i64 {i}\n  %word{i} = load i64, ptr %at{i}" for i in range(1, 7)
+    )
+    pointers = "\n".join(f"  %pointer{i} = inttoptr i64 %word{i} to ptr" for i in range(1, 5))
+    declaration = f"declare {pause.removeprefix('call ')}" if "@" in pause else ""
+    return f"""
+define i64 @inlay_post(ptr %slot) #0 {{
+  %before = atomicrmw xchg ptr %slot, i64 {BUSY} acq_rel
+  ret i64 %before
+}}
+
+define void @inlay_work(ptr %slot, i64 %patience) #0 {{
+entry:
+  br label %look
+look:
+  %looks = phi i64 [0, %entry], [0, %run], [%more, %again], [0, %park]
+  %state = load atomic i64, ptr %slot acquire, align 8
+  %called = icmp eq i64 %state, {BUSY}
+  br i1 %called, label %run, label %again
+again:
+  {pause}
+  %more = add i64 %looks, 1
+  %tired = icmp uge i64 %more, %patience
+  br i1 %tired, label %park, label %look
+park:
+  %swap = cmpxchg ptr %slot, i64 {WAITING}, i64 {PARKED} acq_rel acquire
+  %parked = extractvalue {{ i64, i1 }} %swap, 1
+  br i1 %parked, label %done, label %look
+run:
+{loads}
+{pointers}
+  call void %pointer1(ptr %pointer2, ptr %pointer3, ptr %pointer4, i64 %word5, i64 %word6)
+  store atomic i64 {WAITING}, ptr %slot release, align 8
+  br label %look
+done:
+  ret void
+}}
+
+define i64 @inlay_unfinished(ptr %slots, i64 %count, i64 %patience) #0 {{
+entry:
+  br label %slot
+slot:
+  %i = phi i64 [0, %entry], [%next, %finished]
+  %looks0 = phi i64 [0, %entry], [%looks, %finished]
+  %any = icmp ult i64 %i, %count
+  br i1 %any, label %find, label %all
+find:
+  %at = mul i64 %i, {8 * SLOT_WORDS}
+  %where = getelementptr i8, ptr %slots, i64 %at
+  br label %look
+look:
+  %looks = phi i64 [%looks0, %find], [%more, %wait]
+  %state = load atomic i64, ptr %where acquire, align 8
+  %is_busy = icmp eq i64 %state, {BUSY}
+  br i1 %is_busy, label %wait, label %finished
+wait:
+  {pause}
+  %more = add i64 %looks, 1
+  %tired = icmp uge i64 %more, %patience
+  br i1 %tired, label %unfinished, label %look
+finished:
+  %next = add i64 %i, 1
+  br label %slot
+unfinished:
+  %left = sub i64 %count, %i
+  ret i64 %left
+all:
+  ret i64 0
+}}
+{declaration}
+attributes #0 = {{ nounwind {attributes} }}
+"""
