@@ -12,11 +12,12 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
-from inlay.descriptor.queries import descriptor_repr, equality_key, layout_size
+from inlay.descriptor.queries import RUNTIME_SIZE, descriptor_repr, equality_key, layout_size
+from inlay.descriptor.sparsity import sparse_sizes
 from inlay.descriptor.textual import ZERO, descriptor_text
 from inlay.errors import InvalidArguments
 from inlay.format_tag import tag_of
-from inlay.layout import Digit, Dims, Layout
+from inlay.layout import RUNTIME, Digit, Dims, Layout
 from inlay.pattern import pattern_of
 
 _set = object.__setattr__
@@ -74,6 +75,8 @@ class Described:
                 return "undef"
             case kinds.Opaque():
                 return "opaque"
+            case kinds.CSR() | kinds.COO() | kinds.Packed():
+                return "sparse"
             case kinds.HostScalar():
                 return "host_scalar"
 
@@ -96,7 +99,7 @@ class Described:
     @property
     def has_runtime(self) -> bool:
         """Whether a dim or stride is RUNTIME."""
-        return isinstance(self.layout, Layout) and self.layout.has_runtime
+        return self.layout.has_runtime if isinstance(self.layout, Layout) else RUNTIME in self.dims
 
     @property
     def strides(self) -> Dims:
@@ -128,7 +131,12 @@ class Described:
         if isinstance(self.layout, Layout):
             remedy = "this digit order has no inner blocks in oneDNN's sense; read `digits`"
             raise InvalidArguments(f"{what} of {self!r} cannot be said: {remedy}")
-        raise InvalidArguments(f"{what} belong to blocked layouts: {self!r} is of kind {self.kind}")
+        raise InvalidArguments(f"{what} belong to blocked layouts: {self!r} is of kind {self.kind}{self._remedy}")
+
+    @property
+    def _remedy(self) -> str:
+        """How to get what this kind has not, as the end of a message."""
+        return "; inlay.to_dense(memory) has one" if self.kind == "sparse" else ""
 
     @property
     def inner_nblks(self) -> int:
@@ -162,7 +170,7 @@ class Described:
         """
         if isinstance(self.layout, Layout) and self.data_type is not None:
             return self.layout, self.data_type
-        raise InvalidArguments(f"{purpose} needs a layout: {self!r} is of kind {self.kind}")
+        raise InvalidArguments(f"{purpose} needs a layout: {self!r} is of kind {self.kind}{self._remedy}")
 
     @property
     def size(self) -> int:
@@ -179,6 +187,9 @@ class Described:
             case kinds.HostScalar():
                 assert self.data_type is not None
                 return self.data_type.itemsize
+            case kinds.CSR() | kinds.COO() | kinds.Packed():
+                assert self.data_type is not None
+                return sparse_sizes(self.dims, self.data_type, self.layout, RUNTIME_SIZE)[0]
             case kinds.Undefined() | kinds.Any():
                 return 0
 

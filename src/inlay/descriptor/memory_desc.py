@@ -27,7 +27,7 @@ from inlay import views
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, inner_blocks_of, place
-from inlay.descriptor.described import Described
+from inlay.descriptor.encoded import Encoded
 from inlay.descriptor.queries import spelled
 from inlay.descriptor.validation import LARGEST, as_integers, require_dims, require_padding
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
@@ -36,7 +36,7 @@ from inlay.layout import RUNTIME, Dims, Layout
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class MemoryDesc(Described):
+class MemoryDesc(Encoded):
     """Dims, data type and place of a tensor in memory."""
 
     def __init__(
@@ -230,7 +230,7 @@ class MemoryDesc(Described):
             raise Unimplemented(f"submemory needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
         views.require_region(self.dims, dims, offsets)
         if not isinstance(self.layout, Layout):
-            raise Unimplemented(f"submemory needs a layout: {self!r} is of kind {self.kind}")
+            raise Unimplemented(f"submemory needs a layout: {self!r} is of kind {self.kind}{self._remedy}")
         layout, origin = views.submemory(self.dims, self.layout, dims, offsets)
         if self.offset0 + origin > LARGEST:
             raise InvalidArguments(f"the submemory starts {self.offset0 + origin} elements in, more than 2**63 - 1")
@@ -238,7 +238,9 @@ class MemoryDesc(Described):
 
     def _require_view(self, what: str) -> None:
         if self.is_zero or not isinstance(self.layout, (Layout, kinds.Any)):
-            raise InvalidArguments(f"{what} needs a layout or the format any: {self!r} is of kind {self.kind}")
+            raise InvalidArguments(
+                f"{what} needs a layout or the format any: {self!r} is of kind {self.kind}{self._remedy}"
+            )
         if self.has_runtime:
             raise InvalidArguments(f"{what} needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
 

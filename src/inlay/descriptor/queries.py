@@ -96,6 +96,8 @@ def descriptor_repr(
         return f"{call}, '{tag}')"
     if isinstance(placement, kinds.HostScalar):
         return f"MemoryDesc.host_scalar('{data_type}')"
+    if isinstance(placement, kinds.Sparse):
+        return _sparse_repr(dims, data_type, placement)
     if isinstance(placement, kinds.Opaque):
         return f"<MemoryDesc {spelled(dims)} {data_type}, opaque format {placement.name}>"
     assert isinstance(placement, Layout)
@@ -105,6 +107,17 @@ def descriptor_repr(
     start = f", offset0={offset0}" if offset0 else ""
     logical = f", dims={spelled(dims)}" if dims != placement.dims else ""
     return f"MemoryDesc.from_layout({placement!r}, '{data_type}'{logical}{start})"
+
+
+def _sparse_repr(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> str:
+    types: dict[str, str] = {}
+    match placement:
+        case kinds.CSR(index_type=index_type, pointer_type=pointer_type):
+            types = {"index_type": index_type.name, "pointer_type": pointer_type.name}
+        case kinds.COO(index_type=index_type):
+            types = {"index_type": index_type.name}
+    said = "".join(f", {name}='{value}'" for name, value in types.items() if value != "s32")
+    return f"MemoryDesc.{placement.encoding}({spelled(dims)}, '{data_type}', {placement.nnz}{said})"
 
 
 def _arguments(dims: Dims, layout: Layout, blocks: InnerBlocks | None) -> str | None:

@@ -45,6 +45,8 @@ def descriptor_text(
             return f"{data_type}:{flags}:{kind}:{letters}:{_strides(placement, data_type, blocks, nbytes)}:f0"
         case kinds.Opaque():
             return f"{data_type}::{placement.name}:::f0"
+        case kinds.CSR() | kinds.COO() | kinds.Packed():
+            return f"{data_type}::sparse:{placement.encoding}::f0"
         case kinds.HostScalar():
             # The padded dims of a host scalar are 0, unlike its dims.
             return f"{data_type}:p:host_scalar:::f0"

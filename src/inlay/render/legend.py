@@ -23,6 +23,14 @@ Fact = tuple[str, str]
 """What is told, in one word, and its words."""
 
 
+_SPARSE_NOTES = {
+    "csr": "Row after row: pointers say where each row starts among the values, indices which column each belongs to.",
+    "coo": "Value after value, each with its coordinate along every axis.",
+    "packed": "What the buffers hold, and how long they are, is known to one engine only.",
+}
+"""How the buffers of each sparse encoding say where elements belong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Legend:
     """The words of a picture."""
@@ -58,6 +66,9 @@ def legend(desc: MemoryDesc, names: Sequence[str]) -> Legend:
             return Legend(title, (text,), note)
         case kinds.Opaque():
             return Legend(title, (text, size), "The order of the elements is known to one engine only.")
+        case kinds.CSR() | kinds.COO() | kinds.Packed():
+            facts = (text, ("stored", stored_in_words(desc)), ("buffers", buffers_in_words(desc, names)))
+            return Legend(title, facts, _SPARSE_NOTES[desc.sparse_encoding])
         case kinds.HostScalar():
             return Legend(title, (text, size), "One value that the host passes with each execution; it has no layout.")
     assert_never(desc.layout)
@@ -80,6 +91,8 @@ def layout_name(desc: MemoryDesc) -> str:
 def _untagged_name(desc: MemoryDesc) -> str:
     if desc.kind == "digits":
         return "free digits"
+    if desc.kind == "sparse":
+        return f"sparse {desc.sparse_encoding}"
     if desc.kind != "blocked":
         return desc.kind.replace("_", " ")
     strides = f"strides {_crossed(desc.strides)}"
@@ -158,6 +171,35 @@ def size_in_words(desc: MemoryDesc) -> str:
         words.append(f"gaps take {stored - padded} of {stored} elements ({_percent(stored - padded, stored)})")
     if desc.data_type.is_sub_byte:
         words.append("two elements in a byte, the one of even offset in the low half")
+    return "; ".join(words)
+
+
+def stored_in_words(desc: MemoryDesc) -> str:
+    """How many elements a sparse tensor stores, and what the others are.
+
+    >>> stored_in_words(MemoryDesc.coo((3, 4), "f32", 3))
+    '3 of 12 elements (25.0%), the others are zero'
+    """
+    if RUNTIME in desc.dims:
+        return f"{desc.nnz} elements, the others are zero"
+    volume = prod(desc.dims)
+    share = f" ({_percent(desc.nnz, volume)})" if volume else ""
+    return f"{desc.nnz} of {volume} elements{share}, the others are zero"
+
+
+def buffers_in_words(desc: MemoryDesc, names: Sequence[str]) -> str:
+    """What each buffer of a sparse tensor holds.
+
+    >>> buffers_in_words(MemoryDesc.csr((3, 4), "f32", 2), "mk")
+    'values f32, 8 bytes; indices s32, 8 bytes; pointers s32, 16 bytes'
+    """
+    held = {"csr": ("indices", "pointers"), "coo": tuple(names), "packed": ("two more",)}
+    words = []
+    for name, data_type, size in zip(
+        ("values", *held[desc.sparse_encoding]), desc.data_types, desc.sizes, strict=False
+    ):
+        nbytes = "size unknown" if RUNTIME in desc.dims or desc.sparse_encoding == "packed" else _bytes(size)
+        words.append(f"{name} {data_type}, {nbytes}" if data_type else name)
     return "; ".join(words)
 
 

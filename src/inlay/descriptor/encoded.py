@@ -1,0 +1,191 @@
+"""Descriptors of sparse tensors: what is stored with its coordinates, in several buffers.
+
+>>> from inlay.descriptor import MemoryDesc
+>>> desc = MemoryDesc.csr((3, 4), "f32", nnz=2)
+>>> desc.kind, desc.sparse_encoding, desc.num_handles, str(desc)
+('sparse', 'csr', 3, 'f32::sparse:csr::f0')
+
+What the buffers hold is said in `sparsity`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.descriptor import kinds
+from inlay.descriptor.described import Described
+from inlay.descriptor.queries import RUNTIME_SIZE
+from inlay.descriptor.sparsity import (
+    checked_index_type,
+    checked_nnz,
+    require_csr_ndims,
+    sparse_data_types,
+    sparse_sizes,
+)
+from inlay.descriptor.validation import as_integers
+from inlay.errors import InlayError, InvalidArguments
+from inlay.layout import Dims
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+class Encoded(Described):
+    """What creates sparse descriptors, and the queries whose answers count buffers."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each buffer: one for every kind but sparse, whose buffers are listed in `kinds`.
+
+        A sparse tensor with a dim of 0 has only empty buffers, and values of 4 bits take a byte each. The sizes of the
+        packed encoding are 0: only an engine knows them.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc.csr((3, 4), "f32", 2).sizes, MemoryDesc((3, 4), "f32").sizes
+        ((8, 8, 16), (48,))
+        """
+        if not isinstance(self.layout, kinds.Sparse):
+            return (self.size,)
+        assert self.data_type is not None
+        return sparse_sizes(self.dims, self.data_type, self.layout, RUNTIME_SIZE)
+
+    @property
+    def data_types(self) -> tuple[DataType | None, ...]:
+        """The type of what each buffer holds (oneDNN's `get_data_type(index)`); None where only an engine knows.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> [str(t) for t in MemoryDesc.csr((3, 4), "f32", 2, pointer_type="s64").data_types]
+        ['f32', 's32', 's64']
+        """
+        if self.data_type is None or not isinstance(self.layout, kinds.Sparse):
+            return (self.data_type,)
+        return sparse_data_types(self.dims, self.data_type, self.layout)
+
+    @property
+    def num_handles(self) -> int:
+        """The number of buffers: 1 for every kind but sparse."""
+        return len(self.data_types)
+
+    @property
+    def nnz(self) -> int:
+        """How many elements a sparse tensor stores.
+
+        Raises:
+            InvalidArguments: the kind is not sparse.
+        """
+        return self._require_sparse("nnz").nnz
+
+    @property
+    def sparse_encoding(self) -> kinds.SparseEncoding:
+        """How a sparse tensor says where its elements belong: `csr`, `coo` or `packed`.
+
+        Raises:
+            InvalidArguments: the kind is not sparse.
+        """
+        return self._require_sparse("sparse_encoding").encoding
+
+    def _require_sparse(self, what: str) -> kinds.Sparse:
+        if isinstance(self.layout, kinds.Sparse):
+            return self.layout
+        raise InvalidArguments(f"{what} belongs to sparse descriptors: {self!r} is of kind {self.kind}")
+
+    @classmethod
+    def csr(
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        nnz: int,
+        index_type: DataTypeLike = "s32",
+        pointer_type: DataTypeLike = "s32",
+        *,
+        allow_empty: bool = False,
+    ) -> Self:
+        """The descriptor of a matrix in compressed sparse rows: buffers of `nnz` values, their columns, and row starts.
+
+        No dims give the zero descriptor. With `allow_empty` it takes the place of every error.
+
+        Raises:
+            Unimplemented: there are more than 2 dims.
+            InvalidArguments: `dims` are no shape, a type cannot be stored, `nnz` is not in 0..volume, or indices or
+                pointers are floats or of 4 bits.
+
+        Source: oneDNN, `dnnl_memory_desc_create_with_csr_encoding`.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc.csr((3, 4), "f32", 2).sizes
+        (8, 8, 16)
+        """
+
+        def place_rows(wanted: Dims) -> kinds.Sparse:
+            require_csr_ndims(wanted)
+            indices, pointers = (
+                checked_index_type("index_type", index_type),
+                checked_index_type("pointer_type", pointer_type),
+            )
+            return kinds.CSR(checked_nnz(wanted, nnz), indices, pointers)
+
+        return cls._encoded(dims, data_type, place_rows, allow_empty)
+
+    @classmethod
+    def coo(
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        nnz: int,
+        index_type: DataTypeLike = "s32",
+        *,
+        allow_empty: bool = False,
+    ) -> Self:
+        """The descriptor of a tensor as coordinates: buffers of `nnz` values and of their coordinate along each axis.
+
+        Any number of dims, up to the 12 of every descriptor; oneDNN stops at 2. No dims give the zero descriptor. With
+        `allow_empty` it takes the place of every error.
+
+        Raises:
+            InvalidArguments: `dims` are no shape, a type cannot be stored, `nnz` is not in 0..volume, or indices are
+                floats or of 4 bits.
+
+        Source: oneDNN, `dnnl_memory_desc_create_with_coo_encoding`.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc.coo((3, 4, 5), "bf16", 2, "s64").sizes
+        (4, 16, 16, 16)
+        """
+
+        def place_coordinates(wanted: Dims) -> kinds.Sparse:
+            return kinds.COO(checked_nnz(wanted, nnz), checked_index_type("index_type", index_type))
+
+        return cls._encoded(dims, data_type, place_coordinates, allow_empty)
+
+    @classmethod
+    def packed(cls, dims: Iterable[int], data_type: DataTypeLike, nnz: int, *, allow_empty: bool = False) -> Self:
+        """The descriptor of a sparse tensor in an order that an engine chooses: it has no buffers until one did.
+
+        No dims give the zero descriptor. With `allow_empty` it takes the place of every error.
+
+        Raises:
+            InvalidArguments: `dims` are no shape, the type cannot be stored, or `nnz` is not in 0..volume.
+
+        Source: oneDNN, `dnnl_memory_desc_create_with_packed_encoding`.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes
+        (0, 0, 0)
+        """
+        return cls._encoded(dims, data_type, lambda wanted: kinds.Packed(checked_nnz(wanted, nnz)), allow_empty)
+
+    @classmethod
+    def _encoded(
+        cls, dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Sparse], allow_empty: bool
+    ) -> Self:
+        """The descriptor of the encoding that `place` makes of the dims: as in oneDNN, it is asked before the type."""
+        desc = cls.__new__(cls)
+        desc._fill((), None, kinds.Undefined(), 0, None)
+        try:
+            wanted = as_integers("dims", dims)
+            if wanted:
+                placement = place(wanted)
+                desc._fill(wanted, as_data_type(data_type), placement, 0, None)
+        except InlayError:
+            if not allow_empty:
+                raise
+        return desc

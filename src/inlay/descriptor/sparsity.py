@@ -1,0 +1,119 @@
+"""What a sparse descriptor promises: how many buffers, and the data type and size of each.
+
+A sparse tensor stores `nnz` of its elements; every other one is zero. Buffer 0 holds the values, the others say where
+they belong. A matrix of 3 rows and 4 columns with two elements, and the same as coordinates:
+
+    . . 5 .     CSR   values 5 7   indices 2 0   pointers 0 1 1 2
+    . . . .     COO   values 5 7   rows 0 2      columns 2 0
+    7 . . .
+
+oneDNN takes whatever `nnz` and metadata types are given. Here they are checked, since no memory of such a descriptor
+could be read: `nnz` lies between 0 and the volume, and indices and pointers are integers of whole bytes.
+
+Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`.
+"""
+
+from math import prod
+from operator import index
+from typing import assert_never
+
+from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
+from inlay.descriptor import kinds
+from inlay.descriptor.validation import require_dims
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import RUNTIME, Dims
+
+INDEX_TYPES = tuple(t for t in DATA_TYPES.values() if t.kind != "float" and not t.is_sub_byte)
+"""The types that indices and pointers can have."""
+
+MAX_CSR_NDIMS = 2
+"""The most dims that compressed rows can have."""
+
+
+def require_csr_ndims(dims: Dims) -> None:
+    """Refuse dims that are no rows and columns; asked before anything else, as oneDNN does.
+
+    Raises:
+        Unimplemented: there are more than 2.
+    """
+    if len(dims) > MAX_CSR_NDIMS:
+        raise Unimplemented(
+            f"dims {dims} are {len(dims)}: CSR has rows and columns only; MemoryDesc.coo takes any number"
+        )
+
+
+def checked_nnz(dims: Dims, nnz: object) -> int:
+    """The number of stored elements as a Python integer.
+
+    Raises:
+        InvalidArguments: `dims` are no shape, or `nnz` is no integer, negative, RUNTIME, or larger than their volume.
+    """
+    require_dims(dims)
+    if isinstance(nnz, bool) or not hasattr(nnz, "__index__"):
+        raise InvalidArguments(f"nnz is {nnz!r}: give the number of stored elements as an integer")
+    count = index(nnz)
+    if count < 0:
+        said = "RUNTIME" if count == RUNTIME else str(count)
+        raise InvalidArguments(f"nnz is {said}: a sparse tensor stores a known number of elements, 0 or more")
+    if RUNTIME not in dims and count > prod(dims):
+        raise InvalidArguments(
+            f"nnz is {count}: dims {dims} have {prod(dims)} elements, and each is stored once at most"
+        )
+    return count
+
+
+def checked_index_type(what: str, value: DataTypeLike) -> DataType:
+    """The data type of indices or pointers; `what` names the argument.
+
+    Raises:
+        InvalidArguments: `value` is no data type, or one of floats or of 4 bits.
+    """
+    data_type = as_data_type(value)
+    if data_type not in INDEX_TYPES:
+        known = ", ".join(t.name for t in INDEX_TYPES)
+        raise InvalidArguments(f"{what} is {data_type}: positions are integers of whole bytes, one of {known}")
+    return data_type
+
+
+def sparse_data_types(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> tuple[DataType | None, ...]:
+    """The type of what each buffer holds; None where only an engine knows.
+
+    A CSR descriptor of one dim has no rows to point to: as oneDNN's, it counts two buffers.
+    """
+    match placement:
+        case kinds.CSR(index_type=index_type, pointer_type=pointer_type):
+            return (data_type, index_type, pointer_type)[: len(dims) + 1]
+        case kinds.COO(index_type=index_type):
+            return (data_type,) + (index_type,) * len(dims)
+        case kinds.Packed():
+            return (data_type, None, None)
+    assert_never(placement)
+
+
+def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
+    """How many elements each buffer holds; `dims` have no RUNTIME. All are 0 where there are no elements, or packed.
+
+    >>> from inlay.data_type import DATA_TYPES
+    >>> sparse_counts((3, 4), kinds.CSR(2, DATA_TYPES["s32"], DATA_TYPES["s32"]))
+    (2, 2, 4)
+    """
+    match placement:
+        case kinds.CSR():
+            counts = (placement.nnz, placement.nnz, dims[0] + 1)[: len(dims) + 1]
+        case kinds.COO():
+            counts = (placement.nnz,) * (len(dims) + 1)
+        case kinds.Packed():
+            counts = (0, 0, 0)
+        case _:
+            assert_never(placement)
+    return (0,) * len(counts) if 0 in dims else counts
+
+
+def sparse_sizes(dims: Dims, data_type: DataType, placement: kinds.Sparse, unknown: int) -> tuple[int, ...]:
+    """Bytes of each buffer, `unknown` where a dim is RUNTIME; elements of 4 bits take a byte each, as in oneDNN."""
+    types = sparse_data_types(dims, data_type, placement)
+    # As oneDNN: a dim of 0 is looked for first.
+    if RUNTIME in dims and 0 not in dims:
+        return (unknown,) * len(types)
+    counts = (0,) * len(types) if 0 in dims else sparse_counts(dims, placement)
+    return tuple(n * (t.itemsize if t else 0) for n, t in zip(counts, types, strict=True))
