@@ -105,7 +105,7 @@ class TestStreaming:
         src, dst = (MemoryDesc((64, 64), "f32", tag) for tag in ("ab", "ba"))
         r = compile_reorder(src, dst)
         assert r.kernel is not None
-        assert r.kernel.streams
+        assert r.kernel.stores == "streamed"
         x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
         room = np.zeros(64 * 64 + 64, np.float32)
         for shift in range(16):
@@ -113,11 +113,20 @@ class TestStreaming:
             r.run(x.ctypes.data, y.ctypes.data)
             assert (y.reshape(64, 64) == x.T).all()
 
+    @pytest.mark.parametrize("name", ["bf16", "u8"])
+    def test_parts_of_lines_are_staged(self, name: str) -> None:
+        # Enough blocks to use up a stack that grows with each of them.
+        src, dst = MemoryDesc((512, 640, 3, 3), name, "oihw"), MemoryDesc((512, 640, 3, 3), name, "OIhw16i16o")
+        kernel = compile_reorder(src, dst).kernel
+        assert kernel is not None
+        assert kernel.stores == "staged"
+        check(src, dst)
+
     def test_rows_that_are_no_whole_lines_do_not_stream(self) -> None:
         src, dst = (MemoryDesc((60, 64), "f32", tag) for tag in ("ab", "ba"))
         kernel = compile_reorder(src, dst).kernel
         assert kernel is not None
-        assert not kernel.streams
+        assert kernel.stores == "cached"
 
 
 class TestNarrow:

@@ -15,7 +15,8 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.reordering.emit import ENTRY, kernel_ir
-from inlay.reordering.kernel import Kernel, Table, kernel_of, table_of
+from inlay.reordering.emit_tile import LINE
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, kernel_of, table_of
 from inlay.reordering.linking import linked
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.problem import ReorderProblem, reorder_problem
@@ -23,7 +24,6 @@ from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target, host_target
 from inlay.reordering.threads import Call, parts_for, run_parts
 
-_LINE = 64
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -68,22 +68,22 @@ class CompiledReorder:
         if table is None or code is None:
             return
         src, dst = src_address + self.starts[0], dst_address + self.starts[1]
-        if dst % _LINE and self.kernel is not None and self.kernel.streams:
-            code = machine_code(replace(self.kernel, streams=False), host_target())
-        parts = min(parts_for(self.moved_bytes, threads), table.tiles)
-        if parts == 1:
+        if dst % LINE and self.kernel is not None and self.kernel.stores != "cached":
+            code = machine_code(replace(self.kernel, stores="cached"), host_target())
+        parts = min(parts_for(self.moved_bytes, threads), table.tiles // table.run)
+        if parts <= 1:
             code.entry(src, dst, table.address, 0, table.tiles)
         else:
-            run_parts(Call(code.entry, code.address, src, dst, table.address, table.tiles), parts, host_target())
+            call = Call(code.entry, code.address, src, dst, table.address, table.tiles, table.run)
+            run_parts(call, parts, host_target())
 
     def explain(self) -> str:
         """Every stage in words: the problem, its loops, the tile and what happens in the registers."""
         if self.schedule is None or self.kernel is None:
             return f"problem\n{self.problem}\nnothing to move"
-        stores = "past the caches" if self.kernel.streams else "through the caches"
         return (
             f"problem\n{self.problem}\nloops\n{self.schedule.nest}\nschedule\n{self.schedule}\n"
-            f"  destination written {stores}, {parts_for(self.moved_bytes)} threads\n"
+            f"  stores {self.kernel.stores}, {parts_for(self.moved_bytes)} threads\n"
             f"network\n{self.kernel.network}"
         )
 
@@ -114,21 +114,24 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts)
     table = table_of(problem, chosen)
     moved = problem.moved_bytes
-    streams = moved > last_level_cache() and _stores_whole_lines(problem, chosen, table)
-    kernel = kernel_of(problem, chosen, streams)
+    stores: Stores = "cached" if moved <= last_level_cache() else _stores(problem, chosen, table)
+    kernel = kernel_of(problem, chosen, stores)
     return CompiledReorder(problem, chosen, kernel, table, machine_code(kernel, target), moved, starts)
 
 
-def _stores_whole_lines(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:
-    """Whether every register of a whole tile is stored to whole cache lines, given a destination that begins at one."""
+def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
+    """How a tensor larger than the caches is written, if its memory begins at a cache line."""
     item = problem.dst_type.itemsize
-    if (item << chosen.tile.lane_bits) % _LINE:
-        return False
-    steps = [table.dst_offsets.ravel()]
-    for outer in chosen.outer:
-        where = chosen.nest.loops[outer.loop].dst
-        steps.append(np.multiply(where, outer.step * item))
-    return not any(np.any(step % _LINE) for step in steps)
+    register = item << chosen.tile.lane_bits
+    steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * item) for o in chosen.outer]
+    if register % LINE == 0 and not any(np.any(step % LINE) for step in [*steps, table.dst_offsets]):
+        return "streamed"
+    stage = register * table.dst_offsets.size
+    fills_it = chosen.outer and table.dst_offsets.shape[0] == table.run and not chosen.nest.guards
+    if not fills_it or stage % LINE or stage > STAGE_BYTES or any(np.any(step % LINE) for step in steps[:-1]):
+        return "cached"
+    is_dense = np.array_equal(np.sort(table.dst_offsets, axis=None), np.arange(0, stage, register))
+    return "staged" if is_dense else "cached"
 
 
 _codes: dict[Kernel, Code] = {}

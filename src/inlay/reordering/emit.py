@@ -9,9 +9,9 @@ code, and is copied with masks to its place: no second network, and not one byte
 """
 
 from inlay.reordering.emit_edge import edge_function
-from inlay.reordering.emit_tile import Emitter, tile_function
+from inlay.reordering.emit_tile import LINE, Emitter, tile_function
 from inlay.reordering.ir import Code
-from inlay.reordering.kernel import Kernel, TableShape
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, TableShape
 
 ENTRY = "inlay_kernel"
 """The name of the function."""
@@ -25,9 +25,9 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str) -> str:
         attributes: LLVM function attributes of the target.
     """
     emitter = Emitter(kernel, TableShape(kernel.lanes, kernel.registers, kernel.guards))
-    functions = [tile_function(emitter, "tile", kernel.streams)]
+    functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.guards:
-        if kernel.network.steps and kernel.streams:
+        if kernel.network.steps and kernel.stores == "streamed":
             functions.append(tile_function(emitter, "scratch_tile", streams=False))
         functions.append(edge_function(emitter))
     functions.append(_entry_function(emitter, fence))
@@ -42,12 +42,15 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     code = Code()
     shape, guards = emitter.shape, range(emitter.kernel.guards)
     code.label("entry")
+    if emitter.kernel.stores == "staged":
+        code.do(f"%stage = alloca [{STAGE_BYTES} x i8], align {LINE}")
     loops = code.load_word("%table", shape.LOOPS)
     extent, *steps = (code.load_word("%table", shape.INNERMOST + i) for i in range(1 + shape.sums))
     whole = [code.load_word("%table", shape.bounds + 3 * g + 2) for g in guards]
     code.do("br label %run")
     code.label("run")
-    code.do("%tile_index = phi i64 [%begin, %entry], [%run_end, %step_done]")
+    end = "%flushed" if emitter.kernel.stores == "staged" else "%step_done"
+    code.do(f"%tile_index = phi i64 [%begin, %entry], [%run_end, {end}]")
     code.do("%more = icmp ult i64 %tile_index, %end")
     code.do("br i1 %more, label %find, label %exit")
     code.label("find")
@@ -62,7 +65,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     found = _find_run(code, emitter, loops, rest, starts)
     _walk_run(code, emitter, found, steps, whole)
     code.label("exit")
-    if emitter.kernel.streams:
+    if emitter.kernel.stores != "cached":
         code.do(fence)
         if "@" in fence:
             code.declarations.add(f"declare {fence.removeprefix('call ')}")
@@ -108,11 +111,13 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     code.do("br label %step")
     code.label("step")
     code.do("%count = phi i64 [0, %walk], [%count_next, %step_end]")
-    for name, start in zip(names, found, strict=True):
+    is_staged = kernel.stores == "staged"
+    starts = [found[0], "0" if is_staged else found[1], *found[2:]]
+    for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
     bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
     offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
-    sides = [code.byte("%src", names[0]), code.byte("%dst", names[1])]
+    sides = [code.byte("%src", names[0]), code.byte("%stage" if is_staged else "%dst", names[1])]
     rows = [code.byte(offset, name) for offset, name in zip(offsets, names[2:4], strict=True)]
     arguments = f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}"
     if kernel.guards:
@@ -135,4 +140,21 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     code.do("%again = icmp ult i64 %count_next, %run_length")
     code.do("br i1 %again, label %step, label %step_done")
     code.label("step_done")
+    if is_staged:
+        _flush(code, found[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
+
+
+def _flush(code: Code, offset: str, size: str) -> None:
+    """Send the buffer to its place in the destination, past the caches, line by line."""
+    vector = f"<{LINE} x i8>"
+    code.do("br label %flush")
+    code.label("flush")
+    code.do("%sent = phi i64 [0, %step_done], [%sent_next, %flush]")
+    line = code.let(f"load {vector}, ptr {code.byte('%stage', '%sent')}, align {LINE}")
+    place = code.byte("%dst", code.let(f"add i64 {offset}, %sent"))
+    code.do(f"store {vector} {line}, ptr {place}, align {LINE}, !nontemporal !0")
+    code.do(f"%sent_next = add i64 %sent, {LINE}")
+    more = code.let(f"icmp ult i64 %sent_next, {size}")
+    code.do(f"br i1 {more}, label %flush, label %flushed")
+    code.label("flushed")

@@ -32,7 +32,7 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
         offsets = code.let(f"alloca [{kernel.registers} x i64], align 8")
         sides.append((scratch, offsets, emitter.lanes * emitter.item_bytes(name)))
     _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, coordinates, sides))
-    tile = "scratch_tile" if kernel.streams else "tile"
+    tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
     code.do(f"call void @{tile}({pairs})")
     _register_loop(emitter, code, "put", lambda r: _put(emitter, code, r, coordinates, sides[1]))

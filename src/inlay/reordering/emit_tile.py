@@ -13,7 +13,8 @@ from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.network import Exchange, Permute, Step
 
-_LINE = 64
+LINE = 64
+"""Bytes of a cache line."""
 TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets"
 """For each side the address of the tile, and for each of its registers the bytes from there."""
 
@@ -48,7 +49,7 @@ class Emitter:
 
     def alignment(self, name: str) -> int:
         """Bytes to which a register of elements of type `name` is aligned in memory of our own."""
-        return min(_LINE, self.lanes * self.item_bytes(name))
+        return min(LINE, self.lanes * self.item_bytes(name))
 
 
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
@@ -60,7 +61,7 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     vector = emitter.vector(emitter.shuffled)
     between = ""
     if len(passes) > 1:
-        between = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {_LINE}")
+        between = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {LINE}")
     for i, steps in enumerate(passes):
         for group in _groups(steps, emitter.kernel.registers):
             values = {r: _read(emitter, code, r, between if i else None) for r in group}

@@ -8,6 +8,7 @@ The table is an array of 64-bit words; `TableShape` says where everything is. Of
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,11 @@ from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Bit, Schedule
 
 Words = npt.NDArray[np.int64]
+Stores = Literal["cached", "streamed", "staged"]
+"""How registers reach the destination: as ordinary stores; past the caches, each a whole number of cache lines; or,
+where they are parts of lines, through a buffer that holds what one run of the innermost loop fills."""
+STAGE_BYTES = 1 << 14
+"""The size of that buffer: half of a first-level cache."""
 _MOST_IN_LANES = 1 << 30  # masks compare 32-bit numbers
 
 
@@ -36,8 +42,8 @@ class Kernel:
     """The exchanges; its lane and register bits give the size of the tile."""
     guards: int
     """How many coordinates have bounds."""
-    streams: bool
-    """Whether whole lines of the destination bypass the caches."""
+    stores: Stores
+    """How registers reach the destination."""
 
     @property
     def lanes(self) -> int:
@@ -65,7 +71,9 @@ class TableShape:
     """One word: the number of loops around the innermost."""
     OFFSETS = 1
     """Two words: the addresses of the register offsets of source and destination."""
-    INNERMOST = 3
+    STAGE = 3
+    """One word: bytes of the destination that one run of the innermost loop fills, where stores are staged."""
+    INNERMOST = 4
     """The innermost loop: its extent, then its `sums`."""
 
     @property
@@ -94,12 +102,12 @@ class TableShape:
         return 1 + self.sums + 4
 
 
-def kernel_of(problem: ReorderProblem, schedule: Schedule, streams: bool) -> Kernel:
+def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores) -> Kernel:
     """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
     names = [problem.src_type.name, problem.dst_type.name]
     if problem.src_type == problem.dst_type:
         names = [f"i{problem.src_type.bits}"] * 2
-    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), streams)
+    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), stores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,8 @@ class Table:
     """What `words` holds the addresses of: the register offsets of both sides, then tables of loops."""
     tiles: int
     """How many tiles there are."""
+    run: int
+    """How many of them make one run of the innermost loop."""
     address: int
     """Where the words lie."""
 
@@ -131,13 +141,14 @@ def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
     words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
     builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
+    words[shape.STAGE] = (problem.dst_type.itemsize << len(tile.dst_bits)) * runs[-1].extent
     builder.registers()
     builder.bounds()
     builder.loop(shape.INNERMOST, runs[-1])
     for i, run in enumerate(reversed(runs[:-1])):
         builder.loop(shape.loops + i * shape.loop_words, run)
         builder.tables(shape.loops + i * shape.loop_words + 1 + shape.sums, run)
-    return Table(words, tuple(builder.offsets), schedule.tiles, int(words.ctypes.data))
+    return Table(words, tuple(builder.offsets), schedule.tiles, runs[-1].extent, int(words.ctypes.data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ class Call:
     """Address of the kernel's table."""
     tiles: int
     """How many tiles there are."""
+    run: int = 1
+    """How many of them stay together on one thread."""
 
 
 class Team:
@@ -97,7 +99,7 @@ class Team:
 
         Post-condition: every tile is done, also when an interrupt ends the call.
         """
-        cuts = [call.tiles * i // parts for i in range(parts + 1)]
+        cuts = [call.tiles // call.run * i // parts * call.run for i in range(parts + 1)]
         with self._joined(parts - 1):
             for i in range(parts - 1):
                 self._slots[i, 1:7] = (call.code, call.src, call.dst, call.table, cuts[i + 1], cuts[i + 2])
