@@ -21,6 +21,7 @@ EVERYTHING = sorted(
 
 ROOMS = (
     "errors",
+    "files",
     "data_type",
     "layout",
     "format_tag",

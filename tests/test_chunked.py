@@ -14,10 +14,10 @@ from safetensors.numpy import load_file, save_file
 from tensor_files import Array, numbered, run
 
 from inlay.chunked import convert, open_memories, parse_rule, plan_conversion, save_memories
-from inlay.chunked.files import replacing
 from inlay.chunked.safetensors_file import Entry, write_safetensors
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.files import replacing
 from inlay.memory import Memory, pack
 
 TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]

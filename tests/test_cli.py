@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from inlay import __version__, cli
+from inlay import __version__, chunked, cli
 from inlay.chunked import ConversionPlan, convert, open_memories
 from inlay.format_tag import ALIASES, ENUMERATED
 from inlay.render import show
@@ -131,7 +131,7 @@ def test_an_interrupt_ends_with_130_and_nothing_half_written(
 
         convert(plan, stop)
 
-    monkeypatch.setattr(cli, "carry_out", interrupted)
+    monkeypatch.setattr(chunked, "convert", interrupted)
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
     assert cli.main(["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]) == 130
     assert [p.name for p in Path().iterdir()] == ["a.npy"]
@@ -142,9 +142,9 @@ def test_sigterm_leaves_nothing_half_written() -> None:
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
     code = (
         "import os, signal, sys\n"
-        "from inlay import cli\n"
-        "carry_out = cli.carry_out\n"
-        "cli.carry_out = lambda plan, _: carry_out(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "from inlay import chunked, cli\n"
+        "convert = chunked.convert\n"
+        "chunked.convert = lambda plan, _: convert(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
         "sys.exit(cli.main())\n"
     )
     arguments = ["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]

@@ -37,6 +37,12 @@ def test_importing_inlay_loads_numpy_and_ml_dtypes_and_nothing_heavier() -> None
     assert not [name for name in modules if name.startswith(("inlay.reordering", "inlay.render", "inlay.cli"))]
 
 
+def test_the_command_line_draws_and_explains_without_a_compiler() -> None:
+    packages, modules = loaded_by("inlay.cli")
+    assert packages.isdisjoint({"llvmlite", "safetensors", "onnx"})
+    assert "inlay.render" in modules
+
+
 def test_a_heavy_import_would_be_seen() -> None:
     packages, _ = loaded_by("llvmlite.binding, inlay.data_type")
     assert "llvmlite" in packages

@@ -20,21 +20,22 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inlay import __version__
-from inlay.chunked import ConversionPlan, plan_conversion
-from inlay.chunked import convert as carry_out
-from inlay.chunked.files import Progress, file_error, replacing
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments
+from inlay.files import Progress, file_error, replacing
 from inlay.format_tag import ALIASES, ENUMERATED, FormatTag
 from inlay.layout import Dims
 from inlay.render import show as picture
 from inlay.render.explain import explain_offset
+
+if TYPE_CHECKING:
+    from inlay.chunked import ConversionPlan
 
 app = typer.Typer(
     help="Memory layout of tensors: draw it, explain it, convert files between layouts.",
@@ -166,6 +167,10 @@ def convert(
 
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
     """
+    # Moving data loads LLVM, and the other commands answer in half the time without it.
+    from inlay.chunked import convert as carry_out
+    from inlay.chunked import plan_conversion
+
     logical = None if dims is None else parse_dims(dims)
     plan = plan_conversion(source, target, to, from_ or (), data_type, logical)
     if dry_run:
@@ -182,7 +187,7 @@ def convert(
 
 
 @contextmanager
-def _progress_bar(plan: ConversionPlan) -> Iterator[Progress | None]:
+def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
     """A progress bar over the bytes of `plan` when a person watches and it takes long enough to see."""
     if not sys.stderr.isatty() or plan.nbytes < 1 << 24:
         yield None

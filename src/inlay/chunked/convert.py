@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from inlay.chunked.files import Progress, same_file
 from inlay.chunked.npy import npy_header, write_npy
 from inlay.chunked.packed import entry_of, is_row_major, memory_of, metadata_of, open_store, require_suffix
 from inlay.chunked.safetensors_file import Entry, write_safetensors
@@ -24,6 +23,7 @@ from inlay.chunked.store import Bytes, Store, StoredTensor, row_major
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
+from inlay.files import Progress, same_file
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder

@@ -13,11 +13,11 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.lib import format as npy_format
 
-from inlay.chunked.files import Progress, file_error, replacing, require_file, write_bytes
 from inlay.chunked.store import Bytes, Store, StoredTensor, require_dims_for_layout
 from inlay.data_type import DATA_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
+from inlay.files import Progress, file_error, replacing, require_file, write_bytes
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 

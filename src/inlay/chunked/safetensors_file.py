@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inlay.chunked.files import Progress, file_error, replacing, require_file, write_bytes
 from inlay.chunked.store import Bytes
 from inlay.errors import FileError
+from inlay.files import Progress, file_error, replacing, require_file, write_bytes
 from inlay.layout import Dims
 
 ALIGNMENT = 64

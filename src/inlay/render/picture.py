@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from inlay.chunked.files import replacing
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.files import replacing
 from inlay.render.compose import compose
 from inlay.render.legend import Legend, legend
 from inlay.render.scene import Room, Scene

@@ -7,7 +7,6 @@ removed and the target is as it was.
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,8 +15,8 @@ from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from inlay.chunked.store import Bytes
 from inlay.errors import FileError
 
 Progress: TypeAlias = Callable[[int], None]
@@ -90,7 +89,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     """
     try:
         final = _writable(target)
-        temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(4)}.tmp")
+        temporary = final.with_name(f".{final.name[:100]}.{os.urandom(4).hex()}.tmp")
         try:
             with temporary.open("xb") as file:
                 yield file
@@ -119,7 +118,7 @@ def _writable(target: Path) -> Path:
     return final
 
 
-def write_bytes(file: BinaryIO, data: Bytes, progress: Progress | None = None) -> None:
+def write_bytes(file: BinaryIO, data: npt.NDArray[np.uint8], progress: Progress | None = None) -> None:
     """Append `data` to `file` piece by piece, telling `progress` after each."""
     for begin in range(0, data.size, _PIECE):
         piece = data[begin : begin + _PIECE]
