@@ -165,9 +165,9 @@ def test_a_reader_that_stops_early_ends_the_command_without_a_word() -> None:
 def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request() -> None:
     code = (
         "import sys\n"
-        "from inlay import cli\n"
+        "from inlay import chunked, cli\n"
         "def broken(*_): raise AssertionError('impossible')\n"
-        "cli.plan_conversion = broken\n"
+        "chunked.plan_conversion = broken\n"
         "sys.exit(cli.main())\n"
     )
     call = [sys.executable, "-c", code, "convert", "a.npy", "-o", "b.npy", "--to", "plain"]
