@@ -69,6 +69,14 @@ def test_no_public_name_is_a_module() -> None:
     assert not [name for name in inlay.__all__ if isinstance(getattr(inlay, name), types.ModuleType)]
 
 
+def test_no_room_hides_one_of_its_files() -> None:
+    rooms = [importlib.import_module(m.name) for m in pkgutil.walk_packages(inlay.__path__, "inlay.") if m.ispkg]
+    assert {"inlay.chunked", "inlay.layout"} <= {room.__name__ for room in rooms}
+    for room in rooms:
+        for file in pkgutil.iter_modules(room.__path__):
+            assert isinstance(getattr(room, file.name, importlib), types.ModuleType), f"{room.__name__}.{file.name}"
+
+
 def test_a_late_name_is_the_one_of_its_module() -> None:
     assert inlay.Memory is importlib.import_module("inlay.memory").Memory
     assert inlay.show is importlib.import_module("inlay.render").show

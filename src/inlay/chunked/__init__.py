@@ -3,12 +3,12 @@
 Three ideas, one file each. A *store* (`store.py`, with `npy.py` and `safetensors_file.py` beside it) says what a file
 holds and where the bytes lie, without reading them. A *packed* tensor (`packed.py`) is bytes plus a descriptor: a
 safetensors file keeps the bytes as `U8` and the descriptor as JSON in its metadata, so every safetensors reader opens
-the file and Inlay opens it as `Memory`, without a copy. A *conversion* (`convert.py`) is a plan, a plain value that
+the file and Inlay opens it as `Memory`, without a copy. A *conversion* (`conversion.py`) is a plan, a plain value that
 names every tensor with its source and destination descriptor, and an executor that carries it out one tensor at a
 time and puts the finished file in place in one step.
 """
 
-from inlay.chunked.convert import ConversionPlan, ConversionStep, FormatRule, convert, parse_rule, plan_conversion
+from inlay.chunked.conversion import ConversionPlan, ConversionStep, FormatRule, convert, parse_rule, plan_conversion
 from inlay.chunked.packed import open_memories, save_memories
 from inlay.chunked.store import Store, StoredTensor
 
