@@ -12,7 +12,7 @@ from inlay.reordering.network import Exchange, Network, Permute, shuffle_network
 @st.composite
 def goals(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int]:
     lanes = draw(st.integers(0, 6))
-    registers = draw(st.integers(0, min(lanes, 4)))
+    registers = draw(st.integers(0, min(lanes, 5)))
     bits = draw(st.permutations(range(lanes + registers)))
     return tuple(bits[:lanes]), registers, draw(st.integers(0, min(lanes, 4)))
 
@@ -62,13 +62,13 @@ def test_network_moves_elements_as_its_bits_say(case: tuple[tuple[int, ...], int
 
 
 @given(goals())
-def test_passes_are_the_steps_and_keep_16_registers_alive(case: tuple[tuple[int, ...], int, int]) -> None:
+def test_passes_are_the_steps_and_keep_few_registers_alive(case: tuple[tuple[int, ...], int, int]) -> None:
     goal, registers, near = case
     network = shuffle_network(goal, registers, near)
     assert network is not None
     assert tuple(step for group in network.passes for step in group) == network.steps
     for group in network.passes:
-        assert len({step.register for step in group if isinstance(step, Exchange)}) <= 4
+        assert len({step.register for step in group if isinstance(step, Exchange)}) <= (4 if registers <= 4 else 3)
 
 
 @pytest.mark.parametrize(

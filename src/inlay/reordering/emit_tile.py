@@ -1,8 +1,8 @@
 """The code of a tile: load, shuffle, store, straight through.
 
 The tile is a function of two addresses and, for each side, the offsets of its registers, so the same code runs on
-the tensors themselves and on the scratch copies of a tile at an edge. Registers are worked on in groups of at most
-16 that exchange among themselves; between two passes the tile lies in a buffer on the stack.
+the tensors themselves and on the scratch copies of a tile at an edge. Registers are worked on in groups
+that exchange among themselves; between two passes the tile lies in a buffer on the stack.
 """
 
 from dataclasses import dataclass

@@ -86,12 +86,17 @@ class Network:
 
     @property
     def passes(self) -> tuple[tuple[Step, ...], ...]:
-        """The steps in groups that each keep at most 16 registers alive; between groups the tile lies in memory."""
+        """The steps in groups; between two groups the tile lies in memory.
+
+        A tile of at most 16 registers is one group. A larger one is worked on in groups of 8, which measures faster
+        than 16: the other half of the registers is free for what comes and goes.
+        """
+        most = 4 if len(self.registers) <= 4 else 3
         groups: list[list[Step]] = [[]]
         touched: set[int] = set()
         for step in self.steps:
             bit = {step.register} if isinstance(step, Exchange) else set()
-            if len(touched | bit) > 4:
+            if len(touched | bit) > most:
                 groups.append([])
                 touched = set()
             touched |= bit
