@@ -28,7 +28,8 @@ from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout
 
 if TYPE_CHECKING:
-    from inlay.memory import Memory, Reorder, pack, reorder
+    from inlay.memory import Memory, Reorder, check_padding, map_padded, pack, reorder, zero_padding
+    from inlay.padding import preserves_padding
     from inlay.render import show
 
 __version__ = "0.1.0"
@@ -50,17 +51,25 @@ __all__ = [
     "PatternError",
     "Reorder",
     "Unimplemented",
+    "check_padding",
+    "map_padded",
     "pack",
+    "preserves_padding",
     "reorder",
     "show",
+    "zero_padding",
 ]
 
 _LATE = {
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
+    "check_padding": "inlay.memory",
+    "map_padded": "inlay.memory",
     "pack": "inlay.memory",
+    "preserves_padding": "inlay.padding",
     "reorder": "inlay.memory",
     "show": "inlay.render",
+    "zero_padding": "inlay.memory",
 }
 """The module of each public name that is loaded when first asked for."""
 

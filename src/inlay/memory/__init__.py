@@ -17,10 +17,12 @@ Buffers are checked once, when wrapped, against everything the layout can reach;
 both sides are what was compiled and do not lie on one another. Nothing outside elements and padding is ever written.
 
 Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits; `moves`,
-what runs between two addresses; `memory`, the class and its moves; `packing`, from logical arrays.
+what runs between two addresses; `memory`, the class and its moves; `packing`, from logical arrays; `padded`, padding
+checked, made zero and kept zero.
 """
 
 from inlay.memory.memory import Memory, Reorder, reorder
 from inlay.memory.packing import pack
+from inlay.memory.padded import check_padding, map_padded, zero_padding
 
-__all__ = ["Memory", "Reorder", "pack", "reorder"]
+__all__ = ["Memory", "Reorder", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]

@@ -45,7 +45,7 @@ class Memory:
     """Address past the highest byte that an element or padding has."""
 
     def __init__(self, desc: MemoryDesc, buffer: object = None) -> None:
-        """Wrap `buffer`, or new zero bytes if it is None.
+        """Wrap `buffer`, or new zero bytes (poison with INLAY_POISON=1, see `buffers`) if it is None.
 
         A buffer is anything with the buffer protocol, `__array_interface__` or DLPack, contiguous, that holds elements
         of the descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. New bytes are
