@@ -3,7 +3,8 @@
 A move is compiled for a pair of descriptors and then works on two addresses. `pack`, `unpack` and `reorder` keep what
 they compiled, so the second call with equal descriptors finds it; a `Reorder` holds it in the caller's hands.
 
-Types of 4 bits are moved coordinate by coordinate, by the reference; every other type by compiled code.
+Types of 4 bits are moved coordinate by coordinate, by the reference; every other type by compiled code. Sparse memory
+has several buffers and is converted, to and from dense memory too (see `conversion`).
 """
 
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
+from inlay.memory.conversion import dense_array, recode, retyped
+from inlay.memory.handles import allocated, wrapped
 from inlay.memory.moves import described, move_for, new_move, reach
 from inlay.memory.nibbles import decoded
 from inlay.reordering.reference import read_codes
@@ -35,10 +38,10 @@ class Memory:
            [4., 5., 6.]], dtype=float32)
     """
 
-    __slots__ = ("_buffer", "_desc", "address", "begin", "end")
+    __slots__ = ("_buffer", "_desc", "_others", "address", "begin", "end")
 
     address: int
-    """Of the first byte of the buffer; offsets of the descriptor count from here."""
+    """Of the first byte of the buffer; offsets of the descriptor count from here. Of several buffers, the values'."""
     begin: int
     """Address of the lowest byte that an element or padding has."""
     end: int
@@ -51,23 +54,37 @@ class Memory:
         of the descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. New bytes are
         `desc.size`, or as many as the layout reaches if that is more, and start at a multiple of 64 (2 MiB if large).
 
+        Sparse memory takes a list of buffers, `desc.num_handles` of them: values, indices and pointers for CSR, values
+        and the indices of each axis for COO. What they say is not checked here; `sparse.check` does.
+
         Raises:
             InvalidArguments: `desc` has no layout (any, opaque, host scalar, the zero descriptor) or reaches below the
                 start of the buffer; or `buffer` is too small, not contiguous, of another type, not aligned to its
-                elements, or no buffer.
-            Unimplemented: a dim or stride of `desc` is RUNTIME.
+                elements, or no buffer; or there are not as many as sparse memory has.
+            Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is sparse and packed.
             OutOfMemory: there is no room for new bytes.
         """
+        if getattr(desc, "kind", None) == "sparse":
+            self._fill(desc, *(allocated(desc) if buffer is None else wrapped(desc, buffer)))
+            return
         low, high, data_type = reach(desc)
         if buffer is None:
             self._buffer = allocate(max(desc.size, high))
         else:
             self._buffer = bytes_of(buffer, data_type)
             _require_fit(desc, self._buffer, high, data_type)
+        self._others: tuple[Bytes, ...] = ()
         self._desc = desc
         self.address = address_of(self._buffer)
         self.begin = self.address + low
         self.end = self.address + high
+
+    def _fill(self, desc: MemoryDesc, values: Bytes, *others: Bytes) -> None:
+        self._desc = desc
+        self._buffer = values
+        self._others = others
+        self.address = self.begin = address_of(values)
+        self.end = self.begin + desc.size
 
     @property
     def desc(self) -> MemoryDesc:
@@ -76,24 +93,38 @@ class Memory:
 
     @property
     def buffer(self) -> Bytes:
-        """All bytes, in address order: the memory itself, not a copy."""
+        """All bytes, in address order: the memory itself, not a copy.
+
+        Raises:
+            InvalidArguments: there are several buffers.
+        """
+        if self._others:
+            raise InvalidArguments(f"memory of {self._desc!r} has {self._desc.num_handles} buffers: read `buffers`")
         return self._buffer
+
+    @property
+    def buffers(self) -> tuple[Bytes, ...]:
+        """The bytes of each buffer, in the order of `desc.data_types`: the memory itself, not a copy."""
+        return (self._buffer, *self._others)
 
     @property
     def is_writable(self) -> bool:
         """Whether elements may be written."""
-        return bool(self._buffer.flags.writeable)
+        return all(buffer.flags.writeable for buffer in self.buffers)
 
     def unpack(self) -> npt.NDArray[Any]:
         """The elements as a new logical array of shape `desc.dims`, row-major, without padding.
 
-        Types of 4 bits become ml_dtypes' arrays, which have one element in a byte.
+        Types of 4 bits become ml_dtypes' arrays, which have one element in a byte. Sparse memory becomes dense.
 
         Post-condition: pack(memory.unpack(), memory.desc) has the elements of `memory`, bit for bit.
 
         Raises:
             OutOfMemory: there is no room for the array.
+            InvalidArguments: sparse memory has wrong indices or pointers.
         """
+        if self._others:
+            return dense_array(self._desc, self.buffers)
         _, data_type = self._desc.require_layout("unpack")
         if data_type.is_sub_byte:
             return decoded(read_codes(self._desc, self._buffer), data_type)
@@ -102,9 +133,15 @@ class Memory:
         move_for(self._desc, plain).run(self.address, address_of(array))
         return array
 
+    def _extents(self) -> list[tuple[int, int]]:
+        """The first address of each buffer and the one past its last byte that is used."""
+        starts = map(address_of, self._others)
+        others = [(at, at + nbytes) for at, nbytes in zip(starts, self._desc.sizes[1:], strict=True)]
+        return [(self.begin, self.end), *others]
+
     def __repr__(self) -> str:
         """The descriptor and the number of bytes."""
-        return f"<Memory of {self._desc!r}, {self._buffer.size} bytes>"
+        return f"<Memory of {self._desc!r}, {' + '.join(str(buffer.size) for buffer in self.buffers)} bytes>"
 
 
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:
@@ -186,28 +223,36 @@ def _refuse_other(side: str, given: MemoryDesc, compiled: MemoryDesc) -> NoRetur
 
 
 def _require_apart(src: Memory, dst: Memory) -> None:
-    if not dst._buffer.flags.writeable:
+    if not dst._buffer.flags.writeable or (dst._others and not dst.is_writable):
         raise InvalidArguments("the destination is read-only: give a writable buffer, or none to have one allocated")
     if src.begin < dst.end and dst.begin < src.end:
-        shared = min(src.end, dst.end) - max(src.begin, dst.begin)
-        raise InvalidArguments(
-            f"source and destination share {shared} bytes of memory: a reorder is not done in place, "
-            "give another buffer"
-        )
+        _refuse_shared(min(src.end, dst.end) - max(src.begin, dst.begin))
+    if src._others or dst._others:
+        for low, high in src._extents():
+            for begin, end in dst._extents():
+                if low < end and begin < high:
+                    _refuse_shared(min(high, end) - max(low, begin))
+
+
+def _refuse_shared(nbytes: int) -> NoReturn:
+    raise InvalidArguments(
+        f"source and destination share {nbytes} bytes of memory: a reorder is not done in place, give another buffer"
+    )
 
 
 def reorder(src: Memory, dst: Format, *, out: Memory | None = None) -> Memory:
     """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
 
-    A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered.
+    A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
+    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores.
 
     Post-condition: result.unpack() equals src.unpack(), converted to the type of `dst`.
 
     Raises:
         InvalidArguments: the dims differ, `dst` has no layout or its elements overlap, or `out` has another
-            descriptor, is read-only, or lies on the memory of `src`.
+            descriptor, is read-only, or lies on the memory of `src`; or a sparse side is refused by `conversion`.
         FormatTagError: `dst` cannot be read.
-        Unimplemented: no conversion exists between the types.
+        Unimplemented: no conversion exists between the types, or `dst` is sparse and packed.
         OutOfMemory: there is no room for the result.
 
     >>> import numpy as np
@@ -217,19 +262,25 @@ def reorder(src: Memory, dst: Format, *, out: Memory | None = None) -> Memory:
     """
     _require_memory("src", src)
     desc = _resolved(src.desc, dst)
+    if "sparse" in (src.desc.kind, desc.kind):
+        result = _destination(src, desc, out)
+        recode(src.desc, src.buffers, desc, result.buffers)
+        return result
     move = move_for(src.desc, desc)
-    if out is None:
-        result = Memory(desc)
-    else:
-        _require_memory("out", out)
-        if out.desc != desc:
-            raise InvalidArguments(
-                f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor"
-            )
-        _require_apart(src, out)
-        result = out
+    result = _destination(src, desc, out)
     move.run(src.address, result.address)
     return result
+
+
+def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
+    """`out`, if it can take the elements of `src`, else new memory."""
+    if out is None:
+        return Memory(desc)
+    _require_memory("out", out)
+    if out.desc != desc:
+        raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
+    _require_apart(src, out)
+    return out
 
 
 def _require_memory(name: str, value: object) -> None:
@@ -241,12 +292,15 @@ def _require_memory(name: str, value: object) -> None:
 
 def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
     """The descriptor that `dst` means for elements of `src`."""
-    layout, data_type = src.require_layout("reorder")
     if not isinstance(dst, (MemoryDesc, str, FormatTag)):
         raise InvalidArguments(f"dst is {dst!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
-    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, data_type, dst)
+    assert src.data_type is not None  # Memory has one.
+    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, src.data_type, dst)
     if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:
         return wanted
+    if src.kind == "sparse":
+        return retyped(src, wanted.data_type)
+    layout, _ = src.require_layout("reorder")
     if layout.overlaps:
         return MemoryDesc(src.dims, wanted.data_type)
     return MemoryDesc.from_layout(layout, wanted.data_type, dims=src.dims)

@@ -67,6 +67,7 @@ _NO_LAYOUT = {
     "undef": "it describes nothing",
     "any": "give a format tag, or ask a primitive which format it takes",
     "opaque": "only the engine that made it can allocate it",
+    "sparse": "its elements are in several buffers, which inlay.to_dense joins",
     "host_scalar": "its value is passed with the call",
 }
 
@@ -117,8 +118,14 @@ def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
-        Unimplemented: a dim or stride is RUNTIME, or no conversion exists between the types.
+        Unimplemented: a side is sparse, a dim or stride is RUNTIME, or no conversion exists between the types.
     """
+    for desc in (src, dst):
+        if desc.kind == "sparse":
+            raise Unimplemented(
+                f"no move between two addresses exists for {desc!r}, which has several buffers: "
+                "inlay.reorder(memory, dst) converts sparse memory"
+            )
     if src.data_type is not None and src.data_type == dst.data_type and src.data_type.is_sub_byte:
         return ByCoordinate(src, dst)
     return compile_reorder(src, dst)

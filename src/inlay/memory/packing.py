@@ -12,6 +12,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
+from inlay.memory.entries import Entries, converted, entries_of_codes, write_entries
 from inlay.memory.memory import Format, Memory
 from inlay.memory.moves import described, move_for, require_distinct
 from inlay.memory.nibbles import encoded
@@ -22,13 +23,14 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     """The elements of a logical array in new memory of this format, converted to `data_type` if that is given.
 
     `array` is a NumPy or ml_dtypes array with any strides, or whatever `Memory` can wrap. `format` is a tag, an alias,
-    or a whole descriptor of the array's dims.
+    or a whole descriptor of the array's dims. A sparse one says how many elements are stored; `to_csr` counts them.
 
     Post-condition: pack(array, format).unpack() equals `array`, bit for bit.
 
     Raises:
         InvalidArguments: `array` is no array or has no axes, its type cannot be stored, `format` is of another kind or
-            has other dims, or `data_type` is given beside a descriptor of another type.
+            has other dims, `data_type` is given beside a descriptor of another type, or a sparse format has another
+            `nnz` than the array has elements with a bit set, or indices too narrow for them.
         FormatTagError: `format` cannot be read.
         Unimplemented: no conversion exists between the types.
         OutOfMemory: there is no room for the result.
@@ -45,6 +47,9 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
             f"no conversion {src_type} -> {dst_type}: "
             f"convert the array with astype({_numpy_name(dst_type)}) before it is packed"
         )
+    if dst.kind == "sparse" and dst_type is not None:
+        write_entries(converted(stored_in(logical), dst_type), dst, memory.buffers)
+        return memory
     if src_type.is_sub_byte:
         require_distinct(dst)
         write_codes(dst, memory.buffer, encoded(logical, src_type))
@@ -52,6 +57,22 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     src, logical = _source(logical, src_type)
     move_for(src, dst).run(address_of(logical), memory.address)
     return memory
+
+
+def stored_in(array: object) -> Entries:
+    """The elements of a logical array that have a bit set: what is stored of it in sparse memory.
+
+    Raises:
+        InvalidArguments: `array` is no array or has no axes, or its type cannot be stored.
+
+    >>> stored_in(np.array([[0, 7], [9, 0]], np.int8)).places.tolist()
+    [1, 2]
+    """
+    logical = _as_array(array)
+    data_type = as_data_type(logical.dtype)
+    if data_type.is_sub_byte:
+        return entries_of_codes(logical.shape, data_type, encoded(logical, data_type))
+    return entries_of_codes(logical.shape, data_type, np.ascontiguousarray(logical).view(f"u{data_type.itemsize}"))
 
 
 def _as_array(array: object) -> npt.NDArray[Any]:

@@ -1,0 +1,97 @@
+"""Conversions with a sparse side: CSR, COO and dense memory in any layout, each to each.
+
+What a source stores is read as `Entries`, gets the type of the destination, and is written as the destination says. A
+dense destination is made row-major first and then moved into its layout, so blocks and padding are as ever.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.errors import InvalidArguments
+from inlay.memory.buffers import Bytes, address_of, allocate
+from inlay.memory.entries import Codes, Entries, converted, dense_codes, entries_of_codes, read_entries, write_entries
+from inlay.memory.moves import described, move_for, require_distinct
+from inlay.memory.nibbles import decoded
+from inlay.reordering.reference import read_codes, write_codes
+
+
+def recode(src: MemoryDesc, src_buffers: Sequence[Bytes], dst: MemoryDesc, dst_buffers: Sequence[Bytes]) -> None:
+    """Write what the source stores into the destination; at least one of them is sparse.
+
+    Raises:
+        InvalidArguments: the dims differ, a dense side has no layout, elements of the destination overlap, the source
+            holds wrong indices or pointers (see `read_entries`), or a sparse destination is for another number of
+            elements or its indices are too narrow.
+        Unimplemented: an encoding is packed, or no conversion exists between the types.
+        OutOfMemory: there is no room for a row-major copy on the way to dense memory.
+    """
+    if src.dims != dst.dims:
+        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    assert dst.data_type is not None
+    entries = converted(entries_in(src, src_buffers), dst.data_type)
+    if dst.kind == "sparse":
+        write_entries(entries, dst, dst_buffers)
+    else:
+        _write_dense(dense_codes(entries), dst, dst_buffers[0])
+
+
+def entries_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
+    """The stored elements of sparse memory, or the elements of dense memory that have a bit set.
+
+    Raises:
+        InvalidArguments: as `read_entries`.
+    """
+    if desc.kind == "sparse":
+        return read_entries(desc, buffers)
+    _, data_type = desc.require_layout("reorder")
+    return entries_of_codes(desc.dims, data_type, _dense_codes_in(desc, buffers[0], data_type))
+
+
+def _dense_codes_in(desc: MemoryDesc, buffer: Bytes, data_type: DataType) -> Codes:
+    """The elements of dense memory as codes, row-major."""
+    if data_type.is_sub_byte:
+        return read_codes(desc, buffer)
+    plain = described(desc.dims, data_type, None)
+    codes = allocate(plain.size).view(f"u{data_type.itemsize}").reshape(desc.dims)
+    move_for(desc, plain).run(address_of(buffer), address_of(codes))
+    return codes
+
+
+def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
+    assert dst.data_type is not None
+    if dst.data_type.is_sub_byte:
+        require_distinct(dst)
+        write_codes(dst, buffer, codes)
+    else:
+        move_for(described(dst.dims, dst.data_type, None), dst).run(address_of(codes), address_of(buffer))
+
+
+def dense_array(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
+    """What sparse memory stores, as a new logical array.
+
+    Raises:
+        InvalidArguments: as `read_entries`.
+        OutOfMemory: there is no room for it.
+    """
+    entries = read_entries(desc, buffers)
+    codes = dense_codes(entries)
+    return decoded(codes, entries.data_type) if entries.data_type.is_sub_byte else codes.view(entries.data_type.numpy)
+
+
+def retyped(desc: MemoryDesc, data_type: DataType) -> MemoryDesc:
+    """The sparse descriptor with elements of another type.
+
+    >>> from inlay.data_type import DATA_TYPES
+    >>> retyped(MemoryDesc.coo((3, 4), "f32", 2, "s64"), DATA_TYPES["bf16"])
+    MemoryDesc.coo((3, 4), 'bf16', 2, index_type='s64')
+    """
+    match desc.layout:
+        case kinds.CSR(nnz, index_type, pointer_type):
+            return MemoryDesc.csr(desc.dims, data_type, nnz, index_type, pointer_type)
+        case kinds.COO(nnz, index_type):
+            return MemoryDesc.coo(desc.dims, data_type, nnz, index_type)
+    raise InvalidArguments(f"{desc!r} is of kind {desc.kind}: only CSR and COO have memory to convert")
