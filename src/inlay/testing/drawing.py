@@ -1,0 +1,196 @@
+"""Shapes, tags, layouts and descriptors as functions of `Choices`: small, and as unlike as the rules allow.
+
+    >>> from inlay.testing.choices import Seeded
+    >>> draw_descriptor(Seeded(3), (17, 3), "f32").dims
+    (17, 3)
+
+What is drawn has thousands of elements at most: unit and zero dims, blocks of odd sizes, two or three blocks on one
+axis, padding, gaps, submemories, digits in an order no tag can say.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeAlias
+
+from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.format_tag import LETTERS, FormatTag
+from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.testing.choices import Choices
+
+BLOCK_SIZES = (2, 3, 4, 5, 8, 12, 16)
+"""The sizes that inner blocks are drawn from."""
+
+CONVERTIBLE = ("f32", "bf16", "f16", "s8", "u8", "s32")
+"""The types between which a reorder converts."""
+
+_LARGEST_BLOCK = 256
+_LARGEST_PADDED = 20_000
+_SELDOM = (False,) * 19 + (True,)
+_EITHER = (False, True)
+
+Form: TypeAlias = Callable[[Choices, Dims, DataType], MemoryDesc]
+"""Draws a descriptor of given dims and type."""
+
+
+def draw_data_type(choose: Choices, *, sub_byte: bool = True) -> DataType:
+    """Any data type; without those of 4 bits where `sub_byte` is False."""
+    return choose.pick([t for t in DATA_TYPES.values() if sub_byte or not t.is_sub_byte])
+
+
+def draw_shape(choose: Choices, ndims: int | None = None, *, max_size: int = 5000, zero: bool = True) -> Dims:
+    """Dims with at most `max_size` elements, 1 to 5 of them unless `ndims` says how many; 0 among them if `zero`."""
+    count = choose.integer(1, 5) if ndims is None else ndims
+    dims: list[int] = []
+    for left in reversed(range(count)):
+        # What is left is shared out, or the first axis would take nearly all of it.
+        room = int((max_size // prod(dims)) ** (1 / (left + 1)) * 2)
+        dims.append(choose.integer(1, max(1, min(room, max_size // prod(dims)))))
+    if zero and count and choose.pick(_SELDOM):
+        dims[0] = 0
+    return tuple(choose.shuffled(dims))
+
+
+def draw_tag(choose: Choices, ndims: int | None = None, *, min_blocks: int = 0, max_blocks: int = 3) -> FormatTag:
+    """Any order of 1 to 6 axes, or of `ndims`, with so many inner blocks, several on one axis too."""
+    count = choose.integer(1, 6) if ndims is None else ndims
+    order = tuple(choose.shuffled(range(count)))
+    blocks = choose.several([(i, size) for i in range(count) for size in BLOCK_SIZES], min_blocks, max_blocks)
+    while prod(size for _, size in blocks) > _LARGEST_BLOCK:
+        blocks.pop()
+    return FormatTag(order, tuple(blocks))
+
+
+def draw_layout(choose: Choices, *, max_size: int = 1000) -> Layout:
+    """Any layout of 0 to 4 axes: strides of any sign, zero and overlapping ones, digits that end inside a block."""
+    dims = draw_shape(choose, choose.integer(0, 4), max_size=max_size)
+    extents = [choose.several((1, *BLOCK_SIZES), 0, 3) for _ in dims]
+    if choose.pick(_EITHER):
+        axes = [
+            Axis(choose.integer(-30, 30), tuple(Digit(e, choose.integer(-30, 30)) for e in inner)) for inner in extents
+        ]
+        return Layout(dims, tuple(axes))
+    return _nested_layout(choose, dims, extents)
+
+
+def _nested_layout(choose: Choices, dims: Dims, extents: list[list[int]]) -> Layout:
+    """The digits one inside another in a drawn order, sometimes with a gap, sometimes backwards."""
+    counts = [(-(-dim // prod(inner)), *inner) for dim, inner in zip(dims, extents, strict=True)]
+    strides = [[0] * len(digits) for digits in counts]
+    places = [(i, j) for i, digits in enumerate(counts) for j in range(len(digits))]
+    need = 1
+    for i, j in choose.shuffled(places):
+        stride = need + choose.pick((0, 0, 0, 1, 5))
+        strides[i][j] = stride * choose.pick((1, 1, -1))
+        need = stride * max(1, counts[i][j])
+    axes = [
+        Axis(steps[0], tuple(Digit(e, s) for e, s in zip(digits[1:], steps[1:], strict=True)))
+        for digits, steps in zip(counts, strides, strict=True)
+    ]
+    return Layout(dims, tuple(axes))
+
+
+def draw_descriptor(
+    choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, broadcast: bool = False
+) -> MemoryDesc:
+    """A descriptor with addresses: by tag, strides with gaps, a pattern, or a submemory of one of these.
+
+    Its elements do not overlap, so it can be a destination, unless `broadcast` lets strides be 0.
+    """
+    chosen_dims = draw_shape(choose) if dims is None else dims
+    chosen_type = draw_data_type(choose) if data_type is None else as_data_type(data_type)
+    forms: list[Form] = [_strided, _tagged, _tagged, _patterned, _part, *([_broadcast] if broadcast else [])]
+    return choose.pick(forms)(choose, chosen_dims, chosen_type)
+
+
+def _tagged(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """By a tag with up to three blocks."""
+    tag = draw_tag(choose, len(dims), min_blocks=choose.pick((0, 1, 1, 2, 3)))
+    while tag.inner_blocks and prod(tag.layout(dims).dims) > max(_LARGEST_PADDED, 4 * prod(dims)):
+        tag = FormatTag(tag.order, tag.inner_blocks[:-1])
+    try:
+        return MemoryDesc(dims, data_type, tag)
+    except InvalidArguments:
+        # Two elements of 4 bits share a byte, so that type has no odd strides; `_strided` rounds its own up.
+        return _strided(choose, dims, data_type)
+
+
+def _strided(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """By nested strides, some with a gap, some dims padded."""
+    padded = tuple(dim + choose.pick((0, 0, 0, 1, 3)) if dim else 0 for dim in dims)
+    strides = nested_strides(choose, padded, data_type)
+    return MemoryDesc(dims, data_type, strides=strides, padded_dims=padded)
+
+
+def nested_strides(choose: Choices, padded: Sequence[int], data_type: DataType) -> list[int]:
+    """Strides that oneDNN accepts for these padded dims, in some order, some with a gap."""
+    strides = [0] * len(padded)
+    need = 1
+    for i in choose.shuffled(range(len(padded))):
+        gap = choose.pick((0, 0, 0, 1, 2, 7))
+        stride = need + gap
+        if data_type.is_sub_byte and stride > 1:
+            stride += stride % 2
+        strides[i] = stride
+        need = stride * max(1, padded[i])
+    return strides
+
+
+def _patterned(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """By a pattern: every axis split into up to three digits, and all digits in any order."""
+    groups: list[list[str]] = []
+    for i, dim in enumerate(dims):
+        sizes = choose.several(BLOCK_SIZES, 0, 2)
+        while prod(sizes) > max(1, 4 * dim):
+            sizes.pop()
+        groups.append([LETTERS[i], *(f"{LETTERS[i]}{'xy'[k]}{size}" for k, size in enumerate(sizes))])
+    order = choose.shuffled([name for group in groups for name in group])
+    left = " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in groups)
+    try:
+        return MemoryDesc(dims, data_type, pattern=f"{left} -> {' '.join(order)}")
+    except InvalidArguments:
+        return _strided(choose, dims, data_type)
+
+
+def _part(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """A submemory: whole blocks, the end of a parent, or part of one block."""
+    tag = draw_tag(choose, len(dims), min_blocks=1, max_blocks=2)
+    offsets, parent_dims = [], []
+    for i, dim in enumerate(dims):
+        block = tag.blocks(i)
+        offset = block * choose.integer(0, 1) if block <= 16 else 0
+        beyond = choose.integer(0, 5) if dim % block == 0 or dim < block else 0
+        offsets.append(offset)
+        parent_dims.append(offset + dim + beyond)
+    if prod(tag.layout(parent_dims).dims) > max(_LARGEST_PADDED, 6 * prod(dims)):
+        return _strided(choose, dims, data_type)
+    try:
+        parent = MemoryDesc(tuple(parent_dims), data_type, tag)
+    except InvalidArguments:
+        return _strided(choose, dims, data_type)
+    return parent.submemory(dims, tuple(offsets))
+
+
+def _broadcast(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """By strides of which at least one is 0."""
+    repeated = set(choose.several(range(len(dims)), 1, len(dims)))
+    strides = nested_strides(choose, [1 if i in repeated else dim for i, dim in enumerate(dims)], data_type)
+    return MemoryDesc(dims, data_type, strides=[0 if i in repeated else s for i, s in enumerate(strides)])
+
+
+def draw_reorder_problem(
+    choose: Choices, *, sub_byte: bool = False, convert: bool = False, large: bool = False
+) -> tuple[MemoryDesc, MemoryDesc]:
+    """A source and a destination of equal dims that a reorder accepts: see `reorder_problems`."""
+    if convert:
+        src_type, dst_type = (as_data_type(choose.pick(CONVERTIBLE)) for _ in range(2))
+    else:
+        src_type = dst_type = draw_data_type(choose, sub_byte=sub_byte)
+    dims = _tile_shape(choose) if large else draw_shape(choose)
+    return draw_descriptor(choose, dims, src_type, broadcast=True), draw_descriptor(choose, dims, dst_type)
+
+
+def _tile_shape(choose: Choices) -> Dims:
+    wide = [choose.integer(64, 130) for _ in range(2)]
+    return tuple(choose.shuffled(wide + choose.several((1, 2), 0, 2)))

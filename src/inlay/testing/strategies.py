@@ -1,0 +1,86 @@
+"""The Hypothesis strategies: each draws by the function of `drawing` that bears its name.
+
+>>> from hypothesis import find
+>>> find(shapes(2), lambda dims: 0 in dims)
+(0, 1)
+"""
+
+from hypothesis import strategies as st
+
+from inlay.data_type import DataType, DataTypeLike
+from inlay.descriptor import MemoryDesc
+from inlay.format_tag import FormatTag
+from inlay.layout import Dims, Layout
+from inlay.testing import drawing
+from inlay.testing.choices import strategy
+
+
+def data_types(*, sub_byte: bool = True) -> st.SearchStrategy[DataType]:
+    """Any data type; without those of 4 bits where `sub_byte` is False.
+
+    >>> from hypothesis import find
+    >>> find(data_types(), lambda t: t.bits == 64).bits
+    64
+    """
+    return strategy(drawing.draw_data_type)(sub_byte=sub_byte)
+
+
+def shapes(ndims: int | None = None, *, max_size: int = 5000, zero: bool = True) -> st.SearchStrategy[Dims]:
+    """Dims with at most `max_size` elements, 1 to 5 of them unless `ndims` says how many; 0 among them if `zero`.
+
+    >>> from hypothesis import find
+    >>> find(shapes(3), lambda dims: min(dims) > 1)
+    (2, 2, 2)
+    """
+    return strategy(drawing.draw_shape)(ndims, max_size=max_size, zero=zero)
+
+
+def format_tags(ndims: int | None = None, *, min_blocks: int = 0, max_blocks: int = 3) -> st.SearchStrategy[FormatTag]:
+    """Any order of 1 to 6 axes, or of `ndims`, with so many inner blocks, several on one axis too.
+
+    >>> from hypothesis import find
+    >>> str(find(format_tags(2), lambda tag: tag.blocks(0) == 4 and tag.blocks(1) == 1))
+    'Ab4a'
+    """
+    return strategy(drawing.draw_tag)(ndims, min_blocks=min_blocks, max_blocks=max_blocks)
+
+
+def layouts(*, max_size: int = 1000) -> st.SearchStrategy[Layout]:
+    """Any layout of 0 to 4 axes: strides of any sign, zero and overlapping ones, digits that end inside a block.
+
+    >>> from hypothesis import find
+    >>> find(layouts(), lambda layout: layout.overlaps).overlaps
+    True
+    """
+    return strategy(drawing.draw_layout)(max_size=max_size)
+
+
+def descriptors(
+    dims: Dims | None = None, data_type: DataTypeLike | None = None, *, broadcast: bool = False
+) -> st.SearchStrategy[MemoryDesc]:
+    """A descriptor with addresses: by tag, strides with gaps, a pattern, or a submemory of one of these.
+
+    Its elements do not overlap, so it can be a destination, unless `broadcast` lets strides be 0.
+
+    >>> from hypothesis import find
+    >>> find(descriptors((17, 3), "f32"), lambda d: d.padded_dims[0] == 20).padded_dims
+    (20, 3)
+    """
+    return strategy(drawing.draw_descriptor)(dims, data_type, broadcast=broadcast)
+
+
+def reorder_problems(
+    *, sub_byte: bool = False, convert: bool = False, large: bool = False
+) -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc]]:
+    """A source and a destination of equal dims that a reorder accepts.
+
+    Sources may be broadcast; both may be padded, hold gaps, or be part of a larger memory; indivisible pairs of blocks
+    (8 and 12) occur. `sub_byte` admits types of 4 bits, `convert` asks for two types with a conversion instead of one
+    type, and `large` for two dims of 64 to 130, which fill whole vector tiles and leave tails.
+
+    >>> from hypothesis import find
+    >>> src, dst = find(reorder_problems(convert=True), lambda pair: pair[0].data_type != pair[1].data_type)
+    >>> src.dims == dst.dims
+    True
+    """
+    return strategy(drawing.draw_reorder_problem)(sub_byte=sub_byte, convert=convert, large=large)
