@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from inlay.data_type import DataType
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import (
     FileError,
     FormatTagError,
@@ -37,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "RUNTIME",
     "DataType",
+    "Extras",
     "FileError",
     "FormatTag",
     "FormatTagError",

@@ -17,6 +17,7 @@ from inlay.descriptor.validation import (
     LARGEST,
     as_integers,
     dense_strides,
+    require_bound,
     require_nested,
     require_padding,
 )
@@ -24,6 +25,7 @@ from inlay.errors import InvalidArguments
 from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.pattern import parse_pattern
+from inlay.views import axis_name
 
 InnerBlocks: TypeAlias = tuple[tuple[int, int], ...]
 """Axis and size of each inner block, outermost first."""
@@ -108,6 +110,62 @@ def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
     if blocks is not None:
         require_nested(layout, data_type)
     return blocks
+
+
+def bound_layout(
+    dims: Dims, layout: Layout, bound: Dims, strides: Iterable[int] | None, format: FormatLike | None
+) -> Layout:
+    """`layout`, of a tensor of logical `dims`, with the numbers of `bound` in place of RUNTIME.
+
+    Raises:
+        InvalidArguments: see `MemoryDesc.bind`.
+
+    >>> bound_layout((RUNTIME, 6), Layout((RUNTIME, 6), (Axis(8), Axis(1))), (4, 6), None, None)
+    Layout(dims=(4, 6), axes=(Axis(stride=8, inner=()), Axis(stride=1, inner=())))
+    """
+    require_bound("dims", dims, bound)
+    padded = tuple(
+        -(-new // axis.block) * axis.block if old == RUNTIME else old
+        for old, new, axis in zip(layout.dims, bound, layout.axes, strict=True)
+    )
+    known = tuple(axis.stride for axis in layout.axes)
+    if format is not None:
+        if strides is not None:
+            raise InvalidArguments("strides and format each say the order of the axes: give one of them")
+        steps = _strides_of(format, padded, layout)
+    else:
+        steps = _outermost(known, padded, layout) if strides is None else as_integers("strides", strides)
+    require_bound("strides", known, steps)
+    return Layout(padded, tuple(Axis(step, axis.inner) for step, axis in zip(steps, layout.axes, strict=True)))
+
+
+def _strides_of(format: FormatLike, padded: Dims, layout: Layout) -> Dims:
+    tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
+    said = tag.layout(padded)
+    if [axis.inner for axis in said.axes] != [axis.inner for axis in layout.axes]:
+        raise InvalidArguments(f"format {format} has other inner blocks than the descriptor: give its own")
+    return tuple(axis.stride for axis in said.axes)
+
+
+def _outermost(known: Dims, padded: Dims, layout: Layout) -> Dims:
+    """`known` with the one RUNTIME stride that an axis outside all others has, if there is one."""
+    unknown = [i for i, stride in enumerate(known) if stride == RUNTIME]
+    if not unknown:
+        return known
+    if len(unknown) > 1:
+        names = ", ".join(axis_name(i) for i in unknown)
+        raise InvalidArguments(
+            f"the strides of {names} are RUNTIME, and their order is not known: say all strides with strides=, or the "
+            "order with format="
+        )
+    # As tags do, an axis of no element takes the room of one.
+    reached = [
+        stride * max(1, dim // axis.block)
+        for stride, dim, axis in zip(known, padded, layout.axes, strict=True)
+        if stride != RUNTIME
+    ]
+    step = max([prod(axis.block for axis in layout.axes), *reached])
+    return tuple(step if stride == RUNTIME else stride for stride in known)
 
 
 def _by_strides(placed: Dims, data_type: DataType, strides: Iterable[int] | None) -> Layout:

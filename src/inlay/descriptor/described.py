@@ -12,6 +12,7 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
+from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.queries import RUNTIME_SIZE, descriptor_repr, equality_key, layout_size
 from inlay.descriptor.sparsity import sparse_sizes
 from inlay.descriptor.textual import ZERO, descriptor_text
@@ -35,6 +36,8 @@ class Described:
     """A `Layout` of the padded dims, or the value that says why there is none."""
     offset0: int
     """Elements from the start of the buffer to the element at the origin."""
+    extras: Extras
+    """What lies behind the elements of int8 weights; nothing in most descriptors."""
     _blocks: InnerBlocks | None
     """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
     _key: tuple[object, ...] | None
@@ -43,12 +46,19 @@ class Described:
     """The hash of `_key`, once asked for."""
 
     def _fill(
-        self, dims: Dims, data_type: DataType | None, layout: kinds.Placement, offset0: int, blocks: InnerBlocks | None
+        self,
+        dims: Dims,
+        data_type: DataType | None,
+        layout: kinds.Placement,
+        offset0: int,
+        blocks: InnerBlocks | None,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         _set(self, "dims", dims)
         _set(self, "data_type", data_type)
         _set(self, "layout", layout)
         _set(self, "offset0", offset0)
+        _set(self, "extras", extras)
         _set(self, "_blocks", blocks)
         _set(self, "_key", None)
         _set(self, "_hash", None)
@@ -174,14 +184,14 @@ class Described:
 
     @property
     def size(self) -> int:
-        """Bytes of a fresh buffer, oneDNN's measure: gaps counted, `offset0` not; 2**63 where something is RUNTIME.
+        """Bytes of a fresh buffer, oneDNN's measure: gaps and extras counted, `offset0` not; 2**63 if it is RUNTIME.
 
         The zero descriptor, `any`, and tensors with a dim of 0 have none. What the offsets reach is `layout.span`.
         """
         match self.layout:
             case Layout():
                 assert self.data_type is not None
-                return layout_size(self.dims, self.layout, self.data_type, self._blocks)
+                return layout_size(self.dims, self.layout, self.data_type, self._blocks, self.extras)
             case kinds.Opaque(nbytes=nbytes):
                 return nbytes
             case kinds.HostScalar():
@@ -203,6 +213,11 @@ class Described:
         >>> MemoryDesc((2, 3, 4, 5), "u8", strides=(60, 1, 15, 3)).tag
         'acdb'
         """
+        return None if self.extras else self._tag
+
+    @property
+    def _tag(self) -> str | None:
+        """The tag, extras left out of account."""
         if isinstance(self.layout, kinds.Any):
             return "any"
         if not isinstance(self.layout, Layout) or self._blocks is None or self.offset0:
@@ -261,12 +276,13 @@ class Described:
             return True
         if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
             return False
-        same = (self.dims, self.data_type, self.offset0) == (other.dims, other.data_type, other.offset0)
-        return same and self.layout.equivalent(other.layout)
+        mine, theirs = ((d.dims, d.data_type, d.offset0, d.extras) for d in (self, other))
+        return mine == theirs and self.layout.equivalent(other.layout)
 
     def _equality_key(self) -> tuple[object, ...]:
         if self._key is None:
-            _set(self, "_key", equality_key(self.dims, self.data_type, self.layout, self.offset0, self._blocks))
+            key = equality_key(self.dims, self.data_type, self.layout, self.offset0, self._blocks)
+            _set(self, "_key", (*key, self.extras) if self.extras else key)
         return self._key  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
@@ -285,10 +301,21 @@ class Described:
 
     def __str__(self) -> str:
         """oneDNN's textual form, such as `f32:p:blocked:aBcd8b::f0`; dims are no part of it."""
+        return self.text()
+
+    def text(self, *, was_any: bool = False) -> str:
+        """oneDNN's textual form; `was_any` says that the layout is what a primitive chose for the format any.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc((4, 6), "f32", strides=(8, 1)).text(was_any=True)
+        'f32:a:blocked:ab:8x1:f0'
+        """
         if self.is_zero or self.data_type is None:
             return ZERO
-        return descriptor_text(self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.size)
+        parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
+        return descriptor_text(*parts, was_any=was_any)
 
     def __repr__(self) -> str:
         """The call that creates this descriptor."""
-        return descriptor_repr(self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.tag)
+        parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
+        return descriptor_repr(*parts, self._tag)

@@ -26,10 +26,11 @@ from typing import Any, final
 from inlay import views
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, inner_blocks_of, place
+from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, bound_layout, inner_blocks_of, place
 from inlay.descriptor.encoded import Encoded
+from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.queries import spelled
-from inlay.descriptor.validation import LARGEST, as_integers, require_dims, require_padding
+from inlay.descriptor.validation import LARGEST, as_integers, require_dims, require_placed
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Dims, Layout
 
@@ -48,13 +49,15 @@ class MemoryDesc(Encoded):
         strides: Iterable[int] | None = None,
         padded_dims: Iterable[int] | None = None,
         pattern: str | None = None,
+        extras: Extras = NO_EXTRAS,
         allow_empty: bool = False,
     ) -> None:
         """Describe a tensor by at most one of format, strides and pattern; by none of them, in dense row-major order.
 
         `format` is a format tag, an alias, a `FormatTag`, or `any`. `strides` count elements. `padded_dims` makes axes
-        longer in memory than `dims`. No dims at all, or the format `undef`, give the zero descriptor whatever else is
-        said. With `allow_empty` the zero descriptor takes the place of every error.
+        longer in memory than `dims`. `extras` say what lies behind the elements of int8 weights. No dims at all, or the
+        format `undef`, give the zero descriptor whatever else is said. With `allow_empty` the zero descriptor takes the
+        place of every error.
 
         Post-conditions:
             padded_dims[i] is `dims[i]` rounded up to whole blocks, unless given.
@@ -81,49 +84,95 @@ class MemoryDesc(Encoded):
             element = as_data_type(data_type)
             require_dims(wanted)
             layout, blocks = place(wanted, element, format, strides, padded_dims, pattern)
+            if extras is not NO_EXTRAS:
+                _require_extras(extras, layout, len(wanted))
         except InlayError:
             if not allow_empty:
                 raise
             self._fill((), None, kinds.Undefined(), 0, None)
             return
-        self._fill(wanted, element, layout, 0, blocks)
+        self._fill(wanted, element, layout, 0, blocks, extras)
 
     @classmethod
     def from_layout(
-        cls, layout: Layout, data_type: DataTypeLike, *, dims: Iterable[int] | None = None, offset0: int = 0
+        cls,
+        layout: Layout,
+        data_type: DataTypeLike,
+        *,
+        dims: Iterable[int] | None = None,
+        offset0: int = 0,
+        extras: Extras = NO_EXTRAS,
+        allow_empty: bool = False,
     ) -> "MemoryDesc":
         """The descriptor that places its padded dims by `layout`; `dims` are the logical ones, `layout.dims` if None.
 
-        oneDNN's rules apply where it can say the layout; one with free digits is taken as it is.
+        oneDNN's rules apply where it can say the layout; one with free digits is taken as it is. With `allow_empty` the
+        zero descriptor takes the place of every error.
 
         Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
 
         Raises:
-            InvalidArguments: `dims` exceed those of the layout, `offset0` is negative, or oneDNN refuses the strides.
+            InvalidArguments: `dims` exceed those of the layout, `offset0` is negative, something does not fit 64 bits,
+                or oneDNN refuses the strides.
 
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (8, 1)), "f32")
         MemoryDesc((4, 6), 'f32', strides=(8, 1))
         """
-        wanted = layout.dims if dims is None else as_integers("dims", dims)
-        require_dims(wanted)
-        require_padding(wanted, layout.dims)
-        (start,) = as_integers("offset0", (offset0,))
-        if start < 0:
-            raise InvalidArguments(f"offset0 is {start}: the first element lies 0 or more elements into the buffer")
-        element = as_data_type(data_type)
-        return _placed(wanted, element, layout, start, accepted(layout, element)) if wanted else cls()
+
+        def make() -> MemoryDesc:
+            wanted = layout.dims if dims is None else as_integers("dims", dims)
+            require_placed(wanted, layout, offset0)
+            element = as_data_type(data_type)
+            _require_extras(extras, layout, len(wanted))
+            return (
+                _placed(wanted, element, layout, int(offset0), accepted(layout, element), extras) if wanted else cls()
+            )
+
+        return cls._or_empty(allow_empty, make)
 
     @classmethod
-    def host_scalar(cls, data_type: DataTypeLike) -> "MemoryDesc":
+    def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> "MemoryDesc":
         """The descriptor of one value that the host passes with each execution.
 
         Raises:
-            InvalidArguments: `data_type` cannot be stored.
+            InvalidArguments: `data_type` cannot be stored. With `allow_empty`, the zero descriptor instead.
 
         >>> MemoryDesc.host_scalar("f32").size
         4
         """
-        return _placed((1,), as_data_type(data_type), kinds.HostScalar(), 0, None)
+        return cls._or_empty(allow_empty, lambda: _placed((1,), as_data_type(data_type), kinds.HostScalar()))
+
+    def bind(
+        self,
+        dims: Iterable[int],
+        *,
+        strides: Iterable[int] | None = None,
+        format: FormatLike | None = None,
+        allow_empty: bool = False,
+    ) -> "MemoryDesc":
+        """The descriptor with numbers in place of RUNTIME: `dims` are all dims, the known ones repeated.
+
+        If one axis has a RUNTIME stride, it lies outside all others without a gap. If several have, their order is not
+        known: `strides`, all of them, or the `format` that the descriptor was made of says it.
+
+        Post-conditions: result.dims == dims, and what was known is kept: dims, padding, strides, blocks, `offset0`.
+
+        Raises:
+            InvalidArguments: there is no layout, `dims`, `strides` or `format` do not fit what is known, the order of
+                axes is not known, or the constructor would refuse the result. With `allow_empty`, the zero descriptor
+                instead.
+
+        >>> MemoryDesc((RUNTIME, 17, 5, 4), "f32", "nChw8c").bind((2, 17, 5, 4))
+        MemoryDesc((2, 17, 5, 4), 'f32', 'aBcd8b')
+        """
+
+        def make() -> MemoryDesc:
+            layout, data_type = self.require_layout("bind")
+            wanted = as_integers("dims", dims)
+            bound = bound_layout(self.dims, layout, wanted, strides, format)
+            return MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
+
+        return self._or_empty(allow_empty, make)
 
     def reshape(self, dims: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """The same elements under other dims of equal volume; nothing moves.
@@ -237,6 +286,11 @@ class MemoryDesc(Encoded):
         return self._viewed(dims, layout, self.offset0 + origin)
 
     def _require_view(self, what: str) -> None:
+        if self.extras and not (what != "reshape" and self.extras.may_be_permuted):
+            raise InvalidArguments(
+                f"{what} needs elements alone: {self!r} has buffers or factors that belong to its axes; "
+                "describe the weights without extras, and fill them last"
+            )
         if self.is_zero or not isinstance(self.layout, (Layout, kinds.Any)):
             raise InvalidArguments(
                 f"{what} needs a layout or the format any: {self!r} is of kind {self.kind}{self._remedy}"
@@ -244,7 +298,8 @@ class MemoryDesc(Encoded):
         if self.has_runtime:
             raise InvalidArguments(f"{what} needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
 
-    def _or_empty(self, allow_empty: bool, make: Callable[[], "MemoryDesc"]) -> "MemoryDesc":
+    @staticmethod
+    def _or_empty(allow_empty: bool, make: Callable[[], "MemoryDesc"]) -> "MemoryDesc":
         try:
             return make()
         except InlayError:
@@ -253,12 +308,12 @@ class MemoryDesc(Encoded):
             return MemoryDesc()
 
     def _viewed(self, dims: Dims, layout: Layout, offset0: int) -> "MemoryDesc":
-        return _placed(dims, self.data_type, layout, offset0, inner_blocks_of(layout))
+        return _placed(dims, self.data_type, layout, offset0, inner_blocks_of(layout), self.extras)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""
         name = None if self.data_type is None else self.data_type.name
-        return _restored, (self.dims, name, self.layout, self.offset0)
+        return _restored, (self.dims, name, self.layout, self.offset0, self.extras)
 
     def _repr_svg_(self) -> str:
         from inlay.render import show
@@ -277,13 +332,24 @@ def _placed(
     layout: kinds.Placement,
     offset0: int = 0,
     blocks: InnerBlocks | None = None,
+    extras: Extras = NO_EXTRAS,
 ) -> MemoryDesc:
     """A descriptor of parts that are known to fit."""
     desc = MemoryDesc.__new__(MemoryDesc)
-    desc._fill(dims, data_type, layout, offset0, blocks)
+    desc._fill(dims, data_type, layout, offset0, blocks, extras)
     return desc
 
 
-def _restored(dims: Dims, name: str | None, layout: kinds.Placement, offset0: int) -> MemoryDesc:
+def _restored(
+    dims: Dims, name: str | None, layout: kinds.Placement, offset0: int, extras: Extras = NO_EXTRAS
+) -> MemoryDesc:
     blocks = inner_blocks_of(layout) if isinstance(layout, Layout) else None
-    return _placed(dims, None if name is None else DATA_TYPES[name], layout, offset0, blocks)
+    return _placed(dims, None if name is None else DATA_TYPES[name], layout, offset0, blocks, extras)
+
+
+def _require_extras(extras: object, layout: kinds.Placement, ndims: int) -> None:
+    if not isinstance(extras, Extras):
+        raise InvalidArguments(f"extras is {extras!r}: give inlay.Extras(flags=1, compensation_mask=1) or the like")
+    if extras and not isinstance(layout, Layout):
+        raise InvalidArguments("extras lie behind the elements of a layout, and the format any has none yet")
+    extras.require_axes(ndims)

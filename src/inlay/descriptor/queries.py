@@ -14,6 +14,7 @@ from math import prod
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
+from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.pattern import parse_pattern, pattern_of
@@ -32,7 +33,9 @@ def bytes_of(elements: int, data_type: DataType) -> int:
     return -(-elements * data_type.bits // 8)
 
 
-def layout_size(dims: Dims, layout: Layout, data_type: DataType, blocks: InnerBlocks | None) -> int:
+def layout_size(
+    dims: Dims, layout: Layout, data_type: DataType, blocks: InnerBlocks | None, extras: Extras = NO_EXTRAS
+) -> int:
     """The size in bytes of a tensor of logical `dims` that `layout` places; 2**63 where something is RUNTIME.
 
     A layout whose digit order oneDNN cannot say takes the bytes up to its last element.
@@ -41,6 +44,11 @@ def layout_size(dims: Dims, layout: Layout, data_type: DataType, blocks: InnerBl
         return 0
     if layout.has_runtime:
         return RUNTIME_SIZE
+    nbytes = _elements_size(layout, data_type, blocks)
+    return extras.size_with(nbytes, layout.dims) if extras else nbytes
+
+
+def _elements_size(layout: Layout, data_type: DataType, blocks: InnerBlocks | None) -> int:
     if blocks is None:
         return bytes_of(layout.span[1], data_type)
     reach = 0
@@ -86,14 +94,16 @@ def descriptor_repr(
     placement: kinds.Placement,
     offset0: int,
     blocks: InnerBlocks | None,
+    extras: Extras,
     tag: str | None,
 ) -> str:
     """The call that creates the descriptor of these parts; `tag` where one does."""
     if not dims or data_type is None:
         return "MemoryDesc()"
     call = f"MemoryDesc({spelled(dims)}, '{data_type}'"
+    also = f", extras={extras!r}" if extras else ""
     if tag is not None:
-        return f"{call}, '{tag}')"
+        return f"{call}, '{tag}'{also})"
     if isinstance(placement, kinds.HostScalar):
         return f"MemoryDesc.host_scalar('{data_type}')"
     if isinstance(placement, kinds.Sparse):
@@ -103,10 +113,10 @@ def descriptor_repr(
     assert isinstance(placement, Layout)
     said = _arguments(dims, placement, blocks) if offset0 == 0 else None
     if said is not None:
-        return f"{call}, {said})"
+        return f"{call}, {said}{also})"
     start = f", offset0={offset0}" if offset0 else ""
     logical = f", dims={spelled(dims)}" if dims != placement.dims else ""
-    return f"MemoryDesc.from_layout({placement!r}, '{data_type}'{logical}{start})"
+    return f"MemoryDesc.from_layout({placement!r}, '{data_type}'{logical}{start}{also})"
 
 
 def _sparse_repr(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> str:

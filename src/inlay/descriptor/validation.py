@@ -117,10 +117,53 @@ def require_padding(dims: Dims, padded_dims: Dims) -> None:
     require_dims(padded_dims)
 
 
-def require_nested(layout: Layout, data_type: DataType) -> None:
+def require_placed(dims: Dims, layout: Layout, offset0: int) -> None:
+    """Refuse logical dims, a layout of the padded dims, and an origin that are no parts of one descriptor.
+
+    Raises:
+        InvalidArguments: as `require_dims` and `require_padding`; `offset0` is negative, or something does not fit 64
+            bits.
+    """
+    require_dims(dims)
+    require_padding(dims, layout.dims)
+    require_64_bits(layout)
+    (start,) = as_integers("offset0", (offset0,))
+    if start < 0:
+        raise InvalidArguments(f"offset0 is {start}: the first element lies 0 or more elements into the buffer")
+
+
+def require_64_bits(layout: Layout) -> None:
+    """Refuse strides and extents that no offset can count.
+
+    Raises:
+        InvalidArguments: one of them is below -(2**63) or above 2**63 - 1.
+    """
+    for i, axis in enumerate(layout.axes):
+        for value in (axis.stride, *[n for digit in axis.inner for n in (digit.extent, digit.stride)]):
+            if not RUNTIME <= value <= LARGEST:
+                raise InvalidArguments(f"{axis_name(i)} has a stride or extent of {value}: both fit in 64 bits")
+
+
+def require_bound(what: str, known: Dims, bound: Dims) -> None:
+    """Refuse numbers that are not those of `known` where it has numbers; `what` names the argument.
+
+    Raises:
+        InvalidArguments: they differ in number or from what is known, or are RUNTIME.
+    """
+    if len(bound) != len(known):
+        raise InvalidArguments(f"{what} {bound} to bind has {len(bound)} entries: the descriptor has {len(known)} dims")
+    for i, (old, new) in enumerate(zip(known, bound, strict=True)):
+        if new == RUNTIME:
+            raise InvalidArguments(f"{what}[{i}] to bind is RUNTIME: give its number")
+        if old not in (RUNTIME, new):
+            raise InvalidArguments(f"{what}[{i}] to bind is {new}, but {axis_name(i)} is known to have {old}")
+
+
+def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = True) -> None:
     """Refuse strides whose elements overlap, interleave, split a byte, or reach too far.
 
-    `layout` is one that oneDNN can say: its inner digits are dense and in block order.
+    `layout` is one that oneDNN can say: its inner digits are dense and in block order. Without `whole_bytes` strides
+    may split a byte: oneDNN checks that when a descriptor is created, and not again when it is viewed.
 
     Raises:
         InvalidArguments: a stride is smaller than what lies inside it or negative, odd (but not 1) for a type of less
@@ -137,7 +180,7 @@ def require_nested(layout: Layout, data_type: DataType) -> None:
             continue
         if stride < need:
             _refuse_stride(i, stride, need, inside)
-        if data_type.is_sub_byte and stride > 1 and stride % 2:
+        if whole_bytes and data_type.is_sub_byte and stride > 1 and stride % 2:
             _refuse_split_byte(i, stride, data_type)
         if stride * block * count > LARGEST:
             raise InvalidArguments(
