@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from inlay.memory import Memory, Reorder, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.padding import preserves_padding
     from inlay.render import show
+    from inlay.sparse import to_coo, to_csr, to_dense
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,9 @@ __all__ = [
     "preserves_padding",
     "reorder",
     "show",
+    "to_coo",
+    "to_csr",
+    "to_dense",
     "zero_padding",
 ]
 
@@ -70,6 +74,9 @@ _LATE = {
     "preserves_padding": "inlay.padding",
     "reorder": "inlay.memory",
     "show": "inlay.render",
+    "to_coo": "inlay.sparse",
+    "to_csr": "inlay.sparse",
+    "to_dense": "inlay.sparse",
     "zero_padding": "inlay.memory",
 }
 """The module of each public name that is loaded when first asked for."""
