@@ -218,6 +218,19 @@ def test_one_coordinate_gives_an_int() -> None:
     assert [type(desc.offset((0, 0, 0, 0))), type(desc.byte_offset((0, 0, 0, 0)))] == [int, int]
 
 
+def test_offsets_near_the_end_of_64_bits_are_exact_or_refused() -> None:
+    last = 2**58 - 1
+    desc = MemoryDesc((2**58,), "f64")
+    assert desc.byte_offset((last,)) == 8 * last
+    assert desc.byte_offset([(last,)]).tolist() == [8 * last]
+    beyond = MemoryDesc.from_layout(Layout.from_strides((4,), (1,)), "u8", offset0=2**63 - 2)
+    assert beyond.offset((3,)) == 2**63 + 1
+    assert beyond.offset([(1,)]).tolist() == [2**63 - 1]
+    refusal = r"^offsets 9223372036854775806\.\.9223372036854775809 exceed 64 bits: ask one coordinate at a time$"
+    with pytest.raises(Unimplemented, match=refusal):
+        beyond.offset([(0,), (3,)])
+
+
 def test_padding_has_offsets() -> None:
     assert MemoryDesc((17,), "f32", "A8a").offset((23,)) == 23
 

@@ -13,6 +13,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
 from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.offsets import scaled
 from inlay.descriptor.queries import RUNTIME_SIZE, descriptor_repr, equality_key, layout_size
 from inlay.descriptor.sparsity import sparse_sizes
 from inlay.descriptor.textual import ZERO, descriptor_text
@@ -241,13 +242,13 @@ class Described:
 
         Raises:
             InvalidArguments: there is no layout, or a coordinate has the wrong length or lies outside `padded_dims`.
-            Unimplemented: a dim or stride is RUNTIME.
+            Unimplemented: a dim or stride is RUNTIME, or an array was given and offsets exceed 64 bits.
 
         >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc((2, 16, 5, 4), "f32", "nhwc").offset((1, 2, 3, 1))
         530
         """
-        return self.offset0 + self.require_layout("offset")[0].offset(coordinates)
+        return scaled(self.require_layout("offset")[0].offset(coordinates), self.offset0, 1)
 
     def byte_offset(self, coordinates: npt.ArrayLike) -> Any:
         """The byte of the buffer in which each element starts; 4-bit elements of even offset are in its low half.
@@ -259,7 +260,9 @@ class Described:
         >>> MemoryDesc((4, 6), "s4", "ab").byte_offset([(0, 0), (0, 1), (1, 1)])
         array([0, 0, 3])
         """
-        return self.offset(coordinates) * self.require_layout("byte_offset")[1].bits // 8
+        layout, data_type = self.require_layout("byte_offset")
+        nbytes = scaled(layout.offset(coordinates), self.offset0, data_type.itemsize)
+        return nbytes // 2 if data_type.is_sub_byte else nbytes
 
     def equivalent(self, other: "Described") -> bool:
         """Whether both have the same dims, padding and type, and place every coordinate at the same offset.
