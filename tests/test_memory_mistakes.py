@@ -325,6 +325,12 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "no conversion s4 -> s8: convert the array with astype(int8) before it is packed",
     ),
     (
+        "masked_array",
+        lambda: pack(np.ma.masked_equal(np.zeros((2, 3), np.float32), 0), "ab"),
+        InvalidArguments,
+        "buffer of type MaskedArray cannot be wrapped (its mask would be lost): pass a NumPy array or bytes",
+    ),
+    (
         "device_tensor",
         lambda: Memory(ROWS, OnDevice()),
         InvalidArguments,

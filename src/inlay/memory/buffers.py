@@ -120,6 +120,8 @@ def array_of(buffer: object, name: str = "buffer") -> npt.NDArray[Any]:
         InvalidArguments: `buffer` is none of these, or its owner does not export it.
     """
     if isinstance(buffer, np.ndarray):
+        if hasattr(buffer, "mask"):
+            _refuse_buffer(buffer, name, "its mask would be lost")
         return buffer
     if isinstance(buffer, np.generic):
         _refuse_buffer(buffer, name, "a NumPy scalar has no memory of its own")
