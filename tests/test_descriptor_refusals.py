@@ -132,6 +132,10 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
         "padded_dims[0] is 2: axis 0 (a) needs 3 or more, as its dim is",
     ),
     (
+        lambda: MemoryDesc.from_layout("ab", "f32"),  # type: ignore[arg-type]
+        "layout is 'ab': give a Layout, such as Layout.from_strides((2, 3), (3, 1))",
+    ),
+    (
         lambda: MemoryDesc.from_layout(Layout.from_strides((2,), (1,)), "f32", offset0=-1),
         "offset0 is -1: the first element lies 0 or more elements into the buffer",
     ),

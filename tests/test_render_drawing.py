@@ -234,6 +234,14 @@ def test_a_wrong_argument_is_refused(arguments: dict[str, object], message: str)
     assert str(refused.value) == message
 
 
+def test_what_is_no_descriptor_is_refused() -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        show("nchw")  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        "desc is of type str: give a MemoryDesc, such as `memory.desc` or MemoryDesc((2, 3), 'f32', 'ab')"
+    )
+
+
 def golden_texts() -> dict[str, str]:
     texts = {f"{name}.txt": show(desc, width=80, color=False).text() for name, desc in SPECIMENS.items()}
     texts["zero-padding-offsets.txt"] = show(NCHW8C, width=100, color=False, offsets=True).text()

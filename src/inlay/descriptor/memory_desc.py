@@ -112,14 +112,18 @@ class MemoryDesc(Encoded):
         Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
 
         Raises:
-            InvalidArguments: `dims` exceed those of the layout, `offset0` is negative, something does not fit 64 bits,
-                or oneDNN refuses the strides.
+            InvalidArguments: `layout` is none, `dims` exceed those of it, `offset0` is negative, something does not fit
+                64 bits, or oneDNN refuses the strides.
 
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (8, 1)), "f32")
         MemoryDesc((4, 6), 'f32', strides=(8, 1))
         """
 
         def make() -> MemoryDesc:
+            if not isinstance(layout, Layout):
+                raise InvalidArguments(
+                    f"layout is {layout!r}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))"
+                )
             wanted = layout.dims if dims is None else as_integers("dims", dims)
             require_placed(wanted, layout, offset0)
             element = as_data_type(data_type)

@@ -1,7 +1,7 @@
 """Offsets in other units and from another origin, without wrapping around.
 
 A layout counts elements from its own origin; a descriptor adds `offset0`, and bytes are elements times their width.
-Where many coordinates are asked at once the answers are 64-bit integers, which wrap silently in NumPy; here they do not.
+Where many coordinates are asked at once the answers are 64-bit integers, which wrap silently in NumPy and do not here.
 """
 
 from typing import Any

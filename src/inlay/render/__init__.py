@@ -58,8 +58,8 @@ def show(
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
 
     Raises:
-        InvalidArguments: `format` is none of text, svg and html, `width` is not in 20..400, or `names` are not one
-            different identifier for each axis.
+        InvalidArguments: `desc` is no descriptor, `format` is none of text, svg and html, `width` is not in 20..400, or
+            `names` are not one different identifier for each axis.
 
     >>> from inlay import MemoryDesc
     >>> show(MemoryDesc((2, 3), "f32", "any"), width=80, color=False)
@@ -67,6 +67,11 @@ def show(
     text    f32::any:any::f0 2x3
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
+    if not isinstance(desc, MemoryDesc):
+        raise InvalidArguments(
+            f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as `memory.desc` or "
+            "MemoryDesc((2, 3), 'f32', 'ab')"
+        )
     if format not in get_args(PictureFormat):
         raise InvalidArguments(f"format of a picture is text, svg or html, not {format!r}")
     if width is not None and not NARROWEST <= width <= WIDEST:
