@@ -28,6 +28,7 @@ from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import allocate
+from inlay.reordering.problem import require_conversion
 
 PLAIN = "plain"
 """The word for row-major in place of a tag, whatever the number of dims."""
@@ -142,6 +143,7 @@ def plan_conversion(
         InvalidArguments: a rule does not fit: no tensor matches it, it has another number of letters than a tensor
             that it matches, or no descriptor can be made of the tensor.
         FormatTagError: a rule has no tag that can be read.
+        Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, `target` is the same file or cannot keep the result.
     """
     source, target = Path(source), Path(target)
@@ -201,7 +203,10 @@ def _copy_step(tensor: StoredTensor, src: MemoryDesc | None) -> ConversionStep:
 
 
 def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataTypeLike | None) -> MemoryDesc:
-    dst_type = data_type or src.require_layout(rule.text)[1]
+    src_type = src.require_layout(rule.text)[1]
+    dst_type = src_type if data_type is None else as_data_type(data_type)
+    if dst_type != src_type:
+        require_conversion(src_type, dst_type)
     if rule.tag is None:
         return row_major(src.dims, dst_type)
     if rule.tag.ndims != src.ndims:
@@ -306,7 +311,6 @@ def convert(plan: ConversionPlan, progress: Progress | None = None) -> None:
 
     Raises:
         FileError: the target cannot be written.
-        Unimplemented: a conversion of data types is not one that reorders can do.
     """
     if plan.target.suffix == ".npy":
         step = plan.steps[0]

@@ -87,7 +87,7 @@ def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
         raise Unimplemented("a reorder needs every dim and stride: bind the RUNTIME ones first")
     assert src.data_type is not None
     assert dst.data_type is not None
-    _check_types(src.data_type, dst.data_type)
+    require_conversion(src.data_type, dst.data_type)
     if dst_layout.overlaps:
         raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
     axes = tuple(
@@ -109,7 +109,12 @@ def _layout_of(desc: MemoryDesc, side: str) -> Layout:
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
-def _check_types(src: DataType, dst: DataType) -> None:
+def require_conversion(src: DataType, dst: DataType) -> None:
+    """Refuse a pair of types that elements are not moved between.
+
+    Raises:
+        Unimplemented: no conversion between the types exists.
+    """
     if src.is_sub_byte or dst.is_sub_byte:
         raise Unimplemented(f"reorder {src} -> {dst}: elements of 4 bits cannot be reordered yet")
     if src != dst and not {src.name, dst.name} <= CONVERTIBLE:
