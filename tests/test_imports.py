@@ -77,6 +77,13 @@ def test_no_room_hides_one_of_its_files() -> None:
             assert isinstance(getattr(room, file.name, importlib), types.ModuleType), f"{room.__name__}.{file.name}"
 
 
+def test_strategies_without_hypothesis_name_the_command_that_installs_it() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; import inlay.testing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    text = "inlay.testing needs Hypothesis, which is not installed: pip install hypothesis"
+    assert done.stderr.splitlines()[-1] == f"inlay.errors.MissingExtra: {text}"
+
+
 def test_a_late_name_is_the_one_of_its_module() -> None:
     assert inlay.Memory is importlib.import_module("inlay.memory").Memory
     assert inlay.show is importlib.import_module("inlay.render").show

@@ -17,7 +17,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from hypothesis import strategies as st
+from inlay.errors import MissingExtra
+
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    raise MissingExtra("inlay.testing needs Hypothesis, which is not installed: pip install hypothesis") from error
 
 T = TypeVar("T")
 P = ParamSpec("P")
