@@ -27,8 +27,8 @@ from inlay import views
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, bound_layout, inner_blocks_of, place
-from inlay.descriptor.encoded import Encoded
 from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.portable import Portable
 from inlay.descriptor.queries import spelled
 from inlay.descriptor.validation import LARGEST, as_integers, require_dims, require_placed
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
@@ -37,7 +37,7 @@ from inlay.layout import RUNTIME, Dims, Layout
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class MemoryDesc(Encoded):
+class MemoryDesc(Portable):
     """Dims, data type and place of a tensor in memory."""
 
     def __init__(

@@ -1,0 +1,285 @@
+"""Descriptors of a loaded oneDNN, read through its C API: what its queries answer is what ours says.
+
+The structure behind a `dnnl_memory_desc_t` is private and differs between versions, so nothing here looks into it: a
+handle is asked, and a blob is given to the library that wrote it, which makes a handle.
+
+    dnnl_memory_desc_query(_v2)     kind, dims, padding, strides, inner blocks, offset, type, sparse metadata
+    dnnl_memory_desc_get_size       must be what ours has
+    dnnl_memory_desc_reshape        to the same dims: refused where there are extra flags, which no query tells
+
+Source: oneDNN, `dnnl.h` and the codes of `dnnl_types.h`.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.descriptor import kinds
+from inlay.descriptor.extras import Extras
+from inlay.descriptor.parts import Parts
+from inlay.descriptor.validation import MAX_NDIMS
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import Axis, Digit, Dims, Layout
+
+_STRIDES = 14
+_NDIMS, _DIMS, _TYPE, _OFFSET0, _PADDED, _PADDED_OFFSETS, _KIND, _NBLKS, _BLKS, _IDXS = range(256, 266)
+_ENCODING, _NNZ = 266, 267
+_UNDEF, _ANY, _BLOCKED, _OPAQUE, _SPARSE, _HOST_SCALAR = range(6)
+_CSR, _PACKED, _COO = 1, 2, 3
+_TYPES = {data_type.code: data_type for data_type in DATA_TYPES.values()}
+_F32 = 3
+_REFUSED = 2  # dnnl_invalid_arguments
+
+_SIGNATURES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "dnnl_memory_desc_query": (c_void_p, c_int, c_void_p),
+        "dnnl_memory_desc_query_v2": (c_void_p, c_int, c_int, c_void_p),
+        "dnnl_memory_desc_get_size": (c_void_p,),
+        "dnnl_memory_desc_reshape": (c_void_p, c_void_p, c_int, c_void_p),
+        "dnnl_memory_desc_destroy": (c_void_p,),
+        "dnnl_memory_desc_create_with_blob": (c_void_p, c_void_p),
+        "dnnl_memory_desc_create_with_strides": (c_void_p, c_int, c_void_p, c_int, c_void_p),
+        "dnnl_memory_desc_get_blob": (c_void_p, c_void_p, c_void_p),
+    }
+)
+
+
+class Handle:
+    """A `dnnl_memory_desc_t` and the library that made it; it stays the caller's unless it came from a blob."""
+
+    def __init__(self, library: ctypes.CDLL, address: int) -> None:
+        """Take the handle at `address`, which must be of `library`: nothing can check that.
+
+        Raises:
+            InvalidArguments: `library` is no loaded oneDNN, or `address` is 0.
+        """
+        self._library = library
+        self.pointer = c_void_p(address)
+        self._query = self._function("dnnl_memory_desc_query")
+        if not address:
+            raise InvalidArguments("the handle of oneDNN is NULL: give one that a create function of oneDNN wrote")
+
+    def _function(self, name: str) -> Any:
+        function = _function_of(self._library, name)
+        if function is None:
+            raise InvalidArguments(
+                f"library is {self._library!r}, which has no {name}: give a loaded oneDNN 3, as "
+                "ctypes.CDLL('libdnnl.so.3')"
+            )
+        return function
+
+    def number(self, what: int, make: type[c_int] | type[c_int64] = c_int) -> int:
+        """The answer to a query for one number."""
+        answer = make(0)
+        self._require(self._query(self.pointer, what, byref(answer)), what)
+        return answer.value
+
+    def entries(self, what: int, count: int) -> Dims:
+        """The first `count` entries of the array that answers a query."""
+        if not count:
+            return ()
+        address = c_void_p()
+        self._require(self._query(self.pointer, what, byref(address)), what)
+        return tuple((c_int64 * count).from_address(address.value or 0)) if address.value else ()
+
+    def sparse(self, what: int, index: int = 0, make: type[c_int] | type[c_int64] = c_int) -> int:
+        """The answer to a query of the second version."""
+        answer = make(0)
+        self._require(self._function("dnnl_memory_desc_query_v2")(self.pointer, what, index, byref(answer)), what)
+        return answer.value
+
+    @property
+    def size(self) -> int:
+        """Bytes of buffer 0."""
+        function = self._function("dnnl_memory_desc_get_size")
+        function.restype = c_size_t  # the others return a status
+        return int(function(self.pointer))
+
+    def has_extras(self, dims: Dims) -> bool:
+        """Whether there are extra flags: then no reshape is taken, not even one to the same dims."""
+        result = c_void_p()
+        status = self._function("dnnl_memory_desc_reshape")(
+            byref(result), self.pointer, len(dims), (c_int64 * len(dims))(*dims)
+        )
+        if result.value and not status:
+            destroy(self._library, result)
+        return bool(status == _REFUSED)
+
+    def _require(self, status: int, what: int) -> None:
+        if status:
+            raise InvalidArguments(f"oneDNN does not answer query {what} of this descriptor: its status is {status}")
+
+
+def _function_of(library: ctypes.CDLL, name: str) -> Any:
+    """A function of the library with a signature of its own: other users of `library` see none of it."""
+    if not isinstance(library, ctypes.CDLL) or not hasattr(library, name):
+        return None
+    function = library[name]
+    function.argtypes = _SIGNATURES[name]
+    return function
+
+
+def destroy(library: ctypes.CDLL, pointer: c_void_p) -> None:
+    """Give a descriptor back to the library."""
+    _function_of(library, "dnnl_memory_desc_destroy")(pointer)
+
+
+def parts_of_handle(handle: Handle) -> Parts:
+    """The parts that the library's queries answer, without extras, not yet checked against one another.
+
+    Raises:
+        InvalidArguments: the library does not answer, or not as for a descriptor.
+        Unimplemented: the descriptor has a type, kind, encoding or place of padding that ours cannot have.
+    """
+    ndims = handle.number(_NDIMS)
+    if not 0 <= ndims <= MAX_NDIMS:
+        raise InvalidArguments(f"oneDNN answers {ndims} dims: the handle is no descriptor of this library")
+    kind = handle.number(_KIND)
+    if ndims == 0 or kind == _UNDEF:
+        return Parts((), None, kinds.Undefined())
+    if kind not in _READERS:
+        raise Unimplemented(f"descriptors of oneDNN's format kind {kind} have no counterpart: give one of another kind")
+    return _READERS[kind](handle, handle.entries(_DIMS, ndims), _data_type(handle.number(_TYPE)))
+
+
+def _data_type(code: int) -> DataType:
+    if code not in _TYPES:
+        raise Unimplemented(f"oneDNN's data type of code {code} cannot be stored: {', '.join(DATA_TYPES)} can")
+    return _TYPES[code]
+
+
+def require_known_extras(handle: Handle, parts: Parts, extras: Extras) -> None:
+    """Refuse `extras` that the library's descriptor has not; `parts` are checked ones.
+
+    Raises:
+        InvalidArguments: `extras` are given and the descriptor has none.
+        Unimplemented: it has extras, and none are given.
+    """
+    # With RUNTIME dims or strides every reshape is refused; oneDNN makes no such descriptor with extras.
+    asked = isinstance(parts.layout, Layout) and not parts.layout.has_runtime
+    flagged = asked and handle.has_extras(parts.dims)
+    if flagged and not extras:
+        raise Unimplemented(
+            "this descriptor of oneDNN has extra flags, such as compensation, which its queries do not tell: "
+            "give them as extras=inlay.Extras(...)"
+        )
+    if extras and not flagged:
+        raise InvalidArguments(f"{extras!r} was given, but this descriptor of oneDNN has no extra flags")
+
+
+def _layout(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
+    ndims = len(dims)
+    if any(handle.entries(_PADDED_OFFSETS, ndims)):
+        raise Unimplemented("this descriptor of oneDNN has padding before its data: padding follows the data here")
+    count = handle.number(_NBLKS)
+    if not 0 <= count <= MAX_NDIMS:
+        raise InvalidArguments(f"oneDNN answers {count} inner blocks: the handle is no descriptor of this library")
+    inner: list[tuple[Digit, ...]] = [()] * ndims
+    stride = 1
+    sizes, axes = handle.entries(_BLKS, count), handle.entries(_IDXS, count)
+    for axis, size in reversed(tuple(zip(axes, sizes, strict=True))):
+        if not 0 <= axis < ndims or size < 1:
+            raise Unimplemented(f"this descriptor of oneDNN has a block of {size} along axis {axis} of {ndims} dims")
+        inner[axis] = (Digit(size, stride), *inner[axis])
+        stride *= size
+    layout = Layout(handle.entries(_PADDED, ndims), tuple(map(Axis, handle.entries(_STRIDES, ndims), inner)))
+    return Parts(dims, data_type, layout, handle.number(_OFFSET0, c_int64))
+
+
+def _any(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
+    return Parts(dims, data_type, kinds.Any())
+
+
+def _opaque(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
+    return Parts(dims, data_type, kinds.Opaque("opaque", handle.size))
+
+
+def _sparse(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
+    encoding, nnz = handle.sparse(_ENCODING), handle.sparse(_NNZ, make=c_int64)
+    if encoding == _CSR:
+        types = [_data_type(handle.sparse(_TYPE, i)) for i in (1, 2)[: len(dims)]]
+        # One dim has no rows to point to, and the type of their starts cannot be asked.
+        return Parts(dims, data_type, kinds.CSR(nnz, types[0], types[-1]))
+    if encoding == _COO:
+        return Parts(dims, data_type, kinds.COO(nnz, _data_type(handle.sparse(_TYPE, 1))))
+    if encoding == _PACKED and handle.size == 0:
+        return Parts(dims, data_type, kinds.Packed(nnz))
+    raise Unimplemented(f"this sparse descriptor of oneDNN, encoding {encoding}, can be read by its engine only")
+
+
+def _host_scalar(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
+    return Parts(dims, data_type, kinds.HostScalar())
+
+
+_READERS: Mapping[int, Callable[[Handle, Dims, DataType], Parts]] = MappingProxyType(
+    {
+        _ANY: _any,
+        _BLOCKED: _layout,
+        _OPAQUE: _opaque,
+        _SPARSE: _sparse,
+        _HOST_SCALAR: _host_scalar,
+    }
+)
+"""What reads each of oneDNN's format kinds."""
+
+
+def address_of(source: object) -> int:
+    """The address that a handle of ctypes, or a number, says.
+
+    Raises:
+        InvalidArguments: `source` is neither.
+    """
+    value = source.value if isinstance(source, c_void_p) else source
+    if value is None:
+        return 0
+    if type(value) is not int or not 0 <= value < 2**64:
+        _refuse_source(source)
+    return value
+
+
+def _refuse_source(source: object) -> NoReturn:
+    raise InvalidArguments(
+        f"source is a {type(source).__name__}: give a dnnl_memory_desc_t as ctypes.c_void_p or as its address, or a "
+        "blob as bytes"
+    )
+
+
+def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
+    """The descriptor that the library makes of a blob; to be destroyed.
+
+    The library reads as many bytes as its structure has, whatever it is given, so the length is compared with that of a
+    blob that it writes itself.
+
+    Raises:
+        Unimplemented: the library is older than 3.3, which has no blobs.
+        InvalidArguments: `library` is no oneDNN, or the blob is not as long as its blobs.
+    """
+    length = _blob_length(library)
+    if len(blob) != length:
+        raise InvalidArguments(
+            f"the blob has {len(blob)} bytes, those of this oneDNN have {length}: it wrote another one"
+        )
+    result = c_void_p()
+    create = _function_of(library, "dnnl_memory_desc_create_with_blob")
+    status = create(byref(result), ctypes.create_string_buffer(blob, length))
+    if status or not result.value:
+        raise InvalidArguments(f"oneDNN refuses the blob: its status is {status}")
+    return result
+
+
+def _blob_length(library: ctypes.CDLL) -> int:
+    names = ("create_with_strides", "create_with_blob", "get_blob")
+    create, read, measure = (_function_of(library, f"dnnl_memory_desc_{name}") for name in names)
+    if create is None:
+        raise InvalidArguments(f"library is {library!r}: give a loaded oneDNN 3, as ctypes.CDLL('libdnnl.so.3')")
+    if read is None or measure is None:
+        raise Unimplemented("this oneDNN has no blobs of descriptors: they came with 3.3; give the handle itself")
+    some, length = c_void_p(), c_size_t(0)
+    status = create(byref(some), 1, (c_int64 * MAX_NDIMS)(1), _F32, None) or measure(None, byref(length), some)
+    destroy(library, some)
+    if status:
+        raise InvalidArguments(f"oneDNN does not say how long its blobs are: its status is {status}")
+    return length.value

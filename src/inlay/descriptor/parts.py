@@ -1,0 +1,106 @@
+"""The parts of a descriptor that came from outside, and the one check that they are those of a descriptor.
+
+A text, some bytes, or another library's object may say anything. What they say is read into `Parts`, and `checked`
+refuses what no constructor and no view could have made, whatever its source:
+
+    dims (2, 17)   padded_dims (2, 24)   strides (24, 8)   one block of 8          a descriptor
+    dims (2, 17)   padded_dims (2, 16)   ...                                       refused: 16 < 17
+    dims (4, 4)    strides (3, 1)                                                  refused: elements share offsets
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from inlay.data_type import DataType
+from inlay.descriptor import kinds
+from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
+from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.sparsity import checked_index_type, checked_nnz, require_csr_ndims
+from inlay.descriptor.validation import LARGEST, require_dims, require_nested, require_placed
+from inlay.errors import InvalidArguments
+from inlay.layout import RUNTIME, Dims, Layout
+
+_OPAQUE_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a descriptor is made of, not yet checked."""
+
+    dims: Dims
+    """The logical dims; none for the zero descriptor."""
+    data_type: DataType | None
+    """None for the zero descriptor only."""
+    layout: kinds.Placement
+    """Where the elements lie."""
+    offset0: int = 0
+    """Elements from the start of the buffer to the origin."""
+    extras: Extras = NO_EXTRAS
+    """What lies behind the elements."""
+
+
+def checked(parts: Parts) -> InnerBlocks | None:
+    """Refuse parts that do not fit together; returns the inner blocks where there is a layout that oneDNN can say.
+
+    Strides of 4-bit elements may be odd, as they are in some views.
+
+    Raises:
+        InvalidArguments: the parts are those of no descriptor.
+        Unimplemented: compressed sparse rows of more than 2 dims.
+    """
+    placement = parts.layout
+    if (parts.data_type is None) != isinstance(placement, kinds.Undefined) or (parts.data_type is None) == bool(
+        parts.dims
+    ):
+        raise InvalidArguments("only the zero descriptor has no dims and no data type, and it has neither")
+    if not isinstance(placement, Layout) and (parts.offset0 or parts.extras):
+        raise InvalidArguments("offset0 and extras belong to a layout: this descriptor has none")
+    match placement:
+        case kinds.Undefined():
+            return None
+        case Layout():
+            return _checked_layout(parts, placement)
+        case kinds.Any():
+            require_dims(parts.dims)
+            if RUNTIME in parts.dims:
+                raise InvalidArguments(
+                    "format any needs known dims: a primitive cannot choose a layout for RUNTIME ones"
+                )
+        case kinds.Opaque():
+            require_dims(parts.dims)
+            _require_opaque(placement)
+        case kinds.CSR() | kinds.COO() | kinds.Packed():
+            _require_sparse(parts.dims, placement)
+        case kinds.HostScalar():
+            if parts.dims != (1,):
+                raise InvalidArguments(f"a host scalar has dims (1,), not {parts.dims}")
+        case _:
+            assert_never(placement)
+    return None
+
+
+def _checked_layout(parts: Parts, layout: Layout) -> InnerBlocks | None:
+    assert parts.data_type is not None
+    require_placed(parts.dims, layout, parts.offset0)
+    parts.extras.require_axes(len(parts.dims))
+    blocks = inner_blocks_of(layout)
+    if blocks is not None:
+        require_nested(layout, parts.data_type, whole_bytes=False)
+    return blocks
+
+
+def _require_opaque(placement: kinds.Opaque) -> None:
+    name = placement.name
+    if not 0 < len(name) <= _OPAQUE_NAME or not all(c.isascii() and (c.isalnum() or c in "_-.") for c in name):
+        raise InvalidArguments(f"name of an opaque format is {name[:80]!r}: 1 to 64 letters, digits and _-. name one")
+    if not 0 <= placement.nbytes <= LARGEST:
+        raise InvalidArguments(f"nbytes of an opaque format is {placement.nbytes}: give 0 to 2**63 - 1")
+
+
+def _require_sparse(dims: Dims, placement: kinds.Sparse) -> None:
+    if isinstance(placement, kinds.CSR):
+        require_csr_ndims(dims)
+        checked_index_type("pointer_type", placement.pointer_type)
+    if not isinstance(placement, kinds.Packed):
+        checked_index_type("index_type", placement.index_type)
+    checked_nnz(dims, placement.nnz)

@@ -1,0 +1,133 @@
+"""Descriptors to and from what outlives a process or belongs to another library: JSON, bytes, oneDNN's own objects.
+
+>>> from inlay.descriptor import MemoryDesc
+>>> desc = MemoryDesc((2, 17), "f32", "aB8b")
+>>> MemoryDesc.from_json(desc.to_json()) == desc == MemoryDesc.from_blob(desc.to_blob())
+True
+
+JSON, pickle and copy keep the spelling; blobs are canonical, so they serve as keys. The forms are written down in
+`json_form` and `blob_form`, and what is read passes the same check whatever its source (`parts`).
+"""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Self
+
+from inlay.descriptor.blob_form import blob_of, parts_of_blob, require_canonical
+from inlay.descriptor.encoded import Encoded
+from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.imported import (
+    Handle,
+    address_of,
+    destroy,
+    handle_of_blob,
+    parts_of_handle,
+    require_known_extras,
+)
+from inlay.descriptor.json_form import json_of, parts_of_json
+from inlay.descriptor.parts import Parts, checked
+from inlay.errors import InvalidArguments
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+class Portable(Encoded):
+    """What writes descriptors and reads them back."""
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(self.dims, self.data_type, self.layout, self.offset0, self.extras)
+
+    @classmethod
+    def _of(cls, parts: Parts) -> Self:
+        blocks = checked(parts)
+        desc = cls.__new__(cls)
+        desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras)
+        return desc
+
+    def to_json(self) -> str:
+        """The descriptor as one JSON object, in a form that has a version and is stable: see `descriptor.json_form`.
+
+        Post-condition: from_json of the text equals this descriptor and has its spelling, layout included.
+
+        Raises:
+            InvalidArguments: a layout has so many digits that the text would exceed 2**20 characters.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc((4, 6), "bf16", "any").to_json()
+        '{"inlay":"memory_desc","version":1,"kind":"any","dims":[4,6],"data_type":"bf16"}'
+        """
+        return json_of(self._parts)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The descriptor that `to_json` wrote.
+
+        Raises:
+            InvalidArguments: `text` has another form or version, a key is missing, unknown or there twice, a value has
+                the wrong type or range, or what it says is no descriptor.
+            Unimplemented: it says compressed sparse rows of more than 2 dims.
+        """
+        return cls._of(parts_of_json(text))
+
+    def to_blob(self) -> bytes:
+        """The descriptor as bytes of Inlay's own form: see `descriptor.blob_form`. oneDNN's blobs are others.
+
+        Post-condition: two descriptors are equal exactly when their blobs are.
+
+        Raises:
+            InvalidArguments: as `to_json`.
+        """
+        return blob_of(self._parts)
+
+    @classmethod
+    def from_blob(cls, blob: bytes | bytearray | memoryview) -> Self:
+        """The descriptor that `to_blob` wrote; strides of unit axes are 1.
+
+        Post-condition: from_blob(blob).to_blob() == blob.
+
+        Raises:
+            InvalidArguments: `blob` is truncated, changed, of another library or version, or says no descriptor.
+            Unimplemented: as `from_json`.
+        """
+        desc = cls._of(parts_of_blob(blob))
+        require_canonical(desc._parts, blob)
+        return desc
+
+    @classmethod
+    def from_onednn(
+        cls, source: ctypes.c_void_p | int | bytes, library: ctypes.CDLL, *, extras: Extras = NO_EXTRAS
+    ) -> Self:
+        """The descriptor of a loaded oneDNN 3: `source` is a `dnnl_memory_desc_t` (handle or address), or a blob of it.
+
+        The handle stays the caller's. It must be one of `library`, which nothing can check; NULL is refused. A blob is
+        read by the library that wrote it. Its queries do not tell extra flags, only that there are some: whoever asked
+        for them gives them as `extras`.
+
+        Post-condition: the result has the dims, type, padding, strides, blocks, offset and size that the library tells.
+
+        Raises:
+            InvalidArguments: `source` is NULL or neither a handle nor a blob of this library, `library` is no oneDNN 3,
+                or `extras` are not those of the descriptor.
+            Unimplemented: oneDNN says what no descriptor here can: another data type, padding before the data, extras
+                that were not given, a packed encoding that is filled; or the library is too old for blobs.
+        """
+        if not isinstance(source, (bytes, bytearray)):
+            return cls._of_handle(Handle(library, address_of(source)), extras)
+        pointer = handle_of_blob(library, bytes(source))
+        try:
+            return cls._of_handle(Handle(library, address_of(pointer)), extras)
+        finally:
+            destroy(library, pointer)
+
+    @classmethod
+    def _of_handle(cls, handle: Handle, extras: Extras) -> Self:
+        plain = parts_of_handle(handle)
+        # Only what is a descriptor is given back to the library's own arithmetic.
+        checked(plain)
+        require_known_extras(handle, plain, extras)
+        desc = cls._of(Parts(plain.dims, plain.data_type, plain.layout, plain.offset0, extras))
+        # 3.2 has no size of what does not start at the origin.
+        nbytes = handle.size
+        if nbytes != desc.size % 2**64 and (nbytes or not desc.offset0):
+            raise InvalidArguments(f"{desc!r} has {desc.size} bytes, but oneDNN says {nbytes}: the extras are others")
+        return desc
