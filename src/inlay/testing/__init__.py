@@ -21,6 +21,23 @@ without shrinking. Where a hundred thousand cases are wanted, draw from that:
     True
 """
 
+from inlay.testing.cases import (
+    ByStrides,
+    ByTag,
+    Pair,
+    Permute,
+    Reshape,
+    Scope,
+    Submemory,
+    draw_any_kind,
+    draw_blocked,
+    draw_by_strides,
+    draw_by_tag,
+    draw_pair,
+    draw_permute,
+    draw_reshape,
+    draw_submemory,
+)
 from inlay.testing.choices import Choices, Drawn, Seeded, strategy
 from inlay.testing.drawing import (
     BLOCK_SIZES,
@@ -32,25 +49,54 @@ from inlay.testing.drawing import (
     draw_shape,
     draw_tag,
 )
-from inlay.testing.strategies import data_types, descriptors, format_tags, layouts, reorder_problems, shapes
+from inlay.testing.sparse import draw_sparse_descriptor, draw_sparse_memory
+from inlay.testing.strategies import (
+    data_types,
+    descriptors,
+    format_tags,
+    layouts,
+    reorder_problems,
+    shapes,
+    sparse_descriptors,
+    sparse_memories,
+)
 
 __all__ = [
     "BLOCK_SIZES",
     "CONVERTIBLE",
+    "ByStrides",
+    "ByTag",
     "Choices",
     "Drawn",
+    "Pair",
+    "Permute",
+    "Reshape",
+    "Scope",
     "Seeded",
+    "Submemory",
     "data_types",
     "descriptors",
+    "draw_any_kind",
+    "draw_blocked",
+    "draw_by_strides",
+    "draw_by_tag",
     "draw_data_type",
     "draw_descriptor",
     "draw_layout",
+    "draw_pair",
+    "draw_permute",
     "draw_reorder_problem",
+    "draw_reshape",
     "draw_shape",
+    "draw_sparse_descriptor",
+    "draw_sparse_memory",
+    "draw_submemory",
     "draw_tag",
     "format_tags",
     "layouts",
     "reorder_problems",
     "shapes",
+    "sparse_descriptors",
+    "sparse_memories",
     "strategy",
 ]

@@ -1,4 +1,4 @@
-"""The Hypothesis strategies: each draws by the function of `drawing` that bears its name.
+"""The Hypothesis strategies: each draws by the function of `drawing` or `sparse` that bears its name.
 
 >>> from hypothesis import find
 >>> find(shapes(2), lambda dims: 0 in dims)
@@ -11,7 +11,8 @@ from inlay.data_type import DataType, DataTypeLike
 from inlay.descriptor import MemoryDesc
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
-from inlay.testing import drawing
+from inlay.memory import Memory
+from inlay.testing import drawing, sparse
 from inlay.testing.choices import strategy
 
 
@@ -84,3 +85,29 @@ def reorder_problems(
     True
     """
     return strategy(drawing.draw_reorder_problem)(sub_byte=sub_byte, convert=convert, large=large)
+
+
+def sparse_descriptors(
+    dims: Dims | None = None, data_type: DataTypeLike | None = None, *, packed: bool = False
+) -> st.SearchStrategy[MemoryDesc]:
+    """A CSR or COO descriptor, or a packed one if `packed`, that stores none, some or all of its elements.
+
+    Types of indices and pointers are wide enough for every coordinate and for `nnz`.
+
+    >>> from hypothesis import find
+    >>> find(sparse_descriptors((2, 3), "f32"), lambda d: d.sparse_encoding == "csr" and d.nnz > 1)
+    MemoryDesc.csr((2, 3), 'f32', 2)
+    """
+    return strategy(sparse.draw_sparse_descriptor)(dims, data_type, packed=packed)
+
+
+def sparse_memories(
+    dims: Dims | None = None, data_type: DataTypeLike | None = None, *, ordered: bool = True
+) -> st.SearchStrategy[Memory]:
+    """CSR or COO memory with any bits for values, zeros among them; entries in any order unless `ordered`.
+
+    >>> from hypothesis import find
+    >>> find(sparse_memories((4,), "s8"), lambda m: m.unpack().any()).desc
+    MemoryDesc.coo((4,), 's8', 1)
+    """
+    return strategy(sparse.draw_sparse_memory)(dims, data_type, ordered=ordered)
