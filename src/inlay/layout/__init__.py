@@ -17,10 +17,15 @@ one map (`aB4b4b` and `aB16b`) differ under `==` and agree in `normal_form`, the
 
 Strides may be any integers: negative (NumPy's `a[::-1]`), zero (broadcast) and overlapping ones are layouts too.
 This module knows no tags and no data types.
+
+In the order that they build on each other: `axis`, the digits of one axis; `address`, the address formula and what it
+answers; `regroup`, what a reshape does to digits; `refusal`, a view that cannot be; `map`, `Layout` itself with its
+views; `refinement`, two layouts in the digits they share.
 """
 
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims
 from inlay.layout.map import Layout
 from inlay.layout.refinement import CommonDigit, Map, refine
+from inlay.layout.refusal import Refusal
 
-__all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "Dims", "Layout", "Map", "refine"]
+__all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "Dims", "Layout", "Map", "Refusal", "refine"]

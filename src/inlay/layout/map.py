@@ -1,46 +1,41 @@
-"""`Layout`, the map from coordinates to offsets, and the questions it answers."""
+"""`Layout`, the map from coordinates to offsets: how it is made, compared, and viewed under other coordinates.
+
+A view moves nothing. It is another layout of the same elements, so each view has a law in offsets:
+
+    (3, 4) by rows, strides (4, 1)
+    dimshuffle((1, 0))      (4, 3)     strides (1, 4)      coordinate (y, x) lies where (x, y) did
+    broadcast((2, 3, 4))    (2, 3, 4)  strides (0, 4, 1)   every first coordinate names the same elements
+    try_reshape((2, 6))     (2, 6)     strides (6, 1)      the row-major index of a coordinate keeps its offset
+    collapse_contiguous()   (12,)      strides (1,)        the same with as few axes as there can be
+
+These are the views of MegEngine's `TensorLayout` and of NumPy's arrays, for layouts of any digits. Those of oneDNN's
+descriptors, which know padding and refuse to cut a block, are in `inlay.views`.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from operator import index
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, add_offsets, normal_axis
-from inlay.layout.overlap import SEARCH_LIMIT, SEARCH_TEXT, box_overlaps
+from inlay.errors import InvalidArguments
+from inlay.layout.address import AddressMap, as_numbers, require_itemsize
+from inlay.layout.axis import RUNTIME, Axis, Dims
+from inlay.layout.permutation import require_permutation
+from inlay.layout.refusal import Refusal, remedy_of
+from inlay.layout.regroup import Fault, collapsed, deed, nearest_dims, nearest_volumes, regrouped, reshaped
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(AddressMap):
     """A map from coordinates to element offsets.
 
+    >>> from inlay.layout import Axis, Digit
     >>> nChw8c = Layout((2, 24, 5, 4), (Axis(480), Axis(160, (Digit(8, 1),)), Axis(32), Axis(8)))
     >>> nChw8c.offset((1, 19, 0, 2))
     819
     """
-
-    dims: Dims
-    """How many coordinates are placed along each axis: data and padding together."""
-    axes: tuple[Axis, ...]
-    """One per dim."""
-
-    def __post_init__(self) -> None:
-        """Refuse what no coordinate system has.
-
-        Raises:
-            InvalidArguments: `axes` and `dims` differ in number, a dim is negative, or an inner extent is not positive.
-        """
-        if len(self.axes) != len(self.dims):
-            raise InvalidArguments(f"a layout of {len(self.dims)} dims needs as many axes, not {len(self.axes)}")
-        for i, (dim, axis) in enumerate(zip(self.dims, self.axes, strict=True)):
-            if dim < 0 and dim != RUNTIME:
-                raise InvalidArguments(f"dim {i} is {dim}: dims are 0 or more")
-            if axis.inner and (least := min(d.extent for d in axis.inner)) < 1:
-                raise InvalidArguments(f"axis {i} has an inner digit of extent {least}: extents are 1 or more")
 
     @classmethod
     def from_strides(cls, dims: Sequence[int], strides: Sequence[int], itemsize: int | None = None) -> "Layout":
@@ -50,6 +45,7 @@ class Layout:
             InvalidArguments: `strides` and `dims` differ in length, an entry is no integer, `itemsize` is not positive,
                 or a byte stride is no multiple of it.
 
+        >>> import numpy as np
         >>> a = np.zeros((3, 4), np.float32).T
         >>> [axis.stride for axis in Layout.from_strides(a.shape, a.strides, a.itemsize).axes]
         [1, 4]
@@ -57,127 +53,60 @@ class Layout:
         if len(strides) != len(dims):
             raise InvalidArguments(f"{len(dims)} dims need as many strides, not {len(strides)}: {tuple(strides)}")
         unit = 1 if itemsize is None else itemsize
-        if unit < 1:
-            raise InvalidArguments(f"itemsize is {unit}: an element has 1 byte or more")
-        steps = _integers("stride", strides)
+        require_itemsize(unit)
+        steps = as_numbers("stride", strides)
         uneven = [i for i, step in enumerate(steps) if step % unit]
         if uneven:
             i = uneven[0]
             raise InvalidArguments(f"stride {i} is {steps[i]} bytes, no multiple of the {unit}-byte element")
-        return cls(_integers("dim", dims), tuple(Axis(step // unit) for step in steps))
+        return cls(as_numbers("dim", dims), tuple(Axis(step // unit) for step in steps))
 
-    @property
-    def ndims(self) -> int:
-        """The number of axes."""
-        return len(self.dims)
+    @classmethod
+    def from_array(cls, array: npt.NDArray[Any]) -> "Layout":
+        """The layout of a NumPy array, in its elements; offset 0 is its first element. `as_strided` is the way back.
 
-    @property
-    def digits(self) -> tuple[tuple[Digit, ...], ...]:
-        """Per axis, every digit, most significant first."""
-        return tuple(axis.digits(dim) for axis, dim in zip(self.axes, self.dims, strict=True))
-
-    @property
-    def size(self) -> int:
-        """How many coordinates there are, in elements.
+        Post-condition: result.byte_strides(array.itemsize) == array.strides.
 
         Raises:
-            Unimplemented: the layout has RUNTIME dims or strides, as in every query below.
+            InvalidArguments: a stride is no multiple of the element, as in a field of a structured array.
+
+        >>> import numpy as np
+        >>> Layout.from_array(np.zeros((3, 4), np.float32)[::-1, ::2]).strides
+        (-4, 2)
         """
-        self._require_bound("size")
-        return prod(self.dims)
+        return cls.from_strides(array.shape, array.strides, array.itemsize)
 
-    @property
-    def has_runtime(self) -> bool:
-        """Whether a dim or stride is known only when data arrives."""
-        return RUNTIME in self.dims or any(axis.stride == RUNTIME for axis in self.axes)
+    @classmethod
+    def row_major(cls, dims: Sequence[int]) -> "Layout":
+        """The dense layout whose last axis runs fastest (C order).
 
-    def _require_bound(self, what: str) -> None:
-        if self.has_runtime:
-            raise Unimplemented(f"{what} needs every dim and stride: this layout has RUNTIME ones, bind them first")
+        A dim of 0 counts as 1 in the strides; left of a RUNTIME dim they are RUNTIME.
 
-    def offset(self, coordinates: npt.ArrayLike) -> Any:
-        """Elements from the origin to each coordinate: an int for one coordinate, an int64 array for an array of them.
-
-        `coordinates` has shape (..., ndims); the result has the shape before the last axis.
-
-        Post-condition: the result is the sum, over all axes and digits, of digit value times stride.
+        Post-condition: result.is_contiguous.
 
         Raises:
-            InvalidArguments: the last axis is not ndims long, an entry is no integer, or a coordinate lies outside the
-                dims.
-            Unimplemented: the layout has RUNTIME dims or strides, or an array was given and offsets exceed 64 bits.
+            InvalidArguments: a dim is negative or no integer.
 
-        >>> rows = Layout.from_strides((3, 4), (4, 1))
-        >>> rows.offset((2, 1)), rows.offset([[0, 3], [2, 1]])
-        (9, array([3, 9]))
+        >>> Layout.row_major((2, 3, 4)).strides
+        (12, 4, 1)
         """
-        self._require_bound("offset")
-        points = _as_points(coordinates, self.ndims)
-        for i, dim in enumerate(self.dims):
-            self._require_inside(i, dim, points[..., i])
-        if points.ndim == 1:
-            return sum(axis.offset(x) for axis, x in zip(self.axes, points.tolist(), strict=True))
-        low, high = self.span
-        if low < -(2**63) or high > 2**63:
-            raise Unimplemented(
-                f"offsets {low}..{high - 1} of this layout exceed 64 bits: ask one coordinate at a time"
-            )
-        total = np.zeros(points.shape[:-1], np.int64)
-        for i, axis in enumerate(self.axes):
-            add_offsets(total, axis, np.ascontiguousarray(points[..., i], np.int64))
-        return total
+        wanted = as_numbers("dim", dims)
+        return cls(wanted, tuple(_nested(wanted[::-1])[::-1]))
 
-    def _require_inside(self, i: int, dim: int, x: npt.NDArray[np.integer[Any]]) -> None:
-        if x.size == 0 or (x.min() >= 0 and x.max() < dim):
-            return
-        first = int(x[(x < 0) | (x >= dim)].flat[0])
-        bounds = f"outside 0..{dim - 1}" if dim else "outside this axis, which has none"
-        raise InvalidArguments(f"coordinate {first} of axis {i} is {bounds}")
+    @classmethod
+    def column_major(cls, dims: Sequence[int]) -> "Layout":
+        """The dense layout whose first axis runs fastest (Fortran order); else as `row_major`.
 
-    @property
-    def span(self) -> tuple[int, int]:
-        """The half-open range of offsets that coordinates reach, in elements; (0, 0) when there are none.
-
-        Post-condition: with at least one coordinate, the least offset is span[0] and the greatest is span[1] - 1.
-
-        >>> Layout.from_strides((3, 4), (-4, 1)).span
-        (-8, 4)
-        """
-        if self.size == 0:
-            return (0, 0)
-        bounds = [axis.bounds(n) for axis, n in zip(self.axes, self.dims, strict=True)]
-        return (sum(low for low, _ in bounds), sum(high for _, high in bounds) + 1)
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether the offsets fill their span without gap or overlap.
-
-        >>> Layout.from_strides((3, 4), (1, 3)).is_dense, Layout.from_strides((3, 4), (5, 1)).is_dense
-        (True, False)
-        """
-        low, high = self.span
-        return high - low == self.size and not self.overlaps
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether two different coordinates share one offset.
+        Post-condition: result.dimshuffle(reversed axes).is_contiguous.
 
         Raises:
-            Unimplemented: the strides interleave so that only a long search could tell.
+            InvalidArguments: a dim is negative or no integer.
 
-        >>> Layout.from_strides((3, 4), (3, 1)).overlaps
-        True
+        >>> Layout.column_major((2, 3, 4)).strides
+        (1, 2, 6)
         """
-        if self.size < 2:
-            return False
-        low, high = self.span
-        if self.size > high - low:
-            return True
-        digits = [d for axis in self.normal_form.digits for d in axis]
-        if not box_overlaps(sorted(digits, key=lambda d: -abs(d.stride))):
-            return False
-        # The digits span a box that a partial leading block does not fill: only then can the box overlap alone.
-        return self._fills_its_box or self._overlaps_by_enumeration()
+        wanted = as_numbers("dim", dims)
+        return cls(wanted, tuple(_nested(wanted)))
 
     @property
     def normal_form(self) -> "Layout":
@@ -186,53 +115,206 @@ class Layout:
         Post-condition: two layouts with the same dims have the same normal form exactly when every coordinate has
         the same offset in both.
 
+        >>> from inlay.layout import Digit
         >>> Layout((16,), (Axis(16, (Digit(4, 4), Digit(4, 1))),)).normal_form
         Layout(dims=(16,), axes=(Axis(stride=1, inner=()),))
         """
         self._require_bound("normal_form")
-        empty = 0 in self.dims
-        axes = [Axis(0) if empty else normal_axis(a, n) for a, n in zip(self.axes, self.dims, strict=True)]
-        return Layout(self.dims, tuple(axes))
+        return Layout(self.dims, self._normal_axes())
 
     def equivalent(self, other: "Layout") -> bool:
         """Whether both have the same dims and place every coordinate at the same offset.
 
+        >>> from inlay.layout import Digit
         >>> twice, once = Axis(16, (Digit(4, 4), Digit(4, 1))), Axis(16, (Digit(16, 1),))
         >>> Layout((32,), (twice,)).equivalent(Layout((32,), (once,)))
         True
         """
         return self.dims == other.dims and self.normal_form == other.normal_form
 
-    @property
-    def _fills_its_box(self) -> bool:
-        return all(n == prod(d.extent for d in digits) for n, digits in zip(self.dims, self.digits, strict=True))
+    def dimshuffle(self, order: Sequence[int]) -> "Layout":
+        """The axes in another order, as NumPy's `transpose` and MegEngine's `dimshuffle`: axis i is axis `order[i]`.
 
-    def _overlaps_by_enumeration(self) -> bool:
-        if self.size > SEARCH_LIMIT:
-            raise Unimplemented(SEARCH_TEXT)
-        points = np.indices(self.dims).reshape(self.ndims, -1).T
-        return len(np.unique(self.offset(points))) < len(points)
+        Post-condition: result.offset([x[j] for j in order]) == self.offset(x) for every coordinate x.
+
+        Raises:
+            InvalidArguments: `order` is not each axis once.
+
+        >>> Layout.row_major((2, 3, 4)).dimshuffle((2, 0, 1)).dims
+        (4, 2, 3)
+        """
+        require_permutation("order", order, self.ndims)
+        return Layout(tuple([self.dims[i] for i in order]), tuple([self.axes[i] for i in order]))
+
+    def add_axis(self, i: int, dim: int = 1, stride: int | None = None) -> "Layout":
+        """One more axis before axis `i`, or after the last one for `i` == ndims.
+
+        Without `stride` it is the stride that a dense tensor would have there: what axis `i` takes, or 1 after the
+        last axis. A `dim` of more than 1 names elements that this layout does not, so it needs the stride said.
+
+        Post-condition: result.offset(x with y inserted at i) == self.offset(x) + y * stride.
+
+        Raises:
+            InvalidArguments: there is no place `i`, `dim` is negative, or `dim` is more than 1 without `stride`.
+
+        Source: MegEngine, `TensorLayout::add_axis_inplace` and `add_axis_cont_inplace`.
+
+        >>> Layout.row_major((3, 4)).add_axis(1).strides, Layout.row_major((3, 4)).add_axis(0, 2, 0).strides
+        ((4, 4, 1), (0, 4, 1))
+        """
+        if not 0 <= i <= self.ndims:
+            raise InvalidArguments(f"an axis can be added at 0..{self.ndims}, not at {i}")
+        if stride is None:
+            if dim > 1:
+                raise InvalidArguments(f"an axis of {dim} needs a stride: 0 repeats the elements, others name new ones")
+            stride = _step_over(self.dims[i], self.axes[i]) if i < self.ndims else 1
+        return Layout((*self.dims[:i], dim, *self.dims[i:]), (*self.axes[:i], Axis(stride), *self.axes[i:]))
+
+    def remove_axis(self, i: int) -> "Layout":
+        """The layout without axis `i`: what lies at its coordinate 0.
+
+        Post-condition: result.offset(x) == self.offset(x with 0 inserted at i) for every coordinate x.
+
+        Raises:
+            InvalidArguments: there is no axis `i`, or it has no coordinate 0.
+
+        Source: MegEngine, `TensorLayout::remove_axis`, which leaves the checks to its caller.
+
+        >>> Layout.row_major((3, 1, 4)).remove_axis(1) == Layout.row_major((3, 4))
+        True
+        """
+        if not 0 <= i < self.ndims:
+            raise InvalidArguments(f"axis {i} cannot be removed: the layout has {self.ndims} axes, counted from 0")
+        if self.dims[i] == 0:
+            raise InvalidArguments(f"axis {i} cannot be removed: it has 0 elements, so none at coordinate 0")
+        return Layout(self.dims[:i] + self.dims[i + 1 :], self.axes[:i] + self.axes[i + 1 :])
+
+    def broadcast(self, dims: Sequence[int]) -> "Layout":
+        """The layout repeated to `dims`, as NumPy's `broadcast_to`: new axes on the left and axes of one get stride 0.
+
+        Post-condition: result.offset(y) == self.offset(x), where x is the end of y with 0 for every axis of one.
+
+        Raises:
+            InvalidArguments: `dims` are fewer, or an axis is neither as long as wanted nor of one.
+
+        >>> Layout.row_major((3, 1)).broadcast((2, 3, 4)).strides
+        (0, 1, 0)
+        """
+        wanted = as_numbers("dim", dims)
+        extra = len(wanted) - self.ndims
+        if extra < 0:
+            raise InvalidArguments(f"dims {self.dims} cannot be broadcast to {wanted}: those are {-extra} dims fewer")
+        axes = [Axis(0)] * extra
+        for i, (have, axis, want) in enumerate(zip(self.dims, self.axes, wanted[extra:], strict=True)):
+            if have not in (1, want):
+                raise InvalidArguments(
+                    f"dims {self.dims} cannot be broadcast to {wanted}: axis {i} has {have} elements, not 1 or {want}"
+                )
+            axes.append(axis if have == want else Axis(0))
+        return Layout(wanted, tuple(axes))
+
+    def collapse_contiguous(self) -> "Layout":
+        """The same elements in the same order under as few axes as joining neighbors gives; never fewer than one.
+
+        Axes of one go, and neighbors join where the left one goes on where the right one ends. What is left is
+        (1,) with stride 1 for a single element, and (0,) with stride 1 for none.
+
+        Post-condition: the offsets in row-major order are those of self; no neighbors in the result could be joined.
+
+        Raises:
+            Unimplemented: the layout has RUNTIME dims or strides.
+
+        Source: MegEngine, `TensorLayout::collapse_contiguous`.
+
+        >>> Layout.from_strides((2, 3, 1, 4), (100, 8, 7, 2)).collapse_contiguous()
+        Layout(dims=(2, 12), axes=(Axis(stride=100, inner=()), Axis(stride=2, inner=())))
+        """
+        self._require_bound("collapse_contiguous")
+        if 0 in self.dims:
+            return Layout((0,), (Axis(1),))
+        left = collapsed(self.dims, self.axes) or [(1, Axis(1))]
+        return Layout(tuple([n for n, _ in left]), tuple([axis for _, axis in left]))
+
+    def reshape(self, dims: Sequence[int], *, digits: bool = False) -> "Layout":
+        """`try_reshape`, where a refusal is an error.
+
+        Raises:
+            InvalidArguments: there is no such view; the text is that of the `Refusal`. Or as `try_reshape`.
+            Unimplemented: as `try_reshape`.
+
+        >>> Layout.from_strides((4, 6), (12, 2)).reshape((2, 2, 6)).strides
+        (24, 12, 2)
+        """
+        result = self.try_reshape(dims, digits=digits)
+        if isinstance(result, Refusal):
+            raise InvalidArguments(str(result))
+        return result
+
+    def try_reshape(self, dims: Sequence[int], *, digits: bool = False) -> "Layout | Refusal[Layout]":
+        """The same elements under other `dims` of equal volume, or why strides cannot say that.
+
+        An axis that is split or joined gets one stride, as in NumPy and MegEngine; one that is kept keeps its digits.
+        With `digits`, new axes may have several digits: then (4, 6) by columns joins to 24, digits (4, 1) (6, 4).
+
+        Post-condition: result.offset(y) == self.offset(x) wherever x and y have the same row-major index.
+        Post-condition: of a refusal, `nearest` are dims for which this view exists, and `target`, of the same dims, is
+            a layout whose reshape to `dims` exists.
+
+        Raises:
+            InvalidArguments: a dim is negative or no integer.
+            Unimplemented: the layout has RUNTIME dims or strides.
+
+        Source: MegEngine, `TensorLayout::try_reshape`.
+
+        >>> print(Layout.column_major((4, 6)).try_reshape((24,)))
+        axis 0 to axis 1 cannot become 24: axis 0 has stride 1, but 24 would follow axis 1 of 6 elements with stride 4
+            digits=True gives the view in free digits; to join axis 0 to axis 1, reorder to row-major order first
+            (48 elements moved)
+        >>> Layout.column_major((4, 6)).try_reshape((24,), digits=True)
+        Layout(dims=(24,), axes=(Axis(stride=1, inner=(Digit(extent=6, stride=4),)),))
+        """
+        self._require_bound("reshape")
+        wanted = Layout.row_major(dims).dims
+        result = reshaped(self.dims, self.axes, wanted, digits)
+        if isinstance(result, Fault):
+            return self._refusal(wanted, result, digits)
+        return Layout(wanted, tuple(result))
+
+    def _refusal(self, wanted: Dims, fault: Fault, digits: bool) -> "Refusal[Layout]":
+        """The refusal of `wanted`, with its repairs."""
+        refusal: Refusal[Layout] = Refusal(fault.rule, tuple(range(*fault.run[:2])), fault.problem)
+        if fault.rule == "volume":
+            shapes = nearest_volumes(prod(self.dims), wanted)
+            nearest = next((s for s in shapes if isinstance(reshaped(self.dims, self.axes, s, digits), list)), None)
+            return replace(refusal, nearest=nearest, remedy=f"{nearest} works" if nearest else "")
+        nearest = nearest_dims(
+            self.dims,
+            self.dims,
+            wanted,
+            lambda run: isinstance(regrouped(self.dims, self.axes, wanted, run, digits), list),
+        )
+        free = None if digits else self.try_reshape(wanted, digits=True)
+        view = free if isinstance(free, Layout) else None
+        moved = 2 * prod(self.dims)
+        remedy = remedy_of(
+            f"{self.dims} -> {nearest} works" if nearest else "",
+            view is not None,
+            f"to {deed(fault.run, 'axis {}'.format)}, reorder to row-major order first ({moved} elements moved)",
+        )
+        return replace(
+            refusal, nearest=nearest, free=view, target=Layout.row_major(self.dims), moved=moved, remedy=remedy
+        )
 
 
-def _integers(what: str, values: Sequence[int]) -> tuple[int, ...]:
-    """`values` as Python's own integers, whose arithmetic never wraps."""
-    result = []
-    for i, value in enumerate(values):
-        try:
-            result.append(index(value))
-        except TypeError:
-            raise InvalidArguments(f"{what} {i} is {value!r}: {what}s are integers") from None
-    return tuple(result)
+def _nested(dims: Sequence[int]) -> list[Axis]:
+    """Axes one around another, the first innermost."""
+    axes, stride = [], 1
+    for dim in dims:
+        axes.append(Axis(stride))
+        stride = RUNTIME if RUNTIME in (stride, dim) else stride * (dim or 1)
+    return axes
 
 
-def _as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:
-    """`coordinates` as an array of integers of shape (..., ndims)."""
-    try:
-        points = np.asarray(coordinates)
-    except ValueError:
-        raise InvalidArguments("coordinates have rows of different lengths: each needs one entry per axis") from None
-    if points.shape[-1:] != (ndims,):
-        raise InvalidArguments(f"a coordinate of this layout has {ndims} entries, got shape {points.shape}")
-    if points.size and not np.issubdtype(points.dtype, np.integer):
-        raise InvalidArguments(f"coordinates are integers of at most 64 bits, got {points.dtype}")
-    return points.astype(np.int64) if points.size == 0 else points
+def _step_over(dim: int, axis: Axis) -> int:
+    """Elements from the start of an axis to where it would go on."""
+    return RUNTIME if RUNTIME in (dim, axis.stride) else axis.stride * axis.digits(dim)[0].extent

@@ -1,0 +1,364 @@
+"""The address formula: where each coordinate lies, how far that reaches, and whether two coordinates meet.
+
+`AddressMap` is the half of `Layout` that reads: `offset` is the formula, all else here is a question about it. Strides,
+offsets and spans count elements; what counts bytes takes `itemsize`, the bytes of one element, and says so in its name.
+A layout knows no data: offset 0 is the element at coordinate 0, wherever that lies, and others may lie before it.
+
+    a = np.zeros((3, 4), np.float32)[::-1]      strides (-4, 1), in bytes (-16, 4)
+    span (-8, 4)                                the last row starts 8 elements before the first
+    byte_span (-32, 16)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, add_offsets, normal_axis
+from inlay.layout.overlap import SEARCH_LIMIT, SEARCH_TEXT, box_overlaps
+
+
+@dataclass(frozen=True, slots=True)
+class AddressMap:
+    """What a `Layout` is made of and answers."""
+
+    dims: Dims
+    """How many coordinates are placed along each axis: data and padding together."""
+    axes: tuple[Axis, ...]
+    """One per dim."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no coordinate system has.
+
+        Raises:
+            InvalidArguments: `axes` and `dims` differ in number, a dim is negative, or an inner extent is not positive.
+        """
+        if len(self.axes) != len(self.dims):
+            raise InvalidArguments(f"a layout of {len(self.dims)} dims needs as many axes, not {len(self.axes)}")
+        for i, (dim, axis) in enumerate(zip(self.dims, self.axes, strict=True)):
+            if dim < 0 and dim != RUNTIME:
+                raise InvalidArguments(f"dim {i} is {dim}: dims are 0 or more")
+            if axis.inner and (least := min([d.extent for d in axis.inner])) < 1:
+                raise InvalidArguments(f"axis {i} has an inner digit of extent {least}: extents are 1 or more")
+
+    @property
+    def ndims(self) -> int:
+        """The number of axes."""
+        return len(self.dims)
+
+    @property
+    def digits(self) -> tuple[tuple[Digit, ...], ...]:
+        """Per axis, every digit, most significant first."""
+        return tuple(axis.digits(dim) for axis, dim in zip(self.axes, self.dims, strict=True))
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are, in elements.
+
+        Raises:
+            Unimplemented: the layout has RUNTIME dims or strides, as in every query below.
+        """
+        self._require_bound("size")
+        return prod(self.dims)
+
+    @property
+    def has_runtime(self) -> bool:
+        """Whether a dim or stride is known only when data arrives."""
+        return RUNTIME in self.dims or RUNTIME in [axis.stride for axis in self.axes]
+
+    def _require_bound(self, what: str) -> None:
+        if self.has_runtime:
+            raise Unimplemented(f"{what} needs every dim and stride: this layout has RUNTIME ones, bind them first")
+
+    @property
+    def strides(self) -> Dims:
+        """Elements from each coordinate to the next along each axis, for a plain layout; an entry may be RUNTIME.
+
+        Post-condition: Layout.from_strides(self.dims, self.strides) is equivalent to self.
+
+        Raises:
+            InvalidArguments: an axis has more than one digit, so no stride leads from each coordinate to the next.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.column_major((3, 4)).strides
+        (1, 3)
+        """
+        return tuple([self._stride_of(i) for i in range(self.ndims)])
+
+    def _stride_of(self, i: int) -> int:
+        axis = self.axes[i]
+        if axis.inner and self.dims[i] != RUNTIME:
+            axis = normal_axis(axis, self.dims[i]) if self.dims[i] else Axis(0)
+        if axis.inner:
+            digits = " ".join(f"({d.extent}, {d.stride})" for d in axis.digits(self.dims[i]))
+            raise InvalidArguments(
+                f"axis {i} has no one stride: it has digits {digits}; read `digits`, or reorder to a plain one"
+            )
+        return axis.stride
+
+    def byte_strides(self, itemsize: int) -> Dims:
+        """Bytes from each coordinate to the next along each axis: NumPy's `ndarray.strides`, MegEngine's strides.
+
+        Post-condition: Layout.from_strides(self.dims, self.byte_strides(n), n) is equivalent to self.
+
+        Raises:
+            InvalidArguments: `itemsize` is not positive, or the layout is not plain, as for `strides`.
+            Unimplemented: a stride is RUNTIME.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.row_major((2, 5)).byte_strides(4)
+        (20, 4)
+        """
+        require_itemsize(itemsize)
+        strides = self.strides
+        if RUNTIME in strides:
+            raise Unimplemented("byte_strides needs every stride: this layout has RUNTIME ones, bind them first")
+        return tuple([stride * itemsize for stride in strides])
+
+    def offset(self, coordinates: npt.ArrayLike) -> Any:
+        """Elements from the origin to each coordinate: an int for one coordinate, an int64 array for an array of them.
+
+        `coordinates` has shape (..., ndims); the result has the shape before the last axis.
+
+        Post-condition: the result is the sum, over all axes and digits, of digit value times stride.
+
+        Raises:
+            InvalidArguments: the last axis is not ndims long, an entry is no integer, or a coordinate lies outside the
+                dims.
+            Unimplemented: the layout has RUNTIME dims or strides, or an array was given and offsets exceed 64 bits.
+
+        >>> from inlay.layout import Layout
+        >>> rows = Layout.from_strides((3, 4), (4, 1))
+        >>> rows.offset((2, 1)), rows.offset([[0, 3], [2, 1]])
+        (9, array([3, 9]))
+        """
+        self._require_bound("offset")
+        points = _as_points(coordinates, self.ndims)
+        for i, dim in enumerate(self.dims):
+            self._require_inside(i, dim, points[..., i])
+        if points.ndim == 1:
+            return sum(axis.offset(x) for axis, x in zip(self.axes, points.tolist(), strict=True))
+        low, high = self.span
+        if low < -(2**63) or high > 2**63:
+            raise Unimplemented(
+                f"offsets {low}..{high - 1} of this layout exceed 64 bits: ask one coordinate at a time"
+            )
+        total = np.zeros(points.shape[:-1], np.int64)
+        for i, axis in enumerate(self.axes):
+            add_offsets(total, axis, np.ascontiguousarray(points[..., i], np.int64))
+        return total
+
+    def byte_offset(self, coordinates: npt.ArrayLike, itemsize: int) -> Any:
+        """Bytes from the origin to each coordinate: `offset` times `itemsize`.
+
+        Raises:
+            InvalidArguments: `itemsize` is not positive, or as `offset`.
+            Unimplemented: as `offset`.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.row_major((2, 5)).byte_offset((1, 2), 4)
+        28
+        """
+        require_itemsize(itemsize)
+        return self.offset(coordinates) * itemsize
+
+    def _require_inside(self, i: int, dim: int, x: npt.NDArray[np.integer[Any]]) -> None:
+        if x.size == 0 or (x.min() >= 0 and x.max() < dim):
+            return
+        first = int(x[(x < 0) | (x >= dim)].flat[0])
+        bounds = f"outside 0..{dim - 1}" if dim else "outside this axis, which has none"
+        raise InvalidArguments(f"coordinate {first} of axis {i} is {bounds}")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The half-open range of offsets that coordinates reach, in elements; (0, 0) when there are none.
+
+        Post-condition: with at least one coordinate, the least offset is span[0] and the greatest is span[1] - 1.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.from_strides((3, 4), (-4, 1)).span
+        (-8, 4)
+        """
+        if self.size == 0:
+            return (0, 0)
+        bounds = [axis.bounds(n) for axis, n in zip(self.axes, self.dims, strict=True)]
+        return (sum(low for low, _ in bounds), sum(high for _, high in bounds) + 1)
+
+    def byte_span(self, itemsize: int) -> tuple[int, int]:
+        """The half-open range of bytes that elements take, counted from the origin; (0, 0) when there are none.
+
+        Raises:
+            InvalidArguments: `itemsize` is not positive.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.from_strides((3, 4), (-4, 1)).byte_span(4)
+        (-32, 16)
+        """
+        require_itemsize(itemsize)
+        low, high = self.span
+        return (low * itemsize, high * itemsize)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the offsets fill their span without gap or overlap.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.from_strides((3, 4), (1, 3)).is_dense, Layout.from_strides((3, 4), (5, 1)).is_dense
+        (True, False)
+        """
+        low, high = self.span
+        return high - low == self.size and not self.overlaps
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether every coordinate's offset is its row-major index.
+
+        Strides of axes of one do not count. A layout of no coordinates is contiguous, as in NumPy; MegEngine's
+        `TensorLayout::is_contiguous` says no there.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.from_strides((3, 1, 4), (4, 9, 1)).is_contiguous, Layout.column_major((3, 4)).is_contiguous
+        (True, False)
+        """
+        return self._is_packed(allow_broadcast=False)
+
+    @property
+    def is_contiguous_allow_broadcast(self) -> bool:
+        """Whether the layout is contiguous once every digit of stride 0 counts as one coordinate.
+
+        Post-condition: the distinct offsets, in the row-major order in which they are first met, are 0, 1, 2, ...
+
+        Source: MegEngine, `TensorLayout::is_contiguous_allow_brdcst`.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.from_strides((3, 5, 4), (4, 0, 1)).is_contiguous_allow_broadcast
+        True
+        """
+        return self._is_packed(allow_broadcast=True)
+
+    def _is_packed(self, allow_broadcast: bool) -> bool:
+        """Whether the digits, from the last one outward, each start where the ones inside them end."""
+        self._require_bound("is_contiguous")
+        if 0 in self.dims:
+            return True
+        need = 1
+        for n, axis in zip(reversed(self.dims), reversed(self._normal_axes()), strict=True):
+            step = need
+            for digit in reversed(axis.digits(n)):
+                if digit.extent == 1 or (digit.stride == 0 and allow_broadcast):
+                    continue
+                if digit.stride != step:
+                    return False
+                step *= digit.extent
+            need += axis.bounds(n)[1]
+        return True
+
+    @property
+    def is_non_overlapping(self) -> bool:
+        """Whether the digits nest: each steps over all that the finer ones, of smaller |stride|, reach.
+
+        Strict, as MegEngine means it (`TensorLayout::is_non_overlapping_strong`): True is a proof that no two
+        coordinates share an offset; False is none that two do, as strides may interleave. `overlaps` is exact and may
+        search long; this is one pass. Unlike MegEngine's, which weighs positive and negative strides apart and so
+        accepts 4 x 3 with strides (1, -2), where (2, 1) meets (0, 0), it weighs them together.
+
+        Post-condition: not (self.is_non_overlapping and self.overlaps).
+
+        >>> from inlay.layout import Layout
+        >>> nested, interleaved = Layout.from_strides((3, 4), (-5, 1)), Layout.from_strides((3, 2), (2, 3))
+        >>> nested.is_non_overlapping, interleaved.is_non_overlapping, interleaved.overlaps
+        (True, False, False)
+        """
+        self._require_bound("is_non_overlapping")
+        if 0 in self.dims:
+            return True
+        digits = [d for axis, n in zip(self._normal_axes(), self.dims, strict=True) for d in axis.digits(n)]
+        reach = 0
+        for step, extent in sorted((abs(d.stride), d.extent) for d in digits):
+            if extent == 1:
+                continue
+            if step <= reach:
+                return False
+            reach += step * (extent - 1)
+        return True
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether two different coordinates share one offset.
+
+        Raises:
+            Unimplemented: the strides interleave so that only a long search could tell.
+
+        >>> from inlay.layout import Layout
+        >>> Layout.from_strides((3, 4), (3, 1)).overlaps
+        True
+        """
+        if self.size < 2:
+            return False
+        low, high = self.span
+        if self.size > high - low:
+            return True
+        digits = [d for axis, n in zip(self._normal_axes(), self.dims, strict=True) for d in axis.digits(n)]
+        if not box_overlaps(sorted(digits, key=lambda d: -abs(d.stride))):
+            return False
+        # The digits span a box that a partial leading block does not fill: only then can the box overlap alone.
+        return self._fills_its_box or self._overlaps_by_enumeration()
+
+    def _normal_axes(self) -> tuple[Axis, ...]:
+        """The axes of the normal form."""
+        if 0 in self.dims:
+            return (Axis(0),) * self.ndims
+        return tuple([normal_axis(axis, n) for axis, n in zip(self.axes, self.dims, strict=True)])
+
+    @property
+    def _fills_its_box(self) -> bool:
+        return all(n == prod(d.extent for d in digits) for n, digits in zip(self.dims, self.digits, strict=True))
+
+    def _overlaps_by_enumeration(self) -> bool:
+        if self.size > SEARCH_LIMIT:
+            raise Unimplemented(SEARCH_TEXT)
+        points = np.indices(self.dims).reshape(self.ndims, -1).T
+        return len(np.unique(self.offset(points))) < len(points)
+
+
+def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
+    """`values` as Python's own integers, whose arithmetic never wraps; `what` names one of them in messages.
+
+    Raises:
+        InvalidArguments: an entry is no integer.
+    """
+    result = []
+    for i, value in enumerate(values):
+        try:
+            result.append(index(value))
+        except TypeError:
+            raise InvalidArguments(f"{what} {i} is {value!r}: {what}s are integers") from None
+    return tuple(result)
+
+
+def require_itemsize(itemsize: int) -> None:
+    """Refuse a size of no bytes.
+
+    Raises:
+        InvalidArguments: `itemsize` is not positive.
+    """
+    if itemsize < 1:
+        raise InvalidArguments(f"itemsize is {itemsize}: an element has 1 byte or more")
+
+
+def _as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:
+    """`coordinates` as an array of integers of shape (..., ndims)."""
+    try:
+        points = np.asarray(coordinates)
+    except ValueError:
+        raise InvalidArguments("coordinates have rows of different lengths: each needs one entry per axis") from None
+    if points.shape[-1:] != (ndims,):
+        raise InvalidArguments(f"a coordinate of this layout has {ndims} entries, got shape {points.shape}")
+    if points.size and not np.issubdtype(points.dtype, np.integer):
+        raise InvalidArguments(f"coordinates are integers of at most 64 bits, got {points.dtype}")
+    return points.astype(np.int64) if points.size == 0 else points
