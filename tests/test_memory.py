@@ -1,9 +1,11 @@
 """The laws of memory: buffers are wrapped without a copy or refused, packed arrays come back bit for bit."""
 
 import array
+import copy
 import ctypes
 import gc
 import mmap
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -314,6 +316,45 @@ class TestReorder:
 
     def test_repr_shows_descriptor_and_bytes(self) -> None:
         assert repr(Memory(ROWS)) == "<Memory of MemoryDesc((2, 3), 'f32', 'ab'), 24 bytes>"
+
+
+COPIES: list[Callable[[Any], Any]] = [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy]
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["pickle", "deepcopy"])
+@pytest.mark.parametrize(
+    "desc", [MemoryDesc((2, 3), "f32", "ba"), MemoryDesc((5, 3), "f32").submemory((2, 3), (1, 0))], ids=repr
+)
+def test_a_copy_has_memory_of_its_own(copied: Callable[[Memory], Memory], desc: MemoryDesc) -> None:
+    original = pack(np.arange(6, dtype=np.float32).reshape(2, 3), desc)
+    twin = copied(original)
+    assert not np.shares_memory(twin.buffer, original.buffer)
+    reorder(pack(np.full((2, 3), 7, np.float32), "ab"), desc, out=twin)
+    assert np.array_equal(twin.unpack(), np.full((2, 3), 7))
+    assert np.array_equal(twin.buffer.view(np.float32)[desc.offset((1, 2))], np.float32(7))
+    assert np.array_equal(original.unpack(), np.arange(6).reshape(2, 3))
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["pickle", "deepcopy"])
+def test_a_copy_of_sparse_memory_has_every_buffer(copied: Callable[[Memory], Memory]) -> None:
+    dense = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
+    original = pack(dense, MemoryDesc.csr((2, 3), "f32", 3))
+    twin = copied(original)
+    assert np.array_equal(twin.unpack(), dense)
+    assert not any(np.shares_memory(a, b) for a, b in zip(twin.buffers, original.buffers, strict=True))
+
+
+def test_a_shallow_copy_is_another_view_of_the_same_memory() -> None:
+    original = pack(np.zeros((2, 3), np.float32), "ab")
+    assert copy.copy(original).address == original.address
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["pickle", "deepcopy"])
+def test_a_copy_of_a_reorder_moves_the_same(copied: Callable[[Reorder], Reorder]) -> None:
+    src, dst = MemoryDesc((2, 3), "f32", "ab"), MemoryDesc((2, 3), "bf16", "ba")
+    one, two = pack(np.arange(6, dtype=np.float32).reshape(2, 3), src), Memory(dst)
+    copied(Reorder(src, dst))(one, two)
+    assert np.array_equal(two.unpack().astype(np.float32), one.unpack())
 
 
 def test_a_refused_reorder_writes_nothing() -> None:

@@ -139,6 +139,10 @@ class Memory:
         others = [(at, at + nbytes) for at, nbytes in zip(starts, self._desc.sizes[1:], strict=True)]
         return [(self.begin, self.end), *others]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by the descriptor and the bytes: an address is that of one buffer in one process."""
+        return type(self), (self._desc, self.buffers if self._others else self._buffer)
+
     def __repr__(self) -> str:
         """The descriptor and the number of bytes."""
         return f"<Memory of {self._desc!r}, {' + '.join(str(buffer.size) for buffer in self.buffers)} bytes>"
@@ -212,6 +216,10 @@ class Reorder:
             _refuse_other("destination", dst._desc, self._dst)
         _require_apart(src, dst)
         self._run(src.address, dst.address)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by the two descriptors: code is compiled, or found, where it is to run."""
+        return type(self), (self._src, self._dst)
 
     def explain(self) -> str:
         """What was compiled and why, as text."""
