@@ -1,0 +1,226 @@
+"""Arrays of NumPy, PyTorch and JAX as `Memory`, and back.
+
+An array is dims, a type, strides and an address, and so is a memory with a plain layout: nothing is copied where both
+sides can say the same. Strides keep their meaning: a PyTorch tensor in `channels_last` is a memory in nhwc.
+
+    >>> import numpy as np
+    >>> image = np.zeros((2, 5, 4, 17), np.float32).transpose(0, 3, 1, 2)
+    >>> from_array(image).desc
+    MemoryDesc((2, 17, 5, 4), 'f32', 'acdb')
+
+What has no plain layout - blocks, CSR, elements of 4 bits - is copied on the way out. PyTorch's bf16 and floats of 8
+bits, which NumPy has through ml_dtypes only, cross as bytes. PyTorch and JAX are imported when one of their functions
+is called. `from_array` and `Memory` take DLPack; DLPack out is NumPy's, `to_numpy(memory).__dlpack__()`.
+"""
+
+import importlib
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.data_type import DataType, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, MissingExtra
+from inlay.layout import Layout
+from inlay.memory import Memory
+from inlay.memory.buffers import Bytes, address_of, array_of
+
+
+def from_array(array: object) -> Memory:
+    """A memory over the elements of an array, without a copy; its descriptor has the array's dims, type and strides.
+
+    `array` is a NumPy or ml_dtypes array, or anything with `__array_interface__`, DLPack or the buffer protocol.
+
+    Post-condition: result.unpack() equals `array`, and what is written into one is seen in the other.
+
+    Raises:
+        InvalidArguments: `array` is none of these, has no axes, negative or overlapping strides, a type that cannot be
+            stored or has 4 bits: `inlay.pack` moves the elements of all but the first.
+
+    >>> from_array(np.zeros((3, 4), np.int8).T).desc
+    MemoryDesc((4, 3), 's8', 'ba')
+    """
+    values = array_of(array)
+    data_type = as_data_type(values.dtype)
+    if data_type.is_sub_byte:
+        raise InvalidArguments(
+            f"array holds {values.dtype}, one element in a byte, and {data_type} memory two: use inlay.pack"
+        )
+    if not values.ndim:
+        raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
+    layout = Layout.from_strides(values.shape, values.strides, values.itemsize)
+    desc = _described(layout, data_type)
+    nbytes = layout.span[1] * values.itemsize
+    return Memory(desc, np.asarray(_Span(values, nbytes)))
+
+
+def _described(layout: Layout, data_type: DataType) -> MemoryDesc:
+    try:
+        return MemoryDesc.from_layout(layout, data_type)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{error}; inlay.pack moves the elements of any array") from None
+
+
+class _Span:
+    """The bytes from the first element of an array to the last, gaps included; keeps the array alive."""
+
+    def __init__(self, array: npt.NDArray[Any], nbytes: int) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address_of(array), not array.flags.writeable),
+        }
+
+
+def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
+    """The elements as a NumPy or ml_dtypes array of shape `memory.desc.dims`, without padding.
+
+    With `copy=None` it is a view where the layout is plain, and a copy otherwise; False refuses to copy, True always
+    does.
+
+    Raises:
+        InvalidArguments: `memory` is no Memory, or `copy` is False and the layout is not plain or has 4-bit elements.
+
+    >>> memory = from_array(np.arange(6, dtype=np.float32).reshape(2, 3))
+    >>> to_numpy(memory)[1, 0] = 9
+    >>> memory.unpack()[1].tolist()
+    [9.0, 4.0, 5.0]
+    """
+    strides = _plain_strides(memory)
+    if copy or strides is None:
+        if copy is False:
+            _refuse_view(memory)
+        return memory.unpack()
+    desc = memory.desc
+    _, data_type = desc.require_layout("to_numpy")
+    width = data_type.itemsize
+    steps = [stride * width for stride in strides]
+    return np.ndarray(desc.dims, data_type.numpy, memory.buffer.data, desc.offset0 * width, steps)
+
+
+def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
+    """Elements from one coordinate to the next on each axis; None where an axis has blocks, or bytes hold two."""
+    if not isinstance(memory, Memory):
+        raise InvalidArguments(
+            f"memory is a {type(memory).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
+        )
+    layout, data_type = memory.desc.layout, memory.desc.data_type
+    if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
+        return None
+    # An axis of one coordinate may be blocked: only its first digit is ever 0.
+    if any(axis.inner for axis, dim in zip(layout.axes, memory.desc.dims, strict=True) if dim > 1):
+        return None
+    return tuple(axis.stride for axis in layout.axes)
+
+
+def _refuse_view(memory: Memory) -> NoReturn:
+    raise InvalidArguments(
+        f"{memory.desc!r} has no plain strides, so no array can be a view of it: "
+        "allow a copy, or reorder it to a plain format first"
+    )
+
+
+def from_torch(tensor: Any) -> Memory:
+    """A memory over the elements of a PyTorch tensor on the CPU, without a copy.
+
+    Its format is what the strides say: nhwc for a tensor in `channels_last`. Gradients are left behind.
+
+    Post-condition: what is written into one is seen in the other.
+
+    Raises:
+        MissingExtra: PyTorch is not installed.
+        InvalidArguments: `tensor` is none, is a scalar, sparse, or lies on another device; its type cannot be stored,
+            or its strides overlap.
+    """
+    torch = _required("torch", "from_torch")
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidArguments(f"tensor is a {type(tensor).__name__}: give a torch.Tensor, or use from_array")
+    if tensor.device.type != "cpu":
+        raise InvalidArguments(f"tensor lies on {tensor.device}: bring it to the CPU with tensor.cpu()")
+    if tensor.layout != torch.strided or tensor.is_neg():
+        raise InvalidArguments(
+            "tensor is sparse, or the negative of its memory: make it plain with to_dense() or resolve_neg()"
+        )
+    if not tensor.ndim:
+        raise InvalidArguments("tensor is a scalar, which has no axes to place: give it one with reshape(1)")
+    data_type = as_data_type(str(tensor.dtype).removeprefix("torch."))
+    layout = Layout.from_strides(tensor.shape, tensor.stride())
+    # NumPy has no bf16 of PyTorch's, and no gaps in bytes: the storage crosses as bytes, all of it.
+    storage: Bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage()).numpy()
+    return Memory(_described(layout, data_type), storage[tensor.storage_offset() * data_type.itemsize :])
+
+
+def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
+    """The elements as a PyTorch tensor of shape `memory.desc.dims`, without padding.
+
+    `copy` is as for `to_numpy`. PyTorch has no read-only tensors, so read-only memory is copied.
+
+    Raises:
+        MissingExtra: PyTorch is not installed.
+        InvalidArguments: `memory` is no Memory, PyTorch has no such type, or `copy` is False and no view is possible.
+    """
+    torch = _required("torch", "to_torch")
+    strides = _plain_strides(memory)
+    desc = memory.desc
+    data_type = desc.data_type
+    dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.numpy.name, None)
+    if dtype is None or data_type is None:
+        raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() gives an array")
+    if copy or strides is None or min(strides) < 0 or not memory.is_writable:
+        if copy is False:
+            _refuse_view(memory)
+        flat = memory.unpack().reshape(-1).view(np.uint8)
+        return torch.from_numpy(flat).view(dtype).reshape(desc.dims)
+    whole = memory.buffer[: memory.buffer.size // data_type.itemsize * data_type.itemsize]
+    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, desc.offset0)
+
+
+def from_jax(array: Any) -> Memory:
+    """A read-only memory over the elements of a JAX array on the CPU, without a copy where JAX gives none.
+
+    Raises:
+        MissingExtra: JAX is not installed.
+        InvalidArguments: `array` is none, is a scalar, lies on another device or on several, or its type cannot be
+            stored or has 4 bits.
+    """
+    jax = _required("jax", "from_jax")
+    if not isinstance(array, jax.Array):
+        raise InvalidArguments(f"array is a {type(array).__name__}: give a jax.Array, or use from_array")
+    places = sorted(str(device) for device in array.devices() if device.platform != "cpu" or len(array.devices()) > 1)
+    if places:
+        raise InvalidArguments(f"array lies on {', '.join(places)}: bring it to the host with jax.device_get(array)")
+    return from_array(np.asarray(array))
+
+
+def to_jax(memory: Memory) -> Any:
+    """The elements as a JAX array of shape `memory.desc.dims`: always a copy, since JAX's arrays never change.
+
+    Raises:
+        MissingExtra: JAX is not installed.
+        InvalidArguments: `memory` is no Memory, or JAX would make a narrower type of its own.
+    """
+    jax = _required("jax", "to_jax")
+    values = to_numpy(memory)
+    held = jax.dtypes.canonicalize_dtype(values.dtype)
+    if held != values.dtype:
+        raise InvalidArguments(
+            f"JAX would turn {values.dtype} into {held}: allow 64 bits with jax.config.update('jax_enable_x64', True)"
+        )
+    return jax.numpy.array(values, copy=True)
+
+
+def _required(module: str, purpose: str) -> Any:
+    """A package that is no dependency of Inlay.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise MissingExtra(f"{purpose} needs {module}, which is not installed: pip install {module}") from None

@@ -1,0 +1,299 @@
+"""How frameworks order the axes of their tensors, and what oneDNN calls them: a table and its reading.
+
+The shape of a tensor does not say what its axes are. TensorFlow's (2, 3, 4, 5) is a batch of 2 images of 5 channels if
+it is an activation, and the weights from 4 to 5 channels if it is a filter. The role decides:
+
+    >>> framework_desc("tensorflow", "activations", (2, 3, 4, 5), "f32")
+    MemoryDesc((2, 5, 3, 4), 'f32', 'acdb')
+    >>> framework_desc("tensorflow", "weights", (2, 3, 4, 5), "f32")
+    MemoryDesc((5, 4, 2, 3), 'f32', 'cdba')
+
+Both describe the framework's own buffer, so nothing is copied. The table writes the axes with oneDNN's letters, `*` for
+up to three spatial axes, `(GO)` for one axis of the framework that is two of oneDNN's, groups outside, and a small
+letter for an axis of 1 that the framework leaves out. So TensorFlow's filters are `*I(GO)`: for 2 groups, the array of
+shape (H, W, I, 2 * O) has the logical dims (2, O, I, H, W) and the format hwigo.
+
+In weights of a deconvolution, O and I are oneDNN's: output and input channels of the deconvolution itself. Frameworks
+that name them after the convolution whose gradient it is have them the other way round.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from inlay.data_type import DataTypeLike
+from inlay.descriptor import MemoryDesc
+from inlay.descriptor.validation import as_integers
+from inlay.errors import InvalidArguments, NotationError
+from inlay.interop.axis_order import SPATIAL, AxisOrder
+from inlay.layout import Dims
+
+Role: TypeAlias = Literal[
+    "activations",
+    "weights",
+    "depthwise_weights",
+    "deconvolution_weights",
+    "linear_weights",
+    "rnn_activations",
+    "rnn_weights",
+]
+"""What a tensor is used for. `weights` are those of a convolution, grouped or not; where a framework gives depthwise
+weights axes of their own, that is another role."""
+
+_CHANNELS_LAST = {
+    "activations": "N*C",
+    "weights": "*I(GO)",
+    "depthwise_weights": "*iGO",
+    "deconvolution_weights": "*OI",
+    "linear_weights": "IO",
+    "rnn_activations": "NTC",
+    "rnn_weights": "ldI(GO)",
+}
+_CHANNELS_FIRST = {
+    "activations": "NC*",
+    "weights": "(GO)I*",
+    "deconvolution_weights": "(GI)O*",
+    "linear_weights": "OI",
+    "rnn_activations": "TNC",
+    "rnn_weights": "ld(GO)I",
+}
+
+CONVENTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "tensorflow": MappingProxyType(_CHANNELS_LAST),
+        "keras": MappingProxyType(_CHANNELS_LAST),
+        "pytorch": MappingProxyType(_CHANNELS_FIRST),
+        "caffe2": MappingProxyType(_CHANNELS_FIRST),
+        # Gemm's B with transB=1, which PyTorch exports, is "OI".
+        "onnx": MappingProxyType({**_CHANNELS_FIRST, "linear_weights": "IO", "rnn_weights": "lD(GO)I"}),
+        # lax.conv, and lax.conv_transpose with transpose_kernel=True: without it the kernel is flipped in space, too.
+        "jax": MappingProxyType(
+            {
+                "activations": "NC*",
+                "weights": "(GO)I*",
+                "deconvolution_weights": "*OI",
+                "linear_weights": "IO",
+            }
+        ),
+    }
+)
+"""Per framework and role, the axes of its tensors where the user chose no other order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One axis of a convention."""
+
+    letters: str
+    """Of oneDNN; two for a fused axis, none for the spatial axes."""
+    unit: bool
+    """Whether the framework leaves it out."""
+
+
+def framework_desc(
+    framework: str,
+    role: Role,
+    shape: Iterable[int],
+    data_type: DataTypeLike,
+    *,
+    groups: int | None = None,
+    order: AxisOrder | str | None = None,
+) -> MemoryDesc:
+    """The descriptor, in oneDNN's logical order, of a framework's own row-major buffer.
+
+    `shape` is the framework's. `groups` says how many a convolution has, or how many gates an RNN; without it weights
+    have no axis G. `order` takes the place of the table's, in its notation: "NCHW" for TensorFlow on GPUs, or one of
+    `conv_orders`.
+
+    Post-conditions:
+        result.dims are those of `framework_dims`.
+        The elements lie row by row: result.layout.is_dense, and Memory(result, array) sees those of a contiguous array.
+
+    Raises:
+        InvalidArguments: the table has no such framework or role, `shape` has the wrong number of axes, `groups` does
+            not divide its axis, or is given or missing where it must not be.
+        NotationError: `order` cannot be read.
+
+    >>> framework_desc("pytorch", "weights", (64, 16, 3, 3), "f32", groups=4)
+    MemoryDesc((4, 16, 16, 3, 3), 'f32', 'abcde')
+    >>> framework_desc("keras", "rnn_weights", (32, 256), "f32", groups=4).tag
+    'abcde'
+    """
+    sizes = as_integers("shape", shape)
+    axes = _axes_of(framework, role, order, groups)
+    letters, array = _expanded(axes, sizes, groups)
+    logical = AxisOrder.parse(letters)
+    return MemoryDesc(tuple(array[axis] for axis in logical.axes), data_type, logical.tag)
+
+
+def framework_dims(
+    framework: str,
+    role: Role,
+    shape: Iterable[int],
+    *,
+    groups: int | None = None,
+    order: AxisOrder | str | None = None,
+) -> Dims:
+    """oneDNN's logical dims of a framework's tensor of this shape, whatever its type.
+
+    Raises:
+        InvalidArguments, NotationError: as `framework_desc`.
+
+    >>> framework_dims("pytorch", "deconvolution_weights", (16, 64, 3, 3))
+    (64, 16, 3, 3)
+    """
+    return framework_desc(framework, role, shape, "u8", groups=groups, order=order).dims
+
+
+def framework_shape(
+    framework: str, role: Role, dims: Iterable[int], *, grouped: bool = False, order: AxisOrder | str | None = None
+) -> Dims:
+    """The framework's shape of a tensor of these logical dims; `grouped` says that G is among them.
+
+    Post-condition: framework_dims(framework, role, result, groups=...) == dims, where groups is the dim of G.
+
+    Raises:
+        InvalidArguments, NotationError: as `framework_desc`; or an axis that the framework leaves out is not 1.
+
+    >>> framework_shape("tensorflow", "weights", (2, 8, 4, 3, 3), grouped=True)
+    (3, 3, 4, 16)
+    """
+    sizes = as_integers("dims", dims)
+    grouped = grouped or role == "rnn_weights"
+    groups = 1 if grouped else None
+    axes = _axes_of(framework, role, order, groups)
+    # Axes left out, and two letters in one axis, make the array shorter than the dims.
+    ndims = len(sizes) - sum(axis.unit for axis in axes) - grouped
+    letters, _ = _expanded(axes, (1,) * ndims, groups)
+    logical = AxisOrder.parse(letters)
+    named = dict(zip(logical.logical, sizes, strict=True))
+    for axis in axes:
+        if axis.unit and named[axis.letters] != 1:
+            raise InvalidArguments(
+                f"axis {axis.letters} of {logical.logical} {sizes} is {named[axis.letters]}: "
+                f"{framework} leaves it out of {role}, so it must be 1"
+            )
+    return tuple(prod(named[letter] for letter in group) for group in _groups(axes, ndims, grouped))
+
+
+def conv_orders(dimension_numbers: Any, ndims: int = 4) -> tuple[AxisOrder, AxisOrder, AxisOrder]:
+    """The orders of activations, weights and output that JAX's `dimension_numbers` give a convolution.
+
+    They are three texts such as ("NHWC", "HWIO", "NHWC"), where letters other than N, C, O and I are spatial and are
+    paired by name; a `ConvDimensionNumbers`; or None, which is JAX's default, NCHW and OIHW.
+
+    Raises:
+        InvalidArguments: `dimension_numbers` are none of these, or of another number of axes than `ndims` where None.
+
+    >>> [str(order) for order in conv_orders(("N01C", "01IO", "N01C"))]
+    ['NHWC', 'HWIO', 'NHWC']
+    """
+    specs: Sequence[Sequence[int]]
+    if dimension_numbers is None:
+        spatial = SPATIAL[5 - ndims :] if 2 <= ndims <= 5 else _refuse_numbers(dimension_numbers)
+        return AxisOrder.parse(f"NC{spatial}"), AxisOrder.parse(f"OI{spatial}"), AxisOrder.parse(f"NC{spatial}")
+    if hasattr(dimension_numbers, "lhs_spec"):
+        specs = (dimension_numbers.lhs_spec, dimension_numbers.rhs_spec, dimension_numbers.out_spec)
+    elif isinstance(dimension_numbers, (tuple, list)) and [type(text) for text in dimension_numbers] == [str] * 3:
+        specs = _specs(dimension_numbers)
+    else:
+        _refuse_numbers(dimension_numbers)
+    spatial = SPATIAL[5 - len(specs[0]) :]
+    lhs, rhs, out = (AxisOrder.from_axes(s, c + spatial) for s, c in zip(specs, ("NC", "OI", "NC"), strict=True))
+    return lhs, rhs, out
+
+
+def _specs(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Per text, the axes of its two channel letters, then of the spatial ones in the order that the weights have."""
+    spatial = [letter for letter in texts[1] if letter not in "OI"]
+    specs = []
+    for text, channels in zip(texts, ("NC", "OI", "NC"), strict=True):
+        letters = [*channels, *spatial]
+        if sorted(text) != sorted(letters) or not 2 <= len(text) <= 5:
+            _refuse_numbers(tuple(texts))
+        specs.append(tuple(text.index(letter) for letter in letters))
+    return tuple(specs)
+
+
+def _refuse_numbers(value: object) -> NoReturn:
+    raise InvalidArguments(
+        f"dimension_numbers are {value!r}: give three texts such as ('NHWC', 'HWIO', 'NHWC') that name the same 0 to 3 "
+        "spatial axes, a ConvDimensionNumbers, or None for two to five axes"
+    )
+
+
+def _axes_of(framework: str, role: str, order: AxisOrder | str | None, groups: int | None) -> tuple[_Axis, ...]:
+    """The axes that the table, or `order` in its place, gives the role."""
+    table = CONVENTIONS.get(framework)
+    if table is None:
+        raise InvalidArguments(f"no framework {framework!r} in the table: it has {', '.join(CONVENTIONS)}")
+    if role not in table:
+        raise InvalidArguments(f"{framework} has no {role!r} in the table: it has {', '.join(table)}")
+    axes = _read(table[role] if order is None else str(order))
+    fused = any(len(axis.letters) > 1 for axis in axes)
+    if groups is not None and not fused:
+        raise InvalidArguments(f"groups is {groups}, but {role} of {framework} are not split into groups: leave it out")
+    if groups is None and role == "rnn_weights" and fused:
+        raise InvalidArguments(
+            "rnn_weights have all gates in one axis: say how many, groups=4 for an LSTM, 3 for a GRU, 1 for a plain RNN"
+        )
+    return axes
+
+
+def _read(text: str) -> tuple[_Axis, ...]:
+    """The axes of a convention: convention = { letter | "(" letter letter ")" | "*" }."""
+    axes: list[_Axis] = []
+    i = 0
+    while i < len(text):
+        if text[i] == "(" and text[i + 1 : i + 3].isalpha() and text[i + 3 : i + 4] == ")":
+            axes.append(_Axis(text[i + 1 : i + 3], unit=False))
+            i += 4
+        elif text[i].isalpha() or text[i] == "*":
+            axes.append(_Axis(text[i].upper().strip("*"), unit=text[i].islower()))
+            i += 1
+        else:
+            problem = "an order is letters, two in parentheses for one axis that holds both, and * for spatial axes"
+            raise NotationError(problem, text, i, i + 1)
+    return tuple(axes)
+
+
+def _groups(axes: tuple[_Axis, ...], ndims: int, grouped: bool) -> tuple[str, ...]:
+    """Per axis of an array of `ndims` axes, its letters, groups outside."""
+    fixed = sum(bool(axis.letters) and not axis.unit for axis in axes)
+    star = any(not axis.letters for axis in axes)
+    spatial = ndims - fixed
+    if not 0 <= spatial <= 3 * star:
+        wanted = f"{fixed} to {fixed + 3}" if star else str(fixed)
+        written = "".join(_written(axis) for axis in axes)
+        raise InvalidArguments(f"axes {written} are those of an array of {wanted} axes: this one has {ndims}")
+    found: list[str] = []
+    for axis in axes:
+        if not axis.letters:
+            found += SPATIAL[3 - spatial :]
+        elif not axis.unit:
+            found.append(axis.letters if grouped or len(axis.letters) == 1 else axis.letters.replace("G", ""))
+    return tuple(found)
+
+
+def _written(axis: _Axis) -> str:
+    if axis.unit:
+        return axis.letters.lower()
+    return f"({axis.letters})" if len(axis.letters) > 1 else axis.letters or "*"
+
+
+def _expanded(axes: tuple[_Axis, ...], shape: Dims, groups: int | None) -> tuple[str, Dims]:
+    """The letters of the array with every axis split and every unit axis added, and their sizes."""
+    letters = "".join(axis.letters for axis in axes if axis.unit)
+    sizes = [1] * len(letters)
+    for size, group in zip(shape, _groups(axes, len(shape), groups is not None), strict=True):
+        letters += group
+        if len(group) == 1:
+            sizes.append(size)
+            continue
+        count = 0 if groups is None else groups
+        if count < 1 or size % count:
+            raise InvalidArguments(f"groups is {groups}, which does not divide the axis of {size} that holds {group}")
+        sizes += [count, size // count]
+    return letters, tuple(sizes)
