@@ -63,7 +63,7 @@ def regroupings(draw: st.DrawFn, dims: Dims) -> Dims:
         factors = [d for d in range(2, dim) if dim % d == 0]
         if dim == 1:
             new += [1] * draw(st.integers(0, 1))
-        elif factors and draw(st.booleans()):
+        elif draw(st.booleans()) and factors:
             factor = draw(st.sampled_from(factors))
             new += [factor, dim // factor]
         else:
