@@ -396,3 +396,9 @@ def test_tags_are_values() -> None:
 
 def test_parsing_again_is_a_look_up() -> None:
     assert FormatTag.parse("nChw16c") is FormatTag.parse("nChw16c")
+
+
+def test_what_is_no_text_is_no_tag() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        FormatTag.parse(["ab"])  # type: ignore[arg-type]
+    assert str(caught.value) == "a format tag is text such as 'nChw16c', not ['ab']"

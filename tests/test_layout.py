@@ -276,7 +276,17 @@ MISTAKES = [
     (
         lambda: Layout.from_strides((2, 3), (12, 4), 0),
         InvalidArguments,
-        "itemsize is 0: an element has 1 byte or more",
+        "itemsize is 0: an element has a whole number of bytes, 1 or more",
+    ),
+    (
+        lambda: Layout.from_strides((2, 3), (12, 4), 4.0),  # type: ignore[arg-type]
+        InvalidArguments,
+        "itemsize is 4.0: an element has a whole number of bytes, 1 or more",
+    ),
+    (
+        lambda: Layout.from_strides(2, (1,)),  # type: ignore[arg-type]
+        InvalidArguments,
+        "dims are 2: give a sequence of integers",
     ),
     (
         lambda: Layout.from_strides((2, 3), (3, 1.0)),  # type: ignore[arg-type]

@@ -406,7 +406,11 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         Unimplemented,
         "byte_strides needs every stride: this layout has RUNTIME ones, bind them first",
     ),
-    (lambda: BLOCKED.byte_span(0), InvalidArguments, "itemsize is 0: an element has 1 byte or more"),
+    (
+        lambda: BLOCKED.byte_span(0),
+        InvalidArguments,
+        "itemsize is 0: an element has a whole number of bytes, 1 or more",
+    ),
     (
         lambda: Layout.from_array(np.zeros(3, [("x", "f4"), ("y", "u2")])["x"]),
         InvalidArguments,

@@ -317,3 +317,9 @@ def test_names_that_cannot_be_axes_are_refused(names: list[str]) -> None:
         pattern_of(Layout.from_strides((4, 6), (6, 1)), names)
     rule = "names must be 2 different words without a number at the end, which would be an extent"
     assert str(caught.value) == f"{rule}, got {tuple(names)}"
+
+
+def test_what_is_no_text_is_no_pattern() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        parse_pattern(5, (2, 3))  # type: ignore[arg-type]
+    assert str(caught.value) == "a pattern is text such as 'n (c c16) h w -> n c h w c16', not 5"

@@ -99,12 +99,15 @@ class FormatTag:
 
         Raises:
             FormatTagError: `text` is neither a tag nor an alias, or is `any` or `undef`, which give no layout.
+            InvalidArguments: `text` is no text.
 
         >>> FormatTag.parse("OIhw4i16o4i") == FormatTag.parse("ABcd4b16a4b")
         True
         >>> str(FormatTag.parse("aB1b"))
         'ab'
         """
+        if not isinstance(text, str):
+            raise InvalidArguments(f"a format tag is text such as 'nChw16c', not {text!r}")
         return _parse(text)
 
     @property

@@ -60,11 +60,13 @@ def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
 
     Raises:
         PatternError: `text` is no pattern, or its groups do not fit `dims`.
-        InvalidArguments: a dim is negative, or the padded tensor has more than 2**63 - 1 elements.
+        InvalidArguments: `text` is no text, a dim is negative, or the padded tensor has more than 2**63 - 1 elements.
 
     >>> parse_pattern("n (c c16) h w -> n c h w c16", (2, 17, 5, 4)).dims
     (2, 32, 5, 4)
     """
+    if not isinstance(text, str):
+        raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
     reader = _Reader(text)
     groups, order = _read_pattern(reader)
     if len(groups) != len(dims):

@@ -9,7 +9,7 @@ A layout knows no data: offset 0 is the element at coordinate 0, wherever that l
     byte_span (-32, 16)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import index
@@ -330,8 +330,10 @@ def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
     """`values` as Python's own integers, whose arithmetic never wraps; `what` names one of them in messages.
 
     Raises:
-        InvalidArguments: an entry is no integer.
+        InvalidArguments: `values` is no sequence, or an entry is no integer.
     """
+    if not isinstance(values, Iterable):
+        raise InvalidArguments(f"{what}s are {values!r}: give a sequence of integers")
     result = []
     for i, value in enumerate(values):
         try:
@@ -342,13 +344,13 @@ def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
 
 
 def require_itemsize(itemsize: int) -> None:
-    """Refuse a size of no bytes.
+    """Refuse what is no number of bytes.
 
     Raises:
-        InvalidArguments: `itemsize` is not positive.
+        InvalidArguments: `itemsize` is no positive integer.
     """
-    if itemsize < 1:
-        raise InvalidArguments(f"itemsize is {itemsize}: an element has 1 byte or more")
+    if type(itemsize) is not int or itemsize < 1:
+        raise InvalidArguments(f"itemsize is {itemsize!r}: an element has a whole number of bytes, 1 or more")
 
 
 def _as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:

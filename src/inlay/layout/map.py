@@ -42,24 +42,24 @@ class Layout(AddressMap):
         """The plain layout with these strides, in elements, or in bytes when `itemsize` (bytes) is given.
 
         Raises:
-            InvalidArguments: `strides` and `dims` differ in length, an entry is no integer, `itemsize` is not positive,
-                or a byte stride is no multiple of it.
+            InvalidArguments: `strides` and `dims` differ in length, one is no sequence of integers, `itemsize` is no
+                positive integer, or a byte stride is no multiple of it.
 
         >>> import numpy as np
         >>> a = np.zeros((3, 4), np.float32).T
         >>> [axis.stride for axis in Layout.from_strides(a.shape, a.strides, a.itemsize).axes]
         [1, 4]
         """
-        if len(strides) != len(dims):
-            raise InvalidArguments(f"{len(dims)} dims need as many strides, not {len(strides)}: {tuple(strides)}")
+        sizes, steps = as_numbers("dim", dims), as_numbers("stride", strides)
+        if len(steps) != len(sizes):
+            raise InvalidArguments(f"{len(sizes)} dims need as many strides, not {len(steps)}: {steps}")
         unit = 1 if itemsize is None else itemsize
         require_itemsize(unit)
-        steps = as_numbers("stride", strides)
         uneven = [i for i, step in enumerate(steps) if step % unit]
         if uneven:
             i = uneven[0]
             raise InvalidArguments(f"stride {i} is {steps[i]} bytes, no multiple of the {unit}-byte element")
-        return cls(as_numbers("dim", dims), tuple(Axis(step // unit) for step in steps))
+        return cls(sizes, tuple(Axis(step // unit) for step in steps))
 
     @classmethod
     def from_array(cls, array: npt.NDArray[Any]) -> "Layout":
