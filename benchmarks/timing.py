@@ -9,7 +9,8 @@ second then slows both sides of a ratio. The spread is the range of the middle h
 
 Before its block a runner waits until the threads of its predecessor have gone to sleep: OpenMP's workers spin for
 milliseconds after each call, on a processor that somebody else then lacks. Where the case fits a cache it then runs
-untimed, until its own threads are awake and the data is there.
+untimed, eight calls and three milliseconds at least: until its own threads are awake, the data is there and the
+processors have left the sleep in which the wait put them.
 """
 
 import gc
@@ -25,6 +26,8 @@ Call = Callable[[], object]
 DEFAULT_ROUNDS = 9
 SETTLE_SECONDS = 0.012
 """Longer than OpenMP's workers spin by default."""
+WARM_CALLS, WARM_SECONDS = 8, 3e-3
+"""How many untimed calls a warm block follows, and how long they take at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,11 @@ def fastest(times: Mapping[str, Sequence[float]]) -> str:
 def take_turns(runners: Mapping[str, Call], rounds: Rounds, warm: bool) -> dict[str, list[float]]:
     """Seconds per call of each runner, one entry per round.
 
-    Each round begins with another runner. With `warm`, each block follows a quarter of a block that is not timed.
+    Each round begins with another runner. With `warm`, each block follows calls that are not timed.
     """
+    if warm:
+        for call in runners.values():
+            _warm_up(call)
     calls = {name: _calls_per_block(call, rounds.block_seconds) for name, call in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
     order = list(runners)
@@ -88,9 +94,17 @@ def take_turns(runners: Mapping[str, Call], rounds: Rounds, warm: bool) -> dict[
             for name in order[first:] + order[:first]:
                 time.sleep(rounds.settle_seconds)
                 if warm:
-                    seconds_per_call(runners[name], 1 + calls[name] // 4)
+                    _warm_up(runners[name])
                 times[name].append(seconds_per_call(runners[name], calls[name]))
     return times
+
+
+def _warm_up(call: Call) -> None:
+    """Call untimed. The same for everybody: with a share of a block, the slower of two would also be the colder."""
+    started, calls = time.perf_counter(), 0
+    while calls < WARM_CALLS or time.perf_counter() - started < WARM_SECONDS:
+        call()
+        calls += 1
 
 
 def seconds_per_call(call: Call, count: int) -> float:
