@@ -35,6 +35,8 @@ _STRIDES, _NDIMS, _DIMS, _DATA_TYPE, _OFFSET0, _PADDED_DIMS, _PADDED_OFFSETS, _K
     14,
     *range(256, 266),
 )
+_ENCODING, _NNZ, _HANDLES = range(266, 269)
+_ENCODINGS = {1: "csr", 2: "packed", 3: "coo"}
 _CPU, _ARG_SRC, _ARG_DST = 1, 1, 17
 _NEEDED_BY_SYCL = ("libtbb.so.12", "libimf.so", "libsvml.so", "libintlc.so.5", "libsycl.so.9")
 
@@ -87,7 +89,10 @@ def library() -> ctypes.CDLL:
     lib.dnnl_memory_desc_get_size.restype = lib.dnnl_data_type_size.restype = c_size_t
     lib.dnnl_memory_desc_get_size.argtypes = (c_void_p,)
     lib.dnnl_memory_desc_equal.argtypes = (c_void_p, c_void_p)
+    lib.dnnl_memory_desc_get_size_v2.restype = c_size_t
+    lib.dnnl_memory_desc_get_size_v2.argtypes = (c_void_p, c_int)
     lib.dnnl_memory_desc_query.argtypes = (c_void_p, c_int, c_void_p)
+    lib.dnnl_memory_desc_query_v2.argtypes = (c_void_p, c_int, c_int, c_void_p)
     lib.dnnl_memory_desc_destroy.argtypes = (c_void_p,)
     lib.dnnl_memory_desc_create_submemory.argtypes = (c_void_p, c_void_p, c_void_p, c_void_p)
     lib.dnnl_memory_desc_reshape.argtypes = (c_void_p, c_void_p, c_int, c_void_p)
@@ -147,7 +152,7 @@ class Desc:
         return _Dims.from_address(address.value or 0)
 
     def _tuple(self, what: int, count: int) -> tuple[int, ...]:
-        return tuple(self._entries(what)[:count]) if count else ()
+        return tuple(self._entries(what)[:count])
 
     @property
     def ndims(self) -> int:
@@ -190,6 +195,31 @@ class Desc:
     @property
     def size(self) -> int:
         return int(library().dnnl_memory_desc_get_size(self.handle))
+
+    def size_of(self, index: int) -> int:
+        """Bytes of one of several buffers."""
+        return int(library().dnnl_memory_desc_get_size_v2(self.handle, index))
+
+    def _number_of(self, what: int, index: int = 0) -> int:
+        result = c_int64(0)
+        _check(library().dnnl_memory_desc_query_v2(self.handle, what, index, byref(result)))
+        return result.value
+
+    @property
+    def sparse_encoding(self) -> str:
+        return _ENCODINGS[self._number_of(_ENCODING)]
+
+    @property
+    def nnz(self) -> int:
+        return self._number_of(_NNZ)
+
+    @property
+    def num_handles(self) -> int:
+        return self._number_of(_HANDLES)
+
+    def data_type_of(self, index: int) -> int:
+        """The type of what one of several buffers holds; 0 for none."""
+        return self._number_of(_DATA_TYPE, index)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Desc) and bool(library().dnnl_memory_desc_equal(self.handle, other.handle))
@@ -257,10 +287,30 @@ def host_scalar(data_type: int) -> Desc:
     return Desc(lambda out: make(out, data_type))
 
 
+def sparse(desc: MemoryDesc) -> Desc:
+    """The sparse descriptor of the same arguments, where the library has the encoding."""
+    element = desc.data_type
+    assert element is not None
+    make = getattr(library(), f"dnnl_memory_desc_create_with_{desc.sparse_encoding}_encoding")
+    types = desc.data_types[1 : {"csr": 3, "coo": 2, "packed": 1}[desc.sparse_encoding]]
+    if desc.sparse_encoding == "csr" and desc.ndims == 1:
+        # Ours has no pointers there; the library's has a type for them all the same.
+        types = (types[0], types[0])
+    codes = [0 if t is None else t.code for t in types]
+    return Desc(lambda out: make(out, desc.ndims, _array(desc.dims), element.code, c_int64(desc.nnz), *codes))
+
+
 def mirror(desc: MemoryDesc) -> Desc:
-    """The oneDNN descriptor with the dims, type and blocked layout of `desc`."""
+    """The oneDNN descriptor with the dims, type and place of `desc`."""
     if desc.data_type is None:
         return zero()
+    match desc.kind:
+        case "any":
+            return by_tag(desc.dims, desc.data_type.code, TAG_ANY)
+        case "host_scalar":
+            return host_scalar(desc.data_type.code)
+        case "sparse":
+            return sparse(desc)
     letters = "abcdefghijkl"[: desc.ndims]
     blocked = {letters[axis] for axis, _ in desc.inner_blocks}
     tag = "".join(c.upper() if c in blocked else c for c in letters)
@@ -325,7 +375,15 @@ def reorder(src: Desc, src_address: int, dst: Desc, dst_address: int) -> None:
 
 
 def text(desc: Desc) -> str:
-    """oneDNN's textual form, read from the verbose log of a reorder of `desc` to itself."""
+    """oneDNN's textual form of one descriptor that it can reorder to itself."""
+    (found,) = texts([desc])
+    if found is None:
+        raise Refused(STATUS.index("unimplemented"))
+    return found
+
+
+def texts(descs: Sequence[Desc]) -> list[str | None]:
+    """oneDNN's textual forms, read from one verbose log of reorders of each `desc` to itself; None where it has none."""
     libc = ctypes.CDLL(None)
     libc.fflush(None)
     kept = os.dup(1)
@@ -335,7 +393,7 @@ def text(desc: Desc) -> str:
         library().dnnl_set_primitive_cache_capacity(0)
         library().dnnl_set_verbose(2)
         try:
-            Reorder(desc, desc)
+            logged = [_is_reordered(desc) for desc in descs]
         finally:
             library().dnnl_set_verbose(0)
             libc.fflush(None)
@@ -343,6 +401,17 @@ def text(desc: Desc) -> str:
             os.close(kept)
         log.seek(0)
         lines = log.read().decode().splitlines()
+    # One line per reorder, in their order; 3.2 writes src_f32:..., its successors src:f32:...
     created = [line for line in lines if "create" in line and ",reorder," in line]
-    # 3.2 writes src_f32:..., its successors src:f32:...
-    return next(part for part in created[-1].split(",") if part.startswith("src"))[len("src_") :].split(" ")[0]
+    found = iter([next(part for part in line.split(",") if part.startswith("src")) for line in created])
+    answers = [next(found)[len("src_") :].split(" ")[0] if was else None for was in logged]
+    assert next(found, None) is None
+    return answers
+
+
+def _is_reordered(desc: Desc) -> bool:
+    try:
+        Reorder(desc, desc)
+    except Refused:
+        return False
+    return True

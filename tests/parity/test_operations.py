@@ -1,0 +1,67 @@
+"""Every operation, on random cases: no answer differs from the library's without a reason in the table.
+
+Hypothesis draws some hundreds of cases per operation, and shrinks what differs. The heavy test draws many thousands
+from a seed: INLAY_PARITY_CASES says how many per operation, INLAY_PARITY_SEED which.
+"""
+
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from oracles import onednn
+
+from inlay.testing import Scope, Seeded, strategy
+from parity.operations import OPERATIONS, Operation, scope_of_library
+from parity.tally import Tally, run
+
+WHY_NOT = onednn.why_unavailable()
+pytestmark = [pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)), pytest.mark.parity]
+
+SCOPE = Scope() if WHY_NOT else scope_of_library()
+FEW = 250
+MANY = int(os.environ.get("INLAY_PARITY_CASES", "20000"))
+SEED = int(os.environ.get("INLAY_PARITY_SEED", "0"))
+LEAST = (5000, 2000)
+
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+
+
+@each_operation
+def test_answers_are_the_librarys(operation: Operation) -> None:
+    whole = Tally(operation)
+
+    @settings(max_examples=FEW, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(strategy(operation.draw)(SCOPE))
+    def check(case: object) -> None:
+        tally = Tally(operation)
+        tally.ask([case])  # type: ignore[list-item]
+        assert not tally.unexplained, tally.fault()
+        whole.outcomes.update(tally.outcomes)
+        whole.unsaid += tally.unsaid
+
+    check()
+    for outcome in operation.counted:
+        assert whole.outcomes[outcome] >= FEW // 50, whole
+
+
+@pytest.mark.heavy
+@each_operation
+def test_many_answers_are_the_librarys(operation: Operation, tallies: list[Tally]) -> None:
+    tally = run(operation, Seeded(SEED), SCOPE, MANY)
+    tallies.append(tally)
+    assert not tally.unexplained, tally.fault()
+    for outcome, least in zip(operation.counted, LEAST, strict=True):
+        assert tally.outcomes[outcome] >= min(least, MANY // 10), tally.row()
+
+
+@each_operation
+def test_a_wrong_answer_is_found(operation: Operation) -> None:
+    """Whatever is answered wrongly in one case of ten is reported."""
+
+    def mostly_right(case: object) -> object:
+        return "wrong" if hash(case) % 10 == 0 else operation.ours(case)
+
+    tally = run(replace(operation, ours=mostly_right), Seeded(1), SCOPE, 100)
+    assert len(tally.unexplained) > 2
+    assert tally.fault().startswith(f"{len(tally.unexplained)} of 100, such as")
