@@ -11,7 +11,20 @@ import pytest
 
 import inlay
 
-HEAVY = ("llvmlite", "rich", "typer", "safetensors", "onnx", "torch", "jax", "dask", "hypothesis", "PIL", "difflib")
+HEAVY = (
+    "llvmlite",
+    "rich",
+    "typer",
+    "safetensors",
+    "onnx",
+    "torch",
+    "jax",
+    "dask",
+    "scipy",
+    "hypothesis",
+    "PIL",
+    "difflib",
+)
 
 LOADED = """
 import sys

@@ -72,6 +72,8 @@ def to_coo(source: object, *, index_type: DataTypeLike | None = None) -> Memory:
 def to_dense(memory: Memory, format: Format | None = None) -> Memory:
     """The elements of sparse memory in new dense memory, in this format; in row-major order if it is None.
 
+    Rows of 4-bit elements begin at whole bytes, so an odd one is followed by a gap of one element.
+
     Post-condition: to_dense(memory).unpack() equals memory.unpack(), bit for bit.
 
     Raises:
@@ -82,7 +84,18 @@ def to_dense(memory: Memory, format: Format | None = None) -> Memory:
     MemoryDesc((4, 4), 'f32', 'Ba2b')
     """
     _require_memory(memory)
-    return reorder(memory, MemoryDesc(memory.desc.dims, memory.desc.data_type) if format is None else format)
+    return reorder(memory, _row_major(memory.desc) if format is None else format)
+
+
+def _row_major(desc: MemoryDesc) -> MemoryDesc:
+    """The dense descriptor of these dims and type; a stride of 4-bit elements that is not 1 is even."""
+    if desc.data_type is None or not desc.data_type.is_sub_byte:
+        return MemoryDesc(desc.dims, desc.data_type)
+    strides = [1] * desc.ndims
+    for i in reversed(range(desc.ndims - 1)):
+        beyond = strides[i + 1] * max(1, desc.dims[i + 1])
+        strides[i] = beyond + beyond % 2 if beyond > 1 else 1
+    return MemoryDesc(desc.dims, desc.data_type, strides=strides)
 
 
 def check(memory: Memory, *, ordered: bool = True) -> None:

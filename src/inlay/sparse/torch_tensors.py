@@ -65,6 +65,8 @@ def _from_rows(tensor: Any, dims: tuple[int, ...], data_type: DataType) -> Memor
 
 def _bits(held: Any) -> npt.NDArray[np.uint8]:
     """The bytes of a contiguous tensor: NumPy knows not all of torch's types."""
+    if not held.numel():
+        return np.zeros(0, np.uint8)
     array: npt.NDArray[np.uint8] = held.detach().view(_torch().uint8).numpy()
     return array
 
