@@ -4,6 +4,7 @@ problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
 """
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -136,6 +137,16 @@ def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
 
 _codes: dict[Kernel, Code] = {}
 _compiling = threading.Lock()
+
+
+def _unlock() -> None:
+    """In a forked child nobody is left who could end a compilation that another thread had begun."""
+    global _compiling
+    _compiling = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 def machine_code(kernel: Kernel, target: Target) -> Code:

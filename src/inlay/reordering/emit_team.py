@@ -21,19 +21,14 @@ SYMBOLS = ("inlay_post", "inlay_work", "inlay_unfinished")
 """The functions, in the order of the docstring."""
 
 
-def team_ir(pause: str, attributes: str) -> str:
-    """The module of the three functions; `pause` is the statement that tells the processor that a loop waits."""
-    loads = "\n".join(
-        f"  %at{i} = getelementptr i64, ptr %slot, i64 {i}\n  %word{i} = load i64, ptr %at{i}" for i in range(1, 7)
-    )
-    pointers = "\n".join(f"  %pointer{i} = inttoptr i64 %word{i} to ptr" for i in range(1, 5))
-    declaration = f"declare {pause.removeprefix('call ')}" if "@" in pause else ""
-    return f"""
+_POST = f"""\
 define i64 @inlay_post(ptr %slot) #0 {{
   %before = atomicrmw xchg ptr %slot, i64 {BUSY} acq_rel
   ret i64 %before
 }}
+"""
 
+_WORK = f"""\
 define void @inlay_work(ptr %slot, i64 %patience) #0 {{
 entry:
   br label %look
@@ -43,7 +38,7 @@ look:
   %called = icmp eq i64 %state, {BUSY}
   br i1 %called, label %run, label %again
 again:
-  {pause}
+  @PAUSE@
   %more = add i64 %looks, 1
   %tired = icmp uge i64 %more, %patience
   br i1 %tired, label %park, label %look
@@ -52,15 +47,16 @@ park:
   %parked = extractvalue {{ i64, i1 }} %swap, 1
   br i1 %parked, label %done, label %look
 run:
-{loads}
-{pointers}
+@ARGUMENTS@
   call void %pointer1(ptr %pointer2, ptr %pointer3, ptr %pointer4, i64 %word5, i64 %word6)
   store atomic i64 {WAITING}, ptr %slot release, align 8
   br label %look
 done:
   ret void
 }}
+"""
 
+_UNFINISHED = f"""\
 define i64 @inlay_unfinished(ptr %slots, i64 %count, i64 %patience) #0 {{
 entry:
   br label %slot
@@ -79,7 +75,7 @@ look:
   %is_busy = icmp eq i64 %state, {BUSY}
   br i1 %is_busy, label %wait, label %finished
 wait:
-  {pause}
+  @PAUSE@
   %more = add i64 %looks, 1
   %tired = icmp uge i64 %more, %patience
   br i1 %tired, label %unfinished, label %look
@@ -92,6 +88,17 @@ unfinished:
 all:
   ret i64 0
 }}
-{declaration}
-attributes #0 = {{ nounwind {attributes} }}
 """
+
+
+def team_ir(pause: str, attributes: str) -> str:
+    """The module of the three functions; `pause` is the statement that tells the processor that a loop waits."""
+    lines = []
+    for i in range(1, 7):
+        lines += [f"  %at{i} = getelementptr i64, ptr %slot, i64 {i}", f"  %word{i} = load i64, ptr %at{i}"]
+    lines += [f"  %pointer{i} = inttoptr i64 %word{i} to ptr" for i in range(1, 5)]
+    functions = (
+        "\n".join((_POST, _WORK, _UNFINISHED)).replace("@ARGUMENTS@", "\n".join(lines)).replace("@PAUSE@", pause)
+    )
+    declaration = f"declare {pause.removeprefix('call ')}\n" if "@" in pause else ""
+    return f"{functions}\n{declaration}attributes #0 = {{ nounwind {attributes} }}\n"
