@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from inlay import sparse
 from inlay.data_type import DataType, as_data_type
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.layout import Layout
 from inlay.memory import Memory
@@ -59,7 +60,7 @@ def _described(layout: Layout, data_type: DataType) -> MemoryDesc:
     try:
         return MemoryDesc.from_layout(layout, data_type)
     except InvalidArguments as error:
-        raise InvalidArguments(f"{error}; inlay.pack moves the elements of any array") from None
+        raise InvalidArguments(f"no descriptor has these strides ({error}): use inlay.pack") from None
 
 
 class _Span:
@@ -126,24 +127,26 @@ def _refuse_view(memory: Memory) -> NoReturn:
 def from_torch(tensor: Any) -> Memory:
     """A memory over the elements of a PyTorch tensor on the CPU, without a copy.
 
-    Its format is what the strides say: nhwc for a tensor in `channels_last`. Gradients are left behind.
+    Its format is what the strides say: nhwc for a tensor in `channels_last`. Sparse tensors become CSR or COO.
+    Gradients are left behind.
 
     Post-condition: what is written into one is seen in the other.
 
     Raises:
         MissingExtra: PyTorch is not installed.
-        InvalidArguments: `tensor` is none, is a scalar, sparse, or lies on another device; its type cannot be stored,
-            or its strides overlap.
+        InvalidArguments: `tensor` is none, is a scalar, or lies on another device; its type cannot be stored, or its
+            strides overlap; or it is sparse, and `sparse.from_torch` refuses it.
+        Unimplemented: it is sparse, and `sparse.from_torch` cannot read it.
     """
     torch = _required("torch", "from_torch")
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArguments(f"tensor is a {type(tensor).__name__}: give a torch.Tensor, or use from_array")
     if tensor.device.type != "cpu":
         raise InvalidArguments(f"tensor lies on {tensor.device}: bring it to the CPU with tensor.cpu()")
-    if tensor.layout != torch.strided or tensor.is_neg():
-        raise InvalidArguments(
-            "tensor is sparse, or the negative of its memory: make it plain with to_dense() or resolve_neg()"
-        )
+    if tensor.layout != torch.strided:
+        return sparse.from_torch(tensor)
+    if tensor.is_neg():
+        raise InvalidArguments("tensor is the negative of what its memory holds: make it plain with resolve_neg()")
     if not tensor.ndim:
         raise InvalidArguments("tensor is a scalar, which has no axes to place: give it one with reshape(1)")
     data_type = as_data_type(str(tensor.dtype).removeprefix("torch."))
@@ -156,15 +159,19 @@ def from_torch(tensor: Any) -> Memory:
 def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     """The elements as a PyTorch tensor of shape `memory.desc.dims`, without padding.
 
-    `copy` is as for `to_numpy`. PyTorch has no read-only tensors, so read-only memory is copied.
+    `copy` is as for `to_numpy`. PyTorch has no read-only tensors, so read-only memory is copied. CSR and COO memory
+    become sparse tensors, which share what `sparse.to_torch` says.
 
     Raises:
         MissingExtra: PyTorch is not installed.
         InvalidArguments: `memory` is no Memory, PyTorch has no such type, or `copy` is False and no view is possible.
+        Unimplemented: `memory` is sparse, and PyTorch has no such sparse type.
     """
     torch = _required("torch", "to_torch")
     strides = _plain_strides(memory)
     desc = memory.desc
+    if isinstance(desc.layout, (kinds.CSR, kinds.COO)) and copy is not False:
+        return sparse.to_torch(memory).clone() if copy else sparse.to_torch(memory)
     data_type = desc.data_type
     dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.numpy.name, None)
     if dtype is None or data_type is None:
