@@ -82,6 +82,7 @@ class TestFromTorch:
     def test_no_elements(self, torch: Any) -> None:
         assert from_torch(torch.zeros(0, 3)).unpack().shape == (0, 3)
 
+    @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
     def test_sparse_tensors_become_sparse_memory(self, torch: Any) -> None:
         tensor = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
         for held in (tensor.to_sparse(), tensor.to_sparse_csr()):
