@@ -12,7 +12,7 @@ Source: oneDNN, `dnnl.h` and the codes of `dnnl_types.h`.
 
 import ctypes
 from collections.abc import Callable, Mapping
-from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_int, c_int64, c_size_t, c_void_p
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -31,6 +31,7 @@ _UNDEF, _ANY, _BLOCKED, _OPAQUE, _SPARSE, _HOST_SCALAR = range(6)
 _CSR, _PACKED, _COO = 1, 2, 3
 _TYPES = {data_type.code: data_type for data_type in DATA_TYPES.values()}
 _F32 = 3
+_SIZES_HOLD = (3, 13)
 _REFUSED = 2  # dnnl_invalid_arguments
 
 _SIGNATURES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
@@ -43,8 +44,15 @@ _SIGNATURES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "dnnl_memory_desc_create_with_blob": (c_void_p, c_void_p),
         "dnnl_memory_desc_create_with_strides": (c_void_p, c_int, c_void_p, c_int, c_void_p),
         "dnnl_memory_desc_get_blob": (c_void_p, c_void_p, c_void_p),
+        "dnnl_version": (),
     }
 )
+
+
+class _Version(ctypes.Structure):
+    """The start of `dnnl_version_t`."""
+
+    _fields_ = (("major", c_int), ("minor", c_int))
 
 
 class Handle:
@@ -98,6 +106,18 @@ class Handle:
         function.restype = c_size_t  # the others return a status
         return int(function(self.pointer))
 
+    def says(self, size: int, offset0: int, extras: Extras) -> bool:
+        """Whether the library gives `size` bytes to its descriptor, as far as it can be believed.
+
+        3.2 has no size of what does not start at the origin, and counts the buffers of extras several times.
+        """
+        version = self._function("dnnl_version")
+        version.restype = POINTER(_Version)
+        found = version().contents
+        if (found.major, found.minor) < _SIZES_HOLD and (offset0 or extras):
+            return True
+        return self.size == size % 2**64
+
     def has_extras(self, dims: Dims) -> bool:
         """Whether there are extra flags: then no reshape is taken, not even one to the same dims."""
         result = c_void_p()
@@ -113,7 +133,7 @@ class Handle:
             raise InvalidArguments(f"oneDNN does not answer query {what} of this descriptor: its status is {status}")
 
 
-def _function_of(library: ctypes.CDLL, name: str) -> Any:
+def _function_of(library: object, name: str) -> Any:
     """A function of the library with a signature of its own: other users of `library` see none of it."""
     if not isinstance(library, ctypes.CDLL) or not hasattr(library, name):
         return None

@@ -126,8 +126,6 @@ class Portable(Encoded):
         checked(plain)
         require_known_extras(handle, plain, extras)
         desc = cls._of(Parts(plain.dims, plain.data_type, plain.layout, plain.offset0, extras))
-        # 3.2 has no size of what does not start at the origin.
-        nbytes = handle.size
-        if nbytes != desc.size % 2**64 and (nbytes or not desc.offset0):
-            raise InvalidArguments(f"{desc!r} has {desc.size} bytes, but oneDNN says {nbytes}: the extras are others")
+        if not handle.says(desc.size, desc.offset0, desc.extras):
+            raise InvalidArguments(f"{desc!r} has {desc.size} bytes, but oneDNN says {handle.size}: it is not the same")
         return desc
