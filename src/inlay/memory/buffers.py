@@ -153,6 +153,6 @@ def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> No
         )
     if array.dtype != data_type.numpy:
         raise InvalidArguments(
-            f"{name} holds {array.dtype}, the descriptor {data_type} ({data_type.numpy}): convert it with "
-            f"astype, or pass raw bytes with view('u1')"
+            f"{name} holds {array.dtype}, the descriptor {data_type} ({data_type.numpy}): convert values with "
+            "astype, or pass the bits as they are with view('u1')"
         )

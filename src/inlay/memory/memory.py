@@ -8,6 +8,7 @@ has several buffers and is converted, to and from dense memory too (see `convers
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NoReturn, TypeAlias
 
 import numpy.typing as npt
@@ -133,6 +134,22 @@ class Memory:
         move_for(self._desc, plain).run(self.address, address_of(array))
         return array
 
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """`unpack`, for NumPy: the logical array is always a copy.
+
+        Raises:
+            InvalidArguments: no copy is allowed.
+
+        >>> import numpy as np
+        >>> np.asarray(Memory(MemoryDesc((2, 2), "f32", "ba"), np.arange(4, dtype=np.float32)))
+        array([[0., 2.],
+               [1., 3.]], dtype=float32)
+        """
+        if copy is False:
+            raise InvalidArguments("the logical array of a memory is a copy: the bytes themselves are memory.buffer")
+        array = self.unpack()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
     def _extents(self) -> list[tuple[int, int]]:
         """The first address of each buffer and the one past its last byte that is used."""
         starts = map(address_of, self._others)
@@ -240,6 +257,12 @@ def _require_apart(src: Memory, dst: Memory) -> None:
             for begin, end in dst._extents():
                 if low < end and begin < high:
                     _refuse_shared(min(high, end) - max(low, begin))
+        written = sorted(dst._extents())
+        for (_, end), (begin, _) in pairwise(written):
+            if begin < end:
+                raise InvalidArguments(
+                    f"two buffers of the destination share {end - begin} bytes of memory: give each its own"
+                )
 
 
 def _refuse_shared(nbytes: int) -> NoReturn:
