@@ -164,7 +164,8 @@ def test_entries_are_written_in_row_major_order() -> None:
 @pytest.mark.parametrize("dims", [(0, 4), (4, 0), (3, 4), (1, 1)])
 def test_matrices_without_entries(dims: tuple[int, int]) -> None:
     empty = np.zeros(dims, np.float32)
-    for memory in (to_csr(empty), to_coo(empty), to_csr(to_coo(empty)), Memory(MemoryDesc.csr(dims, "f32", 0))):
+    by_hand = Memory(MemoryDesc.csr(dims, "f32", 0), [b"", b"", np.zeros(dims[0] + 1, np.int32)])
+    for memory in (to_csr(empty), to_coo(empty), to_csr(to_coo(empty)), by_hand):
         sparse.check(memory)
         assert memory.desc.nnz == 0
         assert same(memory.unpack(), empty)
@@ -244,6 +245,17 @@ def test_out_is_filled_and_returned() -> None:
     dense = Memory(MemoryDesc((3, 4), "f32", "ba"))
     assert reorder(out, dense.desc, out=dense) is dense
     assert same(dense.unpack(), MATRIX)
+
+
+def test_a_destination_whose_buffers_lie_on_one_another_is_refused() -> None:
+    both = np.zeros(2, np.int32)
+    desc = MemoryDesc.coo((3, 4), "f32", 2)
+    with pytest.raises(inlay.InvalidArguments) as caught:
+        reorder(to_csr(MATRIX), desc, out=Memory(desc, [np.zeros(2, np.float32), both, both]))
+    assert str(caught.value) == "two buffers of the destination share 8 bytes of memory: give each its own"
+    # Sources may share: here the rows are the columns.
+    diagonal = Memory(desc, [np.array([5, 7], np.float32), *[np.array([0, 2], np.int32)] * 2])
+    assert diagonal.unpack()[2, 2] == 7
 
 
 # SciPy

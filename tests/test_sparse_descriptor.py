@@ -242,20 +242,21 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         lambda: ROWS.strides,
         InvalidArguments,
         "strides belong to blocked layouts: MemoryDesc.csr((3, 4), 'f32', 2) is of kind sparse; "
-        "inlay.to_dense(memory) has one",
+        "inlay.to_dense(memory) has a layout",
     ),
     (
         "inner_blocks",
         lambda: ROWS.inner_nblks,
         InvalidArguments,
         "inner blocks belong to blocked layouts: MemoryDesc.csr((3, 4), 'f32', 2) is of kind sparse; "
-        "inlay.to_dense(memory) has one",
+        "inlay.to_dense(memory) has a layout",
     ),
     (
         "offset",
         lambda: ROWS.offset((0, 0)),
         InvalidArguments,
-        "offset needs a layout: MemoryDesc.csr((3, 4), 'f32', 2) is of kind sparse; inlay.to_dense(memory) has one",
+        "offset needs a layout: MemoryDesc.csr((3, 4), 'f32', 2) is of kind sparse; "
+        "inlay.to_dense(memory) has a layout",
     ),
     (
         "nnz_of_a_layout",
@@ -291,7 +292,7 @@ def test_views_are_refused_and_name_the_way_out(desc: MemoryDesc) -> None:
         with pytest.raises(kind) as caught:
             make()
         assert str(caught.value).startswith(f"{name} needs a layout")
-        assert str(caught.value).endswith(f": {desc!r} is of kind sparse; inlay.to_dense(memory) has one")
+        assert str(caught.value).endswith(f": {desc!r} is of kind sparse; inlay.to_dense(memory) has a layout")
 
 
 def test_with_allow_empty_every_error_is_the_zero_descriptor() -> None:

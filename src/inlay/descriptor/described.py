@@ -147,7 +147,7 @@ class Described:
     @property
     def _remedy(self) -> str:
         """How to get what this kind has not, as the end of a message."""
-        return "; inlay.to_dense(memory) has one" if self.kind == "sparse" else ""
+        return "; inlay.to_dense(memory) has a layout" if self.kind == "sparse" else ""
 
     @property
     def inner_nblks(self) -> int:
