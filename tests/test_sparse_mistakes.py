@@ -78,15 +78,15 @@ WRAPPING: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "wrong_type",
         lambda: Memory(ROWS, [VALUES, INDICES.astype(np.int64), POINTERS]),
         InvalidArguments,
-        "buffer 1 (indices) holds int64, the descriptor s32 (int32): convert it with astype, "
-        "or pass raw bytes with view('u1')",
+        "buffer 1 (indices) holds int64, the descriptor s32 (int32): convert values with astype, "
+        "or pass the bits as they are with view('u1')",
     ),
     (
         "wrong_values",
         lambda: Memory(MemoryDesc.csr((3, 4), "s4", 2), [VALUES, INDICES, POINTERS]),
         InvalidArguments,
-        "buffer 0 (values) holds float32, the descriptor s4 (int4): convert it with astype, "
-        "or pass raw bytes with view('u1')",
+        "buffer 0 (values) holds float32, the descriptor s4 (int4): convert values with astype, "
+        "or pass the bits as they are with view('u1')",
     ),
     (
         "too_small",
