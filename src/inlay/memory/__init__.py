@@ -16,10 +16,10 @@ calls:
 Buffers are checked once, when wrapped, against everything the layout can reach; moves then check in microseconds that
 both sides are what was compiled and do not lie on one another. Nothing outside elements and padding is ever written.
 
-Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits; `moves`,
-what runs between two addresses; `handles`, the several buffers of sparse memory, `entries`, what they store, and
-`conversion`, from and to them; `memory`, the class and its moves; `packing`, from logical arrays; `padded`, padding
-checked, made zero and kept zero.
+Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits;
+`scalars`, those of host scalars; `moves`, what runs between two addresses; `handles`, the several buffers of sparse
+memory, `entries`, what they store, and `conversion`, from and to them; `memory`, the class and its moves; `packing`,
+from logical arrays; `padded`, padding checked, made zero and kept zero.
 """
 
 from inlay.memory.memory import Memory, Reorder, reorder

@@ -22,6 +22,7 @@ from inlay.memory.conversion import dense_array, recode, retyped
 from inlay.memory.handles import allocated, wrapped
 from inlay.memory.moves import described, move_for, new_move, reach
 from inlay.memory.nibbles import decoded
+from inlay.memory.scalars import scalar_bytes, scalar_value
 from inlay.reordering.reference import read_codes
 
 Format: TypeAlias = FormatTag | str | MemoryDesc
@@ -55,18 +56,25 @@ class Memory:
         of the descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. New bytes are
         `desc.size`, or as many as the layout reaches if that is more, and start at a multiple of 64 (2 MiB if large).
 
+        The memory of a host scalar takes its value, a number, in place of a buffer.
+
         Sparse memory takes a list of buffers, `desc.num_handles` of them: values, indices and pointers for CSR, values
         and the indices of each axis for COO. What they say is not checked here; `sparse.check` does.
 
         Raises:
-            InvalidArguments: `desc` has no layout (any, opaque, host scalar, the zero descriptor) or reaches below the
-                start of the buffer; or `buffer` is too small, not contiguous, of another type, not aligned to its
-                elements, or no buffer; or there are not as many as sparse memory has.
+            InvalidArguments: `desc` has no layout (any, opaque, the zero descriptor), or is a host scalar without a
+                value or with one that its type cannot hold; it reaches below the start of the buffer; or `buffer` is
+                too small, not contiguous, of another type, not aligned to its elements, or no buffer; or there are
+                not as many as sparse memory has.
             Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is sparse and packed.
             OutOfMemory: there is no room for new bytes.
         """
         if getattr(desc, "kind", None) == "sparse":
             self._fill(desc, *(allocated(desc) if buffer is None else wrapped(desc, buffer)))
+            return
+        if getattr(desc, "kind", None) == "host_scalar" and buffer is not None:
+            assert desc.data_type is not None
+            self._fill(desc, scalar_bytes(buffer, desc.data_type))
             return
         low, high, data_type = reach(desc)
         if buffer is None:
@@ -107,6 +115,29 @@ class Memory:
     def buffers(self) -> tuple[Bytes, ...]:
         """The bytes of each buffer, in the order of `desc.data_types`: the memory itself, not a copy."""
         return (self._buffer, *self._others)
+
+    @property
+    def value(self) -> Any:
+        """The value of a host scalar, as a NumPy or ml_dtypes scalar; it may be set.
+
+        Raises:
+            InvalidArguments: the descriptor is no host scalar, or its type cannot hold the new value.
+
+        >>> zero_point = Memory(MemoryDesc.host_scalar("s32"), 3)
+        >>> zero_point.value = 4
+        >>> int(zero_point.value)
+        4
+        """
+        return scalar_value(self._buffer, self._scalar_type())
+
+    @value.setter
+    def value(self, value: object) -> None:
+        self._buffer[:] = scalar_bytes(value, self._scalar_type())
+
+    def _scalar_type(self) -> DataType:
+        if self._desc.kind != "host_scalar" or self._desc.data_type is None:
+            raise InvalidArguments(f"value belongs to host scalars: {self._desc!r} has elements, see `unpack`")
+        return self._desc.data_type
 
     @property
     def is_writable(self) -> bool:
@@ -158,6 +189,8 @@ class Memory:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the descriptor and the bytes: an address is that of one buffer in one process."""
+        if self._desc.kind == "host_scalar":
+            return type(self), (self._desc, self.value)
         return type(self), (self._desc, self.buffers if self._others else self._buffer)
 
     def __repr__(self) -> str:

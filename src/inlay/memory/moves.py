@@ -16,6 +16,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.reordering import compile_reorder
+from inlay.reordering.problem import require_no_extras
 from inlay.reordering.reference import reference_reorder
 
 _REMEMBERED = 512  # moves, descriptors and reaches: a network has hundreds of weights
@@ -60,7 +61,9 @@ def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
             f"{desc!r} reaches {-low - desc.offset0} elements below the start of its buffer: give it a larger offset0"
         )
     bits = desc.data_type.bits
-    return (low + desc.offset0) * bits // 8, -(-(high + desc.offset0) * bits // 8), desc.data_type
+    end = -(-(high + desc.offset0) * bits // 8)
+    # What lies behind the elements of int8 weights belongs to the memory.
+    return (low + desc.offset0) * bits // 8, max(end, desc.size) if desc.extras else end, desc.data_type
 
 
 _NO_LAYOUT = {
@@ -99,6 +102,7 @@ class ByCoordinate:
         if src.dims != dst.dims:
             raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
         require_distinct(dst)
+        require_no_extras(src, dst)
         self._sides = (src, dst)
         self._nbytes = (reach(src)[1], reach(dst)[1])
 

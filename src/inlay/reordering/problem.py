@@ -78,7 +78,8 @@ def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
     Raises:
         InvalidArguments: the dims differ, a side has no layout to address (`any`, zero, opaque, host scalar), or
             elements of the destination share an offset.
-        Unimplemented: dims or strides are RUNTIME, or no conversion between the types exists.
+        Unimplemented: dims or strides are RUNTIME, no conversion between the types exists, or the destination has
+            extras.
     """
     src_layout, dst_layout = _layout_of(src, "source"), _layout_of(dst, "destination")
     if src.dims != dst.dims:
@@ -88,6 +89,7 @@ def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
     assert src.data_type is not None
     assert dst.data_type is not None
     require_conversion(src.data_type, dst.data_type)
+    require_no_extras(src, dst)
     if dst_layout.overlaps:
         raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
     axes = tuple(
@@ -107,6 +109,24 @@ def _layout_of(desc: MemoryDesc, side: str) -> Layout:
     if isinstance(desc.layout, Layout):
         return desc.layout
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
+
+
+def require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Refuse extras that a plain move does not compute: all of a destination, and a source's factor.
+
+    Raises:
+        Unimplemented: the destination has extras, or the weights of the source were multiplied by a factor.
+    """
+    if dst.extras:
+        raise Unimplemented(
+            f"the destination keeps compensation or a factor with its elements ({dst.extras!r}), which a reorder does "
+            "not compute: describe it without extras"
+        )
+    if src.extras.scale_adjust != 1:
+        raise Unimplemented(
+            f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
+            "describe it without extras"
+        )
 
 
 def require_conversion(src: DataType, dst: DataType) -> None:
