@@ -17,16 +17,16 @@ does not, since exp(0) is 1; then the damage is found here, by coordinate:
     np.float32(17.0)
 
 This room works on descriptors and bytes; `check_padding`, `zero_padding` and `map_padded` of `inlay.memory` do the same
-for a `Memory`. Only padded lanes are visited, as a few strided views of the buffer (`regions`), so a check takes
-milliseconds where a tensor has a hundred megabytes.
+for a `Memory`. Only padded lanes are visited, as a few strided views of the buffer (`regions`), so the time of a check
+grows with the padding and not with the tensor.
 
 **Zero** means equal to zero: -0.0 is clean too, because adding it changes no sum. Of e8m0, which has no zero, it is the
 code 0, and that is what a reorder writes.
 """
 
-from inlay.padding.regions import Box, boxes, even_boxes, lanes, padding_boxes
 from inlay.padding.dirty import find_dirty, zero_lanes
 from inlay.padding.preserving import Elementwise, applied, preserves_padding
+from inlay.padding.regions import Box, boxes, even_boxes, lanes, padding_boxes
 from inlay.padding.report import DirtyLane, PaddingReport
 
 __all__ = [
