@@ -26,8 +26,8 @@ def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: For
         result.desc.tag == memory.desc.tag, where neither `format` nor a pattern says otherwise.
 
     Raises:
-        InvalidArguments: `memory` is no Memory, `permutation` is not each axis once, or neither a tag nor a pattern
-            says the format of `memory`, as with gaps between elements, and no `format` is given.
+        InvalidArguments: `memory` is no Memory, `permutation` is not each axis once, or no tag or pattern gives
+            the new dims the format of `memory`, as with gaps between elements, and no `format` is given.
         FormatTagError: `format` cannot be read.
         OutOfMemory: there is no room for the result.
 
@@ -56,9 +56,9 @@ def _preserved(desc: MemoryDesc, relabeled: MemoryDesc) -> MemoryDesc:
     if desc.tag is not None:
         return _described(relabeled, desc.tag)
     try:
-        pattern = desc.pattern
+        # For other dims, oneDNN's rules may refuse the strides that a pattern gives.
+        return MemoryDesc(relabeled.dims, desc.data_type, pattern=desc.pattern)
     except InvalidArguments:
         raise InvalidArguments(
-            f"neither a tag nor a pattern says {desc!r}, so its format cannot be kept: give one as format=..."
+            f"no tag or pattern gives dims {relabeled.dims} the format of {desc!r}: say the one you want as format=..."
         ) from None
-    return MemoryDesc(relabeled.dims, desc.data_type, pattern=pattern)
