@@ -2,7 +2,7 @@
 #
 #   make demo      the main job on real input, with a picture and the speed against a copy
 #   make test      the tests
-#   make test-all  the heavy tests too, with the peers (torch, oneDNN 3.13) that can be installed here
+#   make test-all  the heavy tests too, with the peers (torch, JAX, oneDNN 3.13) that can be installed here
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
 #   make bench     the benchmarks
 #   make lint      ruff: rules and format
@@ -57,6 +57,7 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)
 $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@echo "installing the peers into $(VENV)"
 	@$(PIP) torch==2.13.0 || echo "torch 2.13.0 cannot be installed here: its comparisons are skipped"
+	@$(PIP) 'jax>=0.10' || echo "JAX cannot be installed here: its comparisons are skipped"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@
 

@@ -154,7 +154,7 @@ class TestJax:
     @pytest.mark.parametrize("numbers", [None, ("NHWC", "HWIO", "NHWC"), ("NWCH", "OWHI", "CNWH")])
     @pytest.mark.parametrize("groups", [None, 2])
     def test_convolution(self, numbers: tuple[str, str, str] | None, groups: int | None) -> None:
-        jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+        jax = pytest.importorskip("jax", reason="jax is not installed: make test-all brings it")
         lhs, rhs, out = conv_orders(numbers)
         src, weights = from_logical(random(2, 6, 5, 4), lhs), from_logical(random(4, 6 // (groups or 1), 3, 2), rhs)
         expected = jax.lax.conv_general_dilated(
@@ -168,7 +168,7 @@ class TestJax:
 
     @pytest.mark.parametrize("groups", [None, 2])
     def test_the_weights_of_tensorflow(self, groups: int | None) -> None:
-        jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+        jax = pytest.importorskip("jax", reason="jax is not installed: make test-all brings it")
         src, weights = random(2, 5, 4, 6), random(3, 2, 6 // (groups or 1), 4)
         expected = jax.lax.conv_general_dilated(
             src, weights, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups or 1
@@ -179,7 +179,7 @@ class TestJax:
 
     @pytest.mark.parametrize("framework", ["tensorflow", "jax"])
     def test_deconvolution(self, framework: str) -> None:
-        jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+        jax = pytest.importorskip("jax", reason="jax is not installed: make test-all brings it")
         src, weights = random(2, 3, 4, 6), random(3, 2, 5, 6)
         expected = jax.lax.conv_transpose(src, weights, (1, 1), "VALID", transpose_kernel=True)
         dims = logical(framework, "deconvolution_weights", weights)[None]
@@ -188,6 +188,6 @@ class TestJax:
 
     @pytest.mark.parametrize("numbers", [None, ("NHWC", "HWIO", "NHWC"), ("N01C", "10IO", "NC10")])
     def test_orders_are_those_of_conv_dimension_numbers(self, numbers: tuple[str, str, str] | None) -> None:
-        jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+        jax = pytest.importorskip("jax", reason="jax is not installed: make test-all brings it")
         theirs = jax.lax.conv_dimension_numbers((2, 3, 4, 5), (2, 3, 4, 5), numbers)
         assert conv_orders(theirs) == conv_orders(numbers)

@@ -26,7 +26,7 @@ def torch() -> Any:
 
 @pytest.fixture
 def jax() -> Any:
-    return pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+    return pytest.importorskip("jax", reason="jax is not installed: make test-all brings it")
 
 
 def patterns(data_type: DataType) -> Any:
