@@ -4,7 +4,7 @@
 #   make test      the tests
 #   make test-all  the heavy tests too, with the peers (torch, JAX, oneDNN 3.13) that can be installed here
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
-#   make bench     the benchmarks
+#   make bench     the benchmarks; make bench-descriptors only those of descriptors, in seconds
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
 #   make clean     remove .venv and the caches
@@ -21,7 +21,7 @@ PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
-.PHONY: demo test test-all parity bench lint types clean
+.PHONY: demo test test-all parity bench bench-descriptors lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -37,7 +37,11 @@ parity: $(VENV)/.test $(VENV)/.peers
 	$(WITH_PEERS) $(PYTEST) -m parity tests
 
 bench: $(VENV)/.bench $(VENV)/.peers
+	$(BIN)/python -m benchmarks.descriptors
 	$(WITH_PEERS) $(BIN)/python -m benchmarks
+
+bench-descriptors: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.descriptors
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ of the data flow; each imports only from those above it:
     measure     one case: everybody's bytes compared, then everybody timed
     startup     what is paid before and beside the move: import, compile, call
     report      tables and JSON
+    descriptors what descriptors cost: a command of its own, `python -m benchmarks.descriptors`
 
 This file imports nothing, so that `startup_probe` can time `import inlay` alone.
 """

@@ -74,7 +74,12 @@ def _mean_ratio_cell(results: Iterable[Result], peer: str) -> str:
 
 def startup_table(figures: Iterable[Figure]) -> Table:
     """Import, compile and call, with the aim of each."""
-    table = Table(box=box.SIMPLE_HEAD, title="Before and beside the move, fresh processes", title_justify="left")
+    return figures_table("Before and beside the move, fresh processes", figures)
+
+
+def figures_table(title: str, figures: Iterable[Figure]) -> Table:
+    """Times, each beside its aim."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("what")
     for heading in ("time", "aim", "met"):
         table.add_column(heading, justify="right")
