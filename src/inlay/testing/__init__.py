@@ -49,16 +49,20 @@ from inlay.testing.drawing import (
     draw_shape,
     draw_tag,
 )
+from inlay.testing.kinds import draw_any_descriptor, draw_extras, draw_flagged, draw_unbound
 from inlay.testing.sparse import draw_sparse_descriptor, draw_sparse_memory
 from inlay.testing.strategies import (
+    any_descriptors,
     data_types,
     descriptors,
+    extras,
     format_tags,
     layouts,
     reorder_problems,
     shapes,
     sparse_descriptors,
     sparse_memories,
+    unbound_descriptors,
 )
 
 __all__ = [
@@ -74,14 +78,18 @@ __all__ = [
     "Scope",
     "Seeded",
     "Submemory",
+    "any_descriptors",
     "data_types",
     "descriptors",
+    "draw_any_descriptor",
     "draw_any_kind",
     "draw_blocked",
     "draw_by_strides",
     "draw_by_tag",
     "draw_data_type",
     "draw_descriptor",
+    "draw_extras",
+    "draw_flagged",
     "draw_layout",
     "draw_pair",
     "draw_permute",
@@ -92,6 +100,8 @@ __all__ = [
     "draw_sparse_memory",
     "draw_submemory",
     "draw_tag",
+    "draw_unbound",
+    "extras",
     "format_tags",
     "layouts",
     "reorder_problems",
@@ -99,4 +109,5 @@ __all__ = [
     "sparse_descriptors",
     "sparse_memories",
     "strategy",
+    "unbound_descriptors",
 ]

@@ -8,11 +8,11 @@
 from hypothesis import strategies as st
 
 from inlay.data_type import DataType, DataTypeLike
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import Extras, MemoryDesc
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.memory import Memory
-from inlay.testing import drawing, sparse
+from inlay.testing import drawing, kinds, sparse
 from inlay.testing.choices import strategy
 
 
@@ -68,6 +68,37 @@ def descriptors(
     (20, 3)
     """
     return strategy(drawing.draw_descriptor)(dims, data_type, broadcast=broadcast)
+
+
+def any_descriptors() -> st.SearchStrategy[MemoryDesc]:
+    """A descriptor of any kind: layouts of every spelling, extras, RUNTIME entries, views of views, sparse, opaque.
+
+    >>> from hypothesis import find
+    >>> find(any_descriptors(), lambda d: d.kind == "host_scalar")
+    MemoryDesc.host_scalar('f16')
+    """
+    return strategy(kinds.draw_any_descriptor)()
+
+
+def extras(ndims: int, *, gpu: bool = False) -> st.SearchStrategy[Extras]:
+    """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`.
+
+    >>> from hypothesis import find
+    >>> find(extras(2), lambda e: e.flags == 9)
+    Extras(flags=9, compensation_mask=0b1, asymmetric_mask=0b1)
+    """
+    return strategy(kinds.draw_extras)(ndims, gpu=gpu)
+
+
+def unbound_descriptors() -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc, str]]:
+    """A descriptor by tag with RUNTIME dims, the one it becomes once they are bound, and the tag of both.
+
+    >>> from hypothesis import find
+    >>> unbound, bound, tag = find(unbound_descriptors(), lambda drawn: drawn[0].has_runtime)
+    >>> unbound.bind(bound.dims, format=tag) == bound
+    True
+    """
+    return strategy(kinds.draw_unbound)()
 
 
 def reorder_problems(

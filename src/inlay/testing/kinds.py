@@ -1,0 +1,86 @@
+"""Descriptors of every kind as functions of `Choices`: what serialization and other closed matches must all know.
+
+>>> from inlay.testing.choices import Seeded
+>>> choose = Seeded(3)
+>>> sorted({draw_any_descriptor(choose).kind for _ in range(300)})
+['any', 'blocked', 'digits', 'host_scalar', 'opaque', 'sparse', 'undef']
+"""
+
+import json
+
+from inlay.descriptor import Extras, MemoryDesc
+from inlay.errors import InlayError
+from inlay.layout import RUNTIME
+from inlay.testing.cases import Scope, draw_any_kind
+from inlay.testing.choices import Choices
+from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag
+
+_SCALES = (0.5, 0.25, 0.75, 1.0, 2.0**-20)
+_SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "view")
+
+
+def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
+    """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`."""
+    flags = choose.integer(1, 31) | (choose.pick((0, 32, 96, 224)) if gpu else 0)
+    geometry = choose.pick(((), tuple(range(12)))) if flags & 32 else ()
+    return Extras(
+        flags,
+        compensation_mask=choose.integer(1, 2**ndims - 1) if flags & 5 else 0,
+        scale_adjust=choose.pick(_SCALES) if flags & 2 else 1.0,
+        asymmetric_mask=choose.integer(1, 2**ndims - 1) if flags & 8 else 0,
+        gpu_geometry=geometry,
+        gpu_nbytes=4 * choose.integer(0, 99) if flags & 32 else 0,
+    )
+
+
+def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
+    """A descriptor with a layout and extras."""
+    desc = draw_descriptor(choose)
+    layout, data_type = desc.require_layout("extras")
+    extras = draw_extras(choose, desc.ndims, gpu=gpu)
+    # Some views of 4-bit elements have strides that no constructor takes.
+    flagged = MemoryDesc.from_layout(
+        layout, data_type, dims=desc.dims, offset0=desc.offset0, extras=extras, allow_empty=True
+    )
+    return desc if flagged.is_zero else flagged
+
+
+def draw_any_descriptor(choose: Choices) -> MemoryDesc:
+    """A descriptor of any kind: with layouts of every spelling, extras, RUNTIME entries, and views of views."""
+    match choose.pick(_SOURCES):
+        case "kind":
+            return draw_any_kind(choose, Scope(huge=False))
+        case "layout":
+            return draw_descriptor(choose, broadcast=True)
+        case "flagged":
+            return draw_flagged(choose, gpu=True)
+        case "opaque":
+            said = {"name": choose.pick(("wino", "rnn_packed")), "nbytes": choose.integer(0, 2**40)}
+            head = {"inlay": "memory_desc", "version": 1, "kind": "opaque", "data_type": draw_data_type(choose).name}
+            return MemoryDesc.from_json(json.dumps({**head, "dims": draw_shape(choose), **said}))
+        case _:
+            return _viewed(choose, draw_descriptor(choose, broadcast=True))
+
+
+def _viewed(choose: Choices, desc: MemoryDesc) -> MemoryDesc:
+    """Half of it, its axes relabeled and unit axes inserted, where these views exist."""
+    half = tuple(dim // 2 if dim > 1 and choose.pick((True, False)) else dim for dim in desc.dims)
+    try:
+        desc = desc.submemory(half, (0,) * desc.ndims)
+        desc = desc.permute_axes(choose.shuffled(range(desc.ndims)))
+        return desc.reshape((1, *desc.dims, 1))
+    except InlayError:
+        return desc
+
+
+def draw_unbound(choose: Choices) -> tuple[MemoryDesc, MemoryDesc, str]:
+    """A descriptor with RUNTIME dims, the one it becomes once they are bound, and the tag of both."""
+    while True:
+        known = draw_shape(choose)
+        tag = draw_tag(choose, len(known))
+        dims = tuple(RUNTIME if choose.pick((True, False)) else dim for dim in known)
+        data_type = draw_data_type(choose)
+        bound = MemoryDesc(known, data_type, tag, allow_empty=True)
+        # Two elements of 4 bits share a byte, so that type has no odd strides.
+        if not bound.is_zero:
+            return MemoryDesc(dims, data_type, tag), bound, str(tag)
