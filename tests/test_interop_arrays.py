@@ -113,6 +113,11 @@ class TestToNumpy:
         memory = Memory(part, np.arange(50, dtype=np.float32))
         assert to_numpy(memory).tolist() == [[12, 13, 14], [22, 23, 24]]
 
+    def test_a_part_without_elements_may_start_anywhere(self) -> None:
+        part = MemoryDesc((4, 6), "f16").submemory((0, 2), (4, 3))
+        assert part.offset0 == 27
+        assert to_numpy(Memory(part), copy=False).shape == (0, 2)
+
     def test_what_is_written_into_the_view_is_in_the_memory(self) -> None:
         memory = pack(IMAGE, "nhwc")
         to_numpy(memory)[1, 16, 4, 3] = -1

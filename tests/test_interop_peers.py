@@ -147,6 +147,10 @@ class TestToTorch:
         part = Memory(whole.desc.submemory((1, 3, 5, 4), (1, 2, 0, 0)), whole.buffer)
         assert np.array_equal(to_torch(part, copy=False).numpy(), IMAGE[1:, 2:5])
 
+    def test_a_part_without_elements_may_start_anywhere(self, torch: Any) -> None:
+        part = MemoryDesc((4, 6), "f16").submemory((0, 2), (4, 3))
+        assert tuple(to_torch(Memory(part), copy=False).shape) == (0, 2)
+
     def test_read_only_memory_is_copied(self, torch: Any) -> None:
         memory = Memory(MemoryDesc((3,), "u8"), b"\1\2\3")
         to_torch(memory).zero_()

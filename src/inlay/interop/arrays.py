@@ -99,7 +99,12 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     _, data_type = desc.require_layout("to_numpy")
     width = data_type.itemsize
     steps = [stride * width for stride in strides]
-    return np.ndarray(desc.dims, data_type.numpy, memory.buffer.data, desc.offset0 * width, steps)
+    return np.ndarray(desc.dims, data_type.numpy, memory.buffer.data, _start(desc) * width, steps)
+
+
+def _start(desc: MemoryDesc) -> int:
+    """Where a view of `desc` starts, in elements: one without elements may start beyond its buffer."""
+    return 0 if 0 in desc.dims else desc.offset0
 
 
 def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
@@ -182,7 +187,7 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
         flat = memory.unpack().reshape(-1).view(np.uint8)
         return torch.from_numpy(flat).view(dtype).reshape(desc.dims)
     whole = memory.buffer[: memory.buffer.size // data_type.itemsize * data_type.itemsize]
-    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, desc.offset0)
+    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, _start(desc))
 
 
 def from_jax(array: Any) -> Memory:
