@@ -21,7 +21,9 @@ _SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "
 
 def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
     """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`."""
-    flags = choose.integer(1, 31) | (choose.pick((0, 32, 96, 224)) if gpu else 0)
+    flags = choose.integer(1, 31)
+    if gpu:
+        flags = choose.pick((flags, flags, flags | 32, 32, 96, 224))
     geometry = choose.pick(((), tuple(range(12)))) if flags & 32 else ()
     return Extras(
         flags,
