@@ -36,6 +36,10 @@ EXAMPLES: dict[str, list[tuple[str, Case]]] = {
         ("reshape", Reshape(INNER, (4,))),
         ("reshape", Reshape(MemoryDesc((13, 9, 1, 0, 9), "s8", "aeBcD8d4b5b"), (117, 1, 0, 9))),
     ],
+    "a reshape to no dims gives the zero descriptor": [
+        ("reshape", Reshape(MemoryDesc((1,), "f32"), ())),
+        ("reshape", Reshape(MemoryDesc((4, 6), "f32").submemory((1, 1), (2, 3)), ())),
+    ],
     "offsets do not wrap": [("submemory", Submemory(FAR, (1, 0, 3), (3, 0, 0)))],
     "sizes do not wrap": [("create by strides", ByStrides((2**31, 2**31), F32, None))],
     "the zero descriptor has no strides and no blocks": [
@@ -95,6 +99,12 @@ def test_what_the_library_makes_of_a_blocked_axis() -> None:
         UNIT.reshape((8,))
     with pytest.raises(InvalidArguments, match=r"the 2 elements of axis 1 \(b\) lie in blocks of 2"):
         INNER.reshape((4,))
+
+
+def test_what_the_library_makes_of_no_dims() -> None:
+    real = onednn.mirror(MemoryDesc((1,), "f32")).reshape(())
+    assert real.kind == "blocked"
+    assert real == onednn.zero()
 
 
 def test_what_the_library_makes_of_sums_and_products_that_overflow() -> None:
