@@ -11,6 +11,7 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.interop import from_array, from_jax, from_torch, to_jax, to_torch
+from inlay.layout import Axis, Digit, Layout
 from inlay.memory import Memory, pack, reorder
 
 pytestmark = pytest.mark.heavy
@@ -150,6 +151,11 @@ class TestToTorch:
     def test_a_part_without_elements_may_start_anywhere(self, torch: Any) -> None:
         part = MemoryDesc((4, 6), "f16").submemory((0, 2), (4, 3))
         assert tuple(to_torch(Memory(part), copy=False).shape) == (0, 2)
+
+    def test_an_axis_of_one_in_blocks_that_step_backwards_is_plain(self, torch: Any) -> None:
+        layout = Layout((4, 2), (Axis(-8, (Digit(4, 2),)), Axis(1)))
+        memory = Memory(MemoryDesc.from_layout(layout, "s8", dims=(1, 2)), np.arange(8, dtype=np.int8))
+        assert to_torch(memory, copy=False).tolist() == [[0, 1]]
 
     def test_read_only_memory_is_copied(self, torch: Any) -> None:
         memory = Memory(MemoryDesc((3,), "u8"), b"\1\2\3")

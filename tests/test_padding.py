@@ -310,6 +310,11 @@ class TestMap:
         with pytest.warns(RuntimeWarning, match="divide by zero encountered in log"):
             map_padded(np.log, memory)
 
+    def test_dirty_padding_becomes_zero_where_the_function_does_not_run_over_it(self) -> None:
+        memory = Memory(MemoryDesc((3,), "f32", "A4a"), np.array([0, 0, 0, 5], np.float32))
+        map_padded(np.cos, memory)
+        assert memory.buffer.view(np.float32).tolist() == [1, 1, 1, 0]
+
     def test_the_same_function_over_all_bytes_is_caught(self) -> None:
         memory = pack(np.ones((1, 17, 2, 2), np.float32), "nChw8c")
         elements = memory.buffer.view(np.float32)

@@ -119,7 +119,8 @@ def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
     # An axis of one coordinate may be blocked: only its first digit is ever 0.
     if any(axis.inner for axis, dim in zip(layout.axes, memory.desc.dims, strict=True) if dim > 1):
         return None
-    return tuple(axis.stride for axis in layout.axes)
+    # A leading digit may step backwards, and PyTorch wants no such stride even where nothing steps.
+    return tuple(max(0, axis.stride) for axis in layout.axes)
 
 
 def _refuse_view(memory: Memory) -> NoReturn:
@@ -181,7 +182,7 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.numpy.name, None)
     if dtype is None or data_type is None:
         raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() gives an array")
-    if copy or strides is None or min(strides) < 0 or not memory.is_writable:
+    if copy or strides is None or not memory.is_writable:
         if copy is False:
             _refuse_view(memory)
         flat = memory.unpack().reshape(-1).view(np.uint8)

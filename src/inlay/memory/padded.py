@@ -100,7 +100,7 @@ def map_padded(f: Elementwise, memory: Memory) -> None:
 
     Post-conditions:
         memory.unpack() equals f of what it was before.
-        Padding that was zero is zero, -0.0 included.
+        Padding that was zero is zero, -0.0 included; where f(0) != 0, all padding is zero.
 
     Raises:
         InvalidArguments: `memory` is no Memory, is read-only, or its elements overlap; or `f` gives another shape or
