@@ -22,7 +22,7 @@ from inlay.descriptor.extras import Extras
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import MAX_NDIMS
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 
 _STRIDES = 14
 _NDIMS, _DIMS, _TYPE, _OFFSET0, _PADDED, _PADDED_OFFSETS, _KIND, _NBLKS, _BLKS, _IDXS = range(256, 266)
@@ -225,7 +225,7 @@ def _sparse(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
         return Parts(dims, data_type, kinds.CSR(nnz, types[0], types[-1]))
     if encoding == _COO:
         return Parts(dims, data_type, kinds.COO(nnz, _data_type(handle.sparse(_TYPE, 1))))
-    if encoding == _PACKED and handle.size == 0:
+    if encoding == _PACKED and (handle.size == 0 or RUNTIME in dims):
         return Parts(dims, data_type, kinds.Packed(nnz))
     raise Unimplemented(f"this sparse descriptor of oneDNN, encoding {encoding}, can be read by its engine only")
 
@@ -279,9 +279,7 @@ def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
     """
     length = _blob_length(library)
     if len(blob) != length:
-        raise InvalidArguments(
-            f"the blob has {len(blob)} bytes, those of this oneDNN have {length}: it wrote another one"
-        )
+        raise InvalidArguments(f"the blob has {len(blob)} bytes, this oneDNN writes {length}: another one wrote it")
     result = c_void_p()
     create = _function_of(library, "dnnl_memory_desc_create_with_blob")
     status = create(byref(result), ctypes.create_string_buffer(blob, length))
