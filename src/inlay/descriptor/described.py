@@ -41,6 +41,8 @@ class Described:
     """What lies behind the elements of int8 weights; nothing in most descriptors."""
     _blocks: InnerBlocks | None
     """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
+    _alias: str | None
+    """The alias that the format was said by, for the names of axes in messages; part of no relation and no file."""
     _key: tuple[object, ...] | None
     """What equality compares, once asked for."""
     _hash: int | None
@@ -54,6 +56,7 @@ class Described:
         offset0: int,
         blocks: InnerBlocks | None,
         extras: Extras = NO_EXTRAS,
+        alias: str | None = None,
     ) -> None:
         _set(self, "dims", dims)
         _set(self, "data_type", data_type)
@@ -61,6 +64,7 @@ class Described:
         _set(self, "offset0", offset0)
         _set(self, "extras", extras)
         _set(self, "_blocks", blocks)
+        _set(self, "_alias", alias)
         _set(self, "_key", None)
         _set(self, "_hash", None)
 

@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
-from inlay import views
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
-from inlay.descriptor import kinds
+from inlay.descriptor import kinds, repairs, viewing
 from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, bound_layout, inner_blocks_of, place
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.portable import Portable
-from inlay.descriptor.queries import spelled
-from inlay.descriptor.validation import LARGEST, as_integers, require_dims, require_placed
+from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_placed
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.layout import RUNTIME, Dims, Layout
+from inlay.format_tag import ALIASES
+from inlay.layout import Dims, Layout, Refusal
+from inlay.layout.regroup import Fault
 
 
 @final
@@ -91,7 +91,8 @@ class MemoryDesc(Portable):
                 raise
             self._fill((), None, kinds.Undefined(), 0, None)
             return
-        self._fill(wanted, element, layout, 0, blocks, extras)
+        alias = format if type(format) is str and format in ALIASES else None
+        self._fill(wanted, element, layout, 0, blocks, extras, alias)
 
     @classmethod
     def from_layout(
@@ -166,6 +167,7 @@ class MemoryDesc(Portable):
                 axes is not known, or the constructor would refuse the result. With `allow_empty`, the zero descriptor
                 instead.
 
+        >>> from inlay.layout import RUNTIME
         >>> MemoryDesc((RUNTIME, 17, 5, 4), "f32", "nChw8c").bind((2, 17, 5, 4))
         MemoryDesc((2, 17, 5, 4), 'f32', 'aBcd8b')
         """
@@ -178,37 +180,78 @@ class MemoryDesc(Portable):
 
         return self._or_empty(allow_empty, make)
 
-    def reshape(self, dims: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
+    def reshape(self, dims: Iterable[int], *, digits: bool = False, allow_empty: bool = False) -> "MemoryDesc":
         """The same elements under other dims of equal volume; nothing moves.
 
-        Post-condition: result.offset(y) == self.offset(x) wherever x and y have the same row-major index.
+        The rules are oneDNN's: an axis with blocks or padding is kept whole. With `digits`, blocked axes are split and
+        joined too, wherever each new axis ends where a digit does; the result is of kind `digits` where oneDNN cannot
+        say it.
+
+        Post-conditions:
+            result.offset(y) == self.offset(x) wherever x and y have the same row-major index.
+            What is padding stays padding.
 
         Raises:
             InvalidArguments: the volumes differ, something is RUNTIME, the kind has no dims to change, or no strides
-                give the same elements under `dims` (see `views.reshape`). With `allow_empty`, the zero descriptor
-                instead.
+                give the same elements under `dims` (see `views.try_reshape`); the text says what to do instead. With
+                `allow_empty`, the zero descriptor instead.
 
         Source: oneDNN, `dnnl_memory_desc_reshape`.
 
         >>> MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").reshape((2, 17, 20))
         MemoryDesc((2, 17, 20), 'f32', 'aBc8b')
+        >>> MemoryDesc((2, 16, 20), "f32", "aBc8b").reshape((32, 20), digits=True).pattern
+        '(a a8) b -> a b a8'
         """
-        return self._or_empty(allow_empty, lambda: self._reshaped(as_integers("dims", dims)))
 
-    def _reshaped(self, dims: Dims) -> "MemoryDesc":
-        require_dims(dims)
-        self._require_view("reshape")
-        if RUNTIME in dims:
-            raise InvalidArguments(f"reshape to {spelled(dims)} needs numbers: RUNTIME dims have no volume to keep")
-        mine, wanted = views.volume(self.dims), views.volume(dims)
-        if mine != wanted:
-            raise InvalidArguments(
-                f"dims {spelled(self.dims)} hold {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their "
-                "number, where a dim of 0 counts as 1"
-            )
-        if not isinstance(self.layout, Layout):
-            return _placed(dims, self.data_type, self.layout) if dims else MemoryDesc()
-        return self._viewed(dims, views.reshape(self.dims, self.layout, dims), self.offset0)
+        def make() -> MemoryDesc:
+            wanted = as_integers("dims", dims)
+            result = self._reshaped(wanted, digits)
+            if isinstance(result, Fault):
+                problem = result.problem if allow_empty else str(self._refusal(wanted, result, digits))
+                raise InvalidArguments(problem)
+            return result
+
+        return self._or_empty(allow_empty, make)
+
+    def try_reshape(self, dims: Iterable[int], *, digits: bool = False) -> "MemoryDesc | Refusal[MemoryDesc]":
+        """What `reshape` gives, or a value that says why not and what to do instead.
+
+        Post-conditions, of a refusal:
+            `nearest` are dims that `reshape` accepts, `free` is what it gives with `digits`.
+            `target` has the dims of self and can be reshaped to `dims`; reordering to it moves `moved` bytes, the
+            elements read and the destination written, and no other candidate moves less: the present format without
+            blocks on the axes concerned; the same with these axes together; row-major order.
+
+        Raises:
+            InvalidArguments: `dims` are no shape of a tensor.
+
+        >>> print(MemoryDesc((2, 18, 5, 4), "f32", "nChw8c").try_reshape((2, 2, 9, 5, 4)))
+        axis 1 (c) cannot be split into 2 x 9: its 18 elements are padded to 24 in blocks of 8
+            nChw8c (2, 18, 5, 4) -> (2, 1, 18, 5, 4) works; to split c, reorder to nchw first (5.8 kB moved)
+        """
+        wanted = as_integers("dims", dims)
+        result = self._reshaped(wanted, digits)
+        return self._refusal(wanted, result, digits) if isinstance(result, Fault) else result
+
+    def _reshaped(self, dims: Dims, digits: bool) -> "MemoryDesc | Fault":
+        place = viewing.reshaped(self, dims, digits)
+        if isinstance(place, Fault):
+            return place
+        return self._viewed(dims, place, self.offset0)
+
+    def _refusal(self, dims: Dims, fault: Fault, digits: bool) -> "Refusal[MemoryDesc]":
+        repair = repairs.reshape_repair(self, dims, fault, digits)
+        return Refusal(
+            fault.rule,
+            tuple(range(*fault.run[:2])),
+            fault.problem,
+            repair.remedy,
+            repair.nearest,
+            None if repair.free is None else self._viewed(dims, repair.free, self.offset0),
+            None if repair.tag is None else MemoryDesc(self.dims, self.data_type, repair.tag),
+            repair.moved,
+        )
 
     def permute_axes(self, permutation: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """Relabel the logical axes: axis i becomes axis `permutation[i]`; nothing moves.
@@ -244,13 +287,8 @@ class MemoryDesc(Portable):
         return self._or_empty(allow_empty, lambda: self._permuted("order", as_integers("order", order)))
 
     def _permuted(self, what: str, axes: Dims) -> "MemoryDesc":
-        self._require_view("permute_axes" if what == "permutation" else "rename_axes")
-        views.require_permutation(what, axes, self.ndims)
-        permutation = axes if what == "permutation" else views.inverse(axes)
-        dims = views.permuted(self.dims, permutation)
-        if not isinstance(self.layout, Layout):
-            return _placed(dims, self.data_type, self.layout)
-        return self._viewed(dims, views.permute_axes(self.layout, permutation), self.offset0)
+        dims, place = viewing.permuted(self, what, axes)
+        return self._viewed(dims, place, self.offset0)
 
     def submemory(self, dims: Iterable[int], offsets: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """The box of `dims` elements that starts at coordinate `offsets`; nothing moves.
@@ -274,33 +312,11 @@ class MemoryDesc(Portable):
         )
 
     def _boxed(self, dims: Dims, offsets: Dims) -> "MemoryDesc":
-        for what, values in (("dims", dims), ("offsets", offsets)):
-            if len(values) != self.ndims:
-                raise InvalidArguments(
-                    f"{what} {values} of the submemory has {len(values)} entries: its parent has {self.ndims} dims"
-                )
-        if self.has_runtime:
-            raise Unimplemented(f"submemory needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
-        views.require_region(self.dims, dims, offsets)
-        if not isinstance(self.layout, Layout):
-            raise Unimplemented(f"submemory needs a layout: {self!r} is of kind {self.kind}{self._remedy}")
-        layout, origin = views.submemory(self.dims, self.layout, dims, offsets)
-        if self.offset0 + origin > LARGEST:
-            raise InvalidArguments(f"the submemory starts {self.offset0 + origin} elements in, more than 2**63 - 1")
-        return self._viewed(dims, layout, self.offset0 + origin)
-
-    def _require_view(self, what: str) -> None:
-        if self.extras and not (what != "reshape" and self.extras.may_be_permuted):
-            raise InvalidArguments(
-                f"{what} needs elements alone: {self!r} has buffers or factors that belong to its axes; "
-                "describe the weights without extras, and fill them last"
-            )
-        if self.is_zero or not isinstance(self.layout, (Layout, kinds.Any)):
-            raise InvalidArguments(
-                f"{what} needs a layout or the format any: {self!r} is of kind {self.kind}{self._remedy}"
-            )
-        if self.has_runtime:
-            raise InvalidArguments(f"{what} needs known dims and strides: {self!r} has RUNTIME ones, bind them first")
+        box = viewing.boxed(self, dims, offsets)
+        if isinstance(box, Fault):
+            error = InvalidArguments if box.rule == "region" else Unimplemented
+            raise error(repairs.box_text(self, dims, offsets, box))
+        return self._viewed(dims, box[0], self.offset0 + box[1])
 
     @staticmethod
     def _or_empty(allow_empty: bool, make: Callable[[], "MemoryDesc"]) -> "MemoryDesc":
@@ -311,8 +327,12 @@ class MemoryDesc(Portable):
                 raise
             return MemoryDesc()
 
-    def _viewed(self, dims: Dims, layout: Layout, offset0: int) -> "MemoryDesc":
-        return _placed(dims, self.data_type, layout, offset0, inner_blocks_of(layout), self.extras)
+    def _viewed(self, dims: Dims, place: kinds.Placement, offset0: int) -> "MemoryDesc":
+        blocks = inner_blocks_of(place) if isinstance(place, Layout) else None
+        if isinstance(place, Layout) and (blocks is None or 0 in dims):
+            # No rule bounds the strides there.
+            require_64_bits(place)
+        return _placed(dims, self.data_type, place, offset0, blocks, self.extras) if dims else MemoryDesc()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""

@@ -33,6 +33,22 @@ def bytes_of(elements: int, data_type: DataType) -> int:
     return -(-elements * data_type.bits // 8)
 
 
+def bytes_text(count: int) -> str:
+    """A number of bytes as a reader takes it in, in powers of 1000.
+
+    >>> bytes_text(640), bytes_text(5760)
+    ('640 bytes', '5.8 kB')
+    """
+    if count < 1000:
+        return "1 byte" if count == 1 else f"{count} bytes"
+    size, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB", "PB", "EB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.1f} {unit}"
+
+
 def layout_size(
     dims: Dims, layout: Layout, data_type: DataType, blocks: InnerBlocks | None, extras: Extras = NO_EXTRAS
 ) -> int:

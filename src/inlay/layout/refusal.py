@@ -14,12 +14,13 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from inlay.layout.axis import Dims
 
-Rule: TypeAlias = Literal["volume", "zero", "padding", "blocks", "stride", "runtime", "kind"]
+Rule: TypeAlias = Literal["volume", "zero", "padding", "blocks", "stride", "region", "runtime", "kind"]
 """What stands in the way.
 
 `volume`: the number of elements differs. `zero`: a dim of 0 would have to be joined or split. `padding`: padding would
 come to lie between elements, or be lost. `blocks`: an element run would end inside a block. `stride`: axes to be joined
-do not follow one another in memory. `runtime`: a dim or stride is not known. `kind`: there is no layout.
+do not follow one another in memory. `region`: a box does not lie within the dims. `runtime`: a dim or stride is not
+known. `kind`: there is no layout, or more than elements, to view.
 """
 
 T = TypeVar("T")

@@ -13,6 +13,7 @@ from math import prod
 from typing import assert_never
 
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.queries import bytes_text
 from inlay.errors import FormatTagError
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout
@@ -235,10 +236,5 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _bytes(count: int) -> str:
-    size, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB", "PB", "EB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
     exact = f"{count} bytes" if count != 1 else "1 byte"
-    return exact if count < 10_000 else f"{exact} ({size:.1f} {unit})"
+    return exact if count < 10_000 else f"{exact} ({bytes_text(count)})"
