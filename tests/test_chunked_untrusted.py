@@ -11,9 +11,10 @@ from safetensors.numpy import save_file
 from tensor_files import numbered, run
 
 from inlay.chunked import convert, open_memories, plan_conversion
-from inlay.chunked.packed import describe, from_description
-from inlay.descriptor import MemoryDesc
+from inlay.chunked.packed import describe, from_description, save_memories
+from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import FileError, InlayError
+from inlay.memory import Memory
 
 
 @given(
@@ -59,7 +60,7 @@ WHOLE = st.integers(-(2**70), 2**70) | st.integers(-2, 40)
 )
 def test_any_description_is_a_descriptor_or_an_error_of_ours(described: object) -> None:
     try:
-        desc = from_description(described)
+        desc = from_description(described, version=1)
     except InlayError:
         return
     assert from_description(describe(desc)) == desc
@@ -76,8 +77,20 @@ GOOD = {"dims": [2, 17, 5, 4], "data_type": "f32", "tag": "aBcd16b"}
 
 
 def test_a_descriptor_that_fits_its_bytes_is_read(tmp_path: Path) -> None:
-    opened = open_memories(packed_file(tmp_path / "p.safetensors", GOOD))
-    assert opened["t"].desc == MemoryDesc((2, 17, 5, 4), "f32", "aBcd16b")
+    """In the form of today and that of version 1."""
+    expected = MemoryDesc((2, 17, 5, 4), "f32", "aBcd16b")
+    today = json.dumps({"version": 2, "tensors": {"t": json.loads(expected.to_json())}})
+    for path in (packed_file(tmp_path / "p.safetensors", GOOD), packed_file(tmp_path / "q.safetensors", text=today)):
+        assert open_memories(path)["t"].desc == expected
+
+
+def test_extras_are_kept(tmp_path: Path) -> None:
+    desc = MemoryDesc((32, 16), "s8", "AB16a4b", extras=Extras(1, compensation_mask=1))
+    memory = Memory(desc, np.arange(desc.size).astype(np.uint8))
+    save_memories(tmp_path / "p.safetensors", {"w": memory})
+    back = open_memories(tmp_path / "p.safetensors")["w"]
+    assert back.desc == desc
+    assert np.array_equal(back.buffer[: desc.size], memory.buffer)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +135,22 @@ def test_a_descriptor_in_a_file_is_not_believed(tmp_path: Path, description: obj
         ("[]", "its layout text is damaged, it does not list tensors; convert the original again"),
         ('{"version": 1}', "its layout text is damaged, it does not list tensors; convert the original again"),
         (
-            '{"version": 2, "tensors": {}}',
-            "its layout text has version 2, this Inlay reads 1; use the Inlay that wrote it",
+            '{"version": 3, "tensors": {}}',
+            "its layout text has version 3, this Inlay reads 1 to 2; use the Inlay that wrote it",
+        ),
+        (
+            '{"version": true, "tensors": {}}',
+            "its layout text has version True, this Inlay reads 1 to 2; use the Inlay that wrote it",
+        ),
+        (
+            '{"version": 2, "tensors": {"t": {"dims": [4], "data_type": "u8", "tag": "a"}}}',
+            "its layout text is damaged, tensor t: this is no JSON of a descriptor: key 'inlay' is missing; "
+            "convert the original again",
+        ),
+        (
+            f'{{"version": 2, "tensors": {{"t": {MemoryDesc((4, 4), "f32", "any").to_json()}}}}}',
+            "its layout text is damaged, tensor t: tensor t needs a layout: MemoryDesc((4, 4), 'f32', 'any') is of "
+            "kind any; convert the original again",
         ),
         (
             '{"version": 1, "tensors": {"u": {}}}',

@@ -8,11 +8,12 @@ Three ways to keep a tensor, chosen by its descriptor, the first that fits:
 
 The metadata has one text of ours, under the key `inlay`, so every safetensors reader opens the file:
 
-    {"version": 1, "tensors": {"conv1.weight": {"dims": [64, 3, 7, 7], "data_type": "f32", "tag": "ABcd16b16a"}}}
+    {"version": 2, "tensors": {"conv1.weight": {"inlay": "memory_desc", "version": 1, "kind": "blocked", ...}}}
 
-A layout that no tag gives has `padded_dims`, `digits` (per axis, extent and stride of each) and `offset0` in place of
-`tag`. A file comes from anywhere, so nothing in the text is believed: it must have exactly this form, the descriptor
-passes the checks of every `MemoryDesc`, and it must need exactly the bytes that the file has.
+Each tensor has the object that `MemoryDesc.to_json` writes. Version 1 of the text is still read: its tensors have
+`dims`, `data_type` and `tag`, or, in place of `tag`, `padded_dims`, `digits` (per axis, extent and stride of each) and
+`offset0`. A file comes from anywhere, so nothing in the text is believed: it must have exactly this form, the
+descriptor passes the checks of every `MemoryDesc`, and it must need exactly the bytes that the file has.
 """
 
 import json
@@ -36,8 +37,8 @@ from inlay.memory import Memory
 METADATA_KEY = "inlay"
 """Where the text of this module lies among the texts of a safetensors file."""
 
-VERSION = 1
-"""The version of the text's form that this module writes, and the only one it reads."""
+VERSION = 2
+"""The version of the text's form that this module writes; it reads 1 too."""
 
 STORED_TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -189,30 +190,29 @@ def describe(desc: MemoryDesc) -> dict[str, Any]:
         InvalidArguments: `desc` has no layout.
         Unimplemented: a dim or stride is RUNTIME.
 
-    >>> describe(MemoryDesc((2, 17, 5, 4), "f32", "nChw16c"))
-    {'dims': [2, 17, 5, 4], 'data_type': 'f32', 'tag': 'aBcd16b'}
-    >>> describe(MemoryDesc((4, 6), "s8", strides=(8, 1)))["digits"]
-    [[[4, 8]], [[6, 1]]]
+    >>> describe(MemoryDesc((2, 17), "f32", "aB16b"))["padded_dims"]
+    [2, 32]
     """
-    layout, data_type = desc.require_layout("a file")
+    layout, _ = desc.require_layout("a file")
     if layout.has_runtime:
         raise Unimplemented("a file needs known dims and strides: this descriptor has RUNTIME ones, bind them first")
-    described: dict[str, Any] = {"dims": list(desc.dims), "data_type": data_type.name}
-    if desc.tag is not None:
-        return described | {"tag": desc.tag}
-    digits = [[[d.extent, d.stride] for d in axis] for axis in layout.digits]
-    return described | {"padded_dims": list(layout.dims), "digits": digits, "offset0": desc.offset0}
+    described: dict[str, Any] = json.loads(desc.to_json())
+    return described
 
 
-def from_description(described: object) -> MemoryDesc:
-    """The descriptor of which `describe` gave these values.
+def from_description(described: object, version: int = VERSION) -> MemoryDesc:
+    """The descriptor of which `describe` gave these values, or did when it wrote `version` of the text.
 
     Raises:
         InvalidArguments: `described` has another form, or breaks a rule of descriptors.
 
-    >>> from_description({"dims": [4, 6], "data_type": "s8", "tag": "ba"}).strides
+    >>> from_description({"dims": [4, 6], "data_type": "s8", "tag": "ba"}, version=1).strides
     (1, 4)
     """
+    return _from_first_version(described) if version == 1 else MemoryDesc.from_json(json.dumps(described))
+
+
+def _from_first_version(described: object) -> MemoryDesc:
     if not isinstance(described, dict):
         raise InvalidArguments("a descriptor is a JSON object")
     by_tag = described.keys() == {"dims", "data_type", "tag"}
@@ -261,8 +261,8 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _descriptions(path: Path, text: str | None, entries: Sequence[Entry]) -> dict[str, object]:
-    """The descriptors of the metadata's text by tensor name, not yet looked at."""
+def _descriptions(path: Path, text: str | None, entries: Sequence[Entry]) -> dict[str, tuple[int, object]]:
+    """The descriptors of the metadata's text by tensor name, with the text's version, not yet looked at."""
     if text is None:
         return {}
     try:
@@ -271,22 +271,23 @@ def _descriptions(path: Path, text: str | None, entries: Sequence[Entry]) -> dic
         raise _damaged(path, "it is not JSON") from error
     if not isinstance(value, dict) or not isinstance(value.get("tensors"), dict):
         raise _damaged(path, "it does not list tensors")
-    if value.get("version") != VERSION:
+    version = value.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise FileError(
-            f"cannot read {path}: its layout text has version {value.get('version')!r}, this Inlay reads {VERSION}; "
+            f"cannot read {path}: its layout text has version {version!r}, this Inlay reads 1 to {VERSION}; "
             "use the Inlay that wrote it"
         )
     missing = sorted(value["tensors"].keys() - {e.name for e in entries})
     if missing:
         raise _damaged(path, f"it describes tensor {missing[0]}, which the file does not have")
-    return dict(value["tensors"])
+    return {name: (version, described) for name, described in value["tensors"].items()}
 
 
 def _damaged(path: Path, reason: str) -> FileError:
     return FileError(f"cannot read {path}: its layout text is damaged, {reason}; convert the original again")
 
 
-def _stored_tensor(path: Path, entry: Entry, described: object) -> StoredTensor:
+def _stored_tensor(path: Path, entry: Entry, described: tuple[int, object] | None) -> StoredTensor:
     desc, refusal = None, ""
     if described is None:
         try:
@@ -295,7 +296,7 @@ def _stored_tensor(path: Path, entry: Entry, described: object) -> StoredTensor:
             refusal = str(error)
     else:
         try:
-            desc = from_description(described)
+            desc = from_description(described[1], described[0])
             _require_fit(desc, entry)
         except InlayError as error:
             raise _damaged(path, f"tensor {entry.name}: {error}") from error
