@@ -93,6 +93,17 @@ def rows() -> list[Row]:
         _created("OIhw4i16o4i", 64, 64, 3, 3),
         _created("abcdefghijkl", 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3),
         Row("create by strides", lambda a: MemoryDesc(a[0], "f32", strides=a[1]), _with_strides, None),
+        *_view_rows(),
+        _offsets_of("nchw", 8, 64, 56, 56),
+        _offsets_of("nChw16c", 8, 64, 56, 56),
+        _offsets_of("OIhw4i16o4i", 256, 256, 3, 3),
+        Row("hash, after the first", hash, lambda: [pair[0] for pair in _hashed_pairs("nChw16c", 2, 64, 5, 5)], 1e-6),
+        Row("==, after the first", lambda a: a[0] == a[1], lambda: _hashed_pairs("nChw16c", 2, 64, 5, 5), 1e-6),
+    ]
+
+
+def _view_rows() -> list[Row]:
+    return [
         Row(
             "reshape nchw, h and w joined",
             lambda desc: desc.reshape((*desc.dims[:2], 3136)),
@@ -123,11 +134,6 @@ def rows() -> list[Row]:
             lambda: _descs("nchw", 2, 6, 5, 5),
             None,
         ),
-        _offsets_of("nchw", 8, 64, 56, 56),
-        _offsets_of("nChw16c", 8, 64, 56, 56),
-        _offsets_of("OIhw4i16o4i", 256, 256, 3, 3),
-        Row("hash, after the first", hash, lambda: [pair[0] for pair in _hashed_pairs("nChw16c", 2, 64, 5, 5)], 1e-6),
-        Row("==, after the first", lambda a: a[0] == a[1], lambda: _hashed_pairs("nChw16c", 2, 64, 5, 5), 1e-6),
     ]
 
 
