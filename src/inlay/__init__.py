@@ -25,10 +25,10 @@ from inlay.errors import (
     Unimplemented,
 )
 from inlay.format_tag import FormatTag
-from inlay.layout import RUNTIME, Layout
+from inlay.layout import RUNTIME, Layout, Refusal
 
 if TYPE_CHECKING:
-    from inlay.memory import Memory, Reorder, check_padding, map_padded, pack, reorder, zero_padding
+    from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.padding import preserves_padding
     from inlay.render import show
     from inlay.sparse import to_coo, to_csr, to_dense
@@ -51,8 +51,10 @@ __all__ = [
     "NotationError",
     "OutOfMemory",
     "PatternError",
+    "Refusal",
     "Reorder",
     "Unimplemented",
+    "as_strided",
     "check_padding",
     "map_padded",
     "pack",
@@ -68,6 +70,7 @@ __all__ = [
 _LATE = {
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
+    "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",

@@ -54,7 +54,7 @@ def volume(dims: Sequence[int]) -> int:
     >>> volume((2, 0, 3))
     6
     """
-    return prod([dim or 1 for dim in dims])
+    return prod([dim or 1 for dim in dims]) if 0 in dims else prod(dims)
 
 
 def permute_axes(layout: Layout, permutation: Sequence[int]) -> Layout:
@@ -177,7 +177,7 @@ def try_reshape(
             fault = _drop_fault(layout, run, digits, name)
             if fault is not None:
                 return fault
-        elif not pairs_up(dims, new_dims, run):
+        elif 0 in dims and not pairs_up(dims, new_dims, run):
             problem = "a dim of 0 is kept, neither joined with its neighbors nor split"
             return Fault(run, "zero", f"dims {dims} cannot be reshaped to {new_dims}: {problem}")
         else:

@@ -51,17 +51,22 @@ def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
     True
     """
     found = [
-        (d.stride, i, n, d.extent) for i, a in enumerate(layout.axes) for n, d in enumerate(a.inner) if d.extent > 1
+        (d.stride, i, n, d.extent)
+        for i, a in enumerate(layout.axes)
+        if a.inner
+        for n, d in enumerate(a.inner)
+        if d.extent > 1
     ]
-    if not found:
-        return ()
+    found.sort()
+    blocks: list[tuple[int, int]] = []
     need = 1
     last_of: dict[int, int] = {}
-    for stride, i, place, extent in sorted(found):
-        if stride != need or place > last_of.get(i, place):
+    for stride, i, at, extent in found:
+        if stride != need or at > last_of.get(i, at):
             return None
-        need, last_of[i] = need * extent, place
-    return tuple((i, extent) for _, i, _, extent in sorted(found, reverse=True))
+        need, last_of[i] = need * extent, at
+        blocks.append((i, extent))
+    return tuple(blocks[::-1])
 
 
 def place(

@@ -40,11 +40,16 @@ class AddressMap:
         """
         if len(self.axes) != len(self.dims):
             raise InvalidArguments(f"a layout of {len(self.dims)} dims needs as many axes, not {len(self.axes)}")
-        for i, (dim, axis) in enumerate(zip(self.dims, self.axes, strict=True)):
-            if dim < 0 and dim != RUNTIME:
-                raise InvalidArguments(f"dim {i} is {dim}: dims are 0 or more")
+        if self.dims and min(self.dims) < 0:
+            self._require_dims()
+        for i, axis in enumerate(self.axes):
             if axis.inner and (least := min([d.extent for d in axis.inner])) < 1:
                 raise InvalidArguments(f"axis {i} has an inner digit of extent {least}: extents are 1 or more")
+
+    def _require_dims(self) -> None:
+        for i, dim in enumerate(self.dims):
+            if dim < 0 and dim != RUNTIME:
+                raise InvalidArguments(f"dim {i} is {dim}: dims are 0 or more")
 
     @property
     def ndims(self) -> int:

@@ -19,11 +19,12 @@ both sides are what was compiled and do not lie on one another. Nothing outside 
 Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits;
 `scalars`, those of host scalars; `moves`, what runs between two addresses; `handles`, the several buffers of sparse
 memory, `entries`, what they store, and `conversion`, from and to them; `memory`, the class and its moves; `packing`,
-from logical arrays; `padded`, padding checked, made zero and kept zero.
+from logical arrays; `padded`, padding checked, made zero and kept zero; `strided`, NumPy views by a layout.
 """
 
 from inlay.memory.memory import Memory, Reorder, reorder
 from inlay.memory.packing import pack
 from inlay.memory.padded import check_padding, map_padded, zero_padding
+from inlay.memory.strided import as_strided
 
-__all__ = ["Memory", "Reorder", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]
+__all__ = ["Memory", "Reorder", "as_strided", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]
