@@ -13,6 +13,7 @@ from inlay.memory import as_strided
 BLOCKED = Layout((2, 16, 5), (Axis(80), Axis(40, (Digit(8, 1),)), Axis(8)))
 
 FLOATS: Any = (2.0, 2)
+WRONG: dict[str, Any] = {"order": 0, "place": 0.5}
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
@@ -115,6 +116,13 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         InvalidArguments,
         "elements of shape (2, 3) and strides (3, 1): give one dense axis, as array.ravel()",
     ),
+    (
+        lambda: BLOCKED.dimshuffle(WRONG["order"]),
+        InvalidArguments,
+        "places are 0: give a sequence of integers",
+    ),
+    (lambda: BLOCKED.remove_axis(WRONG["place"]), InvalidArguments, "place 0 is 0.5: places are integers"),
+    (lambda: BLOCKED.add_axis(WRONG["place"]), InvalidArguments, "place 0 is 0.5: places are integers"),
     (lambda: BLOCKED.add_axis(4), InvalidArguments, "an axis can be added at 0..3, not at 4"),
     (
         lambda: BLOCKED.add_axis(0, 2),

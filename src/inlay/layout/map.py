@@ -143,8 +143,9 @@ class Layout(AddressMap):
         >>> Layout.row_major((2, 3, 4)).dimshuffle((2, 0, 1)).dims
         (4, 2, 3)
         """
-        require_permutation("order", order, self.ndims)
-        return Layout(tuple([self.dims[i] for i in order]), tuple([self.axes[i] for i in order]))
+        places = as_numbers("place", order)
+        require_permutation("order", places, self.ndims)
+        return Layout(tuple([self.dims[i] for i in places]), tuple([self.axes[i] for i in places]))
 
     def add_axis(self, i: int, dim: int = 1, stride: int | None = None) -> "Layout":
         """One more axis before axis `i`, or after the last one for `i` == ndims.
@@ -162,6 +163,7 @@ class Layout(AddressMap):
         >>> Layout.row_major((3, 4)).add_axis(1).strides, Layout.row_major((3, 4)).add_axis(0, 2, 0).strides
         ((4, 4, 1), (0, 4, 1))
         """
+        (i,) = as_numbers("place", (i,))
         if not 0 <= i <= self.ndims:
             raise InvalidArguments(f"an axis can be added at 0..{self.ndims}, not at {i}")
         if stride is None:
@@ -183,6 +185,7 @@ class Layout(AddressMap):
         >>> Layout.row_major((3, 1, 4)).remove_axis(1) == Layout.row_major((3, 4))
         True
         """
+        (i,) = as_numbers("place", (i,))
         if not 0 <= i < self.ndims:
             raise InvalidArguments(f"axis {i} cannot be removed: the layout has {self.ndims} axes, counted from 0")
         if self.dims[i] == 0:
