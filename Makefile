@@ -5,6 +5,7 @@
 #   make test-all  the heavy tests too, with the peers (torch, JAX, oneDNN 3.13) that can be installed here
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
 #   make bench     the benchmarks; make bench-descriptors only those of descriptors, in seconds
+#   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
 #   make clean     remove .venv and the caches
@@ -21,7 +22,7 @@ PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
-.PHONY: demo test test-all parity bench bench-descriptors lint types clean
+.PHONY: demo test test-all parity bench bench-descriptors mutation lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -43,6 +44,10 @@ bench: $(VENV)/.bench $(VENV)/.peers
 bench-descriptors: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.descriptors
 
+mutation: $(VENV)/.mutation
+	INLAY_MUTATION=1 INLAY_PARITY_CASES=300 $(BIN)/mutmut run
+	$(BIN)/mutmut results
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,7 +56,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 # A stamp per set of packages: a second run installs nothing until pyproject.toml changes.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.mutation: $(VENV)/.%: pyproject.toml | $(VENV)/.created
 	@echo "installing inlay[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
 	@touch $@
@@ -72,5 +77,5 @@ $(VENV)/.created:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist mutants
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,11 +5,19 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # A busy machine is no fault of the code: no example is judged by the time it takes.
 settings.register_profile("inlay", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("inlay")
+# For `make mutation`: a failing test kills the mutant, and needs no smallest example.
+settings.register_profile(
+    "mutation",
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+    database=None,
+)
+settings.load_profile("mutation" if "INLAY_MUTATION" in os.environ else "inlay")
 
 
 @pytest.fixture(scope="session", autouse=True)
