@@ -170,7 +170,8 @@ API_MISTAKES = [
         "buffer of another type",
         lambda: inlay.Memory(SQUARE, np.zeros(16, np.int32)),
         inlay.InvalidArguments,
-        "buffer holds int32, the descriptor f32 (float32): convert values with astype, or pass the bits as they are with view('u1')",
+        "buffer holds int32, the descriptor f32 (float32): convert values with astype, "
+        "or pass the bits as they are with view('u1')",
     ),
     ApiMistake(
         "buffer with gaps",

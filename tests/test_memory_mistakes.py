@@ -96,13 +96,15 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "wrong_type",
         lambda: Memory(ROWS, np.zeros(6)),
         InvalidArguments,
-        "buffer holds float64, the descriptor f32 (float32): convert values with astype, or pass the bits as they are with view('u1')",
+        "buffer holds float64, the descriptor f32 (float32): convert values with astype, "
+        "or pass the bits as they are with view('u1')",
     ),
     (
         "wrong_byte_order",
         lambda: Memory(ROWS, np.zeros(6, ">f4")),
         InvalidArguments,
-        "buffer holds >f4, the descriptor f32 (float32): convert values with astype, or pass the bits as they are with view('u1')",
+        "buffer holds >f4, the descriptor f32 (float32): convert values with astype, "
+        "or pass the bits as they are with view('u1')",
     ),
     (
         "integers_of_4_bits_in_bytes",

@@ -383,7 +383,7 @@ def text(desc: Desc) -> str:
 
 
 def texts(descs: Sequence[Desc]) -> list[str | None]:
-    """oneDNN's textual forms, read from one verbose log of reorders of each `desc` to itself; None where it has none."""
+    """oneDNN's textual forms, read from one log of reorders of each `desc` to itself; None where it has none."""
     libc = ctypes.CDLL(None)
     libc.fflush(None)
     kept = os.dup(1)
