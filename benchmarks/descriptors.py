@@ -163,11 +163,8 @@ def measured(rounds: int = ROUNDS) -> list[Figure]:
 
 
 def run(rounds: int = ROUNDS) -> None:
-    """Print what descriptors cost, beside the aims; the exit code is 1 where an aim is missed."""
-    figures = measured(rounds)
-    Console(highlight=False).print(figures_table("Descriptors", figures))
-    if not all(figure.is_met for figure in figures):
-        raise typer.Exit(1)
+    """Print what descriptors cost, beside the aims."""
+    Console(highlight=False).print(figures_table("Descriptors", measured(rounds)))
 
 
 if __name__ == "__main__":

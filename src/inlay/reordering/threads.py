@@ -12,7 +12,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,9 +77,14 @@ class Team:
         self._base = int(self._slots.ctypes.data)
         self._wakes = [threading.Lock() for _ in range(size)]
         self.free = threading.Lock()
-        for i, wake in enumerate(self._wakes):
+        self._threads = [
+            threading.Thread(target=self._serve, args=(i, wake), name=f"inlay-{i + 1}", daemon=True)
+            for i, wake in enumerate(self._wakes)
+        ]
+        self._places: list[int | None] = [None] * size
+        for thread, wake in zip(self._threads, self._wakes, strict=True):
             wake.acquire()
-            threading.Thread(target=self._serve, args=(i, wake), name=f"inlay-{i + 1}", daemon=True).start()
+            thread.start()
 
     @property
     def size(self) -> int:
@@ -104,8 +109,22 @@ class Team:
             for i in range(parts - 1):
                 self._slots[i, 1:7] = (call.code, call.src, call.dst, call.table, cuts[i + 1], cuts[i + 2])
                 if self._post(self._address(i)) == PARKED:
+                    self._place(i)
                     self._wakes[i].release()
             call.entry(call.src, call.dst, call.table, cuts[0], cuts[1])
+
+    def _place(self, i: int) -> None:
+        """Bind worker `i` to a processor that the caller is not on.
+
+        Left alone, a worker is often woken on the caller's own processor, and the two take turns for as long as calls
+        come in.
+        """
+        here = _this_processor()
+        others = [] if here is None else sorted(os.sched_getaffinity(0) - {here})
+        if others and self._places[i] != (place := others[i % len(others)]):
+            with suppress(OSError):  # the worker may run where it wants to
+                os.sched_setaffinity(self._threads[i].native_id or 0, {place})
+                self._places[i] = place
 
     @contextmanager
     def _joined(self, workers: int) -> Iterator[None]:
@@ -124,6 +143,21 @@ class Team:
 
     def _still_busy(self, workers: int) -> bool:
         return bool(self._unfinished(self._base, workers, _AWAKE))
+
+
+def _system_call() -> Callable[[], int] | None:
+    """The system's `sched_getcpu`, where threads can be bound to processors at all."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    return getattr(ctypes.CDLL(None), "sched_getcpu", None)
+
+
+_sched_getcpu = _system_call()
+
+
+def _this_processor() -> int | None:
+    """The number of the processor that runs this thread, or None if the system does not tell."""
+    return None if _sched_getcpu is None else _sched_getcpu()
 
 
 def _give_way() -> None:
