@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlay.reordering.network import Exchange, Network, Permute, shuffle_network
+from inlay.reordering.network import Exchange, Network, Permute, Run, shuffle_network
 
 
 @st.composite
@@ -114,3 +114,15 @@ def test_a_network_prints_its_steps() -> None:
         "  register bit 1 enters lane bit 0, lane bit 1 leaves\n  register bit 0 enters lane bit 0, lane bit 1 leaves"
     )
     assert str(shuffle_network((0, 1), 0, 2)) == "  nothing to permute"
+
+
+@given(st.sampled_from([3, 5, 7, 9, 25]), st.integers(1, 6), st.data())
+def test_an_odd_digit_is_dealt_out_and_gathered(extent: int, lanes: int, data: st.DataObject) -> None:
+    below = data.draw(st.integers(0, lanes - 1))
+    unit, width = 1 << below, 1 << lanes
+    in_a_row = [divmod(place, width) for place in range(extent * width)]
+    dealt = [Run("src", extent, below).sources(r, lanes) for r in range(extent)]
+    for value, register in enumerate(dealt):
+        assert list(register) == [place for i, place in enumerate(in_a_row) if i // unit % extent == value]
+    gathered = [Run("dst", extent, below).sources(r, lanes) for r in range(extent)]
+    assert [dealt[of][lane] for register in gathered for of, lane in register] == in_a_row

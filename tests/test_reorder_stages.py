@@ -10,7 +10,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout, Map
 from inlay.reordering import compile_reorder
 from inlay.reordering.kernel import TableShape, kernel_of, table_of
-from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_run
+from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, with_run
+from inlay.reordering.network import Run
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
 from inlay.testing import reorder_problems
@@ -62,13 +63,15 @@ def all_indices(nest: LoopNest) -> list[dict[int, int]]:
 
 
 def tile_indices(plan: Schedule) -> list[dict[int, int]]:
-    """Every value of the loops that some tile reaches, tile after tile and bit after bit."""
+    """Every value of the loops that some tile reaches, tile after tile, bit after bit, and the odd digit's values."""
     indices = []
-    for starts in product(*(range(o.extent) for o in plan.outer)):
+    odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.run.extent)}
+    for *starts, value in product(*(range(o.extent) for o in plan.outer), *(odd.values() or [[0]])):
         for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
             index = {o.loop: start * o.step for o, start in zip(plan.outer, starts, strict=True)}
-            for (loop, bit), value in zip(plan.tile.src_bits, pattern, strict=True):
-                index[loop] = index.get(loop, 0) + (value << bit)
+            index |= dict.fromkeys(odd, value)
+            for (loop, bit), is_set in zip(plan.tile.src_bits, pattern, strict=True):
+                index[loop] = index.get(loop, 0) + (is_set << bit)
             indices.append(index)
     return indices
 
@@ -121,6 +124,28 @@ def test_a_run_joins_what_lies_in_a_row() -> None:
     assert with_run(loop_nest(reorder_problem(src, src)), "src", 16) is None
 
 
+def test_an_odd_digit_is_split_off_among_the_lanes() -> None:
+    src, dst = (MemoryDesc((2, 24, 8, 8), "u8", tag) for tag in ("nhwc", "nchw"))
+    nest = loop_nest(reorder_problem(src, dst))
+    split = with_odd_digit(nest, "src", 64)
+    assert split is not None
+    changed, odd, below = split
+    assert below == 8
+    assert changed.loops[odd] == Loop(3, 8, 512)
+    assert Loop(8, 1, 64) in changed.loops
+    assert with_odd_digit(nest, "src", 8) is None
+    assert with_odd_digit(nest, "dst", 64) is None
+
+
+def test_three_channels_are_dealt_out_to_three_registers() -> None:
+    src, dst = (MemoryDesc((1, 3, 64, 64), "u8", tag) for tag in ("nhwc", "nchw"))
+    tile = schedule(loop_nest(reorder_problem(src, dst)), 1, 64).tile
+    assert tile.odd is not None
+    assert tile.odd.run == Run("src", 3, 0)
+    assert tile.registers == 3 << tile.register_bits
+    assert tile.network.steps == ()
+
+
 def test_shapes_share_one_kernel() -> None:
     kernels = set()
     for dims in ((2, 32, 16, 16), (5, 64, 8, 32), (1, 16, 48, 1)):
@@ -160,7 +185,11 @@ loops
   loop 0: 2 times, src stride 340, dst stride 480
   loop 1: 3 times, src stride 160, dst stride 160, 8 of guard 0
   loop 2: 8 times, src stride 20, dst stride 1, 1 of guard 0
-  loop 3: 20 times, src stride 1, dst stride 8"""
+  loop 3: 4 times, src stride 1, dst stride 8
+  loop 4: 5 times, src stride 4, dst stride 32
+  guard 0: read below 17, write below 24
+schedule
+"""
     )
     assert "stores cached, 1 threads" in text
 

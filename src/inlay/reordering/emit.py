@@ -11,7 +11,7 @@ code, and is copied with masks to its place: no second network, and not one byte
 from inlay.reordering.emit_edge import edge_function
 from inlay.reordering.emit_tile import LINE, Emitter, tile_function
 from inlay.reordering.ir import Code
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, TableShape
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
 
 ENTRY = "inlay_kernel"
 """The name of the function."""
@@ -24,10 +24,10 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str) -> str:
         fence: the statement that makes streaming stores visible to other threads.
         attributes: LLVM function attributes of the target.
     """
-    emitter = Emitter(kernel, TableShape(kernel.lanes, kernel.registers, kernel.guards))
+    emitter = Emitter(kernel, shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run))
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.guards:
-        if kernel.network.steps and kernel.stores == "streamed":
+        if kernel.shuffles and kernel.stores == "streamed":
             functions.append(tile_function(emitter, "scratch_tile", streams=False))
         functions.append(edge_function(emitter))
     functions.append(_entry_function(emitter, fence))

@@ -22,7 +22,7 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
     coordinates = [f"%c{g}" for g in range(kernel.guards)]
     arguments = ", ".join([TILE_ARGUMENTS, "ptr %table", *(f"i64 {c}" for c in coordinates)])
     code.label("entry")
-    if not kernel.network.steps:
+    if not kernel.shuffles:
         _register_loop(emitter, code, "move", lambda r: _masked_move(emitter, code, r, coordinates))
         code.do("ret void")
         return f"define internal void @edge({arguments})", code
@@ -70,11 +70,21 @@ def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str
         narrow = code.let(f"trunc i64 {room} to i32")
         one = code.let(f"insertelement <{lanes} x i32> poison, i32 {narrow}, i64 0")
         all_ = code.let(f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer")
-        where = code.word("%table", at + shape.registers)
+        where = _lane_coordinates(emitter, code, side, at + shape.registers, r)
         lane = code.let(f"load <{lanes} x i32>, ptr {where}, align 4")
         below = code.let(f"icmp slt <{lanes} x i32> {lane}, {all_}")
         mask = code.let(f"and <{lanes} x i1> {mask}, {below}") if mask else below
     return mask
+
+
+def _lane_coordinates(emitter: Emitter, code: Code, side: int, at: int, r: str) -> str:
+    """Where the table keeps what the lanes of register `r` add to a coordinate."""
+    shape = emitter.shape
+    if shape.kinds[side] == 1:
+        return code.word("%table", at)
+    kind = code.let(f"udiv i64 {r}, {shape.registers // shape.kinds[side]}")
+    words = code.let(f"mul i64 {kind}, {shape.lane_words}")
+    return code.word("%table", code.let(f"add i64 {words}, {at}"))
 
 
 def _masked_load(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> str:

@@ -11,7 +11,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.reordering.conversion import LLVM_TYPES, convert
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
-from inlay.reordering.network import Exchange, Permute, Step
+from inlay.reordering.network import Exchange, Permute, Run, Step
 
 LINE = 64
 """Bytes of a cache line."""
@@ -57,13 +57,13 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     code = Code()
     head = f"define internal void @{name}({TILE_ARGUMENTS})"
     code.label("entry")
-    passes = emitter.kernel.network.passes
+    passes = _passes(emitter.kernel)
     vector = emitter.vector(emitter.shuffled)
     between = ""
     if len(passes) > 1:
         between = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {LINE}")
-    for i, steps in enumerate(passes):
-        for group in _groups(steps, emitter.kernel.registers):
+    for i, (steps, groups) in enumerate(passes):
+        for group in groups:
             values = {r: _read(emitter, code, r, between if i else None) for r in group}
             for step in steps:
                 _apply(code, step, values, emitter)
@@ -71,6 +71,26 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
                 _write(emitter, code, r, value, between if i < len(passes) - 1 else None, streams)
     code.do("ret void")
     return head, code
+
+
+_Pass = tuple[tuple[Step | Run, ...], list[list[int]]]
+"""Steps, and the groups of registers that each of them works on by themselves."""
+
+
+def _passes(kernel: Kernel) -> list[_Pass]:
+    """What is done between two times that the whole tile lies in memory."""
+    each = 1 << len(kernel.network.registers)
+    shifts = range(0, kernel.registers, each)
+    passes: list[_Pass] = []
+    for steps in kernel.network.passes:
+        groups = _groups(steps, each)
+        passes.append((steps, [[shift + r for r in group] for shift in shifts for group in groups]))
+    if kernel.run is None:
+        return passes
+    if not kernel.network.steps:
+        passes = []
+    deal: _Pass = ((kernel.run,), [[shift + r for shift in shifts] for r in range(each)])
+    return [deal, *passes] if kernel.run.side == "src" else [*passes, deal]
 
 
 def _groups(steps: tuple[Step, ...], registers: int) -> list[list[int]]:
@@ -107,7 +127,7 @@ def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None
     code.do(f"store {emitter.vector(dst)} {value}, ptr {where}, align {align}{hint}")
 
 
-def _apply(code: Code, step: Step, values: dict[int, str], emitter: Emitter) -> None:
+def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitter) -> None:
     """Run one step of the network on the registers at hand."""
     vector = emitter.vector(emitter.shuffled)
     match step:
@@ -122,7 +142,33 @@ def _apply(code: Code, step: Step, values: dict[int, str], emitter: Emitter) -> 
                 pair = f"{vector} {values[r]}, {vector} {values[other]}"
                 low, high = (code.let(f"shufflevector {pair}, {mask}") for mask in masks)
                 values[r], values[other] = low, high
+        case Run():
+            old = list(values.values())
+            for i, r in enumerate(list(values)):
+                values[r] = _dealt(code, step.sources(i, len(emitter.kernel.network.lanes)), old, vector)
+
+
+def _dealt(code: Code, sources: tuple[tuple[int, int], ...], old: list[str], vector: str) -> str:
+    """A register whose lanes are taken from any of the old ones: one more of them with each shuffle."""
+    lanes = len(sources)
+    value = ""
+    taken = [False] * lanes
+    for i, register in enumerate(old):
+        here = [of == i for of, _ in sources]
+        if not any(here):
+            continue
+        first = not value
+        mask = _mask(
+            tuple(
+                lane + (0 if first else lanes) if new else k if was and not first else -1
+                for k, ((_, lane), new, was) in enumerate(zip(sources, here, taken, strict=True))
+            )
+        )
+        pair = f"{vector} {register}, {vector} poison" if first else f"{vector} {value}, {vector} {register}"
+        value = code.let(f"shufflevector {pair}, {mask}")
+        taken = [a or b for a, b in zip(taken, here, strict=True)]
+    return value
 
 
 def _mask(lanes: tuple[int, ...]) -> str:
-    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
+    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes) + ">"

@@ -17,9 +17,9 @@ from inlay.data_type import DataType
 from inlay.errors import Unimplemented
 from inlay.layout import Map
 from inlay.reordering.nest import Loop
-from inlay.reordering.network import Network
+from inlay.reordering.network import Network, Run
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.schedule import Bit, Schedule
+from inlay.reordering.schedule import Bit, Schedule, Tile
 
 Words = npt.NDArray[np.int64]
 Stores = Literal["cached", "streamed", "staged"]
@@ -44,6 +44,13 @@ class Kernel:
     """How many coordinates have bounds."""
     stores: Stores
     """How registers reach the destination."""
+    run: Run | None = None
+    """The odd digit among the lanes of one side."""
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether elements change their lanes or registers on the way."""
+        return bool(self.network.steps) or self.run is not None
 
     @property
     def lanes(self) -> int:
@@ -52,8 +59,8 @@ class Kernel:
 
     @property
     def registers(self) -> int:
-        """Registers of the tile."""
-        return 1 << len(self.network.registers)
+        """Registers of the tile: for each value of the odd digit, one for each value of the register bits."""
+        return (1 if self.run is None else self.run.extent) << len(self.network.registers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,9 @@ class TableShape:
     """Registers of the tile."""
     guards: int
     """How many coordinates have bounds."""
+    kinds: tuple[int, int] = (1, 1)
+    """How many kinds of registers each side has, whose lanes hold different coordinates: with an odd digit among the
+    lanes, one for each of its values."""
 
     LOOPS = 0
     """One word: the number of loops around the innermost."""
@@ -87,9 +97,15 @@ class TableShape:
         return self.INNERMOST + 1 + self.sums
 
     def coordinates(self, side: int, guard: int) -> int:
-        """What each register (one word each), then each lane (32 bits each), adds to a guard's coordinate."""
-        one = self.registers + (self.lanes + 1) // 2
-        return self.bounds + 3 * self.guards + (side * self.guards + guard) * one
+        """What each register adds to a guard's coordinate (a word each), then each lane of each kind (32 bits each)."""
+        sizes = [self.registers + kinds * self.lane_words for kinds in self.kinds]
+        before = self.guards * sum(sizes[:side])
+        return self.bounds + 3 * self.guards + before + guard * sum(sizes[side : side + 1])
+
+    @property
+    def lane_words(self) -> int:
+        """Words of what the lanes of one kind of register add."""
+        return (self.lanes + 1) // 2
 
     @property
     def loops(self) -> int:
@@ -107,7 +123,14 @@ def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores) -> Ke
     names = [problem.src_type.name, problem.dst_type.name]
     if problem.src_type == problem.dst_type:
         names = [f"i{problem.src_type.bits}"] * 2
-    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), stores)
+    run = None if schedule.tile.odd is None else schedule.tile.odd.run
+    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), stores, run)
+
+
+def shape_of(lanes: int, registers: int, guards: int, run: Run | None) -> TableShape:
+    """The shape of the table of a kernel with such a tile."""
+    kinds = (1, 1) if run is None else (run.extent, 1) if run.side == "src" else (1, run.extent)
+    return TableShape(lanes, registers, guards, kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +157,15 @@ class Table:
 def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
     """The table of `schedule`."""
     tile, nest = schedule.tile, schedule.nest
-    shape = TableShape(1 << tile.lane_bits, 1 << tile.register_bits, len(nest.guards))
+    odd = None if tile.odd is None else tile.odd.run
+    shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd)
     runs = [_Run(o.extent, o.step, nest.loops[o.loop]) for o in schedule.outer]
     if not runs or not schedule.steps_evenly(schedule.outer[-1]):
         runs.append(_Run(1, 1, Loop(1, 0, 0)))
     words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
     builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
-    words[shape.STAGE] = (problem.dst_type.itemsize << len(tile.dst_bits)) * runs[-1].extent
+    words[shape.STAGE] = (problem.dst_type.itemsize << tile.lane_bits) * tile.registers * runs[-1].extent
     builder.registers()
     builder.bounds()
     builder.loop(shape.INNERMOST, runs[-1])
@@ -199,17 +223,37 @@ class _Builder:
         lanes, registers = tile.lane_bits, self.shape.registers
         sides = [(tile.src_bits, [loop.src for loop in loops]), (tile.dst_bits, [loop.dst for loop in loops])]
         for side, (bits, maps) in enumerate(sides):
-            offsets = _register_offsets(bits[lanes:], maps) * self.types[side].itemsize
+            offsets = _with_odd(tile, side, maps, _register_offsets(bits[lanes:], maps)) * self.types[side].itemsize
             self.offsets.append(offsets)
             self.words[self.shape.OFFSETS + side] = offsets.ctypes.data
             for g in range(self.shape.guards):
                 weights = [_weight(self.schedule, bit, g) for bit in bits]
                 start = self.shape.coordinates(side, g)
-                self.words[start : start + registers] = _sums(weights[lanes:])
-                in_lanes = _sums(weights[:lanes])
-                if in_lanes[-1] > _MOST_IN_LANES:
-                    raise Unimplemented(f"the lanes of one register are {in_lanes[-1]} coordinates of one axis apart")
-                self.words[start + registers :].view(np.int32)[: self.shape.lanes] = in_lanes
+                self.words[start : start + registers] = np.tile(_sums(weights[lanes:]), registers >> tile.register_bits)
+                self.lanes(start + registers, side, _sums(weights[:lanes]))
+
+    def lanes(self, at: int, side: int, coordinates: Words) -> None:
+        """What the lanes of each kind of register add to a coordinate."""
+        if coordinates[-1] > _MOST_IN_LANES:
+            raise Unimplemented(f"the lanes of one register are {coordinates[-1]} coordinates of one axis apart")
+        odd, count = self.schedule.tile.odd, self.shape.lanes
+        kinds = [coordinates]
+        if odd is not None and self.shape.kinds[side] > 1:
+            gathered = Run("dst", odd.run.extent, odd.run.below)
+            sources = [gathered.sources(k, self.schedule.tile.lane_bits) for k in range(odd.run.extent)]
+            kinds = [coordinates[[lane for _, lane in one]] for one in sources]
+        for i, kind in enumerate(kinds):
+            self.words[at + i * self.shape.lane_words :].view(np.int32)[:count] = kind
+
+
+def _with_odd(tile: Tile, side: int, maps: list[Map], offsets: Words) -> Words:
+    """The register offsets for every value of the odd digit: registers in a row where it lies in the lanes."""
+    if tile.odd is None:
+        return offsets
+    step = 1 << tile.lane_bits if tile.odd.run.side == ("src", "dst")[side] else maps[tile.odd.loop]
+    assert isinstance(step, int), "an odd digit has a stride on both sides"
+    moved = offsets[:, np.newaxis, :] + np.arange(tile.odd.run.extent)[:, np.newaxis] * step
+    return np.ascontiguousarray(moved.reshape(offsets.shape[0], -1))
 
 
 def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:

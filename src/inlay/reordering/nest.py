@@ -135,6 +135,40 @@ def with_run(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
 
 
 _LONGEST_RUN = 1024
+_GREATEST_ODD = 31
+
+
+def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
+    """The nest with an odd loop among those that follow one another on `side` before they number `lanes`.
+
+    A loop over 24 channels becomes 8 and 3. Result: the nest, the loop of odd extent, and the elements in a row below
+    it. None where the elements in a row number a power of two, or where a bound or a table cuts them.
+    """
+    other = "dst" if side == "src" else "src"
+    stride = 1
+    while stride < lanes:
+        i = next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == stride), None)
+        if i is None or nest.loops[i].counts or not nest.loops[i].is_affine:
+            return None
+        loop = nest.loops[i]
+        power = loop.extent & -loop.extent
+        odd = loop.extent // power
+        if odd > 1:
+            if odd > _GREATEST_ODD or stride * power >= lanes or getattr(loop, other) == stride:
+                return None
+            return (nest, i, stride) if power == 1 else (*_split(nest, i, power), stride * power)
+        stride *= power
+    return None
+
+
+def _split(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
+    """The nest with loop `i` split, and the number of the new loop, its outer part."""
+    loop = nest.loops[i]
+    assert isinstance(loop.src, int)
+    assert isinstance(loop.dst, int)
+    fast = Loop(inner, loop.src, loop.dst)
+    slow = Loop(loop.extent // inner, loop.src * inner, loop.dst * inner)
+    return LoopNest((*nest.loops[:i], fast, *nest.loops[i + 1 :], slow), nest.guards), len(nest.loops)
 
 
 def _joined(nest: LoopNest, run: list[int], side: str) -> LoopNest | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
+from typing import Literal
 
 LANE_BYTES = 16
 """Bytes within which interleaves work on every target."""
@@ -68,6 +69,31 @@ class Permute:
 
 
 Step = Exchange | Permute
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An odd digit among the lanes: what lies in a row on one side is dealt out to registers by the digit's value.
+
+    Of 3 x 16 pixels of red, green and blue in a row, three registers hold 48 values: dealt out, one holds the reds, one
+    the greens, one the blues. No exchange of bits does it; each new register takes its lanes from all the old ones.
+    """
+
+    side: Literal["src", "dst"]
+    """Where the digit lies among the lanes: registers are dealt out after the loads or gathered before the stores."""
+    extent: int
+    """Of the digit, odd: how many registers take part."""
+    below: int
+    """Lane bits that lie below the digit."""
+
+    def sources(self, register: int, lanes: int) -> tuple[tuple[int, int], ...]:
+        """For each of 2^`lanes` lanes of a new register, the old register and the lane of it."""
+        count, unit = 1 << lanes, 1 << self.below
+        if self.side == "dst":
+            places = [divmod(register * count + lane, self.extent * unit) for lane in range(count)]
+            return tuple((rest // unit, rest % unit + outer * unit) for outer, rest in places)
+        digits = [(register + self.extent * (lane // unit)) * unit + lane % unit for lane in range(count)]
+        return tuple(divmod(place, count) for place in digits)
 
 
 @dataclass(frozen=True, slots=True)

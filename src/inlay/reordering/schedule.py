@@ -13,21 +13,34 @@ outermost: the source is read in the order in which it lies, and whole lines of 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
+from typing import Literal
 
-from inlay.reordering.nest import Guard, Loop, LoopNest, with_run
-from inlay.reordering.network import LANE_BYTES, Network, shuffle_network
+from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
+from inlay.reordering.network import LANE_BYTES, Network, Run, shuffle_network
 
 Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
 
 _UNROLL_BITS = 2
-# Measured, in the time that one vector takes: to start a tile; one conversion; what masks add to the start of a tile,
+# Measured, in the time that one vector takes: to start a tile; one conversion; one more register to take lanes from
+# where an odd digit is dealt out; what masks add to the start of a tile,
 # and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True).
 _TILE_COST = 4.0
 _CONVERSION_COST = 8.0
+_DEAL_COST = 0.75
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
 _SMALL_TILE_BITS = 5
 _SHORT_LOOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """A loop of odd extent that a tile covers wholly."""
+
+    loop: int
+    """Its number."""
+    run: Run
+    """Where it lies among the lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,17 @@ class Tile:
     """The same of the destination, at the end of the network."""
     network: Network
     """How the one becomes the other."""
+    odd: Odd | None = None
+    """The odd digit among the lanes of one side; the registers of the tile are as many for each of its values."""
+
+    @property
+    def registers(self) -> int:
+        """The number of registers."""
+        return (1 if self.odd is None else self.odd.run.extent) << self.register_bits
+
+    def covers(self, loop: int) -> int:
+        """How many values of `loop` the tile covers."""
+        return _covered(self.src_bits, self.odd, loop)
 
     @property
     def lane_bits(self) -> int:
@@ -89,10 +113,13 @@ class Schedule:
         names = [" ".join(f"{loop}.{bit}" for loop, bit in bits) for bits in (self.tile.src_bits, self.tile.dst_bits)]
         lanes = self.tile.lane_bits
         lines = [
-            f"  tile of {1 << self.tile.register_bits} registers x {1 << lanes} lanes (bits as loop.bit, lanes first)",
+            f"  tile of {self.tile.registers} registers x {1 << lanes} lanes (bits as loop.bit, lanes first)",
             f"  loaded as {names[0]}",
             f"  stored as {names[1]}",
         ]
+        if odd := self.tile.odd:
+            place = f"above {odd.run.below} lane bits of {odd.run.side}"
+            lines.append(f"  for each of the {odd.run.extent} values of loop {odd.loop}, {place}")
         lines += [f"  around it: loop {o.loop}, {o.extent} times, {o.step} values each" for o in self.outer]
         return "\n".join(lines)
 
@@ -112,8 +139,8 @@ def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int, *, converts:
     choices = [
         choice
         for lanes in range(most, -1, -1)
-        for variant in _variants(nest, 1 << lanes)
-        if (choice := _choice(variant, lanes, converts)) is not None
+        for variant, odd in _variants(nest, 1 << lanes)
+        if (choice := _choice(variant, lanes, converts, odd)) is not None
     ]
     best, least = None, inf
     for choice in sorted(choices, key=_Choice.cost):
@@ -126,13 +153,20 @@ def schedule(nest: LoopNest, element_bytes: int, vector_bytes: int, *, converts:
     return best
 
 
-def _variants(nest: LoopNest, lanes: int) -> Iterator[LoopNest]:
-    """The nest as it is, and with short loops that follow one another on one side joined."""
-    yield nest
-    for side in ("src", "dst"):
+def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None]]:
+    """The nest as it is, with short loops in a row on one side joined, or with an odd digit among the lanes."""
+    yield nest, None
+    for side in _SIDES:
         joined = with_run(nest, side, lanes)
         if joined is not None:
-            yield joined
+            yield joined, None
+        split = with_odd_digit(nest, side, lanes)
+        if split is not None:
+            changed, loop, below = split
+            yield changed, Odd(loop, Run(side, changed.loops[loop].extent, int(log2(below))))
+
+
+_SIDES: tuple[Literal["src"], Literal["dst"]] = ("src", "dst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +177,7 @@ class _Choice:
     bits: tuple[Bit, ...]
     goal: tuple[Bit, ...]
     converts: bool
+    odd: Odd | None
 
     def tile(self, near: int) -> Tile | None:
         """The tile, or None where no network was found."""
@@ -151,38 +186,42 @@ class _Choice:
         network = shuffle_network(goal, len(self.bits) - lanes, min(near, lanes))
         if network is None:
             return None
-        return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network)
+        return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network, self.odd)
 
     def cost(self, steps: int | None = None) -> float:
         """An estimate of the time, in the time that one vector takes, with so many steps or the least there can be."""
         lanes = len(self.goal)
-        registers = 1 << len(self.bits) - lanes
+        extent = 1 if self.odd is None else self.odd.run.extent
+        registers = extent << len(self.bits) - lanes
         steps = len(set(self.goal) - set(self.bits[:lanes])) if steps is None else steps
         whole, tiles = 1.0, 1
         for i, loop in enumerate(self.nest.loops):
-            step = _covered(self.bits, i)
+            step = _covered(self.bits, self.odd, i)
             count = -(-loop.extent // step)
             tiles *= count
             whole *= _whole_share(self.nest, i, step, count)
-        full = _TILE_COST + registers * (2 + steps / 2 + _CONVERSION_COST * self.converts)
-        start, each = _EDGE_COSTS[steps > 0]
+        each = 2 + steps / 2 + _DEAL_COST * (extent - 1) + _CONVERSION_COST * self.converts
+        full = _TILE_COST + registers * each
+        start, each = _EDGE_COSTS[steps > 0 or extent > 1]
         return tiles * (full + (1 - whole) * (start + each * registers))
 
 
-def _choice(nest: LoopNest, lanes: int, converts: bool) -> _Choice | None:
+def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None) -> _Choice | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row."""
-    src = _contiguous_bits(nest.loops, lanes, "src")
-    dst = _contiguous_bits(nest.loops, lanes, "dst")
+    src, dst = (_contiguous_bits(nest.loops, lanes, side, odd) for side in _SIDES)
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
     if src == dst:
-        bits += _unrolled(nest.loops, bits)
-    return _Choice(nest, tuple(bits), tuple(dst), converts)
+        bits += _unrolled(nest.loops, bits, odd)
+    return _Choice(nest, tuple(bits), tuple(dst), converts, odd)
 
 
-def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bit] | None:
-    """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first."""
+def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd | None) -> list[Bit] | None:
+    """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first.
+
+    The odd digit is left out where it lies in between: its values fill the registers with as many elements each.
+    """
     bits: list[Bit] = []
     stride = 1
     while len(bits) < wanted:
@@ -190,6 +229,11 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bi
         if not found:
             return None
         extent = loops[found[0]].extent
+        if odd is not None and found[0] == odd.loop:
+            if odd.run.side != side:
+                return None
+            stride *= extent
+            continue
         if not loops[found[0]].is_affine and extent % (1 << wanted - len(bits)):
             return None
         whole = extent & -extent == extent and loops[found[0]].is_affine
@@ -201,9 +245,10 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str) -> list[Bi
     return bits
 
 
-def _unrolled(loops: tuple[Loop, ...], bits: list[Bit]) -> list[Bit]:
+def _unrolled(loops: tuple[Loop, ...], bits: list[Bit], odd: Odd | None) -> list[Bit]:
     """Bits for more registers where there is nothing to shuffle: of the loop that walks the source most closely."""
-    taken = {loop: sum(owner == loop for owner, _ in bits) for loop in range(len(loops))}
+    free = [loop for loop in range(len(loops)) if odd is None or loop != odd.loop]
+    taken = {loop: sum(owner == loop for owner, _ in bits) for loop in free}
     for i in sorted(taken, key=lambda i: _distance(loops[i]) << taken[i]):
         count = loops[i].extent >> taken[i]
         fitting = [k for k in range(1, _UNROLL_BITS + 1) if count >= 1 << k and _divides(k, count)]
@@ -223,8 +268,10 @@ def _distance(loop: Loop) -> int:
     return sides[0] if sides else 0
 
 
-def _covered(bits: tuple[Bit, ...], loop: int) -> int:
-    """Values of `loop` that a tile of these bits covers."""
+def _covered(bits: tuple[Bit, ...], odd: Odd | None, loop: int) -> int:
+    """Values of `loop` that a tile of these bits and this odd digit covers."""
+    if odd is not None and loop == odd.loop:
+        return odd.run.extent
     return 1 << sum(owner == loop for owner, _ in bits)
 
 
@@ -248,7 +295,7 @@ def _around(nest: LoopNest, tile: Tile) -> Schedule:
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
     for i, loop in enumerate(nest.loops):
-        step = _covered(tile.src_bits, i)
+        step = tile.covers(i)
         extent = -(-loop.extent // step)
         if extent * step > loop.extent and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
             loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
