@@ -260,12 +260,6 @@ USE: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "use MemoryDesc.csr",
     ),
     (
-        "no_conversion",
-        lambda: reorder(to_csr(MATRIX), MemoryDesc.csr((3, 4), "s4", 2)),
-        Unimplemented,
-        "no conversion f32 -> s4: conversions exist among bf16, f16, f32, s32, s8, u8",
-    ),
-    (
         "to_host_scalar",
         lambda: reorder(to_coo(np.ones(1, np.float32)), MemoryDesc.host_scalar("f32")),
         InvalidArguments,

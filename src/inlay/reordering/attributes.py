@@ -1,0 +1,258 @@
+"""Attributes of a reorder: scales, zero points, sum and rounding, as oneDNN has them.
+
+A reorder with attributes computes, for every element,
+
+    y   = (x - src_zero_point) * src_scale
+    y   = y + sum * old                         old: what the destination holds, before its scale and zero point
+    y   = y / dst_scale + dst_zero_point
+    dst = convert(y)                            clamped and rounded once
+
+in f32, or in f64 where a side is f64 or s64. A step without an attribute is left out, not run with a neutral value, so
+-0.0 stays -0.0. What is fixed when a reorder is made is here: which axes have values of their own, of which type, in
+which groups. The values themselves are given with each call.
+
+A mask says along which axes values differ: bit i is set where each coordinate of axis i has its own. Groups make them
+fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as in weights of 4 bits:
+
+>>> per_channel = Attributes(src_scales=Scales(mask=0b10))
+>>> per_channel.src_scales.shape((8, 64, 28, 28))
+(1, 64, 1, 1)
+>>> Scales(mask=0b11, groups=(32, 1), data_type="f16").shape((4096, 512))
+(128, 512)
+
+Source: oneDNN, `dnnl_primitive_attr_set_scales`, `..._set_zero_points`, `dnnl_post_ops_append_sum` and the reorder
+primitive; its rules are refused here in the same cases, with `InvalidArguments`.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+from operator import index
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from inlay.data_type import DATA_TYPES, DataType, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.layout import Dims
+
+RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
+Groups: TypeAlias = tuple[()] | tuple[int, int]
+
+SCALE_TYPES = ("f32", "bf16", "f16", "e8m0", "f8_e4m3")
+"""The types of scales; the last two need a mask."""
+ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
+"""The types of zero points; the last two need a mask."""
+_NEED_MASK = ("e8m0", "f8_e4m3", "s4", "u4")
+_GREATEST_F32 = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
+
+    mask: int = 0
+    """Bit i is set where each coordinate of axis i has its own; bits beyond the last axis say nothing."""
+    groups: Groups = ()
+    """How many coordinates of the last axis but one and of the last share one; nothing for none."""
+    data_type: str = "f32"
+    """Name of their type: f32, bf16, f16, e8m0 or f8_e4m3."""
+
+    def __post_init__(self) -> None:
+        """Refuse what oneDNN's `set_scales` refuses.
+
+        Raises:
+            InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
+                or the type is none of the five, or needs a mask.
+        """
+        _settle(self, "scales", SCALE_TYPES)
+
+    @property
+    def type(self) -> DataType:
+        """Their type."""
+        return DATA_TYPES[self.data_type]
+
+    def shape(self, dims: Dims) -> Dims:
+        """How many there are along each axis of a tensor of these dims."""
+        return values_shape(self, dims)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPoints:
+    """Where the zero points of one side differ, and their type; `ZeroPoints()` is one s32 for the whole tensor."""
+
+    mask: int = 0
+    """Bit i is set where each coordinate of axis i has its own; bits beyond the last axis say nothing."""
+    groups: Groups = ()
+    """How many coordinates of the last axis but one and of the last share one; nothing for none."""
+    data_type: str = "s32"
+    """Name of their type: s32, s8, u8, s4 or u4."""
+
+    def __post_init__(self) -> None:
+        """Refuse what oneDNN's `set_zero_points` refuses.
+
+        Raises:
+            InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
+                or the type is none of the five, or needs a mask.
+        """
+        _settle(self, "zero points", ZERO_POINT_TYPES)
+
+    @property
+    def type(self) -> DataType:
+        """Their type."""
+        return DATA_TYPES[self.data_type]
+
+    def shape(self, dims: Dims) -> Dims:
+        """How many there are along each axis of a tensor of these dims."""
+        return values_shape(self, dims)
+
+
+def values_shape(entry: Scales | ZeroPoints, dims: Dims) -> Dims:
+    """How many values there are along each axis: one where the mask has no bit, else one for each group."""
+    sizes = [1] * (len(dims) - len(entry.groups)) + list(entry.groups)
+    counts = [-(-n // size) for n, size in zip(dims, sizes, strict=True)]
+    return tuple([count if entry.mask >> i & 1 else 1 for i, count in enumerate(counts)])
+
+
+def _settle(entry: Scales | ZeroPoints, what: str, types: tuple[str, ...]) -> None:
+    """Check the fields, and keep them as Python's own integers and oneDNN's names."""
+    object.__setattr__(entry, "mask", _integer(f"mask of {what}", entry.mask, 0))
+    groups: Any = entry.groups
+    if not isinstance(groups, tuple) or len(groups) not in (0, 2):
+        raise InvalidArguments(
+            f"groups of {what} are {groups!r}: give two sizes, for the last axis but one and for the last"
+        )
+    object.__setattr__(entry, "groups", tuple(_integer(f"group of {what}", size, 1) for size in groups))
+    name = as_data_type(entry.data_type).name
+    object.__setattr__(entry, "data_type", name)
+    if name not in types:
+        raise InvalidArguments(f"{what} cannot be {name}: use one of {', '.join(types)}")
+    if not entry.mask and (entry.groups or name in _NEED_MASK):
+        why = "in groups" if entry.groups else f"of type {name}"
+        raise InvalidArguments(f"{what} {why} need a mask: set the bits of the axes along which they differ")
+
+
+def _integer(what: str, value: object, least: int) -> int:
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArguments(f"the {what} is {value!r}: give an integer") from None
+    if number < least:
+        raise InvalidArguments(f"the {what} is {number}: it is at least {least}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What a reorder computes on the way; a field left out is a step left out.
+
+    >>> Attributes(src_scales=Scales(mask=0b10), dst_zero_points=ZeroPoints()).names
+    ('src_scales', 'dst_zero_points')
+    """
+
+    src_scales: Scales | None = None
+    """What elements of the source are multiplied by."""
+    dst_scales: Scales | None = None
+    """What the result is divided by."""
+    src_zero_points: ZeroPoints | None = None
+    """What is subtracted from elements of the source, which are integers."""
+    dst_zero_points: ZeroPoints | None = None
+    """What is added to the result, which is an integer."""
+    sum: float | None = None
+    """The factor (oneDNN's beta) times which the old elements of the destination are added; an f32. 0 is none."""
+    rounding_mode: RoundingMode = "nearest"
+    """`nearest`: ties to even. `stochastic`: up or down by chance, with a mean that is the value."""
+
+    def __post_init__(self) -> None:
+        """Refuse what oneDNN's setters refuse.
+
+        Raises:
+            InvalidArguments: scales of the destination are in groups, its zero points are in groups or not s32, the
+                factor of the sum is no finite f32, or there is no such rounding mode.
+        """
+        for name, kind in _ENTRIES.items():
+            entry = getattr(self, name)
+            if entry is not None and not isinstance(entry, kind):
+                raise InvalidArguments(f"{name} is {entry!r}: give a {kind.__name__}, as in {name}={kind.__name__}()")
+        if self.dst_scales is not None and self.dst_scales.groups:
+            raise InvalidArguments(
+                "scales of the destination have no groups: give their reciprocals as src_scales, which may have them"
+            )
+        if self.dst_zero_points not in (None, ZeroPoints(getattr(self.dst_zero_points, "mask", 0))):
+            raise InvalidArguments("zero points of the destination are s32 and have no groups: convert and repeat them")
+        object.__setattr__(self, "sum", _factor(self.sum))
+        if self.rounding_mode not in ("nearest", "stochastic"):
+            raise InvalidArguments(f"rounding_mode is {self.rounding_mode!r}: it is 'nearest' or 'stochastic'")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes that have values, which each call gives."""
+        return tuple(name for name in _ENTRIES if getattr(self, name) is not None)
+
+    @property
+    def computes(self) -> bool:
+        """Whether elements are computed on, so that even the same type on both sides is converted."""
+        return bool(self.names) or self.sum is not None
+
+    def entry(self, name: str) -> Scales | ZeroPoints:
+        """The scales or zero points called `name`, which must be among `names`."""
+        found: Scales | ZeroPoints = getattr(self, name)
+        return found
+
+
+_ENTRIES = {
+    "src_scales": Scales,
+    "dst_scales": Scales,
+    "src_zero_points": ZeroPoints,
+    "dst_zero_points": ZeroPoints,
+}
+
+
+def _factor(beta: Any) -> float | None:
+    if beta is None:
+        return None
+    if isinstance(beta, bool) or not isinstance(beta, (int, float, np.integer, np.floating)):
+        raise InvalidArguments(f"sum is {beta!r}: give the factor of the old elements, a number")
+    number = float(beta)
+    if not isfinite(number) or abs(number) > _GREATEST_F32:
+        raise InvalidArguments(f"sum is {number}: the factor of the old elements is a finite f32")
+    return float(np.float32(number)) or None
+
+
+PLAIN = Attributes()
+"""No attribute."""
+
+
+def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Refuse attributes that these descriptors cannot have.
+
+    Raises:
+        InvalidArguments: a side with zero points is no integer, a source of 4-bit integers has one scale for all, or
+            groups do not fit the last two dims or their mask.
+    """
+    for side, desc in (("src", src), ("dst", dst)):
+        if getattr(attributes, f"{side}_zero_points") and desc.data_type is not None and desc.data_type.kind == "float":
+            raise InvalidArguments(f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}")
+    is_nibbles = src.data_type is not None and src.data_type.name in ("s4", "u4")
+    if is_nibbles and attributes.src_scales is not None and not attributes.src_scales.mask:
+        raise InvalidArguments(
+            f"src_scales of {src.data_type} elements need a mask: set the bit of an axis, and give each coordinate one"
+        )
+    for name in attributes.names:
+        _require_groups(name, attributes.entry(name), src.dims)
+
+
+def _require_groups(name: str, entry: Scales | ZeroPoints, dims: Dims) -> None:
+    if not entry.groups:
+        return
+    if len(dims) < 2:
+        raise InvalidArguments(f"groups of {name} are along the last two axes: a tensor of dims {dims} has not two")
+    for i, size in zip((len(dims) - 2, len(dims) - 1), entry.groups, strict=True):
+        if not entry.mask >> i & 1:
+            raise InvalidArguments(
+                f"mask {entry.mask:#b} of {name} lacks axis {i}: groups are along the last two axes, set both bits"
+            )
+        if dims[i] % size:
+            raise InvalidArguments(
+                f"groups of {size} of {name} do not divide axis {i}: it has {dims[i]} coordinates, give a divisor"
+            )
