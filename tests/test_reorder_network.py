@@ -1,12 +1,13 @@
 """The shuffle network: what it does to the bits is what it does to the elements."""
 
-from itertools import permutations
+from itertools import permutations, product
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlay.reordering.network import Exchange, Network, Permute, Run, shuffle_network
+from inlay.reordering.network import Exchange, Network, Permute, Run, Step, shuffle_network
 
 
 @st.composite
@@ -126,3 +127,63 @@ def test_an_odd_digit_is_dealt_out_and_gathered(extent: int, lanes: int, data: s
         assert list(register) == [place for i, place in enumerate(in_a_row) if i // unit % extent == value]
     gathered = [Run("dst", extent, below).sources(r, lanes) for r in range(extent)]
     assert [dealt[of][lane] for register in gathered for of, lane in register] == in_a_row
+
+
+Places = tuple[tuple[int, ...], tuple[int, ...]]
+"""The bits in the lanes, and those in the register bits."""
+
+
+def least_price(goal: tuple[int, ...], registers: int, near: int) -> float:
+    """What the cheapest steps cost, by Dijkstra's algorithm over all of them, without a bound to steer by."""
+    start: Places = (tuple(range(len(goal))), tuple(range(len(goal), len(goal) + registers)))
+    prices: dict[Places, float] = {start: 0.0}
+    settled: set[Places] = set()
+    while True:
+        lanes, held = min(prices.keys() - settled, key=lambda places: prices[places])
+        if lanes == goal:
+            return prices[lanes, held]
+        settled.add((lanes, held))
+        for after, price in steps_from(lanes, held, goal, near):
+            prices[after] = min(prices.get(after, inf), prices[lanes, held] + price)
+
+
+def steps_from(
+    lanes: tuple[int, ...], held: tuple[int, ...], goal: tuple[int, ...], near: int
+) -> list[tuple[Places, float]]:
+    """Where each step leads and what it costs: a permute once all wanted bits are there, exchanges that bring one."""
+    steps: list[tuple[Places, float]] = []
+    if set(lanes) == set(goal):
+        order = Permute(tuple(lanes.index(bit) for bit in goal))
+        steps.append(((goal, held), price_of(order, near, len(goal))))
+    for register, bit in enumerate(held):
+        for leaves, enters in product(range(len(lanes)), repeat=2):
+            exchange = Exchange(register, leaves, enters)
+            price = price_of(exchange, near, len(goal))
+            if bit in goal and price < inf:
+                after, out = exchange.apply(lanes, bit)
+                steps.append(((after, (*held[:register], out, *held[register + 1 :])), price))
+    return steps
+
+
+def price_of(step: Step, near: int, width: int) -> float:
+    """1 for what stays within 16-byte lanes and for moves of whole ones, 2.5 for other permutes and for swaps."""
+    match step:
+        case Permute(order):
+            return 1.0 if all(old == new or max(old, new) < near for new, old in enumerate(order)) else 2.5
+        case Exchange(_, leaves, enters):
+            is_interleave = leaves == near - 1 and enters < near
+            moves_lanes = leaves >= near and enters == width - 1
+            swaps = leaves == enters
+            return 1.0 if is_interleave or moves_lanes else 2.5 if swaps else inf
+
+
+@given(st.data())
+def test_no_cheaper_network_exists(data: st.DataObject) -> None:
+    lanes = data.draw(st.integers(0, 4))
+    registers = data.draw(st.integers(0, min(lanes, 2 if lanes == 4 else 3)))
+    goal = tuple(data.draw(st.permutations(range(lanes + registers)))[:lanes])
+    near = data.draw(st.integers(0, lanes))
+    network = shuffle_network(goal, registers, near)
+    assert network is not None
+    price = sum(price_of(step, near, lanes) for step in network.steps)
+    assert price == least_price(goal, registers, near)

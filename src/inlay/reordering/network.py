@@ -16,8 +16,6 @@ Register bits are free: where they end only decides to which address a register 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from heapq import heappop, heappush
-from itertools import count
 from typing import Literal
 
 LANE_BYTES = 16
@@ -152,76 +150,122 @@ def shuffle_network(goal: tuple[int, ...], registers: int, near: int) -> Network
 
     Post-condition: result.lanes == goal, and result.lanes + result.registers is a permutation of all bits.
     """
-    width = len(goal)
-    start = (tuple(range(width)), tuple(range(width, width + registers)))
-    order = count()
-    queue: list[tuple[float, int, float, _State, tuple[Step, ...]]] = [(0.0, next(order), 0.0, start, ())]
-    best: dict[tuple[int, ...], float] = {}
-    while queue and len(best) < _SEARCH_LIMIT:
-        _, _, cost, (lanes, held), steps = heappop(queue)
+    place = {bit: i for i, bit in enumerate(goal)}
+    bits = [place.get(bit, _UNWANTED) for bit in range(len(goal) + registers)]
+    found = _search(tuple(bits[: len(goal)]), tuple(bits[len(goal) :]), near)
+    if found is None:
+        return None
+    lanes, held = tuple(range(len(goal))), list(range(len(goal), len(bits)))
+    for step in found:
+        match step:
+            case Permute(order):
+                lanes = tuple(lanes[i] for i in order)
+            case Exchange(register):
+                lanes, held[register] = step.apply(lanes, held[register])
+    return Network(found, lanes, tuple(held))
+
+
+_UNWANTED = -1
+"""What the search calls every bit that no lane wants: it need not tell them apart."""
+_Bits = tuple[int, ...]
+"""Bits in the lanes or in the registers, each called by the place where it is wanted."""
+
+
+def _search(lanes: _Bits, held: _Bits, near: int) -> tuple[Step, ...] | None:
+    """The cheapest steps after which place i of the lanes holds bit i, or None if none were found in time."""
+    goal = tuple(range(len(lanes)))
+    # What is left to try, by the bound of its price. Among equals the latest is tried first: the search runs straight
+    # down where every step helps.
+    waiting: dict[float, list[_State]] = {0.0: [(0.0, lanes, held, (), False)]}
+    best: dict[_Bits, float] = {}
+    bounds: dict[_Bits, float] = {}
+    while waiting and len(best) < _SEARCH_LIMIT:
+        least = min(waiting)
+        cost, lanes, held, trials, is_late = waiting[least].pop()
+        if not waiting[least]:
+            del waiting[least]
         if lanes == goal:
-            return Network(steps, lanes, held)
-        if best.get(lanes, cost + 1) <= cost:
-            continue
-        best[lanes] = cost
-        for step, price, state in _moves(lanes, held, goal, near):
-            bound = cost + price + _remaining(state[0], goal, near)
-            # Among equals the latest is tried first: the search runs straight down where every step helps.
-            heappush(queue, (bound, -next(order), cost + price, state, (*steps, step)))
+            return tuple(Permute(order) if order else Exchange(*exchange) for order, exchange in trials)
+        if not is_late:
+            if lanes in best and best[lanes] <= cost:
+                continue
+            best[lanes] = cost
+            # A swap brings one bit to its place at best: until that could pay, swaps need not be looked at.
+            if missing := lanes.count(_UNWANTED):
+                waiting.setdefault(cost + _FAR + missing - 1, []).append((cost, lanes, held, trials, True))
+        for trial, price, after, left in _moves(lanes, held, near, is_late):
+            if after not in bounds:
+                bounds[after] = _remaining(after, near)
+            if after not in best or best[after] > cost + price:
+                bound = cost + price + bounds[after]
+                waiting.setdefault(bound, []).append((cost + price, after, left, (*trials, trial), False))
     return None
 
 
-_State = tuple[tuple[int, ...], tuple[int, ...]]
+_Trial = tuple[_Bits, tuple[int, int, int]]
+"""A step that is tried: the order of a `Permute`, or if that is empty the register, leaves, enters of an `Exchange`."""
+_State = tuple[float, _Bits, _Bits, tuple[_Trial, ...], bool]
+"""Price so far, bits of the lanes and registers, steps so far, and whether all but swaps have been tried from here."""
 
 
-def _moves(
-    lanes: tuple[int, ...], held: tuple[int, ...], goal: tuple[int, ...], near: int
-) -> Iterator[tuple[Step, float, _State]]:
-    """Every step worth trying, with its price and the state after it."""
-    if set(lanes) == set(goal):
-        order = tuple(lanes.index(bit) for bit in goal)
+def _moves(lanes: _Bits, held: _Bits, near: int, swaps: bool) -> Iterator[tuple[_Trial, float, _Bits, _Bits]]:
+    """The swaps from here, or every other step worth trying, each with its price and the bits after it."""
+    if _UNWANTED not in lanes:
+        order = tuple(lanes.index(bit) for bit in range(len(lanes)))
         is_near = all(a == b for a, b in enumerate(order) if a >= near or b >= near)
-        yield Permute(order), 1.0 if is_near else _FAR, (goal, held)
+        yield (order, (0, 0, 0)), 1.0 if is_near else _FAR, tuple(range(len(lanes))), held
         return
+    exchanges = _exchanges(len(lanes), near, swaps)
     for register, bit in enumerate(held):
-        if bit not in goal:
+        if bit == _UNWANTED:
             continue
-        for leaves, enters, price in _exchanges(len(lanes), near):
-            step = Exchange(register, leaves, enters)
-            after, out = step.apply(lanes, bit)
-            yield step, price, (after, (*held[:register], out, *held[register + 1 :]))
+        for leaves, enters, price in exchanges:
+            rest = lanes[:leaves] + lanes[leaves + 1 :]
+            after = (*rest[:enters], bit, *rest[enters:])
+            yield (
+                ((), (register, leaves, enters)),
+                price,
+                after,
+                (*held[:register], lanes[leaves], *held[register + 1 :]),
+            )
 
 
-def _remaining(lanes: tuple[int, ...], goal: tuple[int, ...], near: int) -> float:
+def _remaining(lanes: _Bits, near: int) -> float:
     """A lower bound of the price left: a step for each missing bit, and for each bit past its place one or a permute.
 
-    Interleaves only move bits up within the near positions. Moves of 16-byte lanes enter at the top and only move
-    bits down, so there the bits must come in the order of their places. No step takes a bit from the one to the other.
+    Interleaves only move bits up within the near positions, and each pushes the highest out: as many positions from
+    above as near bits are missing are lost. Moves of 16-byte lanes enter at the top and only move bits down, so there
+    the bits must come in the order of their places. No step takes a bit from the one to the other.
     """
-    missing, inside, across, first_missing = 0, 0, 0, len(goal)
-    for place, bit in enumerate(goal):
-        if bit not in lanes:
-            missing += 1
-            first_missing = min(first_missing, place) if place >= near else first_missing
+    inside, across, settled, highest, missing = 0, 0, 0, -1, (1 << len(lanes)) - 1
+    for now, place in enumerate(lanes):
+        if place == _UNWANTED:
             continue
-        now = lanes.index(bit)
+        missing -= 1 << place
         if place < near and now < near:
             inside += now > place
-        elif place >= near and now >= near:
-            across += now < place or place > first_missing
+            highest = now
+        elif place >= near and now >= place:
+            settled |= 1 << place
         else:
             across += 1
-    return missing + (min(across + inside, _FAR) if across else min(inside, 1))
+    far = missing >> near << near
+    if far:
+        beyond_first = -((far & -far) << 1)
+        across += (settled & beyond_first).bit_count()
+    inside = inside or int(highest >= min(near, len(lanes)) - (missing ^ far).bit_count())
+    return missing.bit_count() + (min(across + inside, _FAR) if across else min(inside, 1))
 
 
 @lru_cache(maxsize=64)
-def _exchanges(width: int, near: int) -> tuple[tuple[int, int, float], ...]:
-    """(leaves, enters, price) of the exchanges worth trying on registers of 2^`width` lanes."""
+def _exchanges(width: int, near: int, swaps: bool) -> tuple[tuple[int, int, float], ...]:
+    """(leaves, enters, price) of the swaps, or of the other exchanges worth trying, on registers of 2^`width` lanes."""
+    if swaps:
+        return tuple((position, position, _FAR) for position in range(width))
     near = min(near, width)
     inside = [(near - 1, enters, 1.0) for enters in range(near)]
     across = [(leaves, width - 1, 1.0) for leaves in range(near, width)]
-    swaps = [(position, position, _FAR) for position in range(width)]
-    return (*swaps, *inside, *across)
+    return (*inside, *across)
 
 
 def _without_bit(value: int, position: int) -> int:
