@@ -283,17 +283,38 @@ def test_the_zero_descriptor_takes_the_place_of_every_error() -> None:
     assert MemoryDesc.from_layout(layout, "s8", extras=Extras(1, compensation_mask=64), allow_empty=True).is_zero
 
 
-@pytest.mark.parametrize("data_type", ["s8", "s4"])
-def test_a_reorder_does_not_compute_extras(data_type: str) -> None:
-    plain = MemoryDesc((32, 16), data_type, "ab")
+PLAIN = MemoryDesc((32, 16), "s8", "ab")
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "text"),
+    [
+        (
+            PLAIN,
+            with_extras(PLAIN, Extras(4, compensation_mask=1)),
+            "the destination has extras of an RNN or a GPU (Extras(flags=4, compensation_mask=0b1)), which a reorder "
+            "does not compute: give it flags 1, 2 and 8 only",
+        ),
+        (
+            PLAIN,
+            with_extras(MemoryDesc((32, 16), "s4", "ab"), S8S8),
+            "compensation is a sum of s8 weights, and the destination is s4: make it s8",
+        ),
+        (
+            MemoryDesc((16, 16), "s8", "ab"),
+            with_extras(PLAIN, S8S8).submemory((16, 16), (16, 0)),
+            "elements of the destination reach byte 512, and its compensation starts at byte 256: reorder to the whole "
+            "tensor, not to a part of it",
+        ),
+        (
+            with_extras(PLAIN, Extras(2, scale_adjust=0.5)),
+            PLAIN,
+            "the weights of the source were multiplied by 0.5, which a reorder does not undo: describe it without "
+            "extras",
+        ),
+    ],
+)
+def test_extras_that_a_reorder_does_not_compute(src: MemoryDesc, dst: MemoryDesc, text: str) -> None:
     with pytest.raises(Unimplemented) as caught:
-        inlay.Reorder(plain, with_extras(plain, S8S8))
-    assert str(caught.value) == (
-        "the destination keeps compensation or a factor with its elements (Extras(flags=1, compensation_mask=0b1)), "
-        "which a reorder does not compute: describe it without extras"
-    )
-    with pytest.raises(Unimplemented) as caught:
-        inlay.Reorder(with_extras(plain, Extras(2, scale_adjust=0.5)), plain)
-    assert str(caught.value) == (
-        "the weights of the source were multiplied by 0.5, which a reorder does not undo: describe it without extras"
-    )
+        inlay.Reorder(src, dst)
+    assert str(caught.value) == text

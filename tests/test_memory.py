@@ -311,7 +311,7 @@ class TestReorder:
         assert "f32 -> f32" in Reorder(ROWS, COLUMNS).explain()
         nibbles = MemoryDesc((2, 4), "s4", "ab"), MemoryDesc((2, 4), "s4", "ba")
         assert Reorder(*nibbles).explain() == (
-            "s4::blocked:ab::f0 -> s4::blocked:ba::f0\n  elements of 4 bits, moved coordinate by coordinate"
+            "s4::blocked:ab::f0 -> s4::blocked:ba::f0\n  moved coordinate by coordinate"
         )
 
     def test_repr_shows_descriptor_and_bytes(self) -> None:

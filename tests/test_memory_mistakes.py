@@ -315,18 +315,6 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "give a format tag, or ask a primitive which format it takes",
     ),
     (
-        "pack_to_4_bits",
-        lambda: pack(np.zeros((2, 4), np.int8), "ab", "s4"),
-        Unimplemented,
-        "no conversion s8 -> s4: convert the array with astype(ml_dtypes.int4) before it is packed",
-    ),
-    (
-        "pack_from_4_bits",
-        lambda: pack(np.zeros((2, 4), ml_dtypes.int4), "ab", "s8"),
-        Unimplemented,
-        "no conversion s4 -> s8: convert the array with astype(int8) before it is packed",
-    ),
-    (
         "masked_array",
         lambda: pack(np.ma.masked_equal(np.zeros((2, 3), np.float32), 0), "ab"),
         InvalidArguments,

@@ -168,7 +168,8 @@ def expected(code: int, src: DataType, dst: DataType) -> int | None:
     if dst.name == "e8m0":
         return to_e8m0(value)
     if math.isnan(value):
-        return 7 if dst.name == "f4_e2m1" else None
+        # Python's floats keep the sign of a NaN.
+        return 7 | int(math.copysign(1, value) < 0) << 3 if dst.name == "f4_e2m1" else None
     if math.isinf(value):
         return (7 if dst.name == "f4_e2m1" else INFINITY[dst.name]) | int(value < 0) << (dst.bits - 1)
     return nearest_even(value, dst)

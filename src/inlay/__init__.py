@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.padding import preserves_padding
     from inlay.render import show
+    from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
     from inlay.sparse import to_coo, to_csr, to_dense
 
 __version__ = "0.1.0"
 
 __all__ = [
     "RUNTIME",
+    "Attributes",
     "DataType",
     "Extras",
     "FileError",
@@ -53,7 +55,9 @@ __all__ = [
     "PatternError",
     "Refusal",
     "Reorder",
+    "Scales",
     "Unimplemented",
+    "ZeroPoints",
     "as_strided",
     "check_padding",
     "map_padded",
@@ -68,8 +72,11 @@ __all__ = [
 ]
 
 _LATE = {
+    "Attributes": "inlay.reordering.attributes",
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
+    "Scales": "inlay.reordering.attributes",
+    "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
     "map_padded": "inlay.memory",

@@ -119,7 +119,8 @@ def data_type_size(code: int) -> int:
     return int(library().dnnl_data_type_size(code))
 
 
-def _check(status: int) -> None:
+def check(status: int) -> None:
+    """Raise `Refused` unless `status` is success."""
     if status:
         raise Refused(status)
 
@@ -134,7 +135,7 @@ class Desc:
     def __init__(self, create: Callable[["ctypes._CArgObject"], int]) -> None:
         """Take the descriptor that `create` writes to the pointer it is given."""
         self.handle = c_void_p()
-        _check(create(byref(self.handle)))
+        check(create(byref(self.handle)))
 
     def __del__(self) -> None:
         if self.handle.value:
@@ -142,13 +143,13 @@ class Desc:
 
     def _number(self, what: int) -> int:
         result = c_int64(0)
-        _check(library().dnnl_memory_desc_query(self.handle, what, byref(result)))
+        check(library().dnnl_memory_desc_query(self.handle, what, byref(result)))
         return result.value
 
     def _entries(self, what: int) -> "ctypes.Array[c_int64]":
         """The array inside the structure that answers the query; what is written to it is written to the descriptor."""
         address = c_void_p()
-        _check(library().dnnl_memory_desc_query(self.handle, what, byref(address)))
+        check(library().dnnl_memory_desc_query(self.handle, what, byref(address)))
         return _Dims.from_address(address.value or 0)
 
     def _tuple(self, what: int, count: int) -> tuple[int, ...]:
@@ -202,7 +203,7 @@ class Desc:
 
     def _number_of(self, what: int, index: int = 0) -> int:
         result = c_int64(0)
-        _check(library().dnnl_memory_desc_query_v2(self.handle, what, index, byref(result)))
+        check(library().dnnl_memory_desc_query_v2(self.handle, what, index, byref(result)))
         return result.value
 
     @property
@@ -326,28 +327,29 @@ class _ExecArg(ctypes.Structure):
 @cache
 def _engine() -> c_void_p:
     engine = c_void_p()
-    _check(library().dnnl_engine_create(byref(engine), _CPU, c_size_t(0)))
+    check(library().dnnl_engine_create(byref(engine), _CPU, c_size_t(0)))
     return engine
 
 
 @cache
 def _stream() -> c_void_p:
     stream = c_void_p()
-    _check(library().dnnl_stream_create(byref(stream), _engine(), 1))
+    check(library().dnnl_stream_create(byref(stream), _engine(), 1))
     return stream
 
 
 class Reorder:
     """A compiled oneDNN reorder: `run(src_address, dst_address)` any number of times."""
 
-    def __init__(self, src: Desc, dst: Desc) -> None:
+    def __init__(self, src: Desc, dst: Desc, attributes: c_void_p | None = None) -> None:
         """Raise `Refused` where oneDNN has no implementation."""
         self._primitive = c_void_p()
         self._src, self._dst = src, dst
         lib, pd = library(), c_void_p()
-        _check(lib.dnnl_reorder_primitive_desc_create(byref(pd), src.handle, _engine(), dst.handle, _engine(), None))
+        create = lib.dnnl_reorder_primitive_desc_create
+        check(create(byref(pd), src.handle, _engine(), dst.handle, _engine(), attributes))
         try:
-            _check(lib.dnnl_primitive_create(byref(self._primitive), pd))
+            check(lib.dnnl_primitive_create(byref(self._primitive), pd))
         finally:
             lib.dnnl_primitive_desc_destroy(pd)
 
@@ -355,15 +357,20 @@ class Reorder:
         if self._primitive.value:
             library().dnnl_primitive_destroy(self._primitive)
 
-    def run(self, src_address: int, dst_address: int) -> None:
-        """Move the elements; the addresses are of the buffers' first bytes, `offset0` not added."""
-        lib, memories = library(), (c_void_p(), c_void_p())
-        for memory, desc, address in zip(memories, (self._src, self._dst), (src_address, dst_address), strict=True):
-            _check(lib.dnnl_memory_create(byref(memory), desc.handle, _engine(), c_void_p(address)))
+    def run(self, src_address: int, dst_address: int, others: Sequence[tuple[int, Desc, int]] = ()) -> None:
+        """Move the elements; the addresses are of the buffers' first bytes, `offset0` not added.
+
+        `others` are further arguments of the call: code, descriptor and address of each.
+        """
+        lib = library()
+        given = [(_ARG_SRC, self._src, src_address), (_ARG_DST, self._dst, dst_address), *others]
+        memories = [c_void_p() for _ in given]
+        for memory, (_, desc, address) in zip(memories, given, strict=True):
+            check(lib.dnnl_memory_create(byref(memory), desc.handle, _engine(), c_void_p(address)))
         try:
-            arguments = (_ExecArg * 2)(_ExecArg(_ARG_SRC, memories[0]), _ExecArg(_ARG_DST, memories[1]))
-            _check(lib.dnnl_primitive_execute(self._primitive, _stream(), 2, arguments))
-            _check(lib.dnnl_stream_wait(_stream()))
+            pairs = [_ExecArg(code, memory) for (code, _, _), memory in zip(given, memories, strict=True)]
+            check(lib.dnnl_primitive_execute(self._primitive, _stream(), len(pairs), (_ExecArg * len(pairs))(*pairs)))
+            check(lib.dnnl_stream_wait(_stream()))
         finally:
             for memory in memories:
                 lib.dnnl_memory_destroy(memory)

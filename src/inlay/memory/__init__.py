@@ -18,13 +18,15 @@ both sides are what was compiled and do not lie on one another. Nothing outside 
 
 Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits;
 `scalars`, those of host scalars; `moves`, what runs between two addresses; `handles`, the several buffers of sparse
-memory, `entries`, what they store, and `conversion`, from and to them; `memory`, the class and its moves; `packing`,
-from logical arrays; `padded`, padding checked, made zero and kept zero; `strided`, NumPy views by a layout.
+memory, `entries`, what they store, and `conversion`, from and to them; `memory`, the class; `reordered`, from memory to
+memory; `packing`, from logical arrays; `padded`, padding checked, made zero and kept zero; `strided`, NumPy views by a
+layout.
 """
 
-from inlay.memory.memory import Memory, Reorder, reorder
+from inlay.memory.memory import Memory
 from inlay.memory.packing import pack
 from inlay.memory.padded import check_padding, map_padded, zero_padding
+from inlay.memory.reordered import Reorder, reorder
 from inlay.memory.strided import as_strided
 
 __all__ = ["Memory", "Reorder", "as_strided", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]

@@ -1,15 +1,6 @@
-"""`Memory`, a descriptor with its bytes, and the moves from memory to memory.
+"""`Memory`: a descriptor with its bytes, checked once when they are wrapped, and the way back to a logical array."""
 
-A move is compiled for a pair of descriptors and then works on two addresses. `pack`, `unpack` and `reorder` keep what
-they compiled, so the second call with equal descriptors finds it; a `Reorder` holds it in the caller's hands.
-
-Types of 4 bits are moved coordinate by coordinate, by the reference; every other type by compiled code. Sparse memory
-has several buffers and is converted, to and from dense memory too (see `conversion`).
-"""
-
-from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
@@ -18,9 +9,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
-from inlay.memory.conversion import dense_array, recode, retyped
+from inlay.memory.conversion import dense_array
 from inlay.memory.handles import allocated, wrapped
-from inlay.memory.moves import described, move_for, new_move, reach
+from inlay.memory.moves import described, move_for, reach
 from inlay.memory.nibbles import decoded
 from inlay.memory.scalars import scalar_bytes, scalar_value
 from inlay.reordering.reference import read_codes
@@ -206,165 +197,3 @@ def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType
             f"buffer starts at an address that is no multiple of the {data_type.itemsize} bytes of {data_type}: "
             "copy it to an array of its own"
         )
-
-
-class Reorder:
-    """A move from one descriptor to another, compiled once and called many times, from any number of threads.
-
-    >>> import numpy as np
-    >>> src, dst = (MemoryDesc((64, 32), "u8", tag) for tag in ("ab", "ba"))
-    >>> transpose = Reorder(src, dst)
-    >>> one, two = Memory(src, np.arange(2048).astype(np.uint8)), Memory(dst)
-    >>> transpose(one, two)
-    >>> np.array_equal(one.unpack(), two.unpack())
-    True
-    """
-
-    __slots__ = ("_dst", "_move", "_run", "_src")
-
-    def __init__(self, src: MemoryDesc, dst: MemoryDesc) -> None:
-        """Compile the move.
-
-        Raises:
-            InvalidArguments: `src` or `dst` is no descriptor, the dims differ, a side has no layout, or elements of the
-                destination overlap.
-            Unimplemented: a dim or stride is RUNTIME, or no conversion exists between the types.
-        """
-        for name, desc in (("src", src), ("dst", dst)):
-            if not isinstance(desc, MemoryDesc):
-                raise InvalidArguments(
-                    f"{name} is {desc!r}: a Reorder is made from two MemoryDescs; "
-                    "inlay.reorder(memory, 'nhwc') takes a tag"
-                )
-        self._src = src
-        self._dst = dst
-        self._move = new_move(src, dst)
-        self._run: Callable[[int, int], None] = self._move.run
-
-    @property
-    def src(self) -> MemoryDesc:
-        """What sources look like."""
-        return self._src
-
-    @property
-    def dst(self) -> MemoryDesc:
-        """What destinations look like."""
-        return self._dst
-
-    def __call__(self, src: Memory, dst: Memory) -> None:
-        """Write the elements of `src` into `dst`; its padding becomes zero, and nothing else in it changes.
-
-        Raises:
-            InvalidArguments: an argument is no Memory or has another descriptor than was compiled for, the two lie on
-                one another, or `dst` is read-only.
-        """
-        _require_memory("src", src)
-        _require_memory("dst", dst)
-        if not (src._desc is self._src or src._desc == self._src):
-            _refuse_other("source", src._desc, self._src)
-        if not (dst._desc is self._dst or dst._desc == self._dst):
-            _refuse_other("destination", dst._desc, self._dst)
-        _require_apart(src, dst)
-        self._run(src.address, dst.address)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by the two descriptors: code is compiled, or found, where it is to run."""
-        return type(self), (self._src, self._dst)
-
-    def explain(self) -> str:
-        """What was compiled and why, as text."""
-        return self._move.explain()
-
-
-def _refuse_other(side: str, given: MemoryDesc, compiled: MemoryDesc) -> NoReturn:
-    raise InvalidArguments(f"the {side} is {given!r}, but this reorder was compiled for {compiled!r}: make one for it")
-
-
-def _require_apart(src: Memory, dst: Memory) -> None:
-    if not dst._buffer.flags.writeable or (dst._others and not dst.is_writable):
-        raise InvalidArguments("the destination is read-only: give a writable buffer, or none to have one allocated")
-    if src.begin < dst.end and dst.begin < src.end:
-        _refuse_shared(min(src.end, dst.end) - max(src.begin, dst.begin))
-    if src._others or dst._others:
-        for low, high in src._extents():
-            for begin, end in dst._extents():
-                if low < end and begin < high:
-                    _refuse_shared(min(high, end) - max(low, begin))
-        written = sorted(dst._extents())
-        for (_, end), (begin, _) in pairwise(written):
-            if begin < end:
-                raise InvalidArguments(
-                    f"two buffers of the destination share {end - begin} bytes of memory: give each its own"
-                )
-
-
-def _refuse_shared(nbytes: int) -> NoReturn:
-    raise InvalidArguments(
-        f"source and destination share {nbytes} bytes of memory: a reorder is not done in place, give another buffer"
-    )
-
-
-def reorder(src: Memory, dst: Format, *, out: Memory | None = None) -> Memory:
-    """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
-
-    A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
-    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores.
-
-    Post-condition: result.unpack() equals src.unpack(), converted to the type of `dst`.
-
-    Raises:
-        InvalidArguments: the dims differ, `dst` has no layout or its elements overlap, or `out` has another
-            descriptor, is read-only, or lies on the memory of `src`; or a sparse side is refused by `conversion`.
-        FormatTagError: `dst` cannot be read.
-        Unimplemented: no conversion exists between the types, or `dst` is sparse and packed.
-        OutOfMemory: there is no room for the result.
-
-    >>> import numpy as np
-    >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))
-    >>> reorder(rows, "ba").buffer.view(np.float32).tolist()
-    [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
-    """
-    _require_memory("src", src)
-    desc = _resolved(src.desc, dst)
-    if "sparse" in (src.desc.kind, desc.kind):
-        result = _destination(src, desc, out)
-        recode(src.desc, src.buffers, desc, result.buffers)
-        return result
-    move = move_for(src.desc, desc)
-    result = _destination(src, desc, out)
-    move.run(src.address, result.address)
-    return result
-
-
-def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
-    """`out`, if it can take the elements of `src`, else new memory."""
-    if out is None:
-        return Memory(desc)
-    _require_memory("out", out)
-    if out.desc != desc:
-        raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
-    _require_apart(src, out)
-    return out
-
-
-def _require_memory(name: str, value: object) -> None:
-    if not isinstance(value, Memory):
-        raise InvalidArguments(
-            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )
-
-
-def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
-    """The descriptor that `dst` means for elements of `src`."""
-    if not isinstance(dst, (MemoryDesc, str, FormatTag)):
-        raise InvalidArguments(f"dst is {dst!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
-    assert src.data_type is not None  # Memory has one.
-    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, src.data_type, dst)
-    if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:
-        return wanted
-    if src.kind == "sparse":
-        return retyped(src, wanted.data_type)
-    layout, _ = src.require_layout("reorder")
-    if layout.overlaps:
-        return MemoryDesc(src.dims, wanted.data_type)
-    return MemoryDesc.from_layout(layout, wanted.data_type, dims=src.dims)

@@ -1,7 +1,7 @@
 """What runs between two addresses, and how far from an address a descriptor reaches.
 
-Every type of a byte or more is moved by compiled code, types of 4 bits coordinate by coordinate by the reference. What
-was compiled for a pair of descriptors is remembered.
+Elements of a byte or more are moved and converted by compiled code. Those of 4 bits, compensation and attributes are
+the work of the reference, coordinate by coordinate. What was compiled for a pair of descriptors is remembered.
 """
 
 import ctypes
@@ -16,7 +16,8 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.reordering import compile_reorder
-from inlay.reordering.problem import require_no_extras
+from inlay.reordering.attributes import PLAIN, Attributes, require_attributes, require_extras
+from inlay.reordering.operands import Operands, codes_of
 from inlay.reordering.reference import reference_reorder
 
 _REMEMBERED = 512  # moves, descriptors and reaches: a network has hundreds of weights
@@ -95,26 +96,41 @@ class Move(Protocol):
         """What is done and why, as text."""
 
 
-class ByCoordinate:
-    """A move of elements of 4 bits, by the reference."""
+class Computation(Protocol):
+    """What runs a reorder with attributes, whose values each run is given."""
 
-    def __init__(self, src: MemoryDesc, dst: MemoryDesc) -> None:
+    def run(self, src_address: int, dst_address: int, values: Operands, seed: int) -> None:
+        """Compute from the buffer at one address to the buffer at the other."""
+
+    def explain(self) -> str:
+        """What is done and why, as text."""
+
+
+class ByCoordinate:
+    """A move or a computation by the reference, one coordinate after the other: what no compiled code does."""
+
+    def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> None:
         if src.dims != dst.dims:
             raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
-        require_distinct(dst)
-        require_no_extras(src, dst)
-        self._sides = (src, dst)
         self._nbytes = (reach(src)[1], reach(dst)[1])
+        require_distinct(dst)
+        require_extras(src, dst)
+        self._sides = (src, dst)
+        self._attributes = attributes
 
-    def run(self, src_address: int, dst_address: int) -> None:
+    def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
         """Move from the buffer at one address to the buffer at the other."""
         pairs = zip(self._nbytes, (src_address, dst_address), strict=True)
         src, dst = (np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(at)) for n, at in pairs)
-        reference_reorder(self._sides[0], src, self._sides[1], dst)
+        codes = codes_of(values or {})
+        reference_reorder(self._sides[0], src, self._sides[1], dst, self._attributes, codes, seed=seed)
 
     def explain(self) -> str:
         """What is moved and how, as text."""
-        return f"{self._sides[0]} -> {self._sides[1]}\n  elements of 4 bits, moved coordinate by coordinate"
+        lines = [f"{self._sides[0]} -> {self._sides[1]}", "  moved coordinate by coordinate"]
+        if self._attributes != PLAIN:
+            lines.append(f"  {self._attributes}")
+        return "\n".join(lines)
 
 
 def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
@@ -122,18 +138,42 @@ def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
-        Unimplemented: a side is sparse, a dim or stride is RUNTIME, or no conversion exists between the types.
+        Unimplemented: a side is sparse, a dim or stride is RUNTIME, or the destination has extras that no reorder
+            computes.
     """
+    _require_one_buffer(src, dst)
+    if dst.extras or src.extras.scale_adjust != 1 or _has_nibbles(src) or _has_nibbles(dst):
+        return ByCoordinate(src, dst)
+    return compile_reorder(src, dst)
+
+
+def new_computation(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Computation:
+    """The reorder with attributes.
+
+    Raises:
+        InvalidArguments: as `new_move`, or the attributes do not fit the descriptors.
+        Unimplemented: as `new_move`.
+    """
+    _require_one_buffer(src, dst)
+    computation = ByCoordinate(src, dst, attributes)
+    require_attributes(attributes, src, dst)
+    return computation
+
+
+def _require_one_buffer(src: MemoryDesc, dst: MemoryDesc) -> None:
     for desc in (src, dst):
         if desc.kind == "sparse":
             raise Unimplemented(
                 f"no move between two addresses exists for {desc!r}, which has several buffers: "
                 "inlay.reorder(memory, dst) converts sparse memory"
             )
-    if src.data_type is not None and src.data_type == dst.data_type and src.data_type.is_sub_byte:
-        return ByCoordinate(src, dst)
-    return compile_reorder(src, dst)
+
+
+def _has_nibbles(desc: MemoryDesc) -> bool:
+    return desc.data_type is not None and desc.data_type.is_sub_byte
 
 
 move_for = lru_cache(maxsize=_REMEMBERED)(new_move)
 """`new_move`, remembered."""
+computation_for = lru_cache(maxsize=_REMEMBERED)(new_computation)
+"""`new_computation`, remembered."""

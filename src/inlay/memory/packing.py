@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
@@ -16,7 +16,7 @@ from inlay.memory.entries import Entries, converted, entries_of_codes, write_ent
 from inlay.memory.memory import Format, Memory
 from inlay.memory.moves import described, move_for, require_distinct
 from inlay.memory.nibbles import encoded
-from inlay.reordering.reference import write_codes
+from inlay.reordering.reference import convert, write_codes
 
 
 def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
@@ -32,7 +32,6 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
             has other dims, `data_type` is given beside a descriptor of another type, or a sparse format has another
             `nnz` than the array has elements with a bit set, or indices too narrow for them.
         FormatTagError: `format` cannot be read.
-        Unimplemented: no conversion exists between the types.
         OutOfMemory: there is no room for the result.
 
     >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
@@ -42,17 +41,12 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     src_type = as_data_type(logical.dtype)
     memory = Memory(_destination(logical.shape, src_type, format, data_type))
     dst, dst_type = memory.desc, memory.desc.data_type
-    if dst_type != src_type and (src_type.is_sub_byte or (dst_type is not None and dst_type.is_sub_byte)):
-        raise Unimplemented(
-            f"no conversion {src_type} -> {dst_type}: "
-            f"convert the array with astype({_numpy_name(dst_type)}) before it is packed"
-        )
     if dst.kind == "sparse" and dst_type is not None:
         write_entries(converted(stored_in(logical), dst_type), dst, memory.buffers)
         return memory
-    if src_type.is_sub_byte:
+    if src_type.is_sub_byte and dst_type is not None:
         require_distinct(dst)
-        write_codes(dst, memory.buffer, encoded(logical, src_type))
+        write_codes(dst, memory.buffer, convert(encoded(logical, src_type), src_type, dst_type))
         return memory
     src, logical = _source(logical, src_type)
     move_for(src, dst).run(address_of(logical), memory.address)
@@ -86,13 +80,6 @@ def _as_array(array: object) -> npt.NDArray[Any]:
     if not logical.ndim:
         raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
     return logical
-
-
-def _numpy_name(data_type: DataType | None) -> str:
-    """How NumPy's users write the type."""
-    if data_type is None:
-        return "..."
-    return f"{data_type.numpy.type.__module__}.{data_type.numpy}".removeprefix("numpy.")
 
 
 def _destination(

@@ -7,9 +7,9 @@ A reorder with attributes computes, for every element,
     y   = y / dst_scale + dst_zero_point
     dst = convert(y)                            clamped and rounded once
 
-in f32, or in f64 where a side is f64 or s64. A step without an attribute is left out, not run with a neutral value, so
--0.0 stays -0.0. What is fixed when a reorder is made is here: which axes have values of their own, of which type, in
-which groups. The values themselves are given with each call.
+in f32, or in f64 where a side is f64 or s64; integers with zero points alone are exact. A step without an attribute is
+left out, not run with a neutral value, so -0.0 stays -0.0. What is fixed when a reorder is made is here: which axes
+have values of their own, of which type, in which groups. The values themselves are given with each call.
 
 A mask says along which axes values differ: bit i is set where each coordinate of axis i has its own. Groups make them
 fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as in weights of 4 bits:
@@ -33,7 +33,8 @@ import numpy as np
 
 from inlay.data_type import DATA_TYPES, DataType, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Dims
 
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
@@ -194,6 +195,11 @@ class Attributes:
         """Whether elements are computed on, so that even the same type on both sides is converted."""
         return bool(self.names) or self.sum is not None
 
+    @property
+    def scales(self) -> bool:
+        """Whether elements are multiplied: integers with zero points alone are computed on exactly."""
+        return self.src_scales is not None or self.dst_scales is not None or self.sum is not None
+
     def entry(self, name: str) -> Scales | ZeroPoints:
         """The scales or zero points called `name`, which must be among `names`."""
         found: Scales | ZeroPoints = getattr(self, name)
@@ -256,3 +262,35 @@ def _require_groups(name: str, entry: Scales | ZeroPoints, dims: Dims) -> None:
             raise InvalidArguments(
                 f"groups of {size} of {name} do not divide axis {i}: it has {dims[i]} coordinates, give a divisor"
             )
+
+
+def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Refuse extras that a reorder does not compute or undo.
+
+    Raises:
+        Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
+            room of its own, or the weights of the source were multiplied by another factor.
+    """
+    extras = dst.extras
+    if src.extras.scale_adjust not in (1, extras.scale_adjust):
+        raise Unimplemented(
+            f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
+            "describe it without extras"
+        )
+    if extras.flags & ~(S8S8 | SCALE_ADJUST | ASYMMETRIC_SRC):
+        raise Unimplemented(
+            f"the destination has extras of an RNN or a GPU ({extras!r}), which a reorder does not compute: give it "
+            "flags 1, 2 and 8 only"
+        )
+    if not extras.flags & (S8S8 | ASYMMETRIC_SRC):
+        return
+    layout, data_type = dst.require_layout("reorder")
+    if data_type.name != "s8":
+        raise Unimplemented(f"compensation is a sum of s8 weights, and the destination is {data_type}: make it s8")
+    end = dst.offset0 + layout.span[1]
+    behind = dst.size - sum(extras.buffer_sizes(dst.padded_dims).values())
+    if layout.size and end > behind:
+        raise Unimplemented(
+            f"elements of the destination reach byte {end}, and its compensation starts at byte {behind}: reorder to "
+            "the whole tensor, not to a part of it"
+        )

@@ -60,7 +60,7 @@ def computed(
     src, dst = types
     if src == dst and not attributes.computes and factor == 1:
         return codes
-    working = working_type(src, dst)
+    working = working_type(src, dst, is_scaled=attributes.scales or factor != 1)
     y = decode(codes, src, working)
     used = {
         name: _spread(decode(values[name], attributes.entry(name).type, working), codes.shape)

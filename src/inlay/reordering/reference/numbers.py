@@ -1,7 +1,8 @@
 """Codes and the numbers they mean: every data type decoded exactly, and rounded to once.
 
-A code is the unsigned integer of an element's bits. Numbers are held in the working type of a pair of data types, f32,
-or f64 where either is f64 or s64. Every code decodes exactly, but for s32 in f32 and s64 in f64: these are rounded.
+A code is the unsigned integer of an element's bits. Numbers are held in a working type, f32, or f64 where either side
+is f64 or s64, or where integers of 32 bits have zero points and nothing else. Every code decodes exactly, but s32 in
+f32 and s64 in f64 are rounded.
 
 A float type with E bits of exponent and M of mantissa has the codes 0, 1, 2, ... in the order of magnitude, spaced
 evenly between powers of two. So a number x is encoded in one line: with e its exponent, or the lowest there is,
@@ -84,9 +85,14 @@ FORMATS = {
 _E8M0_BIAS, _E8M0_NAN = 127, 255
 
 
-def working_type(src: DataType, dst: DataType) -> str:
-    """The name of the type in which elements are computed on between these two."""
-    return "f64" if {src.name, dst.name} & {"f64", "s64"} else "f32"
+def working_type(src: DataType, dst: DataType, *, is_scaled: bool = True) -> str:
+    """The name of the type in which elements are computed on between these two.
+
+    Integers that are not scaled, by scales or by a sum, are exact: those of 32 bits are computed on in f64.
+    """
+    names = {src.name, dst.name}
+    is_exact = not is_scaled and src.kind != "float" and dst.kind != "float"
+    return "f64" if names & {"f64", "s64"} or (is_exact and "s32" in names) else "f32"
 
 
 def decode(codes: Codes, data_type: DataType, working: str) -> Numbers:
@@ -141,7 +147,8 @@ def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes
 
     Integers clamp to their range first, to the greatest number of the working type in it (2147483520 for s32 from f32);
     NaN becomes the integer 0. A NaN of a float type keeps its sign and the top of its payload; f4_e2m1, which has none,
-    has 6 instead. e8m0 keeps the exponent alone: it never rounds, drops the sign, and has NaN for infinities.
+    has 6 with the sign instead. e8m0 keeps the exponent alone: it never rounds, drops the sign, and has NaN for
+    infinities.
     """
     if data_type.kind != "float":
         return _integer_codes(values, data_type, chance)
@@ -185,12 +192,10 @@ def _rounded(steps: npt.NDArray[np.float64], chance: Chance) -> npt.NDArray[np.f
 def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
     """NaNs of a narrower type: the sign, the quiet bit, and as much of the payload as fits, from the top."""
     form, wide = FORMATS[data_type.name], FORMATS[f"f{values.itemsize * 8}"]
-    if form.beyond == "saturates":
-        return np.full(values.shape, form.greatest, np.int64)
     bits = values.view(f"u{values.itemsize}").astype(np.uint64)
     signs = (bits >> np.uint64(wide.bits - 1)).astype(np.int64) << form.bits - 1
-    if form.beyond == "nan":
-        return signs | form.greatest + 1
+    if form.beyond != "infinity":
+        return signs | form.greatest + (form.beyond == "nan")
     payload = (bits & np.uint64((1 << wide.mantissa_bits) - 1)) >> np.uint64(wide.mantissa_bits - form.mantissa_bits)
     return signs | form.exponent | form.quiet | payload.astype(np.int64)
 

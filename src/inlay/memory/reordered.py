@@ -1,0 +1,252 @@
+"""The moves from memory to memory: `reorder`, and a `Reorder` that was made once for many calls.
+
+A move is compiled for a pair of descriptors and attributes and then works on two addresses. `pack`, `unpack` and
+`reorder` keep what they compiled, so the second call with equal descriptors finds it; a `Reorder` holds it in the
+caller's hands. Sparse memory has several buffers and is converted, to and from dense memory too (see `conversion`).
+"""
+
+from itertools import pairwise
+from typing import Any, NoReturn
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.format_tag import FormatTag
+from inlay.memory.conversion import recode, retyped
+from inlay.memory.memory import Format, Memory
+from inlay.memory.moves import computation_for, described, move_for, new_computation, new_move
+from inlay.reordering.attributes import PLAIN, Attributes
+from inlay.reordering.operands import NAMES, Given, attributes_of, checked_seed, operands
+
+
+class Reorder:
+    """A move from one descriptor to another, compiled once and called many times, from any number of threads.
+
+    >>> import numpy as np
+    >>> src, dst = (MemoryDesc((64, 32), "u8", tag) for tag in ("ab", "ba"))
+    >>> transpose = Reorder(src, dst)
+    >>> one, two = Memory(src, np.arange(2048).astype(np.uint8)), Memory(dst)
+    >>> transpose(one, two)
+    >>> np.array_equal(one.unpack(), two.unpack())
+    True
+    """
+
+    __slots__ = ("_attributes", "_computation", "_dst", "_move", "_src")
+
+    def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes | None = None) -> None:
+        """Compile the move, with what is computed on the way.
+
+        Raises:
+            InvalidArguments: `src` or `dst` is no descriptor, the dims differ, a side has no layout, elements of the
+                destination overlap, or the attributes do not fit the descriptors (see `require_attributes`).
+            Unimplemented: a dim or stride is RUNTIME, or the destination has extras that no reorder computes.
+        """
+        for name, desc in (("src", src), ("dst", dst)):
+            if not isinstance(desc, MemoryDesc):
+                raise InvalidArguments(
+                    f"{name} is {desc!r}: a Reorder is made from two MemoryDescs; "
+                    "inlay.reorder(memory, 'nhwc') takes a tag"
+                )
+        self._src = src
+        self._dst = dst
+        self._attributes = _checked_attributes(attributes)
+        is_plain = self._attributes == PLAIN
+        self._move = new_move(src, dst) if is_plain else None
+        self._computation = None if is_plain else new_computation(src, dst, self._attributes)
+
+    @property
+    def src(self) -> MemoryDesc:
+        """What sources look like."""
+        return self._src
+
+    @property
+    def dst(self) -> MemoryDesc:
+        """What destinations look like."""
+        return self._dst
+
+    @property
+    def attributes(self) -> Attributes:
+        """What is computed on the way."""
+        return self._attributes
+
+    def __call__(
+        self,
+        src: Memory,
+        dst: Memory,
+        *,
+        src_scales: object = None,
+        dst_scales: object = None,
+        src_zero_points: object = None,
+        dst_zero_points: object = None,
+        seed: int | None = None,
+    ) -> None:
+        """Write the elements of `src` into `dst`; its padding becomes zero, and nothing else in it changes.
+
+        Each attribute that has values is given them: a number, or an array of the shape that `Scales.shape` or
+        `ZeroPoints.shape` says. Stochastic rounding is given its seed.
+
+        Raises:
+            InvalidArguments: an argument is no Memory or has another descriptor than was compiled for, the two lie on
+                one another, `dst` is read-only, or values are missing, not wanted, or wrong (see `operands`).
+        """
+        _require_memory("src", src)
+        _require_memory("dst", dst)
+        if not (src._desc is self._src or src._desc == self._src):
+            _refuse_other("source", src._desc, self._src)
+        if not (dst._desc is self._dst or dst._desc == self._dst):
+            _refuse_other("destination", dst._desc, self._dst)
+        _require_apart(src, dst)
+        if self._move is not None and (src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
+            self._move.run(src.address, dst.address)
+            return
+        given = dict(zip(NAMES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+        values, chosen = operands(self._attributes, dst._desc.dims, given), checked_seed(self._attributes, seed)
+        if self._computation is not None:
+            self._computation.run(src.address, dst.address, values, chosen)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by descriptors and attributes: code is compiled, or found, where it is to run."""
+        return type(self), (self._src, self._dst, self._attributes)
+
+    def explain(self) -> str:
+        """What was compiled and why, as text."""
+        run = self._move or self._computation
+        return "" if run is None else run.explain()
+
+
+def _checked_attributes(attributes: Any) -> Attributes:
+    if attributes is None:
+        return PLAIN
+    if not isinstance(attributes, Attributes):
+        raise InvalidArguments(
+            f"attributes are {attributes!r}: give inlay.Attributes, as in Attributes(src_scales=Scales(mask=0b10))"
+        )
+    return attributes
+
+
+def _refuse_other(side: str, given: MemoryDesc, compiled: MemoryDesc) -> NoReturn:
+    raise InvalidArguments(f"the {side} is {given!r}, but this reorder was compiled for {compiled!r}: make one for it")
+
+
+def _require_apart(src: Memory, dst: Memory) -> None:
+    if not dst._buffer.flags.writeable or (dst._others and not dst.is_writable):
+        raise InvalidArguments("the destination is read-only: give a writable buffer, or none to have one allocated")
+    if src.begin < dst.end and dst.begin < src.end:
+        _refuse_shared(min(src.end, dst.end) - max(src.begin, dst.begin))
+    if src._others or dst._others:
+        for low, high in src._extents():
+            for begin, end in dst._extents():
+                if low < end and begin < high:
+                    _refuse_shared(min(high, end) - max(low, begin))
+        written = sorted(dst._extents())
+        for (_, end), (begin, _) in pairwise(written):
+            if begin < end:
+                raise InvalidArguments(
+                    f"two buffers of the destination share {end - begin} bytes of memory: give each its own"
+                )
+
+
+def _refuse_shared(nbytes: int) -> NoReturn:
+    raise InvalidArguments(
+        f"source and destination share {nbytes} bytes of memory: a reorder is not done in place, give another buffer"
+    )
+
+
+def reorder(
+    src: Memory,
+    dst: Format,
+    *,
+    attributes: Attributes | None = None,
+    out: Memory | None = None,
+    src_scales: object = None,
+    dst_scales: object = None,
+    src_zero_points: object = None,
+    dst_zero_points: object = None,
+    seed: int | None = None,
+) -> Memory:
+    """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
+
+    A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
+    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores.
+
+    Values of scales and zero points come with `attributes`, or make them: a number for the whole tensor, an array that
+    spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `attributes_of`).
+
+    Post-condition: result.unpack() equals src.unpack(), computed on by the attributes and converted to the type of
+    `dst`.
+
+    Raises:
+        InvalidArguments: the dims differ, `dst` has no layout or its elements overlap, or `out` has another
+            descriptor, is read-only, or lies on the memory of `src`; attributes or their values do not fit, or there is
+            a sum without `out`; or a sparse side is refused by `conversion`.
+        FormatTagError: `dst` cannot be read.
+        Unimplemented: `dst` is sparse and packed, attributes are given for sparse memory, or the destination has extras
+            that no reorder computes.
+        OutOfMemory: there is no room for the result.
+
+    >>> import numpy as np
+    >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))
+    >>> reorder(rows, "ba").buffer.view(np.float32).tolist()
+    [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+    >>> reorder(rows, MemoryDesc((2, 3), "s8", "ab"), src_scales=[[10], [-10]]).unpack()
+    array([[  0,  10,  20],
+           [-30, -40, -50]], dtype=int8)
+    """
+    _require_memory("src", src)
+    desc = _resolved(src.desc, dst)
+    given: Given = dict(zip(NAMES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+    if attributes is None:
+        wanted, given = attributes_of(desc.dims, given)
+    else:
+        wanted = _checked_attributes(attributes)
+    if "sparse" in (src.desc.kind, desc.kind):
+        if wanted != PLAIN or seed is not None:
+            raise Unimplemented("attributes are for dense memory: convert with inlay.to_dense first, or after")
+        result = _destination(src, desc, out)
+        recode(src.desc, src.buffers, desc, result.buffers)
+        return result
+    if wanted.sum is not None and out is None:
+        raise InvalidArguments("a sum adds to the elements of a destination: give it as out")
+    values, chosen = operands(wanted, desc.dims, given), checked_seed(wanted, seed)
+    if wanted == PLAIN:
+        move = move_for(src.desc, desc)
+        result = _destination(src, desc, out)
+        move.run(src.address, result.address)
+    else:
+        computation = computation_for(src.desc, desc, wanted)
+        result = _destination(src, desc, out)
+        computation.run(src.address, result.address, values, chosen)
+    return result
+
+
+def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
+    """`out`, if it can take the elements of `src`, else new memory."""
+    if out is None:
+        return Memory(desc)
+    _require_memory("out", out)
+    if out.desc != desc:
+        raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
+    _require_apart(src, out)
+    return out
+
+
+def _require_memory(name: str, value: object) -> None:
+    if not isinstance(value, Memory):
+        raise InvalidArguments(
+            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
+        )
+
+
+def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
+    """The descriptor that `dst` means for elements of `src`."""
+    if not isinstance(dst, (MemoryDesc, str, FormatTag)):
+        raise InvalidArguments(f"dst is {dst!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
+    assert src.data_type is not None  # Memory has one.
+    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, src.data_type, dst)
+    if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:
+        return wanted
+    if src.kind == "sparse":
+        return retyped(src, wanted.data_type)
+    layout, _ = src.require_layout("reorder")
+    if layout.overlaps:
+        return MemoryDesc(src.dims, wanted.data_type)
+    return MemoryDesc.from_layout(layout, wanted.data_type, dims=src.dims)

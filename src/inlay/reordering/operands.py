@@ -1,0 +1,199 @@
+"""Operands: the values of scales and zero points that a call brings, checked and in one form.
+
+What a caller has - a number, a list, an array of any shape that says the same - becomes an array of the type and shape
+that the attributes want, one entry along each axis for every value, 1 along the others:
+
+>>> attributes, given = attributes_of((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
+>>> attributes.src_scales
+Scales(mask=2, groups=(), data_type='f32')
+>>> operands(attributes, (8, 3, 4, 4), given)["src_scales"].shape
+(1, 3, 1, 1)
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.errors import InvalidArguments
+from inlay.layout import Dims
+from inlay.reordering.attributes import (
+    PLAIN,
+    SCALE_TYPES,
+    ZERO_POINT_TYPES,
+    Attributes,
+    Groups,
+    Scales,
+    ZeroPoints,
+)
+
+Given: TypeAlias = Mapping[str, Any]
+"""By name of the attribute, what the caller gave; None for nothing."""
+Operands: TypeAlias = dict[str, npt.NDArray[Any]]
+"""By name of the attribute, an array of its type and shape."""
+
+NAMES = ("src_scales", "dst_scales", "src_zero_points", "dst_zero_points")
+"""The attributes that have values."""
+_MOST_SEED = 2**32 - 1
+_SMALL = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V"}
+_SMALL_FLOATS = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V" and t.kind == "float"}
+
+
+def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
+    """The attributes that values imply for a tensor of `dims`, and the values themselves.
+
+    One number is for the whole tensor. An array has an axis for each axis of the tensor, or fewer, which are the last
+    ones, as NumPy broadcasts; along each it has one entry or as many as the tensor. With an axis for each of the
+    tensor's it may also have a divisor of them along the last two, which makes groups. Its type is that of the values
+    if scales or zero points can have it, else f32 or s32.
+
+    Raises:
+        InvalidArguments: an array does not fit the dims, or the attributes are refused.
+    """
+    arrays = {name: _array(name, value) for name, value in given.items() if value is not None}
+    if not arrays:
+        return PLAIN, arrays
+    entries: dict[str, Any] = {name: _implied(name, array, dims) for name, array in arrays.items()}
+    return Attributes(**entries), arrays
+
+
+def _implied(name: str, array: npt.NDArray[Any], dims: Dims) -> Scales | ZeroPoints:
+    counts = (1,) * (len(dims) - array.ndim) + array.shape
+    if len(counts) > len(dims):
+        _refuse_shape(name, array, dims)
+    mask, sizes, grouped = 0, [], range(len(dims) - 2 if array.ndim == len(dims) > 1 else len(dims), len(dims))
+    for i, (count, n) in enumerate(zip(counts, dims, strict=True)):
+        if count not in (1, n) and (i not in grouped or not count or n % count):
+            _refuse_shape(name, array, dims)
+        mask |= (count != 1) << i
+        sizes.append(n // count if count else 1)
+    groups: Groups = ()
+    if any(count not in (1, n) for count, n in zip(counts, dims, strict=True)):
+        # One value along the other axis is one group of all its coordinates.
+        mask |= 3 << len(dims) - 2
+        groups = (sizes[-2], sizes[-1])
+    is_scale = name.endswith("scales")
+    types, usual = (SCALE_TYPES, "f32") if is_scale else (ZERO_POINT_TYPES, "s32")
+    data_type = next((t for t in types if DATA_TYPES[t].numpy == array.dtype), usual)
+    return Scales(mask, groups, data_type) if is_scale else ZeroPoints(mask, groups, data_type)
+
+
+def _refuse_shape(name: str, array: npt.NDArray[Any], dims: Dims) -> None:
+    raise InvalidArguments(
+        f"{name} of shape {array.shape} do not spread over dims {dims}: along each axis give 1 value or one for each "
+        "coordinate, or for each of equal groups along the last two"
+    )
+
+
+def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
+    """The values of each attribute that has some, as arrays of its type and shape.
+
+    Numbers are rounded to the type of scales, but never to zero, infinity or NaN, and to e8m0 not at all. An array may
+    have any shape of as many entries in the same order: that of `Scales.shape`, the same without axes of one, or flat.
+
+    Raises:
+        InvalidArguments: values are missing, given for an attribute that is not there, too many or too few, of another
+            kind, or not what their type can hold.
+    """
+    for name, value in given.items():
+        if value is not None and name not in attributes.names:
+            kind = "Scales" if name.endswith("scales") else "ZeroPoints"
+            raise InvalidArguments(
+                f"{name} are given, but the attributes have none: make them with {name}={kind}(), or leave them out"
+            )
+    return {name: _operand(name, attributes.entry(name), dims, given.get(name)) for name in attributes.names}
+
+
+def _operand(name: str, entry: Scales | ZeroPoints, dims: Dims, value: Any) -> npt.NDArray[Any]:
+    shape = entry.shape(dims)
+    if value is None:
+        raise InvalidArguments(
+            f"the attributes have {name}: give their values, {_count(prod(shape), entry.type)} of shape {shape}"
+        )
+    array = _array(name, value)
+    long = [[n for n in lengths if n != 1] for lengths in (array.shape, shape)]
+    if array.size != prod(shape) or (array.ndim > 1 and long[0] != long[1]):
+        raise InvalidArguments(
+            f"{name} of shape {array.shape} are not what mask {entry.mask:#b} wants for dims {dims}: give "
+            f"{_count(prod(shape), entry.type)} of shape {shape}"
+        )
+    convert = _scales if isinstance(entry, Scales) else _zero_points
+    return np.ascontiguousarray(convert(name, array, entry.type)).reshape(shape)
+
+
+def _count(count: int, data_type: DataType) -> str:
+    return f"{count} {data_type} value{'s' if count != 1 else ''}"
+
+
+def _array(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InvalidArguments(f"{name} have rows of different lengths: give an array") from None
+    if array.dtype.kind in "iuf" or array.dtype in _SMALL:
+        return array
+    raise InvalidArguments(f"{name} are of type {array.dtype}: give numbers")
+
+
+def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    if array.dtype == data_type.numpy:
+        return array
+    if array.dtype.kind in "iu" and array.itemsize == 1:
+        raise InvalidArguments(
+            f"{name} of {array.dtype} may be numbers or codes: give floats, or view codes as what they mean, such as "
+            "view(ml_dtypes.float8_e8m0fnu)"
+        )
+    wide = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        rounded = wide.astype(data_type.numpy)
+    back = rounded.astype(np.float64)
+    wrong = (back == 0) & (wide != 0) | np.isfinite(wide) & ~np.isfinite(back)
+    if data_type.name == "e8m0":
+        wrong = back != wide
+    if wrong.any():
+        number = wide[wrong].flat[0]
+        remedy = "powers of two" if data_type.name == "e8m0" else f"numbers up to {data_type.highest:g}"
+        raise InvalidArguments(f"{name} hold {number:g}, which {data_type} cannot: its scales are {remedy}")
+    return rounded
+
+
+def _zero_points(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    if array.dtype == data_type.numpy:
+        return array
+    if array.dtype.kind == "f" or array.dtype in _SMALL_FLOATS:
+        raise InvalidArguments(f"{name} are of type {array.dtype}: zero points are integers")
+    whole = array if array.dtype.kind in "iu" else array.astype(np.int8)
+    wrong = (whole < data_type.lowest) | (whole > data_type.highest)
+    if wrong.any():
+        raise InvalidArguments(
+            f"{name} hold {whole[wrong].flat[0]}, which {data_type} cannot: it holds {data_type.lowest:.0f} to "
+            f"{data_type.highest:.0f}"
+        )
+    return whole.astype(data_type.numpy)
+
+
+def checked_seed(attributes: Attributes, seed: object) -> int:
+    """The seed of stochastic rounding, 0 where rounding is to nearest.
+
+    Raises:
+        InvalidArguments: the seed is missing, not wanted, or no integer of 32 bits.
+    """
+    if attributes.rounding_mode == "nearest":
+        if seed is not None:
+            raise InvalidArguments(
+                "a seed is given, but rounding is to nearest: make attributes with rounding_mode='stochastic'"
+            )
+        return 0
+    if seed is None:
+        raise InvalidArguments("rounding is stochastic: give a seed, so that the result can be had again")
+    if type(seed) is not int or not 0 <= seed <= _MOST_SEED:
+        raise InvalidArguments(f"seed is {seed!r}: give an integer from 0 to {_MOST_SEED}")
+    return seed
+
+
+def codes_of(values: Operands) -> Operands:
+    """The codes of operands, unsigned integers of the same width."""
+    return {name: array.view(f"u{array.itemsize}") for name, array in values.items()}
