@@ -9,6 +9,7 @@ import pytest
 from inlay import views
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, kinds
+from inlay.descriptor.parts import Parts, checked
 from inlay.descriptor.sparsity import sparse_counts
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Refusal, refine
@@ -136,3 +137,84 @@ def test_refined_digits_that_follow_one_another_need_no_table() -> None:
     one, other = (Axis(n, (Digit(n, 1),)) for n in (4, 6))
     digits = refine(one, other, 24)
     assert all(isinstance(found, int) for digit in digits for found in (digit.first, digit.second)), digits
+
+
+@pytest.mark.parametrize(
+    ("refusal", "rule", "axes"),
+    [
+        (BLOCKED.try_reshape((32, 20)), "blocks", (0, 1)),
+        (MemoryDesc((6,), "f32", padded_dims=(12,)).try_reshape((2, 3)), "padding", (0,)),
+        (MemoryDesc((2, 1), "f32", padded_dims=(2, 4)).try_reshape((2,)), "padding", (1,)),
+        (MemoryDesc((9, 3), "f32", "aB8b").submemory((9, 1), (0, 0)).try_reshape((9,)), "blocks", (1,)),
+        (MemoryDesc((6, 2), "f32", "ba").try_reshape((12,)), "stride", (0, 1)),
+        (MemoryDesc((2, 0), "f32").try_reshape((0, 2)), "zero", (0, 1)),
+        (MemoryDesc((24, 3), "f32", "Ab8a").try_reshape((2, 12, 3), digits=True), "blocks", (0,)),
+        (BLOCKED.require_layout("a view")[0].try_reshape((2, 4, 4, 5, 4)), "blocks", (1,)),
+        (Layout((24,), (Axis(16, (Digit(8, 1),)),)).try_reshape((2, 12)), "blocks", (0,)),
+        (Layout((24,), (Axis(40, (Digit(8, 1),)),)).try_reshape((2, 12), digits=True), "blocks", (0,)),
+        (Layout.column_major((6, 2)).try_reshape((12,)), "stride", (0, 1)),
+        (Layout.row_major((6, 2)).try_reshape((13,)), "volume", (0, 1)),
+    ],
+)
+def test_a_refusal_names_its_rule_and_the_axes_it_concerns(refusal: Any, rule: str, axes: Dims) -> None:
+    assert isinstance(refusal, Refusal)
+    assert (refusal.rule, refusal.axes) == (rule, axes)
+
+
+def test_a_box_of_unknown_size_is_no_box_outside() -> None:
+    fault = views.region_fault((4, 6), (4, RUNTIME), (0, 0))
+    assert fault is not None
+    assert (fault.rule, fault.problem) == (
+        "runtime",
+        "axis 1 (b) of the submemory is RUNTIME: give its dim and offset as numbers",
+    )
+
+
+def test_dims_offered_instead_keep_all_that_works() -> None:
+    """Two axes are split: one as asked, one not. With digits, an axis of blocks is one that works."""
+    plain = Layout((4, 24, 6), (Axis(144), Axis(48, (Digit(8, 1),)), Axis(8))).try_reshape((2, 2, 4, 6, 6))
+    assert isinstance(plain, Refusal)
+    assert plain.nearest == (2, 2, 1, 24, 6)
+    blocked = MemoryDesc((16, 18), "f32", "AB8a8b").try_reshape((2, 8, 2, 9), digits=True)
+    assert isinstance(blocked, Refusal)
+    assert blocked.nearest == (2, 8, 1, 18)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        *[
+            (parts, "only the zero descriptor has no dims and no data type, and it has neither")
+            for parts in (
+                Parts((4,), None, kinds.Undefined()),
+                Parts((4,), DATA_TYPES["f32"], kinds.Undefined()),
+                Parts((), DATA_TYPES["f32"], kinds.Any()),
+                Parts((4,), None, kinds.Any()),
+            )
+        ],
+        *[
+            (parts, "offset0 and extras belong to a layout: this descriptor has none")
+            for parts in (
+                Parts((4,), DATA_TYPES["f32"], kinds.Any(), offset0=3),
+                Parts((4,), DATA_TYPES["s8"], kinds.Any(), extras=Extras(flags=1, compensation_mask=1)),
+            )
+        ],
+        (
+            Parts((2,), DATA_TYPES["f32"], kinds.HostScalar()),
+            "a host scalar has dims (1,), not (2,)",
+        ),
+    ],
+)
+def test_parts_of_no_descriptor_are_refused(parts: Parts, text: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        checked(parts)
+    assert str(caught.value) == text
+
+
+def test_an_axis_of_no_elements_steps_nowhere() -> None:
+    assert Layout((2, 0), (Axis(8), Axis(8, (Digit(8, 1),)))).strides == (8, 0)
+
+
+def test_part_of_a_block_is_no_dense_text() -> None:
+    """oneDNN counts whole blocks, and a part of one is none."""
+    assert MemoryDesc((16,), "f32", "A8a").submemory((3,), (0,)).text() == "f32::blocked:A8a:8:f0"

@@ -254,6 +254,14 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "compensation_mask 0b100 selects axis 2: 2 dims have axes 0..1",
     ),
     (
+        lambda: MemoryDesc((2, 3), "s8", extras=Extras(8, asymmetric_mask=8)),
+        "asymmetric_mask 0b1000 selects axis 3: 2 dims have axes 0..1",
+    ),
+    (
+        lambda: Extras(32, gpu_nbytes=2**63),
+        "gpu_nbytes is 9223372036854775808: give an integer from 0 to 9223372036854775807",
+    ),
+    (
         lambda: MemoryDesc((2, 3), "s8", "any", extras=S8S8),
         "extras lie behind the elements of a layout, and the format any has none yet",
     ),

@@ -15,6 +15,7 @@ from oracles import onednn
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, Opaque
+from inlay.descriptor.imported import Handle
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.format_tag import ENUMERATED, FormatTag
 from inlay.layout import RUNTIME
@@ -110,8 +111,12 @@ def test_extras_are_noticed_and_taken_from_the_caller() -> None:
             continue
         its = poked.flagged(onednn.mirror(desc), desc.extras)
         assert imported(its.handle, extras=desc.extras) == desc
-        with pytest.raises(Unimplemented, match="has extra flags, such as compensation, which its queries do not tell"):
+        with pytest.raises(Unimplemented) as caught:
             imported(its.handle)
+        assert str(caught.value) == (
+            "this descriptor of oneDNN has extra flags, such as compensation, which its queries do not tell: give them "
+            "as extras=inlay.Extras(...)"
+        )
         seen += 1
     assert seen > 100
 
@@ -212,6 +217,25 @@ def test_a_block_of_no_axis_is_refused() -> None:
     with pytest.raises(Unimplemented) as caught:
         imported(its.handle)
     assert str(caught.value) == "this descriptor of oneDNN has a block of 8 along axis 1 of 1 dims"
+
+
+def test_a_type_of_no_elements_is_refused() -> None:
+    its = onednn.by_strides((4, 6), 3, None)
+    # The type follows the dims in the library's structure.
+    code = ctypes.c_int.from_address(ctypes.addressof(its._entries(onednn._DIMS)) + 8 * onednn.MAX_NDIMS)
+    assert code.value == 3
+    code.value = 99
+    with pytest.raises(Unimplemented) as caught:
+        imported(its.handle)
+    assert str(caught.value) == f"oneDNN's data type of code 99 cannot be stored: {', '.join(DATA_TYPES)} can"
+
+
+@pytest.mark.parametrize("ask", [lambda h: h.number(9999), lambda h: h.entries(9999, 1)])
+def test_a_query_that_the_library_does_not_answer_is_named(ask: Callable[[Handle], object]) -> None:
+    its = onednn.by_strides((4, 6), 3, None)
+    with pytest.raises(InvalidArguments) as caught:
+        ask(Handle(onednn.library(), its.handle.value or 0))
+    assert str(caught.value) == "oneDNN does not answer query 9999 of this descriptor: its status is 3"
 
 
 def test_strides_that_overlap_are_refused() -> None:

@@ -280,6 +280,7 @@ BAD_BLOBS: list[tuple[Any, str]] = [
     (BLOB[1:], FOREIGN),
     (BLOB[:5], "they end after 5 bytes, inside the header of 30"),
     (BLOB[:29], "they end after 29 bytes, inside the header of 30"),
+    (BLOB[:30], f"0 bytes follow the header, which says {len(BLOB) - 30}"),
     (BLOB[:-1], f"{len(BLOB) - 31} bytes follow the header, which says {len(BLOB) - 30}"),
     (BLOB + b"\0", f"{len(BLOB) - 29} bytes follow the header, which says {len(BLOB) - 30}"),
     (BLOB[:8] + b"\2\0" + BLOB[10:], "their version is 2: this Inlay reads 1; use the Inlay that wrote them"),

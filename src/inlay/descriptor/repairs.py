@@ -58,7 +58,7 @@ def reshape_repair(desc: Described, dims: Dims, fault: Fault, digits: bool) -> R
     faulty = [run for run in runs(desc.dims, layout.dims, dims) if not _run_works(desc.dims, layout, dims, run, digits)]
     near = nearest_dims(desc.dims, layout.dims, dims, lambda run: run not in faulty)
     nearest = near if near is not None and _gives(desc.dims, layout, near, digits) else None
-    free = None if digits else views.try_reshape(desc.dims, layout, dims, digits=True)
+    free = views.try_reshape(desc.dims, layout, dims, digits=True)
     found = _cheapest(desc, data_type, _candidates(layout, faulty), lambda placed: _gives(desc.dims, placed, dims))
     letters = axis_letters(desc)
     remedy = remedy_of(

@@ -146,7 +146,8 @@ def _in_a_row(axes: Sequence[Axis], dims: Dims) -> list[Digit] | str:
 
 
 def _ordinal(i: int) -> str:
-    return ("first", "second", "third")[i] if i < 3 else f"{i + 1}th"
+    """What messages call an axis that others stand before."""
+    return {1: "second", 2: "third"}.get(i) or f"{i + 1}th"
 
 
 def _taken(digits: list[Digit], want: int) -> Axis | None:
@@ -154,12 +155,12 @@ def _taken(digits: list[Digit], want: int) -> Axis | None:
     taken: list[Digit] = []
     while want > 1:
         last = digits[-1]
-        part = gcd(last.extent, want) if len(digits) > 1 else want
+        part = gcd(last.extent, want)
         if part not in (last.extent, want):
             return None
         taken.append(Digit(part, last.stride))
         want //= part
-        digits[-1] = Digit(-(-last.extent // part), last.stride * part)
+        digits[-1] = Digit(last.extent // part, last.stride * part)
         if digits[-1].extent == 1 and len(digits) > 1:
             digits.pop()
     if not taken:
