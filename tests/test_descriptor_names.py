@@ -140,23 +140,26 @@ def test_refined_digits_that_follow_one_another_need_no_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "rule", "axes"),
+    ("refused", "rule", "axes"),
     [
-        (BLOCKED.try_reshape((32, 20)), "blocks", (0, 1)),
-        (MemoryDesc((6,), "f32", padded_dims=(12,)).try_reshape((2, 3)), "padding", (0,)),
-        (MemoryDesc((2, 1), "f32", padded_dims=(2, 4)).try_reshape((2,)), "padding", (1,)),
-        (MemoryDesc((9, 3), "f32", "aB8b").submemory((9, 1), (0, 0)).try_reshape((9,)), "blocks", (1,)),
-        (MemoryDesc((6, 2), "f32", "ba").try_reshape((12,)), "stride", (0, 1)),
-        (MemoryDesc((2, 0), "f32").try_reshape((0, 2)), "zero", (0, 1)),
-        (MemoryDesc((24, 3), "f32", "Ab8a").try_reshape((2, 12, 3), digits=True), "blocks", (0,)),
-        (BLOCKED.require_layout("a view")[0].try_reshape((2, 4, 4, 5, 4)), "blocks", (1,)),
-        (Layout((24,), (Axis(16, (Digit(8, 1),)),)).try_reshape((2, 12)), "blocks", (0,)),
-        (Layout((24,), (Axis(40, (Digit(8, 1),)),)).try_reshape((2, 12), digits=True), "blocks", (0,)),
-        (Layout.column_major((6, 2)).try_reshape((12,)), "stride", (0, 1)),
-        (Layout.row_major((6, 2)).try_reshape((13,)), "volume", (0, 1)),
+        (lambda: BLOCKED.try_reshape((32, 20)), "blocks", (0, 1)),
+        (lambda: MemoryDesc((6,), "f32", padded_dims=(12,)).try_reshape((2, 3)), "padding", (0,)),
+        (lambda: MemoryDesc((2, 1), "f32", padded_dims=(2, 4)).try_reshape((2,)), "padding", (1,)),
+        (lambda: MemoryDesc((9, 3), "f32", "aB8b").submemory((9, 1), (0, 0)).try_reshape((9,)), "blocks", (1,)),
+        (lambda: MemoryDesc((6, 2), "f32", "ba").try_reshape((12,)), "stride", (0, 1)),
+        (lambda: MemoryDesc((2, 0), "f32").try_reshape((0, 2)), "zero", (0, 1)),
+        (lambda: MemoryDesc((24, 3), "f32", "Ab8a").try_reshape((2, 12, 3), digits=True), "blocks", (0,)),
+        (lambda: BLOCKED.require_layout("a view")[0].try_reshape((2, 4, 4, 5, 4)), "blocks", (1,)),
+        (lambda: Layout((24,), (Axis(16, (Digit(8, 1),)),)).try_reshape((2, 12)), "blocks", (0,)),
+        (lambda: Layout((24,), (Axis(40, (Digit(8, 1),)),)).try_reshape((2, 12), digits=True), "blocks", (0,)),
+        (lambda: Layout.column_major((6, 2)).try_reshape((12,)), "stride", (0, 1)),
+        (lambda: Layout.row_major((6, 2)).try_reshape((13,)), "volume", (0, 1)),
     ],
 )
-def test_a_refusal_names_its_rule_and_the_axes_it_concerns(refusal: Any, rule: str, axes: Dims) -> None:
+def test_a_refusal_names_its_rule_and_the_axes_it_concerns(
+    refused: Callable[[], object], rule: str, axes: Dims
+) -> None:
+    refusal = refused()
     assert isinstance(refusal, Refusal)
     assert (refusal.rule, refusal.axes) == (rule, axes)
 
@@ -218,3 +221,17 @@ def test_an_axis_of_no_elements_steps_nowhere() -> None:
 def test_part_of_a_block_is_no_dense_text() -> None:
     """oneDNN counts whole blocks, and a part of one is none."""
     assert MemoryDesc((16,), "f32", "A8a").submemory((3,), (0,)).text() == "f32::blocked:A8a:8:f0"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MemoryDesc(()),
+        lambda: MemoryDesc((2,), "f32", "undef"),
+        lambda: MemoryDesc((-1,), "f32", allow_empty=True),
+        lambda: MemoryDesc((1,), "f32").reshape(()),
+    ],
+)
+def test_there_is_one_zero_descriptor(make: Callable[[], MemoryDesc]) -> None:
+    zero = make()
+    assert (zero, zero.kind, zero.layout, zero.data_type) == (MemoryDesc(), "undef", kinds.Undefined(), None)

@@ -230,6 +230,26 @@ def test_a_type_of_no_elements_is_refused() -> None:
     assert str(caught.value) == f"oneDNN's data type of code 99 cannot be stored: {', '.join(DATA_TYPES)} can"
 
 
+def test_a_structure_that_is_no_descriptor_is_refused() -> None:
+    its = onednn.by_strides((4, 6), 3, None)
+    # Their number stands before the dims in the library's structure.
+    ndims = ctypes.c_int.from_address(ctypes.addressof(its._entries(onednn._DIMS)) - 4)
+    assert ndims.value == 2
+    ndims.value = 13
+    with pytest.raises(InvalidArguments) as caught:
+        imported(its.handle)
+    assert str(caught.value) == "oneDNN answers 13 dims: the handle is no descriptor of this library"
+
+
+def test_a_kind_that_inlay_has_not_is_named() -> None:
+    its = onednn.by_strides((4, 6), 3, None)
+    kind = ctypes.addressof(its._entries(onednn._PADDED_OFFSETS)) + 8 * (onednn.MAX_NDIMS + 1)
+    ctypes.c_int.from_address(kind).value = 77
+    with pytest.raises(Unimplemented) as caught:
+        imported(its.handle)
+    assert str(caught.value) == ("descriptors of oneDNN's format kind 77 have no counterpart: give one of another kind")
+
+
 @pytest.mark.parametrize("ask", [lambda h: h.number(9999), lambda h: h.entries(9999, 1)])
 def test_a_query_that_the_library_does_not_answer_is_named(ask: Callable[[Handle], object]) -> None:
     its = onednn.by_strides((4, 6), 3, None)

@@ -299,6 +299,13 @@ class TestReshape:
                 assert result.dims == dims
                 assert offsets(result).ravel().tolist() == offsets(layout).ravel().tolist()
 
+    @pytest.mark.parametrize("dims", [(2, 1, 3), (1, 2, 1, 1, 3), (2, 3, 1), (6, 1)])
+    def test_unit_axes_between_others_stand_in_no_way(self, dims: tuple[int, ...]) -> None:
+        for wanted in ((6,), (3, 2), (3, 1, 2)):
+            for digits in (False, True):
+                result = Layout.row_major(dims).reshape(wanted, digits=digits)
+                assert offsets(result).ravel().tolist() == list(range(6))
+
     @given(layouts(max_size=300), st.data())
     def test_free_digits_give_every_view_that_is_a_sum_over_axes(self, layout: Layout, data: st.DataObject) -> None:
         """A layout is a sum of one term per axis, each read in digits; no other offsets have a layout."""

@@ -64,6 +64,12 @@ REFUSED_RESHAPES = [
         "    to join a to c, reorder to abc first (48 bytes moved)",
     ),
     (
+        MemoryDesc((2, 3, 3), "f32", "aBc8b").submemory((2, 1, 3), (0, 0, 0)),
+        (6,),
+        "axis 0 (a) to axis 2 (c) cannot become 6: the 1 element of axis 1 (b) lies in blocks of 8\n"
+        "    digits=True gives the view in free digits; to join a to c, reorder to abc first (48 bytes moved)",
+    ),
+    (
         MemoryDesc((6, 2), "s8", "ba"),
         (12,),
         "axis 0 (a) to axis 1 (b) cannot become 12: axis 0 (a) has stride 1, but 12 would follow axis 1 (b) of 2 "

@@ -87,6 +87,12 @@ def test_padding_extras_and_free_digits_are_bound_too() -> None:
     assert (bound.padded_dims, bound.size) == ((32, 8), 256 + 128)
 
 
+def test_bound_strides_are_integers() -> None:
+    """Beyond 2**53 a float would be another number."""
+    bound = MemoryDesc((RUNTIME, 2**53 + 1), "u8", strides=(RUNTIME, 1)).bind((2, 2**53 + 1))
+    assert repr(bound.strides) == repr((2**53 + 1, 1))
+
+
 def test_a_gap_is_kept() -> None:
     assert MemoryDesc((4, R), "f32", strides=(8, 1)).bind((4, 6)) == MemoryDesc((4, 6), "f32", strides=(8, 1))
     assert MemoryDesc((4, 6), "f32", strides=(R, 1)).bind((4, 6)) == MemoryDesc((4, 6), "f32")
