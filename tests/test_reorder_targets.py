@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from test_reorder import check
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import Unimplemented
 from inlay.reordering import compile_reorder, compiled, threads
+from inlay.reordering.lanes import Arithmetic
 from inlay.reordering.target import Target, host_target
 from inlay.testing import reorder_problems
 
@@ -58,7 +58,9 @@ def narrow_target(width: int) -> Target:
     if not host.triple.startswith("x86_64") or host.vector_bytes < width:
         pytest.skip(f"no x86-64 processor with registers of {width} bytes")
     cpu, width = X86[width]
-    return replace(host, cpu=cpu, features="", vector_bytes=width, converts_f16=width > 16)
+    return replace(
+        host, cpu=cpu, features="", vector_bytes=width, arithmetic=Arithmetic(width > 16, bf16=False, picks=False)
+    )
 
 
 @pytest.fixture(params=[16, 32])
@@ -134,12 +136,3 @@ class TestNarrow:
     @given(reorder_problems())
     def test_same_type(self, narrow: Target, pair: tuple[MemoryDesc, MemoryDesc]) -> None:
         check(*pair)
-
-    def test_f16_without_instructions_for_it_is_refused(self, narrow: Target) -> None:
-        src, dst = MemoryDesc((4,), "f32", "a"), MemoryDesc((4,), "f16", "a")
-        if narrow.converts_f16:
-            check(src, dst)
-            return
-        with pytest.raises(Unimplemented) as caught:
-            compile_reorder(src, dst)
-        assert str(caught.value) == "no conversion f32 -> f16: this processor has no instructions for f16 (F16C)"

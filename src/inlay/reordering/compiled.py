@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import Unimplemented
 from inlay.reordering.emit import ENTRY, kernel_ir
 from inlay.reordering.emit_tile import LINE
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, kernel_of, table_of
@@ -94,7 +93,7 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
-        Unimplemented: dims are RUNTIME, no conversion between the types exists, or LLVM knows no such processor.
+        Unimplemented: dims are RUNTIME, or LLVM knows no such processor.
     """
     return _compiled(reorder_problem(src, dst))
 
@@ -107,10 +106,6 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     if problem.is_empty:
         return CompiledReorder(problem, None, None, None, None, 0, starts)
     target = host_target()
-    if types[0] != types[1] and "f16" in {t.name for t in types} and not target.converts_f16:
-        raise Unimplemented(
-            f"no conversion {types[0]} -> {types[1]}: this processor has no instructions for f16 (F16C)"
-        )
     narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
     chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts)
     table = table_of(problem, chosen)
@@ -159,7 +154,7 @@ def machine_code(kernel: Kernel, target: Target) -> Code:
 
 
 def _made(kernel: Kernel, target: Target) -> Code:
-    (address,) = linked(kernel_ir(kernel, target.fence, target.attributes), target, ENTRY)
+    (address,) = linked(kernel_ir(kernel, target.fence, target.attributes, target.arithmetic), target, ENTRY)
     return Code(_FUNCTION(address), address)
 
 

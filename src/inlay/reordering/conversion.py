@@ -1,101 +1,186 @@
-"""Conversions of whole registers, as LLVM IR.
+"""Conversions of whole registers, as LLVM IR: every pair of data types.
 
-Every conversion goes through f32, as oneDNN's formula does: the source type is widened exactly, then the destination
-type is rounded to nearest, ties to even. Integers clamp first; a NaN becomes 0 (oneDNN leaves it to the
-implementation). The s32 bound is 2147483520, the largest f32 below 2^31. bf16 is rounded by integer arithmetic:
-the instruction for it would flush subnormals.
+Numbers are held in a working type, f64 if a side is f64 or s64, else f32, and rounded once to the destination: to
+nearest, ties to even (decision 0007). Between integers nothing is rounded: they are clamped.
+
+    s8, u8, s4, u4, f16, bf16, f8, f4, e8m0  ->  f32, exactly
+    s32  ->  f32, rounded                    f32, s32, ...  ->  f64, exactly          s64  ->  f64, rounded
+    f64  ->  f32, rounded to odd  ->  any narrower float
+
+Rounding to odd keeps in the last bit whether anything was cut off, so that the second rounding is the only one.
+
+The greatest integer that a float becomes is the greatest number of the working type that the integer type holds:
+2147483520 from f32 to s32, 2147483647 from f64. A NaN becomes the integer 0. Between floats it keeps its sign and the
+top of its payload and is made quiet; bf16 -> f32 alone changes no bit. e8m0 keeps the exponent alone.
+
+Source: oneDNN, reorder primitive; the OCP specifications of f8 and of microscaling formats.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
+from inlay.data_type import DATA_TYPES
+from inlay.reordering.bf16 import bf16_of
 from inlay.reordering.ir import Code
+from inlay.reordering.lanes import Arithmetic, Lanes
+from inlay.reordering.small_floats import SMALL_FLOATS, decode, e5m2_as_f16, encode
 
-LLVM_TYPES: Mapping[str, str] = MappingProxyType(
+REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
     {
-        "i8": "i8",
-        "i16": "i16",
-        "i32": "i32",
-        "i64": "i64",
+        **{f"i{bits}": f"i{max(bits, 8)}" for bits in (4, 8, 16, 32, 64)},
+        **{t.name: f"i{max(t.bits, 8)}" for t in DATA_TYPES.values()},
         "f32": "float",
-        "bf16": "i16",
-        "f16": "half",
-        "s32": "i32",
-        "s8": "i8",
-        "u8": "i8",
+        "f64": "double",
     }
 )
-"""The LLVM type in which elements are loaded, shuffled and stored."""
+"""The LLVM type of one element in a register: floats that LLVM computes with, the codes of all other types; elements of
+4 bits have a byte each."""
 
-_BOUNDS = {"s32": (-2147483648.0, 2147483520.0), "s8": (-128.0, 127.0), "u8": (0.0, 255.0)}
+HAVE_NO_ZERO = frozenset({"e8m0"})
+"""The types whose code 0 is another number than 0."""
+_INTEGERS = frozenset(t.name for t in DATA_TYPES.values() if t.kind != "float")
 
 
-def convert(code: Code, value: str, src: str, dst: str, lanes: int) -> str:
+def convert(code: Code, value: str, src: str, dst: str, lanes: int, arithmetic: Arithmetic) -> str:
     """Append the conversion of the register `value` of `lanes` elements; the name of the result."""
     if src == dst:
         return value
-    return _FROM_F32[dst](code, _TO_F32[src](code, value, lanes), lanes)
+    words = Lanes(code, lanes, arithmetic)
+    if src in _INTEGERS:
+        value = _signed(words, value, src)
+        if dst in _INTEGERS:
+            return _clamped(words, value, src, dst)
+    if src in ("f64", "s64"):
+        wide = value if src == "f64" else words.cast("sitofp", value, "i64", "double")
+        return _from_f64(words, wide, dst)
+    if (src, dst) == ("f8_e5m2", "f16"):
+        return e5m2_as_f16(words, value)
+    if (src, dst) == ("s32", "f64"):
+        return words.cast("sitofp", value, "i32", "double")
+    value = _f32_of(words, value, src)
+    if dst in ("f64", "s64"):
+        value = words.cast("fpext", value, "float", "double")
+        return value if dst == "f64" else _integer(words, value, "double", dst)
+    return _from_f32(words, value, dst)
 
 
-def _same(code: Code, value: str, lanes: int) -> str:
-    return value
+# Integers
 
 
-def _from_bf16(code: Code, value: str, lanes: int) -> str:
-    wide = code.let(f"zext <{lanes} x i16> {value} to <{lanes} x i32>")
-    high = code.let(f"shl <{lanes} x i32> {wide}, splat (i32 16)")
-    return code.let(f"bitcast <{lanes} x i32> {high} to <{lanes} x float>")
+def _signed(lanes: Lanes, value: str, name: str) -> str:
+    """The codes of an integer type as numbers of the width of their register."""
+    if name != "s4":
+        return value
+    return lanes.apply("sub", "i8", lanes.apply("xor", "i8", value, 8), 8)
 
 
-def _to_bf16(code: Code, value: str, lanes: int) -> str:
-    v32, v16 = f"<{lanes} x i32>", f"<{lanes} x i16>"
-    bits = code.let(f"bitcast <{lanes} x float> {value} to {v32}")
-    top = code.let(f"lshr {v32} {bits}, splat (i32 16)")
-    odd = code.let(f"and {v32} {top}, splat (i32 1)")
-    half = code.let(f"add {v32} {odd}, splat (i32 32767)")
-    sum_ = code.let(f"add {v32} {bits}, {half}")
-    rounded = code.let(f"lshr {v32} {sum_}, splat (i32 16)")
-    quiet = code.let(f"or {v32} {top}, splat (i32 64)")
-    nan = code.let(f"fcmp uno <{lanes} x float> {value}, {value}")
-    chosen = code.let(f"select <{lanes} x i1> {nan}, {v32} {quiet}, {v32} {rounded}")
-    return code.let(f"trunc {v32} {chosen} to {v16}")
+def _clamped(lanes: Lanes, value: str, src: str, dst: str) -> str:
+    """Integers of another type, clamped to its range."""
+    one, two = DATA_TYPES[src], DATA_TYPES[dst]
+    source, target = REGISTER_TYPES[src], REGISTER_TYPES[dst]
+    letter = "u" if one.kind == "unsigned" else "s"
+    if one.highest > two.highest:
+        value = lanes.least(source, value, int(two.highest), of=f"icmp {letter}lt")
+    if one.lowest < two.lowest:
+        value = lanes.least(source, value, int(two.lowest), of="icmp sgt")
+    if int(source[1:]) < int(target[1:]):
+        return lanes.cast("zext" if letter == "u" else "sext", value, source, target)
+    return _coded(lanes, lanes.narrow(value, source, target), dst)
 
 
-def _from_f16(code: Code, value: str, lanes: int) -> str:
-    return code.let(f"fpext <{lanes} x half> {value} to <{lanes} x float>")
+def _coded(lanes: Lanes, value: str, name: str) -> str:
+    """The codes of numbers of an integer type: of s4, the low four bits."""
+    return lanes.apply("and", "i8", value, 15) if name == "s4" else value
 
 
-def _to_f16(code: Code, value: str, lanes: int) -> str:
-    return code.let(f"fptrunc <{lanes} x float> {value} to <{lanes} x half>")
+def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
+    """Floats of LLVM type `source` as integers: clamped, rounded to nearest, NaN to 0."""
+    low, high = integer_bounds(source, dst)
+    # A comparison with NaN is false, so the first of two limits is what it becomes.
+    clamped = lanes.least(source, value, low, of="fcmp ogt")
+    clamped = lanes.least(source, clamped, high, of="fcmp olt")
+    if low < 0:
+        clamped = lanes.choose(lanes.test("fcmp ord", source, value, value), source, clamped, 0.0)
+    wide = "i64" if dst == "s64" else "i32"
+    return _coded(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
 
 
-def _from_integer(name: str) -> Callable[[Code, str, int], str]:
-    def widen(code: Code, value: str, lanes: int) -> str:
-        operation = "uitofp" if name.startswith("u") else "sitofp"
-        return code.let(f"{operation} <{lanes} x {LLVM_TYPES[name]}> {value} to <{lanes} x float>")
-
-    return widen
-
-
-def _to_integer(name: str) -> Callable[[Code, str, int], str]:
-    def narrow(code: Code, value: str, lanes: int) -> str:
-        vector = f"<{lanes} x float>"
-        low, high = (f"splat (float {bound:.1f})" for bound in _BOUNDS[name])
-        number = code.let(f"fcmp ord {vector} {value}, {value}")
-        value = code.let(f"select <{lanes} x i1> {number}, {vector} {value}, {vector} zeroinitializer")
-        above = code.let(f"fcmp ogt {vector} {value}, {low}")
-        value = code.let(f"select <{lanes} x i1> {above}, {vector} {value}, {vector} {low}")
-        below = code.let(f"fcmp olt {vector} {value}, {high}")
-        value = code.let(f"select <{lanes} x i1> {below}, {vector} {value}, {vector} {high}")
-        rounded = code.intrinsic(f"llvm.roundeven.v{lanes}f32", vector, vector, value)
-        whole = code.let(f"fptosi {vector} {rounded} to <{lanes} x i32>")
-        if LLVM_TYPES[name] == "i32":
-            return whole
-        return code.let(f"trunc <{lanes} x i32> {whole} to <{lanes} x {LLVM_TYPES[name]}>")
-
-    return narrow
+def integer_bounds(source: str, dst: str) -> tuple[float, float]:
+    """The least and the greatest number of LLVM type `source` that the integer type `dst` holds."""
+    low, high = int(DATA_TYPES[dst].lowest), int(DATA_TYPES[dst].highest)
+    spare = max(0, high.bit_length() - (24 if source == "float" else 53))
+    return float(low), float(high >> spare << spare)
 
 
-_INTEGERS = ("s32", "s8", "u8")
-_TO_F32 = {"f32": _same, "bf16": _from_bf16, "f16": _from_f16, **{name: _from_integer(name) for name in _INTEGERS}}
-_FROM_F32 = {"f32": _same, "bf16": _to_bf16, "f16": _to_f16, **{name: _to_integer(name) for name in _INTEGERS}}
+# Through f64
+
+
+def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
+    if dst == "f64":
+        return value
+    if dst in _INTEGERS:
+        return _integer(lanes, value, "double", dst)
+    if dst == "e8m0":
+        return _exponent_of_f64(lanes, value)
+    narrow = lanes.cast("fptrunc", value, "double", "float")
+    return narrow if dst == "f32" else _from_f32(lanes, _made_odd(lanes, narrow, value), dst)
+
+
+def _exponent_of_f64(lanes: Lanes, value: str) -> str:
+    """The e8m0 codes of f64."""
+    bits = lanes.apply("lshr", "i64", lanes.cast("bitcast", value, "double", "i64"), 52)
+    code = lanes.apply("sub", "i64", lanes.apply("and", "i64", bits, 0x7FF), 1023 - 127)
+    code = lanes.least("i64", code, 0, of="icmp sgt")
+    return lanes.narrow(lanes.least("i64", code, 255), "i64", "i8")
+
+
+def _made_odd(lanes: Lanes, narrow: str, exact: str) -> str:
+    """The f32 `narrow`, rounded from the f64 `exact` to nearest, as if it were rounded to odd."""
+    back = lanes.cast("fpext", narrow, "float", "double")
+    sizes = [
+        lanes.apply("and", "i64", lanes.cast("bitcast", side, "double", "i64"), (1 << 63) - 1) for side in (back, exact)
+    ]
+    bits = lanes.cast("bitcast", narrow, "float", "i32")
+    above = lanes.cast("sext", lanes.test("icmp ugt", "i64", *sizes), "i1", "i32")
+    odd = lanes.apply("or", "i32", lanes.apply("add", "i32", bits, above), 1)
+    is_rounded = lanes.test("fcmp one", "double", back, exact)
+    return lanes.cast("bitcast", lanes.choose(is_rounded, "i32", odd, bits), "i32", "float")
+
+
+# Through f32
+
+
+def _f32_of(lanes: Lanes, value: str, src: str) -> str:
+    """The numbers of `src` in f32: of s32, the nearest."""
+    if src in _INTEGERS:
+        operation = "uitofp" if DATA_TYPES[src].kind == "unsigned" else "sitofp"
+        return lanes.cast(operation, value, REGISTER_TYPES[src], "float")
+    if src in SMALL_FLOATS:
+        return decode(lanes, value, src)
+    if src == "bf16":
+        bits = lanes.apply("shl", "i32", lanes.cast("zext", value, "i16", "i32"), 16)
+    elif src == "e8m0":
+        bits = _exponent_as_f32(lanes, value)
+    else:
+        return value
+    return lanes.cast("bitcast", bits, "i32", "float")
+
+
+def _exponent_as_f32(lanes: Lanes, value: str) -> str:
+    """The bits of 2^(code - 127): code 0 is subnormal and 255 is NaN, and both have the highest bit of the mantissa."""
+    code = lanes.cast("zext", value, "i8", "i32")
+    bits = lanes.apply("shl", "i32", code, 23)
+    following = lanes.apply("and", "i32", lanes.apply("add", "i32", code, 1), 255)
+    at_end = lanes.test("icmp ult", "i32", following, 2)
+    return lanes.choose(at_end, "i32", lanes.apply("or", "i32", bits, 1 << 22), bits)
+
+
+def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
+    if dst in _INTEGERS:
+        return _integer(lanes, value, "float", dst)
+    if dst in SMALL_FLOATS:
+        return encode(lanes, value, dst)
+    if dst == "e8m0":
+        bits = lanes.cast("bitcast", value, "float", "i32")
+        return lanes.narrow(lanes.apply("lshr", "i32", bits, 23), "i32", "i8")
+    return bf16_of(lanes, value) if dst == "bf16" else value

@@ -12,19 +12,21 @@ from inlay.reordering.emit_edge import edge_function
 from inlay.reordering.emit_tile import LINE, Emitter, tile_function
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
+from inlay.reordering.lanes import Arithmetic
 
 ENTRY = "inlay_kernel"
 """The name of the function."""
 
 
-def kernel_ir(kernel: Kernel, fence: str, attributes: str) -> str:
+def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmetic) -> str:
     """The module of `kernel`.
 
     Args:
         fence: the statement that makes streaming stores visible to other threads.
         attributes: LLVM function attributes of the target.
+        arithmetic: what the target converts by itself.
     """
-    emitter = Emitter(kernel, shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run))
+    emitter = Emitter(kernel, shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run), arithmetic)
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.guards:
         if kernel.shuffles and kernel.stores == "streamed":

@@ -8,7 +8,6 @@ result is put to its place under the second mask.
 
 from collections.abc import Callable
 
-from inlay.reordering.conversion import convert
 from inlay.reordering.emit_tile import TILE_ARGUMENTS, Emitter
 from inlay.reordering.ir import Code
 
@@ -47,22 +46,25 @@ def _register_loop(emitter: Emitter, code: Code, name: str, body: Callable[[str]
     code.label(before)
     code.do(f"br label %{name}")
     code.label(name)
-    index, following = f"%{name}.r", f"%{name}.next"
-    code.do(f"{index} = phi i64 [0, %{before}], [{following}, %{name}]")
+    index, following, last = f"%{name}.r", f"%{name}.next", f"{name}.last"
+    code.do(f"{index} = phi i64 [0, %{before}], [{following}, %{last}]")
     body(index)
+    code.do(f"br label %{last}")
+    code.label(last)
     code.do(f"{following} = add i64 {index}, 1")
     more = code.let(f"icmp ult i64 {following}, {emitter.kernel.registers}")
     code.do(f"br i1 {more}, label %{name}, label %{name}.done")
     code.label(f"{name}.done")
 
 
-def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str]) -> str:
-    """Which lanes of register `r` lie below every bound: of reading on side 0, of writing on side 1."""
+def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str], bounds: int | None = None) -> str:
+    """Which lanes of register `r` of a side lie below every bound: of reading (0), of writing (1); else the side's."""
     shape, lanes = emitter.shape, emitter.lanes
+    bounds = side if bounds is None else bounds
     mask = ""
     for g, coordinate in enumerate(coordinates):
         at = shape.coordinates(side, g)
-        bound = code.load_word("%table", shape.bounds + 3 * g + side)
+        bound = code.load_word("%table", shape.bounds + 3 * g + bounds)
         base = code.let(f"add i64 {coordinate}, {code.load_word(code.word('%table', at), r)}")
         room = code.let(f"sub i64 {bound}, {base}")
         for limit, name in ((_FAR, "smin"), (0, "smax")):
@@ -96,6 +98,10 @@ def _masked_load(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -
 
 def _masked_store(emitter: Emitter, code: Code, r: str, coordinates: list[str], value: str) -> None:
     name = emitter.kernel.dst_type
+    if not emitter.keeps_zeros:
+        vector = emitter.vector(name)
+        is_data = _mask(emitter, code, 1, r, coordinates, bounds=0)
+        value = code.let(f"select <{emitter.lanes} x i1> {is_data}, {vector} {value}, {vector} zeroinitializer")
     mask = _mask(emitter, code, 1, r, coordinates)
     offset = code.load_word("%dst_offsets", r)
     code.masked_store(emitter.vector(name), value, code.byte("%dst", offset), mask)
@@ -105,7 +111,7 @@ def _masked_move(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -
     """Where nothing is shuffled, register `r` goes straight across."""
     value = _masked_load(emitter, code, r, coordinates)
     kernel = emitter.kernel
-    value = convert(code, value, kernel.src_type, kernel.dst_type, emitter.lanes)
+    value = emitter.convert(code, value, kernel.src_type, kernel.dst_type)
     _masked_store(emitter, code, r, coordinates, value)
 
 

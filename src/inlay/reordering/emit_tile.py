@@ -8,9 +8,10 @@ that exchange among themselves; between two passes the tile lies in a buffer on 
 from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
-from inlay.reordering.conversion import LLVM_TYPES, convert
+from inlay.reordering.conversion import HAVE_NO_ZERO, REGISTER_TYPES, convert
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
+from inlay.reordering.lanes import Arithmetic
 from inlay.reordering.network import Exchange, Permute, Run, Step
 
 LINE = 64
@@ -27,6 +28,8 @@ class Emitter:
     """The kernel to be written."""
     shape: TableShape
     """Where its table keeps what."""
+    arithmetic: Arithmetic
+    """What the processor converts by itself."""
 
     @property
     def lanes(self) -> int:
@@ -35,7 +38,7 @@ class Emitter:
 
     def vector(self, name: str) -> str:
         """The register type of elements of type `name`."""
-        return f"<{self.lanes} x {LLVM_TYPES[name]}>"
+        return f"<{self.lanes} x {REGISTER_TYPES[name]}>"
 
     def item_bytes(self, name: str) -> int:
         """Bytes of one element of type `name`."""
@@ -46,6 +49,15 @@ class Emitter:
         """The type in which elements are shuffled: the narrower of the two."""
         kernel = self.kernel
         return min(kernel.src_type, kernel.dst_type, key=self.item_bytes)
+
+    def convert(self, code: Code, value: str, src: str, dst: str) -> str:
+        """A register of another type."""
+        return convert(code, value, src, dst, self.lanes, self.arithmetic)
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether the zeros that stand for padding of the source are still zeros when they have been converted."""
+        return self.kernel.src_type not in HAVE_NO_ZERO or self.kernel.src_type == self.kernel.dst_type
 
     def alignment(self, name: str) -> int:
         """Bytes to which a register of elements of type `name` is aligned in memory of our own."""
@@ -109,7 +121,7 @@ def _read(emitter: Emitter, code: Code, r: int, between: str | None) -> str:
     src = emitter.kernel.src_type
     where = code.byte("%src", code.load_word("%src_offsets", r))
     value = code.let(f"load {emitter.vector(src)}, ptr {where}, align 1")
-    return convert(code, value, src, emitter.shuffled, emitter.lanes)
+    return emitter.convert(code, value, src, emitter.shuffled)
 
 
 def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None, streams: bool) -> None:
@@ -120,7 +132,7 @@ def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None
         code.do(f"store {vector} {value}, ptr {where}, align {emitter.alignment(emitter.shuffled)}")
         return
     dst = emitter.kernel.dst_type
-    value = convert(code, value, emitter.shuffled, dst, emitter.lanes)
+    value = emitter.convert(code, value, emitter.shuffled, dst)
     where = code.byte("%dst", code.load_word("%dst_offsets", r))
     align = emitter.alignment(dst) if streams else 1
     hint = ", !nontemporal !0" if streams else ""

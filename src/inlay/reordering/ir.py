@@ -13,7 +13,7 @@ class Code:
     lines: list[str] = field(default_factory=list)
     """Finished lines."""
     declarations: set[str] = field(default_factory=set)
-    """`declare` lines of the intrinsics that were called."""
+    """`declare` lines of the intrinsics that were called, and whole functions that stand beside this one."""
     count: int = 0
     """How many names were made."""
 
@@ -36,10 +36,10 @@ class Code:
         """Begin the block `name`."""
         self.lines.append(f"{name}:")
 
-    def intrinsic(self, name: str, result: str, types: str, arguments: str) -> str:
-        """Call an intrinsic of one argument and name its result."""
-        self.declarations.add(f"declare {result} @{name}({types})")
-        return self.let(f"call {result} @{name}({types} {arguments})")
+    def call(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
+        """Call an intrinsic of arguments (type, value) and name its result."""
+        self.declarations.add(f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})")
+        return self.let(f"call {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
     def load_word(self, base: str, index: str | int) -> str:
         """The 64-bit word number `index` after `base`."""

@@ -16,9 +16,6 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Layout
 
-CONVERTIBLE = frozenset({"f32", "bf16", "f16", "s32", "s8", "u8"})
-"""The types between which elements are converted; any type moves unchanged to itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProblemAxis:
@@ -137,6 +134,3 @@ def require_conversion(src: DataType, dst: DataType) -> None:
     """
     if src.is_sub_byte or dst.is_sub_byte:
         raise Unimplemented(f"reorder {src} -> {dst}: elements of 4 bits cannot be reordered yet")
-    if src != dst and not {src.name, dst.name} <= CONVERTIBLE:
-        known = ", ".join(sorted(CONVERTIBLE))
-        raise Unimplemented(f"no conversion {src} -> {dst}: conversions exist among {known}")

@@ -12,6 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from inlay.errors import Unimplemented
+from inlay.reordering.lanes import Arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Target:
     """The statement after which streaming stores are visible to other threads."""
     pause: str
     """The statement that tells the processor that a loop waits."""
-    converts_f16: bool
-    """Whether there are instructions between f16 and f32."""
+    arithmetic: Arithmetic
+    """What it converts by itself."""
 
     @property
     def attributes(self) -> str:
@@ -63,9 +64,13 @@ def host_target() -> Target:
     triple = llvm.get_process_triple()
     is_x86 = triple.startswith(("x86_64", "i386", "i686"))
     width = next((w for name, w in _X86_WIDTHS if is_x86 and features.get(name)), 16)
-    converts_f16 = not is_x86 or bool(features.get("f16c"))
+    arithmetic = Arithmetic(
+        f16=not is_x86 or bool(features.get("f16c")),
+        bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
+        picks=width == 64,
+    )
     fence, pause = _STATEMENTS[is_x86]
-    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence, pause, converts_f16)
+    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence, pause, arithmetic)
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,202 @@
+"""The law of conversions: every pair of data types, each code of the narrow types, is what the reference computes.
+
+The compiled code is run whole registers at a time and at edges, with the shuffles of a transpose, on registers of every
+width and without the instructions for f16 and bf16. ml_dtypes, NumPy and oneDNN are further judges where they agree
+with the rule of decision 0007.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from edge_codes import edge_codes
+from hypothesis import given, settings
+from oracles import onednn
+from test_reorder import check
+
+from inlay.data_type import DATA_TYPES
+from inlay.descriptor import MemoryDesc
+from inlay.reordering import compile_reorder, compiled
+from inlay.reordering.lanes import Arithmetic
+from inlay.reordering.reference import convert
+from inlay.reordering.target import Target, host_target
+from inlay.testing import CONVERTIBLE, reorder_problems
+
+NAMES = [t.name for t in DATA_TYPES.values() if not t.is_sub_byte]
+PAIRS = [(src, dst) for src in NAMES for dst in NAMES if src != dst]
+THROUGH_F32 = [pair for pair in PAIRS if "f32" in pair]
+# Where oneDNN follows the formula: without NaN to integers, subnormals to bf16, and rounding to f8 twice.
+_FLOATS, _INTEGERS = ("bf16", "f16", "f8_e5m2", "f8_e4m3", "e8m0"), ("s8", "u8", "s32")
+AS_ONEDNN = [
+    *((name, "f32") for name in _FLOATS + _INTEGERS),
+    *(("f32", name) for name in ("bf16", "f16", "e8m0", *_INTEGERS)),
+    *((src, dst) for src in _INTEGERS for dst in _INTEGERS if src != dst),
+]
+NO_INSTRUCTIONS = Arithmetic(f16=False, bf16=False, picks=False)
+# What LLVM calls a processor, the bytes of its registers, and what it has instructions for.
+PROCESSORS = {
+    "x86-64": (16, NO_INSTRUCTIONS),
+    "haswell": (32, replace(NO_INSTRUCTIONS, f16=True)),
+    "skylake-avx512": (64, replace(NO_INSTRUCTIONS, f16=True, picks=True)),
+}
+
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+
+
+def converted(codes: Codes, src: str, dst: str) -> Codes:
+    """What the compiled reorder makes of codes that lie in a row."""
+    one, two = (MemoryDesc(codes.shape, name, "a") for name in (src, dst))
+    result = np.zeros(codes.size, f"u{DATA_TYPES[dst].itemsize}")
+    compile_reorder(one, two).run(codes.ctypes.data, result.ctypes.data, 1)
+    return result
+
+
+def require_equal(codes: Codes, got: Codes, wanted: Codes) -> None:
+    wrong = np.flatnonzero(got != wanted)
+    shown = [tuple(hex(int(side[i])) for side in (codes, got, wanted)) for i in wrong[:5]]
+    assert not wrong.size, f"{wrong.size} of {codes.size} wrong; code, got, wanted: {shown}"
+
+
+def is_nan_code(codes: Codes, name: str) -> npt.NDArray[np.bool]:
+    with np.errstate(invalid="ignore"):
+        return np.isnan(codes.view(DATA_TYPES[name].numpy).astype(np.float64))
+
+
+@pytest.fixture(params=PROCESSORS)
+def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """Another processor, whose code this one runs too."""
+    host = host_target()
+    width, arithmetic = PROCESSORS[request.param]
+    if not host.triple.startswith("x86_64") or host.vector_bytes < width:
+        pytest.skip(f"no x86-64 processor with registers of {width} bytes")
+    target = replace(host, cpu=request.param, features="", vector_bytes=width, arithmetic=arithmetic)
+    monkeypatch.setattr(compiled, "host_target", lambda: target)
+    monkeypatch.setattr(compiled, "_codes", {})
+    compiled._compiled.cache_clear()
+    yield target
+    compiled._compiled.cache_clear()
+
+
+class TestEveryPair:
+    @pytest.mark.parametrize(("src", "dst"), PAIRS)
+    def test_codes_in_a_row(self, src: str, dst: str) -> None:
+        codes = edge_codes(src)
+        require_equal(codes, converted(codes, src, dst), convert(codes, DATA_TYPES[src], DATA_TYPES[dst]))
+
+    @pytest.mark.parametrize(("src", "dst"), THROUGH_F32)
+    def test_codes_that_are_shuffled(self, src: str, dst: str) -> None:
+        codes = edge_codes(src)
+        codes = np.concatenate([codes, codes[: -codes.size % 16]])
+        dims = (16, codes.size // 16)
+        check(MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=codes.view(np.uint8))
+
+    @pytest.mark.parametrize(("src", "dst"), THROUGH_F32)
+    def test_other_processors(self, src: str, dst: str, processor: Target) -> None:
+        codes = edge_codes(src)
+        require_equal(codes, converted(codes, src, dst), convert(codes, DATA_TYPES[src], DATA_TYPES[dst]))
+
+    @pytest.mark.heavy
+    @pytest.mark.parametrize(("src", "dst"), [pair for pair in PAIRS if "f32" not in pair])
+    def test_every_pair_on_other_processors(self, src: str, dst: str, processor: Target) -> None:
+        codes = edge_codes(src)
+        require_equal(codes, converted(codes, src, dst), convert(codes, DATA_TYPES[src], DATA_TYPES[dst]))
+
+    @settings(max_examples=60)
+    @given(reorder_problems(convert=True))
+    def test_any_layouts(self, pair: tuple[MemoryDesc, MemoryDesc]) -> None:
+        check(*pair)
+
+
+class TestPadding:
+    @pytest.mark.parametrize("name", CONVERTIBLE)
+    def test_padding_of_a_conversion_is_zero(self, name: str) -> None:
+        if name != "f32":
+            check(MemoryDesc((3, 21, 5, 5), "f32", "nchw"), MemoryDesc((3, 21, 5, 5), name, "nChw16c"))
+            check(MemoryDesc((3, 21, 5, 5), name, "nChw16c"), MemoryDesc((3, 21, 5, 5), "f32", "nhwc"))
+
+    @pytest.mark.parametrize("tag", ["nChw16c", "Abcd4a"])
+    def test_padding_of_a_type_without_a_zero_is_zero(self, tag: str) -> None:
+        # Code 0 of e8m0 is 2^-127.
+        dims = (3, 21, 5, 5)
+        got = check(
+            MemoryDesc(dims, "e8m0", "nchw"), MemoryDesc(dims, "f32", tag), content=np.full(1575, 127, np.uint8)
+        )
+        assert np.unique(got.view(np.float32), return_counts=True)[1][1] == 1575
+
+
+class TestBf16:
+    """The instruction takes subnormals for zero: a register with one among its lanes goes another way."""
+
+    @pytest.mark.parametrize("lane", [0, 15, 16, 31, 33])
+    @pytest.mark.parametrize("count", [16, 32, 64, 100])
+    def test_one_subnormal_among_others(self, count: int, lane: int) -> None:
+        values = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+        for subnormal in (0x00018000, 0x80018001, 0x007FFFFF, 1):
+            codes = values.view(np.uint32).copy()
+            codes[lane % count] = subnormal
+            require_equal(codes, converted(codes, "f32", "bf16"), convert(codes, DATA_TYPES["f32"], DATA_TYPES["bf16"]))
+
+
+class TestOtherJudges:
+    @pytest.mark.parametrize("dst", ["bf16", "f16", "f8_e5m2", "f8_e4m3", "f4_e2m1"])
+    def test_numpy_and_ml_dtypes_round_the_same_way(self, dst: str) -> None:
+        if DATA_TYPES[dst].is_sub_byte:
+            return
+        codes = edge_codes("f32")
+        values = codes.view(np.float32)
+        codes = codes[~np.isnan(values)]
+        with np.errstate(over="ignore"):
+            wanted = codes.view(np.float32).astype(DATA_TYPES[dst].numpy).view(f"u{DATA_TYPES[dst].itemsize}")
+        require_equal(codes, converted(codes, "f32", dst), wanted)
+
+    @pytest.mark.parametrize("src", ["bf16", "f16", "f8_e5m2", "f8_e4m3", "e8m0", "s8", "u8", "s32"])
+    def test_numpy_and_ml_dtypes_widen_to_the_same_numbers(self, src: str) -> None:
+        codes = edge_codes(src)
+        wanted = codes.view(DATA_TYPES[src].numpy).astype(np.float32)
+        got = converted(codes, src, "f32").view(np.float32)
+        assert np.array_equal(got, wanted, equal_nan=True)
+        assert np.array_equal(np.signbit(got), np.signbit(wanted)) or src == "e8m0"
+
+    @pytest.mark.parametrize(("src", "dst"), [(s, d) for s in ("s8", "u8", "s32", "s64") for d in ("s8", "u8", "s32")])
+    def test_integers_are_clipped(self, src: str, dst: str) -> None:
+        codes = edge_codes(src)
+        low, high = int(DATA_TYPES[dst].lowest), int(DATA_TYPES[dst].highest)
+        wanted = np.clip(codes.view(DATA_TYPES[src].numpy).astype(np.int64), low, high)
+        if src != dst:
+            require_equal(
+                codes,
+                converted(codes, src, dst),
+                wanted.astype(DATA_TYPES[dst].numpy).view(f"u{DATA_TYPES[dst].itemsize}"),
+            )
+
+    @pytest.mark.skipif(onednn.why_unavailable() is not None, reason=str(onednn.why_unavailable()))
+    @pytest.mark.parametrize(("src", "dst"), AS_ONEDNN)
+    def test_onednn_converts_the_same_way(self, src: str, dst: str) -> None:
+        codes = edge_codes(src)
+        if not all(onednn.knows(DATA_TYPES[name].code) for name in (src, dst)):
+            pytest.skip("this oneDNN does not know the type")
+        if src == "f32":
+            values = codes.view(np.float32)
+            is_subnormal = (codes & 0x7FFFFFFF < 0x00800000) & (codes & 0x7FFFFFFF > 0)
+            codes = codes[~np.isnan(values) & ~is_subnormal]
+        codes = np.concatenate([codes, codes[: -codes.size % 16]])
+        one, two = (MemoryDesc((codes.size // 16, 16), name, tag) for name, tag in ((src, "ab"), (dst, "ba")))
+        theirs = np.zeros(codes.size, f"u{DATA_TYPES[dst].itemsize}")
+        ours = theirs.copy()
+        try:
+            onednn.reorder(onednn.mirror(one), codes.ctypes.data, onednn.mirror(two), theirs.ctypes.data)
+        except onednn.Refused:
+            pytest.skip("this oneDNN has no such reorder")
+        compile_reorder(one, two).run(codes.ctypes.data, ours.ctypes.data)
+        inputs = codes.reshape(-1, 16).T.ravel()
+        if DATA_TYPES[dst].kind == "float" and dst != "e8m0":
+            is_nan, is_their_nan = (is_nan_code(side, dst) for side in (ours, theirs))
+            assert (is_nan == is_their_nan).all()
+            # Its generic code adds a zero point of 0 to -0.0.
+            top = ours.dtype.type(1 << DATA_TYPES[dst].bits - 1)
+            kept = ~is_nan & ((ours | theirs) != top)
+            inputs, ours, theirs = inputs[kept], ours[kept], theirs[kept]
+        require_equal(inputs, ours, theirs)
