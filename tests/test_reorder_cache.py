@@ -9,10 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import cache, compiled, linking
-from inlay.reordering.target import host_target
+from inlay.reordering.emit_team import team_ir
+from inlay.reordering.kernel import Kernel
+from inlay.reordering.problem import reorder_problem
+from inlay.reordering.target import compile_ir, host_target
+from inlay.testing import reorder_problems
 
 SRC = MemoryDesc((3, 19, 5, 7), "f32", "nchw")
 DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
@@ -40,6 +45,12 @@ def reorder_is_right() -> bool:
     padded = np.zeros((3, 24, 5, 7), np.float32)
     padded[:, :19] = x.reshape(SRC.dims)
     return bool((y == padded.reshape(3, 3, 8, 5, 7).transpose(0, 1, 3, 4, 2).ravel()).all())
+
+
+def module_text() -> str:
+    kernel = compiled.compile_reorder(SRC, DST).kernel
+    assert kernel is not None
+    return compiled._module(kernel, host_target())
 
 
 def entries(directory: Path) -> list[Path]:
@@ -82,10 +93,92 @@ def test_damaged_entry_is_ignored_and_written_again(
     assert cache.read_object(path.stem) is not None
 
 
-@pytest.mark.parametrize("change", [{"cpu": "another"}, {"features": "+another"}, {"triple": "another"}])
+@pytest.mark.parametrize(
+    "change", [{"cpu": "another"}, {"features": "+another"}, {"triple": "another"}, {"vector_bytes": 16}]
+)
 def test_another_processor_has_entries_of_its_own(change: dict[str, str]) -> None:
     target = host_target()
     assert linking.cache_key("text", replace(target, **change)) != linking.cache_key("text", target)  # type: ignore[arg-type]
+
+
+def test_another_emitter_has_entries_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = linking.cache_key("text", host_target())
+    monkeypatch.setattr(linking, "SOURCES", "another")
+    assert linking.cache_key("text", host_target()) != key
+
+
+@pytest.mark.parametrize("change", [(b"x = 1", b"x = 2"), (b"x = 1", b""), (b"x = 1\n", b"x = 1")])
+def test_every_byte_of_the_emitter_counts(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    files = [tmp_path / name for name in ("one.py", "two.py")]
+    digests = set()
+    for content in change:
+        for path in files:
+            path.write_bytes(content)
+        digests.add(linking.digest_of(files))
+    files[0].write_bytes(change[0])
+    assert len(digests | {linking.digest_of(files)}) == 3
+
+
+def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> None:
+    kernel, files = compiled.compile_reorder(SRC, DST).kernel, set[str]()
+    assert kernel is not None
+    sys.setprofile(lambda frame, event, argument: files.add(frame.f_code.co_filename))
+    try:
+        compile_ir(compiled._module(kernel, host_target()), host_target())
+        team_ir(host_target().pause, host_target().attributes)
+    finally:
+        sys.setprofile(None)
+    ours = {Path(name) for name in files if f"{os.sep}inlay{os.sep}" in name}
+    assert {path.name for path in ours} >= {
+        "emit.py",
+        "emit_edge.py",
+        "emit_team.py",
+        "ir.py",
+        "network.py",
+        "target.py",
+    }
+    assert ours <= set(linking.emitter_files())
+
+
+def test_without_its_sources_the_emitter_is_known_by_what_it_writes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linking, "SOURCES", linking.digest_of([directory / "missing.py"]))
+    assert linking.SOURCES == ""
+    assert reorder_is_right()
+    (kept,) = entries(directory)
+    assert kept.stem == linking.cache_key(module_text(), host_target())
+
+
+def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reorder_is_right()
+    forget_memory(monkeypatch)
+    monkeypatch.setattr(compiled, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
+    assert reorder_is_right()
+
+
+def kernel_for(src: MemoryDesc, dst: MemoryDesc) -> Kernel | None:
+    """The kernel that a reorder needs, not compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "machine_code", lambda kernel, target: None)
+        return compiled._compiled.__wrapped__(reorder_problem(src, dst)).kernel
+
+
+@given(reorder_problems(convert=True), reorder_problems())
+def test_kernels_are_equal_if_their_texts_are(
+    one: tuple[MemoryDesc, MemoryDesc], other: tuple[MemoryDesc, MemoryDesc]
+) -> None:
+    first, second = kernel_for(*one), kernel_for(*other)
+    assert (linking.spelled(first) == linking.spelled(second)) == (first == second)
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), {1, 2}, [1], (1, b"2"), lambda: 1])
+def test_what_could_be_spelled_in_two_ways_is_refused(value: object) -> None:
+    with pytest.raises(TypeError) as caught:
+        linking.spelled((1, value))
+    part = value[1] if isinstance(value, tuple) else value
+    text = f"{part!r} names no machine code: make kernels of numbers, text, tuples and dataclasses"
+    assert str(caught.value) == text
 
 
 def test_entry_moved_to_another_name_is_not_used(directory: Path) -> None:

@@ -154,8 +154,12 @@ def machine_code(kernel: Kernel, target: Target) -> Code:
 
 
 def _made(kernel: Kernel, target: Target) -> Code:
-    (address,) = linked(kernel_ir(kernel, target.fence, target.attributes, target.arithmetic), target, ENTRY)
+    (address,) = linked(kernel, lambda: _module(kernel, target), target, ENTRY)
     return Code(_FUNCTION(address), address)
+
+
+def _module(kernel: Kernel, target: Target) -> str:
+    return kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)
 
 
 @lru_cache(maxsize=1)

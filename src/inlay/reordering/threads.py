@@ -71,7 +71,7 @@ class Team:
 
     def __init__(self, size: int, target: Target) -> None:
         """Start `size` workers, asleep."""
-        addresses = linked(team_ir(target.pause, target.attributes), target, *SYMBOLS)
+        addresses = linked("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
         self._post, self._work, self._unfinished = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
         self._slots: npt.NDArray[np.int64] = np.full((size, SLOT_WORDS), PARKED, np.int64)
         self._base = int(self._slots.ctypes.data)
