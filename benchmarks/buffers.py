@@ -7,6 +7,7 @@ it has been written before anything is timed.
 
 import mmap
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +33,25 @@ def huge_buffer(nbytes: int) -> Bytes:
     return buffer
 
 
-def fill_with_values(buffer: Bytes, data_type: DataType, seed: int = 0) -> None:
-    """Fill `buffer` with ordinary values: integers from 0 on, or floats without subnormals, infinities and NaN.
+def fill_with_values(buffer: Bytes, data_type: DataType) -> None:
+    """Fill `buffer` with ordinary values: integers up to 300 either way, or floats without subnormals and infinities.
 
-    A peer that computes `1.0 * x` on the way is neither slowed down nor made to change bits by them.
+    A peer that computes `1.0 * x` on the way is neither slowed down nor made to change bits by them. Conversions to
+    integers round most floats and saturate some.
     """
-    random = np.random.default_rng(seed)
-    if data_type.kind == "float":
-        values = random.standard_normal(_PERIOD, np.float32).astype(data_type.numpy)
-    else:
-        values = random.integers(0, int(data_type.highest), _PERIOD, endpoint=True).astype(data_type.numpy)
-    period = values.view(np.uint8)
+    period = _values(data_type)
     whole = buffer.size // period.size * period.size
     buffer[:whole].reshape(-1, period.size)[:] = period
     buffer[whole:] = period[: buffer.size - whole]
+
+
+@cache
+def _values(data_type: DataType) -> Bytes:
+    random = np.random.default_rng(0)
+    if data_type.kind == "float":
+        spread = min(64.0, data_type.highest / 8)
+        values = (spread * random.standard_normal(_PERIOD, np.float32)).astype(data_type.numpy)
+    else:
+        low, high = max(-300, int(data_type.lowest)), min(300, int(data_type.highest))
+        values = random.integers(low, high, _PERIOD, endpoint=True).astype(data_type.numpy)
+    return values.view(np.uint8)

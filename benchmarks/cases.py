@@ -1,26 +1,27 @@
-"""What is moved: a pair of formats, a data type, and dims that make the footprint fit one level of memory.
+"""What is moved: two formats, two types, and dims that make the footprint fit one level of memory.
 
 The footprint is source plus destination. `L2`: half of one processor's L2. `L3`: half of the L3. `beyond`: at least
-four times the L3. The first two run warm, and the copy they are compared with runs warm as well.
+four times the L3. The first two run warm, and the copy they are compared with runs warm as well. A `Pair` is what the
+tables of `pairs` and `families` list; with a size it becomes a `Case`.
 
-    >>> from benchmarks.cases import Size, all_cases
-    >>> case = next(c for c in all_cases([Size("L2", 1 << 19)]) if c.data_type == "bf16")
+    >>> from benchmarks.fitting import Tensor
+    >>> pair = Pair("nhwc", "nchw", ("u8", "f32"), Tensor((1, 3, 224, 224), ((0, 1),)), note="RGB", aim=85)
+    >>> (case,) = cases_of([pair], [Size("L3", 1 << 24)], table="issue")
     >>> case.label, case.dims
-    ('nchw -> nChw16c bf16 L2', (1, 160, 28, 28))
-    >>> case.nbytes == case.src.size + case.dst.size == 501760
+    ('nhwc -> nchw u8 -> f32 RGB L3', (22, 3, 224, 224))
+    >>> case.nbytes == case.src.size + case.dst.size == 22 * 3 * 224 * 224 * 5
     True
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from math import ceil, floor, isqrt, log2, prod
+from math import prod
 
+from benchmarks.fitting import Fitting
 from benchmarks.machine import Machine
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-
-TYPES = ("f32", "bf16", "u8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,24 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A reorder before it has a size."""
+
+    src_tag: str
+    """The format of the source."""
+    dst_tag: str
+    """The format of the destination."""
+    types: str | tuple[str, str]
+    """The type of both, or that of the source and that of the destination."""
+    tensor: Fitting
+    """What kind of tensor it is."""
+    note: str = ""
+    """What the tensor is like, where the formats and the types do not say enough: `RGB`."""
+    aim: float | None = None
+    """The percent of the copy it is to reach beyond the L3; None where none is set."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One reorder of one tensor."""
 
@@ -43,12 +62,25 @@ class Case:
     """The format of the source."""
     dst_tag: str
     """The format of the destination."""
-    data_type: str
-    """The type of both."""
+    src_type: str
+    """The type of the source."""
+    dst_type: str
+    """The type of the destination."""
     size: Size
     """The level of memory it lives in."""
     dims: tuple[int, ...]
     """The logical dims."""
+    note: str = ""
+    """What the tensor is like, where the formats and the types do not say enough: `RGB`."""
+    table: str = ""
+    """The table it belongs to: `issue`, or one of the families."""
+    aim: float | None = None
+    """The percent of the copy it is to reach; None where none is set."""
+
+    @property
+    def converts(self) -> bool:
+        """Whether the types differ."""
+        return self.src_type != self.dst_type
 
     @property
     def name(self) -> str:
@@ -56,73 +88,35 @@ class Case:
         return f"{self.src_tag} -> {self.dst_tag}"
 
     @property
+    def types(self) -> str:
+        """The type, or both with an arrow between them."""
+        return f"{self.src_type} -> {self.dst_type}" if self.converts else self.src_type
+
+    @property
+    def pair(self) -> str:
+        """Everything but the size: what the cases of one pair share."""
+        return " ".join(filter(None, (self.name, self.types, self.note)))
+
+    @property
     def label(self) -> str:
-        """The pair, the type and the size: what `--only` is matched with."""
-        return f"{self.name} {self.data_type} {self.size.name}"
+        """The pair and the size: what `--only` is matched with."""
+        return f"{self.pair} {self.size.name}"
 
     @property
     def src(self) -> MemoryDesc:
         """The descriptor of the source."""
-        return MemoryDesc(self.dims, self.data_type, self.src_tag)
+        return MemoryDesc(self.dims, self.src_type, self.src_tag)
 
     @property
     def dst(self) -> MemoryDesc:
         """The descriptor of the destination."""
-        return MemoryDesc(self.dims, self.data_type, self.dst_tag)
+        return MemoryDesc(self.dims, self.dst_type, self.dst_tag)
 
     @property
     def nbytes(self) -> int:
         """The compulsory bytes: source elements read, destination elements and padding written."""
-        return (prod(self.dims) + prod(self.dst.padded_dims)) * as_data_type(self.data_type).itemsize
-
-
-DimsFor = Callable[[int, bool], tuple[int, ...]]
-"""Dims with about so many elements: at least as many if the flag is set, else at most."""
-
-
-def activation_dims(elements: int, at_least: bool) -> tuple[int, ...]:
-    """Images of 256 channels, 56 x 56; where not one fits, one image of 28 x 28 with fewer channels.
-
-    >>> activation_dims(1 << 24, at_least=True), activation_dims(1 << 16, at_least=False)
-    ((21, 256, 56, 56), (1, 80, 28, 28))
-    """
-    rounded = ceil if at_least else floor
-    images = rounded(elements / (256 * 56 * 56))
-    if images >= 1:
-        return images, 256, 56, 56
-    return 1, 16 * max(1, rounded(elements / (16 * 28 * 28))), 28, 28
-
-
-def weight_dims(elements: int, at_least: bool) -> tuple[int, ...]:
-    """Kernels of 3 x 3 with as many input as output channels, a multiple of 16.
-
-    >>> weight_dims(512 * 512 * 9, at_least=False)
-    (512, 512, 3, 3)
-    """
-    blocks = isqrt(elements // 9) // 16
-    channels = 16 * max(1, blocks + (at_least and (16 * blocks) ** 2 * 9 < elements))
-    return channels, channels, 3, 3
-
-
-def matrix_dims(elements: int, at_least: bool) -> tuple[int, ...]:
-    """A matrix whose dims are powers of two: the strides that caches and page tables like least.
-
-    >>> matrix_dims(1 << 24, at_least=True), matrix_dims(3 << 19, at_least=False)
-    ((4096, 4096), (1024, 1024))
-    """
-    exponent = (ceil if at_least else floor)(log2(elements))
-    return 1 << (exponent + 1) // 2, 1 << exponent // 2
-
-
-REORDERS: Sequence[tuple[str, str, DimsFor]] = (
-    ("nchw", "nChw16c", activation_dims),
-    ("nChw16c", "nchw", activation_dims),
-    ("nchw", "nhwc", activation_dims),
-    ("nhwc", "nchw", activation_dims),
-    ("oihw", "OIhw16i16o", weight_dims),
-    ("ab", "ba", matrix_dims),
-)
-"""The pairs of formats and the tensors they are measured on."""
+        read = prod(self.dims) * as_data_type(self.src_type).itemsize
+        return read + prod(self.dst.padded_dims) * as_data_type(self.dst_type).itemsize
 
 
 def sizes_of(machine: Machine) -> tuple[Size, ...]:
@@ -131,24 +125,28 @@ def sizes_of(machine: Machine) -> tuple[Size, ...]:
     return Size("L2", l2 // 2), Size("L3", l3 // 2), Size("beyond", 4 * l3, warm=False)
 
 
-def all_cases(sizes: Iterable[Size]) -> list[Case]:
-    """Every pair of formats in every type and size."""
-    return [
-        Case(src, dst, data_type, size, dims_for(_elements(size, data_type), not size.warm))
-        for size in sizes
-        for src, dst, dims_for in REORDERS
-        for data_type in TYPES
-    ]
+def cases_of(pairs: Iterable[Pair], sizes: Sequence[Size], table: str) -> list[Case]:
+    """Every pair in every size, size by size. The aim counts beyond the caches."""
+    return [_case(pair, size, table) for size in sizes for pair in pairs]
 
 
-def _elements(size: Size, data_type: str) -> int:
-    return size.footprint // 2 // as_data_type(data_type).itemsize
+def _case(pair: Pair, size: Size, table: str) -> Case:
+    src_type, dst_type = (pair.types, pair.types) if isinstance(pair.types, str) else pair.types
+
+    def nbytes(dims: tuple[int, ...]) -> int:
+        return MemoryDesc(dims, src_type, pair.src_tag).size + MemoryDesc(dims, dst_type, pair.dst_tag).size
+
+    dims = pair.tensor.fitted(nbytes, size.footprint, not size.warm)
+    aim = None if size.warm else pair.aim
+    return Case(pair.src_tag, pair.dst_tag, src_type, dst_type, size, dims, pair.note, table, aim)
 
 
 def matching(cases: Iterable[Case], pattern: str) -> list[Case]:
     """The cases whose label contains `pattern`, in which `*` and `?` stand for anything.
 
-    >>> [c.label for c in matching(all_cases([Size("L2", 1 << 19)]), "nchw -> n*u8")]
-    ['nchw -> nChw16c u8 L2', 'nchw -> nhwc u8 L2']
+    >>> from benchmarks.fitting import Tensor
+    >>> pairs = [Pair("ab", "ba", t, Tensor((64, 64), ((0, 8),))) for t in ("f32", "u8")]
+    >>> [c.label for c in matching(cases_of(pairs, [Size("L2", 1 << 19)], ""), "AB -> b*u8")]
+    ['ab -> ba u8 L2']
     """
     return [case for case in cases if fnmatch(case.label.lower(), f"*{pattern.lower()}*")]

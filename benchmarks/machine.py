@@ -93,12 +93,16 @@ class Bystanders:
         self._before = _busy_seconds(), _own_seconds(), time.monotonic()
 
     def share(self) -> float | None:
-        """Their share of all processors since the beginning, from 0 to 1; None where the system does not say."""
+        """Their share of all processors since the beginning; None where the system does not say.
+
+        Of a second it is known to some hundredths only, since the system counts in hundredths of a second: that of an
+        idle machine lies around 0, on both sides.
+        """
         busy, own, now = _busy_seconds(), _own_seconds(), time.monotonic()
         if busy is None or self._before[0] is None:
             return None
         others = (busy - self._before[0]) - (own - self._before[1])
-        return max(0.0, others / ((now - self._before[2]) * (os.cpu_count() or 1)))
+        return others / ((now - self._before[2]) * (os.cpu_count() or 1))
 
 
 def _busy_seconds() -> float | None:

@@ -9,8 +9,9 @@ import numpy as np
 from benchmarks.buffers import Bytes, fill_with_values, huge_buffer
 from benchmarks.cases import Case
 from benchmarks.copies import ThreadedMemcpy
+from benchmarks.machine import Bystanders
 from benchmarks.onednn import Refused
-from benchmarks.peers import Peer
+from benchmarks.peers import NumPy, Peer
 from benchmarks.timing import Call, Rounds, Spread, fastest, paired, take_turns
 from inlay.descriptor import MemoryDesc
 
@@ -29,6 +30,10 @@ class Result:
     """The same of each way to copy as many bytes."""
     absent: dict[str, str] = field(default_factory=dict)
     """Peers that were not timed, and why: they refuse the case, or their bytes differ from Inlay's."""
+    run: int = 0
+    """Which of several runs it belongs to."""
+    share_of_others: float | None = None
+    """What other processes took of the processors meanwhile; None where the system does not say."""
 
     @property
     def best_copy(self) -> str:
@@ -50,21 +55,35 @@ class Result:
         return paired(self.seconds[peer], self.seconds["Inlay"])
 
 
-def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: Rounds) -> Result:
+def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: Rounds, run: int = 0) -> Result:
     """The times of everybody on one case. `peers` begins with Inlay."""
     src, dst = huge_buffer(max(case.src.size, case.dst.size)), huge_buffer(max(case.src.size, case.dst.size))
-    if case.src.data_type is not None:
-        fill_with_values(src, case.src.data_type)
+    fill_source(src, case.src)
     calls, absent = agreeing_calls(peers, case.src, src, case.dst, dst)
     copies = flat_copies(peers, src, dst, case.nbytes // 2, memcpy)
     everybody = calls | {f"copy {name}": call for name, call in copies.items()}
+    bystanders = Bystanders()
     times = take_turns(everybody, rounds, case.size.warm)
     return Result(
         case,
         {name: times[name] for name in calls},
         {name: times[f"copy {name}"] for name in copies},
         absent,
+        run,
+        bystanders.share(),
     )
+
+
+def fill_source(buffer: Bytes, desc: MemoryDesc) -> None:
+    """Values where the data is; zeros in the padding, which is what everybody may rely on."""
+    assert desc.data_type is not None, "a case has types"
+    if desc.padded_dims == desc.dims:
+        fill_with_values(buffer, desc.data_type)
+        return
+    plain = MemoryDesc(desc.dims, desc.data_type)
+    values = huge_buffer(plain.size)
+    fill_with_values(values, desc.data_type)
+    NumPy().prepare(plain, values, desc, buffer)()
 
 
 def agreeing_calls(

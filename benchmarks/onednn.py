@@ -10,7 +10,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable
-from ctypes import POINTER, byref, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 from benchmarks.buffers import Bytes
@@ -28,6 +28,7 @@ _SIGNATURES = {
     "dnnl_engine_create": (POINTER(c_void_p), c_int, c_size_t),
     "dnnl_stream_create": (POINTER(c_void_p), c_void_p, c_int),
     "dnnl_memory_desc_create_with_tag": (POINTER(c_void_p), c_int, POINTER(c_int64), c_int, c_int),
+    "dnnl_memory_desc_create_with_string_tag": (POINTER(c_void_p), c_int, POINTER(c_int64), c_int, c_char_p),
     "dnnl_memory_desc_destroy": (c_void_p,),
     "dnnl_memory_create": (POINTER(c_void_p), c_void_p, c_void_p, c_void_p),
     "dnnl_memory_destroy": (c_void_p,),
@@ -81,11 +82,15 @@ class OneDNN:
         return handle
 
     def _descriptor(self, desc: MemoryDesc) -> c_void_p:
-        code = ENUMERATED.get(str(desc.tag))
-        if code is None or desc.data_type is None:
-            raise Refused(f"oneDNN has no code for the format of {desc}")
+        """The format by its code, or spelled where oneDNN has no code for it: `BA16a32b4a`."""
+        if desc.tag is None or desc.data_type is None:
+            raise Refused(f"oneDNN has no tag for the format of {desc}")
         dims = (c_int64 * _MAX_NDIMS)(*desc.dims)
-        return self._made("dnnl_memory_desc_create_with_tag", desc.ndims, dims, desc.data_type.code, code)
+        code = ENUMERATED.get(str(desc.tag))
+        if code is not None:
+            return self._made("dnnl_memory_desc_create_with_tag", desc.ndims, dims, desc.data_type.code, code)
+        spelled = str(desc.tag).encode()
+        return self._made("dnnl_memory_desc_create_with_string_tag", desc.ndims, dims, desc.data_type.code, spelled)
 
     def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Callable[[], object]:
         """The reorder as a call; the buffers must outlive it.

@@ -11,16 +11,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+import inlay
 from benchmarks.buffers import Bytes, huge_buffer
-from benchmarks.onednn import OneDNN
+from benchmarks.onednn import OneDNN, Refused
 from benchmarks.passes import Passes, strided_passes
 from inlay import __version__
+from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder
 
@@ -62,22 +65,40 @@ class Inlay:
         return lambda: run(src_address, dst_address)
 
 
+def sources_of_inlay() -> str:
+    """A digest of Inlay's sources: runs of the same version and digest measured the same code."""
+    root = Path(inlay.__file__).parent
+    digest = sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
 class NumPy:
-    """Strided `numpy.copyto`, on integers of the same width: NumPy copies those as fast as its own types, or faster."""
+    """Strided `numpy.copyto`; what keeps its type moves as integers, which are copied as fast or faster."""
 
     name = "NumPy"
     version = np.__version__
 
     def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
-        """One `copyto` per pass."""
-        item = np.dtype(f"u{_itemsize(src)}")
+        """One `copyto` per pass.
 
-        def view(buffer: Bytes, shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+        Raises:
+            Refused: it converts otherwise than Inlay.
+        """
+        src_type, dst_type = _types_converted_alike(src, dst)
+        if src_type == dst_type:
+            of_type = to_type = np.dtype(f"u{src_type.itemsize}")
+        else:
+            of_type, to_type = src_type.numpy, dst_type.numpy
+
+        def view(buffer: Bytes, is_dst: bool, shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+            item = to_type if is_dst else of_type
             in_bytes = [step * item.itemsize for step in strides]
             return np.lib.stride_tricks.as_strided(buffer.view(item), shape, in_bytes)
 
-        pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, item.itemsize, view)
-        return _in_a_row([partial(np.copyto, to, of) for to, of in pairs])
+        pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, dst_type.itemsize, view)
+        return _in_a_row([partial(np.copyto, to, of, casting="unsafe") for to, of in pairs])
 
 
 class Torch:
@@ -98,19 +119,51 @@ class Torch:
         self._torch = torch
 
     def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
-        """One `copy_` per pass."""
+        """One `copy_` per pass.
+
+        Raises:
+            Refused: it converts otherwise than Inlay.
+        """
         torch = self._torch
-        item = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[_itemsize(src)]
+        src_type, dst_type = _types_converted_alike(src, dst)
+        if src_type == dst_type:
+            of_type = to_type = getattr(torch, _TORCH_BY_SIZE[src_type.itemsize])
+        else:
+            of_type, to_type = (getattr(torch, _TORCH_BY_NAME[t.name]) for t in (src_type, dst_type))
 
-        def view(buffer: Bytes, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-            return torch.from_numpy(buffer).view(item).as_strided(shape, strides)
+        def view(buffer: Bytes, is_dst: bool, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+            return torch.from_numpy(buffer).view(to_type if is_dst else of_type).as_strided(shape, strides)
 
-        pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, _itemsize(src), view)
+        pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, dst_type.itemsize, view)
         return _in_a_row([partial(to.copy_, of) for to, of in pairs])
 
 
-def _itemsize(desc: MemoryDesc) -> int:
-    return desc.data_type.itemsize if desc.data_type is not None else 1
+_TORCH_BY_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}
+_TORCH_BY_NAME = {
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "s32": "int32",
+    "s8": "int8",
+    "u8": "uint8",
+}
+
+
+def _types_converted_alike(src: MemoryDesc, dst: MemoryDesc) -> tuple[DataType, DataType]:
+    """The types of both sides, where NumPy and PyTorch mean by a conversion what oneDNN and Inlay mean.
+
+    Raises:
+        Refused: they do not.
+    """
+    of, to = src.data_type, dst.data_type
+    if of is None or to is None:
+        raise Refused("a descriptor without a type")
+    if of != to and to.kind != "float":
+        if of.kind == "float":
+            raise Refused(f"{of} -> {to} rounds toward zero and wraps around, in place of nearest and saturated")
+        if not (to.lowest <= of.lowest and of.highest <= to.highest):
+            raise Refused(f"{of} -> {to} wraps around, in place of saturated")
+    return of, to
 
 
 def _in_a_row(calls: list[Call]) -> Call:
@@ -129,15 +182,15 @@ def _views(
     plan: Passes,
     src_buffer: Bytes,
     dst_buffer: Bytes,
-    itemsize: int,
-    view: Callable[[Bytes, tuple[int, ...], tuple[int, ...]], Any],
+    dst_itemsize: int,
+    view: Callable[[Bytes, bool, tuple[int, ...], tuple[int, ...]], Any],
 ) -> list[tuple[Any, Any]]:
-    """Destination and source of each pass."""
-    buffers = [src_buffer, dst_buffer]
+    """Destination and source of each pass. The first one converts: what lies between is of the destination's type."""
+    buffers = [(src_buffer, False), (dst_buffer, True)]
     if plan.intermediate:
-        buffers.insert(1, huge_buffer(plan.intermediate * itemsize))
+        buffers.insert(1, (huge_buffer(plan.intermediate * dst_itemsize), True))
     return [
-        (view(to, one.shape, one.dst_strides), view(of, one.shape, one.src_strides))
+        (view(*to, one.shape, one.dst_strides), view(*of, one.shape, one.src_strides))
         for one, of, to in zip(plan.passes, buffers, buffers[1:], strict=False)
     ]
 

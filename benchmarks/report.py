@@ -1,75 +1,117 @@
-"""What a run says: the table of reorders, its means, the table of start-up, and all of it as JSON.
+"""What a run says: the tables of reorders, their means, what was aimed at, and the table of start-up.
 
-Every figure stands with its spread, the quartiles over the rounds, in brackets: `87 [85-88]`.
+Every figure stands with its spread in brackets, `87 [85-88]`: of one run the quartiles over the rounds, of several the
+lowest and the highest run.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from benchmarks.machine import Machine
-from benchmarks.measure import Result
-from benchmarks.peers import Missing, Peer
+from benchmarks.aims import Aim, misses
+from benchmarks.peers import Missing
+from benchmarks.runs import Row
 from benchmarks.startup import Figure
-from benchmarks.timing import Rounds, Spread, mean_ratio
+from benchmarks.timing import Spread, mean_ratio
+
+QUIET = 0.03
+"""Of all processors: what the system itself needs."""
+LOUD = 0.10
+"""Of all processors during one case: more than the system's clock can be wrong by."""
+_SUFFERS = "threads that wait for each other suffer most from company"
 
 
-def reorder_table(results: Sequence[Result], others: Sequence[str]) -> Table:
-    """One row per case: bytes, the copy, Inlay's percent of it, and how many times faster Inlay is than the others."""
-    table = Table(
-        box=box.SIMPLE_HEAD, title="Reorders, in percent of the best copy and beside the peers", title_justify="left"
+def reorder_tables(rows: Sequence[Row], others: Sequence[str]) -> list[Table]:
+    """One table per table of cases: the copy, percent of it, the aim, how many times faster than the others."""
+    names = list(dict.fromkeys(row.case.table for row in rows))
+    return [_reorder_table(name, [row for row in rows if row.case.table == name], others) for name in names]
+
+
+def _reorder_table(name: str, rows: Sequence[Row], others: Sequence[str]) -> Table:
+    title = (
+        f"{name}: percent of the best copy, and how many times faster than each peer; none may be slower than oneDNN"
     )
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     for heading in ("reorder", "type", "size", "dims"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("MB moved", "copy", "Inlay % of copy", *(f"x {name}" for name in others)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("best copy", "Inlay %", "aim", "met", *(f"x {other}" for other in others)):
+        table.add_column(heading, justify="left" if heading == "met" else "right", no_wrap=True)
     previous = None
-    for result in results:
-        case = result.case
+    for row in rows:
+        case = row.case
         if previous is not None and previous != case.size:
             table.add_section()
         previous = case.size
-        cells = (case.name, case.data_type, case.size.name, "x".join(map(str, case.dims)), f"{case.nbytes / 1e6:.2f}")
-        copy = f"{time_text(result.copy_time)} {result.best_copy}"
-        table.add_row(*cells, copy, percent_text(result.percent_of_copy("Inlay")), *_ratio_cells(result, others))
+        what = f"{case.name}, {case.note}" if case.note else case.name
+        cells = (what, case.types, case.size.name, "x".join(map(str, case.dims)))
+        copy = f"{time_text(row.copy_time)} {row.best_copy}"
+        percent = percent_text(row.percent_of_copy("Inlay"))
+        aim = "" if case.aim is None else f"{case.aim:.0f}"
+        table.add_row(*cells, copy, percent, aim, met_text(row), *_ratio_cells(row, others))
     return table
 
 
-def _ratio_cells(result: Result, others: Iterable[str]) -> list[str]:
-    return [ratio_text(result.times_faster_than(name)) if name in result.seconds else "-" for name in others]
+def met_text(row: Row) -> str:
+    """Whether the case meets its aims, or which it misses."""
+    missed = misses(row)
+    if missed is None:
+        return "-"
+    return "NO: " + ", ".join(missed) if missed else "yes"
 
 
-def means_table(results: Sequence[Result], others: Sequence[str]) -> Table:
-    """Geometric means over the cases of each size and over all, and in how many of them Inlay is slower."""
+def _ratio_cells(row: Row, others: Iterable[str]) -> list[str]:
+    return [ratio_text(row.times_faster_than(name)) if name in row.peers else "-" for name in others]
+
+
+def means_table(rows: Sequence[Row], others: Sequence[str]) -> Table:
+    """Geometric means over the cases of each table and size and over all, and in how many of them Inlay is slower."""
     title = "Geometric means: percent of the best copy; times faster than each peer, and in how many cases slower"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    table.add_column("size")
-    for heading in ("cases", "Inlay %", *(f"{name} %" for name in others), *(f"x {name}" for name in others)):
+    table.add_column("cases")
+    for heading in ("count", "Inlay %", *(f"{name} %" for name in others), *(f"x {name}" for name in others)):
         table.add_column(heading, justify="right", no_wrap=True)
-    sizes = list(dict.fromkeys(result.case.size.name for result in results))
-    groups = {size: [r for r in results if r.case.size.name == size] for size in sizes}
-    if len(sizes) > 1:
-        groups["all"] = list(results)
-    for size, group in groups.items():
+    for name, group in _groups(rows).items():
         means = [_mean_percent(group, name) for name in ("Inlay", *others)]
-        table.add_row(size, str(len(group)), *means, *(_mean_ratio_cell(group, name) for name in others))
+        table.add_row(name, str(len(group)), *means, *(_mean_ratio_cell(group, other) for other in others))
     return table
 
 
-def _mean_percent(results: Iterable[Result], peer: str) -> str:
-    found = [r.percent_of_copy(peer).median for r in results if peer in r.seconds]
+def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each table and size; of all tables together where there are several."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(f"{row.case.table} {row.case.size.name}", []).append(row)
+    if len({row.case.table for row in rows}) > 1:
+        for row in rows:
+            groups.setdefault(f"all {row.case.size.name}", []).append(row)
+    if len({row.case.size.name for row in rows}) > 1:
+        groups["all"] = list(rows)
+    return groups
+
+
+def _mean_percent(rows: Iterable[Row], peer: str) -> str:
+    found = [row.percent_of_copy(peer).median for row in rows if peer in row.peers]
     return f"{mean_ratio(found):.0f}" if found else "-"
 
 
-def _mean_ratio_cell(results: Iterable[Result], peer: str) -> str:
-    found = [r.times_faster_than(peer).median for r in results if peer in r.seconds]
+def _mean_ratio_cell(rows: Iterable[Row], peer: str) -> str:
+    found = [row.times_faster_than(peer).median for row in rows if peer in row.peers]
     if not found:
         return "-"
     slower = sum(ratio < 1 for ratio in found)
     return f"{mean_ratio(found):.2f} ({slower} slower)"
+
+
+def aims_table(aims: Iterable[Aim]) -> Table:
+    """The aims over many cases, each beside what was found."""
+    table = Table(box=box.SIMPLE_HEAD, title="What is aimed at", title_justify="left")
+    table.add_column("what")
+    for heading in ("found", "aim", "met"):
+        table.add_column(heading, justify="right")
+    for aim in aims:
+        table.add_row(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO")
+    return table
 
 
 def startup_table(figures: Iterable[Figure]) -> Table:
@@ -90,11 +132,34 @@ def figures_table(title: str, figures: Iterable[Figure]) -> Table:
     return table
 
 
-def notes(results: Iterable[Result], missing: Iterable[Missing]) -> list[str]:
-    """Who is not in the tables, and why."""
+def notes(rows: Iterable[Row], missing: Iterable[Missing]) -> list[str]:
+    """Who is not in the tables, and why; cases that share a reason stand together."""
     lines = [f"missing: {peer.name} ({peer.reason})" for peer in missing]
-    for result in results:
-        lines += [f"left out: {name} in {result.case.label}: {reason}" for name, reason in result.absent.items()]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for name, reason in row.absent.items():
+            reasons.setdefault((name, reason), []).append(row.case.label)
+    for (name, reason), labels in reasons.items():
+        lines.append(f"left out: {name} in {', '.join(labels)}: {reason}")
+    return lines
+
+
+def bystanders_lines(rows: Iterable[Row]) -> list[str]:
+    """What else ran on the machine, and what that does to the figures."""
+    shares = [
+        (result.share_of_others, row.case.label)
+        for row in rows
+        for result in row.results
+        if result.share_of_others is not None
+    ]
+    if not shares:
+        return []
+    mean = max(0.0, sum(share for share, _ in shares) / len(shares))
+    verdict = "" if mean < QUIET else f": NOT TO BE QUOTED, {_SUFFERS}"
+    lines = [f"other processes took {100 * mean:.0f} % of the processors during the run{verdict}"]
+    loud = list(dict.fromkeys(label for share, label in shares if share >= LOUD))
+    if loud:
+        lines.append(f"{100 * LOUD:.0f} % or more in {', '.join(loud)}: not to be quoted, {_SUFFERS}")
     return lines
 
 
@@ -141,38 +206,3 @@ def _unit(seconds: float) -> tuple[str, float]:
     if seconds < 1e-3:
         return "us", 1e6
     return ("ms", 1e3) if seconds < 1 else ("s", 1.0)
-
-
-def as_json(
-    machine: Machine,
-    rounds: Rounds,
-    peers: Sequence[Peer],
-    missing: Sequence[Missing],
-    results: Sequence[Result],
-    figures: Sequence[Figure],
-    bystanders: float | None,
-) -> dict[str, Any]:
-    """The whole run as plain values: every time of every round, and the figures of the tables."""
-    return {
-        "machine": asdict(machine),
-        "share_of_others": bystanders,
-        "rounds": asdict(rounds),
-        "versions": {peer.name: peer.version for peer in peers},
-        "missing": {peer.name: peer.reason for peer in missing},
-        "results": [_result_json(result) for result in results],
-        "startup": [asdict(figure) | {"is_met": figure.is_met} for figure in figures],
-    }
-
-
-def _result_json(result: Result) -> dict[str, Any]:
-    others = [name for name in result.seconds if name != "Inlay"]
-    return {
-        **asdict(result.case),
-        "nbytes": result.case.nbytes,
-        "seconds": result.seconds,
-        "copy_seconds": result.copy_seconds,
-        "best_copy": result.best_copy,
-        "percent_of_copy": {name: asdict(result.percent_of_copy(name)) for name in result.seconds},
-        "times_faster_than": {name: asdict(result.times_faster_than(name)) for name in others},
-        "absent": result.absent,
-    }

@@ -37,7 +37,8 @@ def compile_seconds() -> dict[str, float]:
     from inlay.reordering import compile_reorder
 
     found = {"load": time.perf_counter() - started}
-    from benchmarks.cases import all_cases, sizes_of
+    from benchmarks.cases import sizes_of
+    from benchmarks.families import all_cases
     from benchmarks.machine import this_machine
     from inlay.descriptor import MemoryDesc
 
