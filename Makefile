@@ -4,7 +4,8 @@
 #   make test      the tests
 #   make test-all  the heavy tests too, with the peers (torch, JAX, oneDNN 3.13) that can be installed here
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
-#   make bench     the benchmarks; make bench-descriptors only those of descriptors, in seconds
+#   make bench     the benchmarks, about half an hour, to build/bench.json and build/bench.svg; RUNS=3 for three runs
+#   make bench-descriptors   only those of descriptors, in seconds
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
@@ -13,6 +14,10 @@
 # Override with `make PYTHON=/path/to/python3.12 ...`.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+
+# How often `make bench` measures everything, and the files it writes; the same command goes on with an interrupted run.
+RUNS ?= 1
+BENCH ?= build/bench
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,7 +44,7 @@ parity: $(VENV)/.test $(VENV)/.peers
 
 bench: $(VENV)/.bench $(VENV)/.peers
 	$(BIN)/python -m benchmarks.descriptors
-	$(WITH_PEERS) $(BIN)/python -m benchmarks
+	$(WITH_PEERS) $(BIN)/python -m benchmarks --runs $(RUNS) --json $(BENCH).json --svg $(BENCH).svg
 
 bench-descriptors: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.descriptors

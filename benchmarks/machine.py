@@ -44,7 +44,7 @@ class Machine:
     memory: int
     """Bytes of memory."""
     system: str
-    """The operating system and its version."""
+    """The operating system, Python, and their versions."""
     huge_pages: str
     """The setting of transparent huge pages; empty where there are none."""
 
@@ -69,7 +69,7 @@ class Machine:
             f"{self.processor}, {self.threads} threads for everybody",
             "caches: " + (", ".join(caches) or "unknown, sizes taken for 1 MiB L2 and 32 MiB L3"),
             f"{self.memory / 2**30:.0f} GiB of memory, transparent huge pages: {self.huge_pages or 'none'}",
-            f"{self.system}, Python {platform.python_version()}",
+            self.system,
         ]
 
 
@@ -80,7 +80,7 @@ def this_machine() -> Machine:
         processors=_processors(),
         caches=tuple(sorted(_caches(), key=lambda cache: cache.level)),
         memory=_memory_bytes(),
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        system=f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
         huge_pages=_PAGES.read_text().strip() if _PAGES.exists() else "",
     )
 

@@ -119,7 +119,8 @@ def merged(records: Sequence[Record]) -> Record:
     for other in records[1:]:
         if other.setup.machine != first.setup.machine:
             raise Unreadable(
-                f"{other.path} comes from another machine than {first.path}: {other.setup.machine.lines()}"
+                f"{other.path} comes from another machine than {first.path}: "
+                f"{other.setup.machine.processor}, not {first.setup.machine.processor}"
             )
     results = [
         Result(r.case, r.seconds, r.copy_seconds, r.absent, number, r.share_of_others)

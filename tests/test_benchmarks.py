@@ -2,10 +2,9 @@
 
 import doctest
 import importlib
-import json
-import math
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,21 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.buffers import HUGE_PAGE, Bytes, fill_with_values, huge_buffer
-from benchmarks.cases import Case, Size, all_cases, matching, sizes_of
+from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
+from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Cache, Machine, this_machine
-from benchmarks.measure import DIFFERS, Result, agreeing_calls, flat_copies, measured
+from benchmarks.measure import DIFFERS, Result, agreeing_calls, fill_source, flat_copies, measured
 from benchmarks.onednn import Refused
 from benchmarks.passes import strided_passes
 from benchmarks.peers import FINDERS, Inlay, Missing, NumPy, Peer
-from benchmarks.report import as_json, notes
-from benchmarks.startup import Figure
+from benchmarks.report import notes
+from benchmarks.runs import rows_of
 from benchmarks.timing import Rounds, Spread, fastest, mean_ratio, paired, spread, take_turns
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("machine", "cases", "passes", "timing", "report")
+MODULES = ("machine", "fitting", "cases", "families", "passes", "timing", "runs", "report")
 PROCESSORS = this_machine().processors
 QUICK = Rounds(count=2, block_seconds=1e-5, settle_seconds=0)
 
@@ -47,7 +47,13 @@ SMALL = [
     ("nChw8c", "nChw16c", (1, 17, 5, 3)),
     ("oihw", "OIhw4i16o4i", (17, 18, 3, 1)),
 ]
-CASES = [(src, dst, dims, data_type) for src, dst, dims in SMALL for data_type in ("f32", "bf16", "u8")]
+CASES = [(src, dst, dims, t, t) for src, dst, dims in SMALL for t in ("f32", "bf16", "u8")]
+CONVERSIONS = [
+    (src, dst, dims, *types)
+    for src, dst, dims in (SMALL[0], SMALL[5], SMALL[7])
+    for types in (("f32", "bf16"), ("f16", "f32"), ("s8", "bf16"))
+]
+TO_INTEGERS = [("nchw", "nhwc", (2, 5, 3, 7), *types) for types in (("f32", "s8"), ("bf16", "u8"), ("s32", "s8"))]
 
 
 def found(name: str) -> Peer:
@@ -59,21 +65,25 @@ def found(name: str) -> Peer:
 
 
 def by_coordinates(values: Bytes, src: MemoryDesc, dst: MemoryDesc) -> Bytes:
-    """What a reorder must write, by asking both descriptors for the offset of every coordinate."""
-    item = src.data_type.itemsize if src.data_type is not None else 1
+    """What a reorder must write, by asking both descriptors for the offset of every coordinate.
+
+    Types are converted by ml_dtypes and NumPy: to floats rounded to nearest, to integers rounded and saturated.
+    """
+    assert src.data_type is not None
+    assert dst.data_type is not None
     coordinates = np.indices(src.dims).reshape(src.ndims, -1).T
-    result = np.zeros((dst.size // item, item), np.uint8)
-    result[dst.offset(coordinates)] = values.reshape(-1, item)[src.offset(coordinates)]
-    return result.reshape(-1)
+    read = values.view(src.data_type.numpy)[src.offset(coordinates)]
+    if src.data_type != dst.data_type and dst.data_type.kind != "float":
+        read = np.rint(read.astype(np.float64)).clip(dst.data_type.lowest, dst.data_type.highest)
+    result = np.zeros(dst.size // dst.data_type.itemsize, dst.data_type.numpy)
+    result[dst.offset(coordinates)] = read.astype(dst.data_type.numpy)
+    return result.view(np.uint8)
 
 
 def filled(src: MemoryDesc) -> Bytes:
     """A source buffer: values where the data is, zeros in the padding."""
     values = huge_buffer(src.size)
-    assert src.data_type is not None
-    fill_with_values(values, src.data_type)
-    plain = MemoryDesc(src.dims, src.data_type)
-    values[:] = by_coordinates(values[: plain.size], plain, src)
+    fill_source(values, src)
     return values
 
 
@@ -112,6 +122,13 @@ def test_everybody_takes_one_turn_per_round_and_another_one_begins_each_round() 
     assert "".join(turns) == calibration + "abc" + "bca" + "cab" + "abc"
 
 
+def test_a_slow_runner_takes_a_turn_in_a_third_of_the_rounds_and_ratios_pair_those() -> None:
+    rounds = Rounds(count=7, block_seconds=1e-6, settle_seconds=0, patience=2e-3)
+    seconds = take_turns({"slow": partial(time.sleep, 4e-3), "quick": int}, rounds, warm=True)
+    assert {name: len(values) for name, values in seconds.items()} == {"slow": 3, "quick": 7}
+    assert paired([2.0, 4.0, 6.0, 100.0], [1.0, 1.0, 1.0]) == Spread(4.0, 3.0, 5.0)
+
+
 def test_a_short_call_is_repeated_until_a_block_is_long_enough() -> None:
     calls = 0
 
@@ -124,7 +141,7 @@ def test_a_short_call_is_repeated_until_a_block_is_long_enough() -> None:
 
 
 def example_result(**seconds: list[float]) -> Result:
-    case = Case("ab", "ba", "f32", Size("L2", 1 << 19), (256, 256))
+    case = Case("ab", "ba", "f32", "f32", Size("L2", 1 << 19), (256, 256))
     return Result(case, seconds, {"slow": [4.0, 4.0, 4.0], "fast": [1.0, 2.0, 1.0]}, {"oneDNN": "cannot"})
 
 
@@ -136,9 +153,11 @@ def test_percent_of_copy_is_against_the_fastest_copy_round_by_round() -> None:
 
 
 def test_compulsory_bytes_are_the_elements_read_and_all_that_is_written() -> None:
-    packing = Case("nchw", "nChw16c", "bf16", Size("L2", 1 << 19), (2, 17, 5, 4))
-    unpacking = Case("nChw16c", "nchw", "bf16", Size("L2", 1 << 19), (2, 17, 5, 4))
+    packing = Case("nchw", "nChw16c", "bf16", "bf16", Size("L2", 1 << 19), (2, 17, 5, 4))
+    unpacking = Case("nChw16c", "nchw", "bf16", "bf16", Size("L2", 1 << 19), (2, 17, 5, 4))
+    converting = Case("nchw", "nChw16c", "f32", "s8", Size("L2", 1 << 19), (2, 17, 5, 4))
     assert packing.nbytes == 2 * (2 * 17 * 5 * 4) + 2 * (2 * 32 * 5 * 4)
+    assert converting.nbytes == 4 * (2 * 17 * 5 * 4) + 2 * 32 * 5 * 4
     assert unpacking.nbytes == 2 * (2 * 17 * 5 * 4) + 2 * (2 * 17 * 5 * 4)
 
 
@@ -152,15 +171,26 @@ def test_every_case_has_the_footprint_its_size_promises(l3: int) -> None:
         assert low * case.size.footprint <= case.src.size + case.dst.size <= high * case.size.footprint, case.label
 
 
-def test_the_benchmark_has_every_pair_in_every_type_and_size() -> None:
-    cases = all_cases(sizes_of(this_machine()))
-    assert len({case.label for case in cases}) == len(cases) == 6 * 3 * 3
-    assert {case.label for case in matching(cases, "AB -> BA*l3")} == {
+def test_the_benchmark_has_the_promised_pairs_and_sixty_more_in_every_size() -> None:
+    sizes = sizes_of(this_machine())
+    cases = all_cases(sizes)
+    assert len({case.label for case in cases}) == len(cases) == 3 * sum(map(len, TABLES.values()))
+    assert len(TABLES["issue"]) == 28
+    assert sum(len(pairs) for name, pairs in TABLES.items() if name != "issue") >= 60
+    assert {case.label for case in matching(cases, "AB -> BA * l3") if not case.note} == {
         f"ab -> ba {t} L3" for t in ("f32", "bf16", "u8")
     }
 
 
-@pytest.mark.parametrize("data_type", ["f32", "bf16", "u8", "s8"])
+def test_only_promised_cases_beyond_the_caches_aim_at_a_percentage() -> None:
+    cases = all_cases(sizes_of(this_machine()))
+    aims = {(case.table == "issue" and not case.size.warm): set[float | None]() for case in cases}
+    for case in cases:
+        aims[case.table == "issue" and not case.size.warm].add(case.aim)
+    assert aims == {True: {80, 85}, False: {None}}
+
+
+@pytest.mark.parametrize("data_type", ["f32", "bf16", "f16", "f8_e5m2", "u8", "s8", "s32"])
 def test_a_filled_buffer_holds_ordinary_values_up_to_its_end(data_type: str) -> None:
     buffer = huge_buffer(4_000_028)
     fill_with_values(buffer, DATA_TYPES[data_type])
@@ -190,12 +220,49 @@ def test_memcpy_in_threads_copies_every_byte(processors: tuple[int, ...], nbytes
 )
 def test_every_peer_moves_every_byte_where_the_descriptors_say(name: str) -> None:
     peer = found(name)
-    for src_tag, dst_tag, dims, data_type in CASES:
-        src, dst = MemoryDesc(dims, data_type, src_tag), MemoryDesc(dims, data_type, dst_tag)
+    integers = TO_INTEGERS if name not in ("NumPy", "torch") else []
+    for src_tag, dst_tag, dims, src_type, dst_type in CASES + CONVERSIONS + integers:
+        src, dst = MemoryDesc(dims, src_type, src_tag), MemoryDesc(dims, dst_type, dst_tag)
         of, to = filled(src), huge_buffer(dst.size)
         to.fill(0xA5)
         peer.prepare(src, of, dst, to)()
-        assert np.array_equal(to, by_coordinates(of, src, dst)), (src_tag, dst_tag, dims, data_type)
+        assert np.array_equal(to, by_coordinates(of, src, dst)), (src_tag, dst_tag, dims, src_type, dst_type)
+
+
+@pytest.mark.parametrize("name", ["NumPy", pytest.param("torch", marks=[pytest.mark.heavy, pytest.mark.parity])])
+@pytest.mark.parametrize(
+    ("src_type", "dst_type", "reason"),
+    [
+        ("f32", "s8", "f32 -> s8 rounds toward zero and wraps around, in place of nearest and saturated"),
+        ("s32", "u8", "s32 -> u8 wraps around, in place of saturated"),
+    ],
+)
+def test_whoever_converts_otherwise_is_not_compared(name: str, src_type: str, dst_type: str, reason: str) -> None:
+    src, dst = MemoryDesc((4, 6), src_type, "ab"), MemoryDesc((4, 6), dst_type, "ba")
+    with pytest.raises(Refused) as refused:
+        found(name).prepare(src, filled(src), dst, huge_buffer(dst.size))
+    assert str(refused.value) == reason
+
+
+def test_every_case_of_the_benchmark_leaves_the_same_bytes_with_everybody_who_is_quick_to_load() -> None:
+    peers = [Inlay(), found("oneDNN"), NumPy()]
+    differing: list[str] = []
+    for table in TABLES:
+        for case in cases_of(TABLES[table], [Size("tiny", 1 << 12)], table):
+            of, to = huge_buffer(case.src.size), huge_buffer(case.dst.size)
+            fill_source(of, case.src)
+            calls, absent = agreeing_calls(peers, case.src, of, case.dst, to)
+            assert "Inlay" in calls
+            differing += [case.pair for text in absent.values() if text.startswith(DIFFERS)]
+    assert differing == []
+
+
+def test_the_padding_of_a_source_holds_zeros() -> None:
+    src = MemoryDesc((1, 17, 2, 2), "f32", "nChw16c")
+    values = filled(src).view(np.float32).reshape(2, 2, 2, 16)
+    assert values[1, :, :, 1:].any() == np.False_
+    assert values[1, :, :, 0].all()
+    assert values[0].all()
 
 
 def test_every_peer_has_a_flat_copy() -> None:
@@ -239,8 +306,9 @@ def test_a_peer_is_not_timed_when_its_bytes_differ_or_it_refuses() -> None:
 
 
 def test_a_measured_case_has_a_time_per_round_for_everybody_and_every_copy() -> None:
-    case = Case("ab", "ba", "u8", Size("L2", 1 << 19), (32, 64))
-    result = measured(case, [Inlay(), NumPy()], ThreadedMemcpy(PROCESSORS), QUICK)
+    case = Case("ab", "ba", "u8", "u8", Size("L2", 1 << 19), (32, 64))
+    result = measured(case, [Inlay(), NumPy()], ThreadedMemcpy(PROCESSORS), QUICK, run=2)
+    assert result.run == 2
     assert {name: len(values) for name, values in result.seconds.items()} == {"Inlay": 2, "NumPy": 2}
     assert {name: len(values) for name, values in result.copy_seconds.items()} == {"Inlay": 2, "NumPy": 2, "memcpy": 2}
     assert all(value > 0 for values in result.seconds.values() for value in values)
@@ -248,20 +316,13 @@ def test_a_measured_case_has_a_time_per_round_for_everybody_and_every_copy() -> 
 
 
 def test_whoever_is_left_out_is_named_with_the_reason() -> None:
-    lines = notes([example_result(Inlay=[1.0])], [Missing("torch", "pip install torch")])
-    assert lines == ["missing: torch (pip install torch)", "left out: oneDNN in ab -> ba f32 L2: cannot"]
-
-
-def test_json_holds_every_time_and_the_figures_formed_from_them() -> None:
-    result = example_result(Inlay=[2.0, 4.0, 4.0], NumPy=[8.0, 8.0, 12.0])
-    figures = [Figure("import inlay", Spread(0.2, 0.1, 0.3), 0.15)]
-    answer = as_json(this_machine(), QUICK, [Inlay()], [Missing("torch", "why")], [result], figures, 0.5)
-    read = json.loads(json.dumps(answer))
-    assert read["results"][0]["seconds"]["NumPy"] == [8.0, 8.0, 12.0]
-    assert read["results"][0]["percent_of_copy"]["Inlay"] == {"median": 50.0, "low": 37.5, "high": 50.0}
-    assert read["results"][0]["times_faster_than"] == {"NumPy": {"median": 3.0, "low": 2.5, "high": 3.5}}
-    assert read["startup"][0]["is_met"] is False
-    assert read["missing"] == {"torch": "why"}
+    other = Case("ab", "ba", "u8", "u8", Size("L2", 1 << 19), (512, 512))
+    results = [example_result(Inlay=[1.0]), Result(other, {"Inlay": [1.0]}, {"a": [1.0]}, {"oneDNN": "cannot"})]
+    lines = notes(rows_of(results), [Missing("torch", "pip install torch")])
+    assert lines == [
+        "missing: torch (pip install torch)",
+        "left out: oneDNN in ab -> ba f32 L2, ab -> ba u8 L2: cannot",
+    ]
 
 
 def test_one_pass_does_what_needs_no_padding_and_splits_alike() -> None:
@@ -270,28 +331,6 @@ def test_one_pass_does_what_needs_no_padding_and_splits_alike() -> None:
     assert plan.intermediate == 0
     assert [(p.shape, p.src_strides, p.dst_strides) for p in plan.passes] == [((4, 4, 8), (32, 8, 1), (32, 8, 1))]
     assert strided_passes(blocked, MemoryDesc((4, 32), "f32", "aB16b")).intermediate == 4 * 32
-
-
-def benchmark(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "benchmarks", "--no-startup", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_a_run_prints_its_tables_and_writes_its_times(tmp_path: Path) -> None:
-    file = tmp_path / "times.json"
-    done = benchmark("--rounds", "1", "--only", "ab -> ba u8 l2", "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    assert "ab -> ba" in done.stdout
-    (result,) = json.loads(file.read_text())["results"]
-    assert result["dst_tag"] == "ba"
-    assert math.prod(result["dims"]) * 2 == result["nbytes"]
-    assert len(result["seconds"]["NumPy"]) == 1
-
-
-def test_a_pattern_without_a_case_is_refused() -> None:
-    done = benchmark("--only", "nchw -> nowhere")
-    assert done.returncode == 2
-    assert "no case of the sizes" in done.stderr
 
 
 def test_the_import_is_timed_in_a_process_that_has_loaded_nothing_else() -> None:
