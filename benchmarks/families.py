@@ -119,6 +119,9 @@ QUANTIZED: Sequence[Pair] = (
     Pair("nChw16c", "nchw", ("bf16", "u8"), _batches(2, 64, 14, 14)),
     Pair("nhwc", "nChw16c", ("f32", "f16"), _batches(2, 64, 14, 14)),
     Pair("nChw16c", "nhwc", ("f16", "f32"), _batches(2, 64, 14, 14)),
+    # test_reorder_float8
+    Pair("nchw", "nChw16c", ("f32", "f8_e4m3"), _batches(2, 64, 14, 14)),
+    Pair("nChw16c", "nchw", ("f8_e5m2", "f32"), _batches(2, 64, 14, 14)),
 )
 
 GROUPED: Sequence[Pair] = (
@@ -135,6 +138,8 @@ GROUPED: Sequence[Pair] = (
     Pair("goihw", "gOIhw8i16o2i", "bf16", _groups(2, 64, 64, 3, 3)),
     Pair("goihw", "gOIhw8o16i2o", ("f32", "bf16"), _groups(2, 56, 56, 3, 3), "56 channels"),
     Pair("gOIhw4i8o2i", "goihw", "bf16", _groups(4, 16, 16, 3, 3)),
+    # test_reorder_float8
+    Pair("goihw", "gOIhw8i16o2i", ("f32", "f8_e5m2"), _groups(2, 64, 64, 3, 3)),
     # harness_reorder_amx
     Pair("goihw", "gOIhw16i16o2i", ("f32", "bf16"), _groups(2, 56, 56, 3, 3), "56 channels"),
     Pair("goihw", "gOIhw16i16o4i", ("f32", "s8"), _groups(2, 64, 64, 3, 3)),

@@ -95,7 +95,7 @@ class NumPy:
         def view(buffer: Bytes, is_dst: bool, shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
             item = to_type if is_dst else of_type
             in_bytes = [step * item.itemsize for step in strides]
-            return np.lib.stride_tricks.as_strided(buffer.view(item), shape, in_bytes)
+            return np.ndarray(shape, item, buffer, strides=in_bytes)
 
         pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, dst_type.itemsize, view)
         return _in_a_row([partial(np.copyto, to, of, casting="unsafe") for to, of in pairs])
@@ -146,6 +146,8 @@ _TORCH_BY_NAME = {
     "s32": "int32",
     "s8": "int8",
     "u8": "uint8",
+    "f8_e4m3": "float8_e4m3fn",
+    "f8_e5m2": "float8_e5m2",
 }
 
 

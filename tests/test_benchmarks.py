@@ -19,7 +19,7 @@ from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
 from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Cache, Machine, this_machine
-from benchmarks.measure import DIFFERS, Result, agreeing_calls, fill_source, flat_copies, measured
+from benchmarks.measure import DIFFERS, Result, agreeing_calls, fill_source, first_difference, flat_copies, measured
 from benchmarks.onednn import Refused
 from benchmarks.passes import strided_passes
 from benchmarks.peers import FINDERS, Inlay, Missing, NumPy, Peer
@@ -303,6 +303,24 @@ def test_a_peer_is_not_timed_when_its_bytes_differ_or_it_refuses() -> None:
     calls, absent = agreeing_calls(peers, src, filled(src), dst, huge_buffer(dst.size))
     assert list(calls) == ["Inlay", "NumPy"]
     assert absent == {"idle": f"{DIFFERS} from byte 0 on", "unable": "unimplemented"}
+
+
+@pytest.mark.parametrize(
+    ("dst_type", "found_bytes", "first"),
+    [
+        ("f8_e5m2", [0x10, 0x81, 0x00, 0x7B], None),
+        ("f8_e5m2", [0x13, 0x81, 0x00, 0x7B], 0),
+        ("f8_e4m3", [0x11, 0x83, 0x00, 0x7B], 1),
+        ("s8", [0x11, 0x80, 0x00, 0x7C], 3),
+        ("s8", [0x11, 0x80, 0x00, 0x7B], None),
+    ],
+)
+def test_only_f8_may_be_one_step_away(dst_type: str, found_bytes: list[int], first: int | None) -> None:
+    src, dst = MemoryDesc((4,), "f32", "a"), MemoryDesc((4,), dst_type, "a")
+    expected = np.array([0x11, 0x80, 0x00, 0x7B], np.uint8)
+    assert first_difference(np.array(found_bytes, np.uint8), expected, src, dst) == first
+    moved = first_difference(np.array(found_bytes, np.uint8), expected, dst, dst)
+    assert moved == next((i for i, (a, b) in enumerate(zip(found_bytes, expected, strict=True)) if a != b), None)
 
 
 def test_a_measured_case_has_a_time_per_round_for_everybody_and_every_copy() -> None:
