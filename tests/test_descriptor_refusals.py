@@ -95,6 +95,10 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
         "dims (4611686018427387904,) take 18446744073709551616 bytes as f32, more than an address can count",
     ),
     (
+        by_tag((2, 3), "f32", strides=(2**61, 1)),
+        "dims (2, 3) take 18446744073709551616 bytes as f32, more than an address can count",
+    ),
+    (
         by_tag((2**31, 3), "f32", "ab"),
         "format ab of dims (2147483648, 3) exceeds oneDNN's bound on tags: 2147483648 * 6442450944 elements of 4 bytes "
         "are more than 2**64 - 1; give strides=(3, 1) instead of the tag",
@@ -218,6 +222,11 @@ def test_the_status_of_every_refusal_is_oneDNNs() -> None:  # noqa: N802
         with pytest.raises(InlayError) as caught:
             call()
         assert caught.value.status == status
+
+
+def test_bytes_up_to_the_last_address_are_accepted() -> None:
+    assert MemoryDesc((2, 3), "f32", strides=(2**61 - 1, 1)).strides == (2**61 - 1, 1)
+    assert MemoryDesc((2, 3), "f16", strides=(2**61, 1)).strides == (2**61, 1)
 
 
 def test_lists_of_integers_from_json_are_dims() -> None:

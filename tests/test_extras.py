@@ -275,6 +275,17 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "compensation_mask=0b1)) has buffers or factors that belong to its axes; describe the weights without extras, "
         "and fill them last",
     ),
+    (
+        lambda: with_extras(WEIGHTS, S8S8).permute_axes((1, 0, 2, 3)),
+        "permute_axes needs elements alone: MemoryDesc((32, 16, 3, 3), 's8', 'ABcd4b16a4b', extras=Extras(flags=1, "
+        "compensation_mask=0b1)) has buffers or factors that belong to its axes; describe the weights without extras, "
+        "and fill them last",
+    ),
+    (
+        lambda: MemoryDesc((2, 3), "s8", extras=Extras(32)).reshape((6,)),
+        "reshape needs elements alone: MemoryDesc((2, 3), 's8', 'ab', extras=Extras(flags=32)) has buffers or factors "
+        "that belong to its axes; describe the weights without extras, and fill them last",
+    ),
 ]
 
 

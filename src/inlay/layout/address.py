@@ -368,4 +368,4 @@ def _as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer
         raise InvalidArguments(f"a coordinate of this layout has {ndims} entries, got shape {points.shape}")
     if points.size and not np.issubdtype(points.dtype, np.integer):
         raise InvalidArguments(f"coordinates are integers of at most 64 bits, got {points.dtype}")
-    return points.astype(np.int64) if points.size == 0 else points
+    return points

@@ -141,7 +141,7 @@ def _in_a_row(axes: Sequence[Axis], dims: Dims) -> list[Digit] | str:
             return f"the {n} elements of the {_ordinal(i)} axis joined end inside a block of {axis.block}"
         row += mine
     if not row:
-        return [Digit(1, axes[-1].stride if axes else 1)]
+        return [Digit(1, 1)]
     return list(normal_axis(Axis(row[0].stride, tuple(row[1:])), prod(dims)).digits(prod(dims)))
 
 
