@@ -37,7 +37,8 @@ def weights(dims: tuple[int, ...], data_type: str) -> npt.NDArray[Any]:
 
 
 def destination(dims: tuple[int, ...], tag: str, mask: int, extras: dict[str, Any]) -> MemoryDesc:
-    masks: dict[str, Any] = {name: mask for name, flag in (("compensation_mask", 1), ("asymmetric_mask", 8)) if extras["flags"] & flag}
+    flags = {"compensation_mask": 1, "asymmetric_mask": 8}
+    masks: dict[str, Any] = {name: mask for name, flag in flags.items() if extras["flags"] & flag}
     return MemoryDesc(dims, "s8", tag, extras=Extras(**extras, **masks))
 
 
