@@ -26,6 +26,11 @@ HEAVY = (
     "difflib",
 )
 
+DESCRIBING = tuple(
+    f"inlay.{room}" for room in ("errors", "data_type", "layout", "format_tag", "pattern", "views", "descriptor")
+)
+LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
+
 LOADED = """
 import sys
 import {module}
@@ -47,7 +52,22 @@ def test_importing_inlay_loads_numpy_and_ml_dtypes_and_nothing_heavier() -> None
     packages, modules = loaded_by("inlay")
     assert {"numpy", "ml_dtypes"} <= packages
     assert packages.isdisjoint(HEAVY)
-    assert not [name for name in modules if name.startswith(("inlay.reordering", "inlay.render", "inlay.cli"))]
+    assert {".".join(name.split(".")[:2]) for name in modules} == {"inlay", *DESCRIBING}
+
+
+def test_importing_inlay_leaves_what_few_descriptors_need_for_later() -> None:
+    _, modules = loaded_by("inlay")
+    assert "inlay.descriptor.memory_desc" in modules
+    assert modules.isdisjoint(f"inlay.descriptor.{name}" for name in LATE_FORMS)
+
+
+def test_importing_inlay_adds_little_of_the_standard_library_to_numpy() -> None:
+    ours, _ = loaded_by("inlay")
+    theirs, _ = loaded_by("numpy, ml_dtypes")
+    assert "dataclasses" in ours
+    assert (ours - theirs).isdisjoint(
+        {"hashlib", "fractions", "decimal", "difflib", "tempfile", "subprocess", "asyncio"}
+    )
 
 
 def test_the_command_line_draws_and_explains_without_a_compiler() -> None:

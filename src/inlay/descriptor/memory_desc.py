@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
-from inlay.descriptor import kinds, repairs, viewing
+from inlay.descriptor import kinds, viewing
 from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, bound_layout, inner_blocks_of, place
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.portable import Portable
@@ -241,6 +241,8 @@ class MemoryDesc(Portable):
         return self._viewed(dims, place, self.offset0)
 
     def _refusal(self, dims: Dims, fault: Fault, digits: bool) -> "Refusal[MemoryDesc]":
+        from inlay.descriptor import repairs  # only refusals need it
+
         repair = repairs.reshape_repair(self, dims, fault, digits)
         return Refusal(
             fault.rule,
@@ -314,6 +316,8 @@ class MemoryDesc(Portable):
     def _boxed(self, dims: Dims, offsets: Dims) -> "MemoryDesc":
         box = viewing.boxed(self, dims, offsets)
         if isinstance(box, Fault):
+            from inlay.descriptor import repairs  # only refusals need it
+
             error = InvalidArguments if box.rule == "region" else Unimplemented
             raise error(repairs.box_text(self, dims, offsets, box))
         return self._viewed(dims, box[0], self.offset0 + box[1])

@@ -6,27 +6,21 @@
 True
 
 JSON, pickle and copy keep the spelling; blobs are canonical, so they serve as keys. The forms are written down in
-`json_form` and `blob_form`, and what is read passes the same check whatever its source (`parts`).
+`json_form` and `blob_form`, and what is read passes the same check whatever its source (`parts`). They are loaded when
+first used: few programs need them, and with digests and declarations they are a fifth of what describes layouts.
 """
 
 import ctypes
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from inlay.descriptor.blob_form import blob_of, parts_of_blob, require_canonical
 from inlay.descriptor.encoded import Encoded
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.imported import (
-    Handle,
-    address_of,
-    destroy,
-    handle_of_blob,
-    parts_of_handle,
-    require_known_extras,
-)
-from inlay.descriptor.json_form import json_of, parts_of_json
-from inlay.descriptor.parts import Parts, checked
 from inlay.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from inlay.descriptor.imported import Handle
+    from inlay.descriptor.parts import Parts
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -34,11 +28,15 @@ class Portable(Encoded):
     """What writes descriptors and reads them back."""
 
     @property
-    def _parts(self) -> Parts:
+    def _parts(self) -> "Parts":
+        from inlay.descriptor.parts import Parts
+
         return Parts(self.dims, self.data_type, self.layout, self.offset0, self.extras)
 
     @classmethod
-    def _of(cls, parts: Parts) -> Self:
+    def _of(cls, parts: "Parts") -> Self:
+        from inlay.descriptor.parts import checked
+
         blocks = checked(parts)
         desc = cls.__new__(cls)
         desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras)
@@ -56,6 +54,8 @@ class Portable(Encoded):
         >>> MemoryDesc((4, 6), "bf16", "any").to_json()
         '{"inlay":"memory_desc","version":1,"kind":"any","dims":[4,6],"data_type":"bf16"}'
         """
+        from inlay.descriptor.json_form import json_of
+
         return json_of(self._parts)
 
     @classmethod
@@ -67,6 +67,8 @@ class Portable(Encoded):
                 the wrong type or range, or what it says is no descriptor.
             Unimplemented: it says compressed sparse rows of more than 2 dims.
         """
+        from inlay.descriptor.json_form import parts_of_json
+
         return cls._of(parts_of_json(text))
 
     def to_blob(self) -> bytes:
@@ -77,6 +79,8 @@ class Portable(Encoded):
         Raises:
             InvalidArguments: as `to_json`.
         """
+        from inlay.descriptor.blob_form import blob_of
+
         return blob_of(self._parts)
 
     @classmethod
@@ -89,6 +93,8 @@ class Portable(Encoded):
             InvalidArguments: `blob` is truncated, changed, of another library or version, or says no descriptor.
             Unimplemented: as `from_json`.
         """
+        from inlay.descriptor.blob_form import parts_of_blob, require_canonical
+
         desc = cls._of(parts_of_blob(blob))
         require_canonical(desc._parts, blob)
         return desc
@@ -111,6 +117,8 @@ class Portable(Encoded):
             Unimplemented: oneDNN says what no descriptor here can: another data type, padding before the data, extras
                 that were not given, a packed encoding that is filled; or the library is too old for blobs.
         """
+        from inlay.descriptor.imported import Handle, address_of, destroy, handle_of_blob
+
         if not isinstance(source, (bytes, bytearray)):
             return cls._of_handle(Handle(library, address_of(source)), extras)
         pointer = handle_of_blob(library, bytes(source))
@@ -120,7 +128,10 @@ class Portable(Encoded):
             destroy(library, pointer)
 
     @classmethod
-    def _of_handle(cls, handle: Handle, extras: Extras) -> Self:
+    def _of_handle(cls, handle: "Handle", extras: Extras) -> Self:
+        from inlay.descriptor.imported import parts_of_handle, require_known_extras
+        from inlay.descriptor.parts import Parts, checked
+
         plain = parts_of_handle(handle)
         # Only what is a descriptor is given back to the library's own arithmetic.
         checked(plain)

@@ -13,7 +13,6 @@ a `Fault`.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 from math import gcd, prod
 from typing import TypeAlias
@@ -309,6 +308,8 @@ def nearest_volumes(volume: int, new_dims: Dims) -> list[Dims]:
     >>> nearest_volumes(6, (2, 4))
     [(2, 3)]
     """
+    from fractions import Fraction  # slow to import, and only refusals compare ratios
+
     found = []
     for i, dim in enumerate(new_dims):
         rest = prod(new_dims[:i] + new_dims[i + 1 :])
