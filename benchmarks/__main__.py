@@ -26,7 +26,10 @@ Json = Annotated[
     ),
 ]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the bar chart.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Three short rounds and two processes: a look, not a claim.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="Three short rounds, and without --table the families beyond the L3 only: a look."),
+]
 Only = Annotated[
     str, typer.Option("--only", metavar="PATTERN", help="Cases whose label contains PATTERN; * and ? work.")
 ]
@@ -34,7 +37,7 @@ Sizes = Annotated[str, typer.Option("--sizes", metavar="LIST", help="Of L2, L3 a
 Tables = Annotated[
     str,
     typer.Option(
-        "--table", metavar="LIST", help=f"all; issue, the promised pairs; families, the rest; of {', '.join(TABLES)}."
+        "--table", metavar="LIST", help=f"issue, the promised pairs; families, the rest; or of {', '.join(TABLES)}."
     ),
 ]
 Count = Annotated[int, typer.Option("--rounds", min=1, help="How often everybody takes a turn in each case.")]
@@ -48,7 +51,7 @@ def run(
     quick: Quick = False,
     only: Only = "",
     sizes: Sizes = "L2,L3,beyond",
-    tables: Tables = "all",
+    tables: Tables = "",
     count: Count = DEFAULT_ROUNDS,
     runs: Runs = 1,
     startup: Startup = True,
@@ -57,6 +60,8 @@ def run(
     machine = this_machine()
     rounds = replace(QUICK, count=min(count, QUICK.count)) if quick else Rounds(count)
     cases = matching(all_cases(chosen_sizes(machine, sizes), chosen_tables(tables)), only)
+    if quick and not tables:
+        cases = [case for case in cases if case.table == "issue" or not case.size.warm]
     if not cases:
         raise typer.BadParameter(f"no case of the sizes {sizes} has a label like *{only}*, such as nchw -> nhwc f32 L3")
     peers, missing = find_peers(machine.threads)
@@ -98,17 +103,17 @@ def chosen_sizes(machine: Machine, names: str) -> list[Size]:
 
 
 def chosen_tables(names: str) -> list[str]:
-    """The tables that a list of names names, in our order.
+    """The tables that a list of names names, in our order; all for no names.
 
     Raises:
         typer.BadParameter: a name is none of ours.
     """
-    groups = {"all": list(TABLES), "families": [name for name in TABLES if name != "issue"]}
+    groups = {"": list(TABLES), "families": [name for name in TABLES if name != "issue"]}
     wanted: set[str] = set()
     for name in (name.strip().lower() for name in names.split(",")):
         if name not in groups and name not in TABLES:
             raise typer.BadParameter(
-                f"no table is called {name!r}: --table takes some of {', '.join([*groups, *TABLES])}"
+                f"no table is called {name!r}: --table takes some of {', '.join(['families', *TABLES])}"
             )
         wanted.update(groups.get(name, [name]))
     return [name for name in TABLES if name in wanted]

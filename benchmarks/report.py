@@ -19,6 +19,7 @@ QUIET = 0.03
 """Of all processors: what the system itself needs."""
 LOUD = 0.10
 """Of all processors during one case: more than the system's clock can be wrong by."""
+_MANY = 4
 _SUFFERS = "threads that wait for each other suffer most from company"
 
 
@@ -133,14 +134,18 @@ def figures_table(title: str, figures: Iterable[Figure]) -> Table:
 
 
 def notes(rows: Iterable[Row], missing: Iterable[Missing]) -> list[str]:
-    """Who is not in the tables, and why; cases that share a reason stand together."""
+    """Who is not in the tables, and why; pairs and peers that share a reason stand together."""
     lines = [f"missing: {peer.name} ({peer.reason})" for peer in missing]
-    reasons: dict[tuple[str, str], list[str]] = {}
+    peers: dict[str, dict[str, None]] = {}
+    pairs: dict[str, dict[str, None]] = {}
     for row in rows:
         for name, reason in row.absent.items():
-            reasons.setdefault((name, reason), []).append(row.case.label)
-    for (name, reason), labels in reasons.items():
-        lines.append(f"left out: {name} in {', '.join(labels)}: {reason}")
+            peers.setdefault(reason, {})[name] = None
+            pairs.setdefault(reason, {})[row.case.pair] = None
+    for reason, names in peers.items():
+        count = len(pairs[reason])
+        where = f"{count} pairs" if count > _MANY else ", ".join(pairs[reason])
+        lines.append(f"left out: {' and '.join(names)} in {where}: {reason}")
     return lines
 
 

@@ -339,7 +339,7 @@ def test_whoever_is_left_out_is_named_with_the_reason() -> None:
     lines = notes(rows_of(results), [Missing("torch", "pip install torch")])
     assert lines == [
         "missing: torch (pip install torch)",
-        "left out: oneDNN in ab -> ba f32 L2, ab -> ba u8 L2: cannot",
+        "left out: oneDNN in ab -> ba f32, ab -> ba u8: cannot",
     ]
 
 
