@@ -227,6 +227,14 @@ def test_json_that_is_refused_says_where(text: Any, problem: str) -> None:
     assert str(caught.value) == f"this is no JSON of a descriptor: {problem}"
 
 
+@pytest.mark.parametrize("count", [57, 58, 59, 5000])
+def test_a_long_value_is_shown_cut(count: int) -> None:
+    shown = repr("x" * count) if count <= 58 else f"'{'x' * 56}..."
+    with pytest.raises(InvalidArguments) as caught:
+        MemoryDesc.from_json(changed(kind="x" * count))
+    assert str(caught.value) == f"this is no JSON of a descriptor: kind is {shown}: give one of {KINDS}"
+
+
 OPAQUE = '{"inlay":"memory_desc","version":1,"kind":"opaque","dims":[8],"data_type":"f32","name":"wino","nbytes":64}'
 RULES: list[tuple[str, str]] = [
     (changed(padded_dims=[2, 16, 5, 4]), "padded_dims[1] is 16: axis 1 (b) needs 17 or more, as its dim is"),
