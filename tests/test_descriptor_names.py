@@ -240,6 +240,12 @@ def test_different_descriptors_seldom_share_a_hash() -> None:
         lambda: MemoryDesc((2,), "f32", "undef"),
         lambda: MemoryDesc((-1,), "f32", allow_empty=True),
         lambda: MemoryDesc((1,), "f32").reshape(()),
+        lambda: ROWS.reshape((13,), allow_empty=True),
+        lambda: ROWS.permute_axes((0, 0), allow_empty=True),
+        lambda: ROWS.rename_axes((0, 0), allow_empty=True),
+        lambda: ROWS.submemory((4, 4), (0, 0), allow_empty=True),
+        lambda: ROWS.bind((3, 5), allow_empty=True),
+        lambda: MemoryDesc.host_scalar("none", allow_empty=True),
     ],
 )
 def test_there_is_one_zero_descriptor(make: Callable[[], MemoryDesc]) -> None:
