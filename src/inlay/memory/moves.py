@@ -95,6 +95,9 @@ class Move(Protocol):
     def explain(self) -> str:
         """What is done and why, as text."""
 
+    def assembly(self, target: str | None = None) -> str:
+        """The machine code, as text."""
+
 
 class Computation(Protocol):
     """What runs a reorder with attributes, whose values each run is given."""
@@ -104,6 +107,9 @@ class Computation(Protocol):
 
     def explain(self) -> str:
         """What is done and why, as text."""
+
+    def assembly(self, target: str | None = None) -> str:
+        """The machine code, as text."""
 
 
 class ByCoordinate:
@@ -131,6 +137,14 @@ class ByCoordinate:
         if self._attributes != PLAIN:
             lines.append(f"  {self._attributes}")
         return "\n".join(lines)
+
+    def assembly(self, target: str | None = None) -> str:
+        """Refuse: no machine code is made.
+
+        Raises:
+            Unimplemented: always.
+        """
+        raise Unimplemented("these elements are moved coordinate by coordinate: there is no machine code to show")
 
 
 def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:

@@ -21,7 +21,7 @@ from inlay.reordering.linking import linked
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.target import Target, host_target
+from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Call, parts_for, run_parts
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -87,6 +87,23 @@ class CompiledReorder:
             f"network\n{self.kernel.network}"
         )
 
+    def assembly(self, target: str | None = None) -> str:
+        """The assembly of the kernel on this machine, or on the one that is called `target`.
+
+        Any target's can be read on any machine: schedule and shuffles are chosen for the target.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+
+        >>> r = compile_reorder(MemoryDesc((64, 64), "u8", "ab"), MemoryDesc((64, 64), "u8", "ba"))
+        >>> "zip1" in r.assembly("aarch64-sve256"), "punpcklbw" in r.assembly("x86-64-v2")
+        (True, True)
+        """
+        machine = named_target(target)
+        if self.problem.is_empty:
+            return ""
+        return assembly_of(ir_of(planned(self.problem, machine).kernel, machine), machine)
+
 
 def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
     """The reorder from memory described by `src` to memory described by `dst`.
@@ -106,13 +123,31 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     if problem.is_empty:
         return CompiledReorder(problem, None, None, None, None, 0, starts)
     target = host_target()
+    plan = planned(problem, target)
+    code = machine_code(plan.kernel, target)
+    return CompiledReorder(problem, plan.schedule, plan.kernel, plan.table, code, problem.moved_bytes, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a problem is solved on a target: everything but the machine code."""
+
+    schedule: Schedule
+    """The tile and the loops around it."""
+    kernel: Kernel
+    """The code that it needs."""
+    table: Table
+    """Its numbers."""
+
+
+def planned(problem: ReorderProblem, target: Target) -> Plan:
+    """The plan of `problem`, which is not empty, on `target`, with the caches of this machine."""
+    types = (problem.src_type, problem.dst_type)
     narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
-    chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts)
+    chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts, shuffles=target.shuffles)
     table = table_of(problem, chosen)
-    moved = problem.moved_bytes
-    stores: Stores = "cached" if moved <= last_level_cache() else _stores(problem, chosen, table)
-    kernel = kernel_of(problem, chosen, stores)
-    return CompiledReorder(problem, chosen, kernel, table, machine_code(kernel, target), moved, starts)
+    stores: Stores = "cached" if problem.moved_bytes <= last_level_cache() else _stores(problem, chosen, table)
+    return Plan(chosen, kernel_of(problem, chosen, stores), table)
 
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
@@ -153,13 +188,14 @@ def machine_code(kernel: Kernel, target: Target) -> Code:
     return code
 
 
-def _made(kernel: Kernel, target: Target) -> Code:
-    (address,) = linked(kernel, lambda: _module(kernel, target), target, ENTRY)
-    return Code(_FUNCTION(address), address)
-
-
-def _module(kernel: Kernel, target: Target) -> str:
+def ir_of(kernel: Kernel, target: Target) -> str:
+    """The module of `kernel` for `target`."""
     return kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)
+
+
+def _made(kernel: Kernel, target: Target) -> Code:
+    (address,) = linked(kernel, lambda: ir_of(kernel, target), target, ENTRY)
+    return Code(_FUNCTION(address), address)
 
 
 @lru_cache(maxsize=1)
