@@ -10,9 +10,11 @@ from dataclasses import replace
 import emulated
 import numpy as np
 import pytest
+from edge_codes import edge_codes
 from emulated import Emulator, image_of, run_in_qemu, run_in_unicorn
 from guarded import GuardedBuffer
-from test_reorder import Flush, edge_values, judge, noise, span_bytes
+from test_conversion import PAIRS
+from test_reorder import Flush, judge, noise, span_bytes
 from test_reorder_targets import CASES, TYPES
 
 from inlay.descriptor import MemoryDesc
@@ -20,7 +22,7 @@ from inlay.reordering import compiled
 from inlay.reordering.compiled import ir_of, planned
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS
-from inlay.testing import CONVERTIBLE, Seeded, draw_reorder_problem
+from inlay.testing import Seeded, draw_reorder_problem
 
 pytestmark = pytest.mark.heavy
 
@@ -87,13 +89,12 @@ class TestCases:
         check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
 
 
-@pytest.mark.parametrize("dst", CONVERTIBLE)
-@pytest.mark.parametrize("src", CONVERTIBLE)
-def test_every_edge_value(machine: Machine, src: str, dst: str) -> None:
-    values = edge_values(src)
-    values = np.concatenate([values, values[: -values.size % 8]])
-    dims = (8, values.size // 8)
-    check(machine, MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=values.tobytes())
+@pytest.mark.parametrize(("src", "dst"), PAIRS)
+def test_every_pair_of_types_on_every_edge(machine: Machine, src: str, dst: str) -> None:
+    codes = edge_codes(src)
+    codes = np.concatenate([codes, codes[: -codes.size % 8]])
+    dims = (8, codes.size // 8)
+    check(machine, MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=codes.tobytes())
 
 
 @pytest.mark.parametrize("flush", ["upper", "lower"])

@@ -99,7 +99,7 @@ def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     # A comparison with NaN is false, so the first of two limits is what it becomes.
     clamped = lanes.least(source, value, low, of="fcmp ogt")
     clamped = lanes.least(source, clamped, high, of="fcmp olt")
-    if low < 0:
+    if low < 0 or not lanes.arithmetic.nan_loses:
         clamped = lanes.choose(lanes.test("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
     return _coded(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)

@@ -25,6 +25,8 @@ class Arithmetic:
     """From f32 to bf16 (x86: AVX512_BF16), with subnormals flushed to zero."""
     picks: bool
     """Taking any elements of two registers, so that every second element is one instruction."""
+    nan_loses: bool = True
+    """Whether the greater of a NaN and a number is the number for signaling NaNs too, which AArch64 only quiets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,15 +82,16 @@ def _target(
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _BASE = Arithmetic(f16=False, bf16=False, picks=False)
 _HALVES = Arithmetic(f16=True, bf16=False, picks=False)
+_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=False, nan_loses=False)
 _PICKS = Arithmetic(f16=True, bf16=False, picks=True)
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         "x86-64-v2": _target(_X86, "x86-64-v2", "", 16, _BASE),
         "x86-64-v3": _target(_X86, "x86-64-v3", "", 32, _HALVES, _ANY_LANE["avx2"]),
         "x86-64-v4": _target(_X86, "x86-64-v4", "", 64, _PICKS, _ANY_LANE["avx512bw"]),
-        "aarch64": _target(_ARM, "generic", "", 16, _HALVES),
-        "aarch64-sve256": _target(_ARM, "generic", "+sve", 32, _HALVES),
-        "aarch64-sve512": _target(_ARM, "generic", "+sve", 64, _HALVES),
+        "aarch64": _target(_ARM, "generic", "", 16, _ARM_HALVES),
+        "aarch64-sve256": _target(_ARM, "generic", "+sve", 32, _ARM_HALVES),
+        "aarch64-sve512": _target(_ARM, "generic", "+sve", 64, _ARM_HALVES),
     }
 )
 """The machines that have a name: the levels of the x86-64 ABI (SSE, AVX2, AVX-512), NEON, SVE of two widths."""
@@ -133,6 +134,7 @@ def host_target() -> Target:
         f16=not is_x86 or bool(features.get("f16c")),
         bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
         picks=width == 64,
+        nan_loses=is_x86,
     )
     any_lane = next((w for name, w in _ANY_LANE.items() if is_x86 and features.get(name)), (16, 16, 16, 16))
     return _target(triple, llvm.get_host_cpu_name(), features.flatten(), width, arithmetic, any_lane)
