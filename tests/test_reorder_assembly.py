@@ -6,7 +6,8 @@ import pytest
 from test_reorder_targets import CASES, TYPES
 
 import inlay
-from benchmarks.cases import Size, all_cases
+from benchmarks.cases import Size
+from benchmarks.families import all_cases
 from inlay import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.reordering.compiled import ir_of, planned

@@ -27,6 +27,9 @@ class Arithmetic:
     """Taking any elements of two registers, so that every second element is one instruction."""
     nan_loses: bool = True
     """Whether the greater of a NaN and a number is the number for signaling NaNs too, which AArch64 only quiets."""
+    rounds: bool = True
+    """To the nearest integer from a float in one instruction, which LLVM calls lrint; on AArch64 it has none for vectors
+    of SVE, and makes one of the two steps that follow otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class Lanes:
     def nearest(self, value: str, source: str, target: str) -> str:
         """Floats within the range of the integer type `target`, rounded to nearest, ties to even."""
         floats = {"float": "f32", "double": "f64"}[source]
+        if not self.arithmetic.rounds:
+            name = f"llvm.roundeven.v{self.count}{floats}"
+            return self.cast("fptosi", self.code.call(name, self.of(source), (self.of(source), value)), source, target)
         name = f"llvm.lrint.v{self.count}{target}.v{self.count}{floats}"
         return self.code.call(name, self.of(target), (self.of(source), value))
 

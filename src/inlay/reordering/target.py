@@ -82,7 +82,7 @@ def _target(
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _BASE = Arithmetic(f16=False, bf16=False, picks=False)
 _HALVES = Arithmetic(f16=True, bf16=False, picks=False)
-_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=False, nan_loses=False)
+_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=False, nan_loses=False, rounds=False)
 _PICKS = Arithmetic(f16=True, bf16=False, picks=True)
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -135,6 +135,7 @@ def host_target() -> Target:
         bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
         picks=width == 64,
         nan_loses=is_x86,
+        rounds=is_x86,
     )
     any_lane = next((w for name, w in _ANY_LANE.items() if is_x86 and features.get(name)), (16, 16, 16, 16))
     return _target(triple, llvm.get_host_cpu_name(), features.flatten(), width, arithmetic, any_lane)
