@@ -28,8 +28,8 @@ class Arithmetic:
     nan_loses: bool = True
     """Whether the greater of a NaN and a number is the number for signaling NaNs too, which AArch64 only quiets."""
     rounds: bool = True
-    """To the nearest integer from a float in one instruction, which LLVM calls lrint; on AArch64 it has none for vectors
-    of SVE, and makes one of the two steps that follow otherwise."""
+    """From a float to the nearest integer at once, LLVM's lrint; for registers of SVE it would go through them element
+    by element, and of two steps, to round and to convert, it makes one on AArch64."""
 
 
 @dataclass(frozen=True, slots=True)
