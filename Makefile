@@ -72,6 +72,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@echo "installing the peers into $(VENV)"
 	@$(PIP) torch==2.13.0 || echo "torch 2.13.0 cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'jax>=0.10' || echo "JAX cannot be installed here: its comparisons are skipped"
+	@$(PIP) 'unicorn>=2.1' || echo "Unicorn cannot be installed here: code for AArch64 is compiled and not run"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@
 

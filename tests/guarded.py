@@ -36,7 +36,8 @@ class GuardedBuffer:
         start = PAGE if flush == "lower" else PAGE + (inner - size) // align * align
         self.bytes: npt.NDArray[np.uint8] = whole[start : start + size]
         """The buffer."""
-        self._between = whole[PAGE : PAGE + inner]
+        self.pages: npt.NDArray[np.uint8] = whole[PAGE : PAGE + inner]
+        """Everything between the guards: the buffer and the gap."""
         self._first_page = whole.ctypes.data
         self._inner = inner
         for page in (self._first_page, self._first_page + PAGE + inner):
@@ -51,7 +52,7 @@ class GuardedBuffer:
     def gap_is_untouched(self) -> bool:
         """Whether the bytes between the buffer and the guards still hold poison."""
         start = self.address - self._first_page - PAGE
-        gap = np.concatenate([self._between[:start], self._between[start + self.bytes.size :]])
+        gap = np.concatenate([self.pages[:start], self.pages[start + self.bytes.size :]])
         return bool((gap == POISON).all())
 
     def seal(self) -> None:

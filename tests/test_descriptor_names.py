@@ -148,6 +148,7 @@ def test_refined_digits_that_follow_one_another_need_no_table() -> None:
         (lambda: MemoryDesc((9, 3), "f32", "aB8b").submemory((9, 1), (0, 0)).try_reshape((9,)), "blocks", (1,)),
         (lambda: MemoryDesc((6, 2), "f32", "ba").try_reshape((12,)), "stride", (0, 1)),
         (lambda: MemoryDesc((2, 0), "f32").try_reshape((0, 2)), "zero", (0, 1)),
+        (lambda: MemoryDesc((2, 0), "f32").try_reshape((0, 3)), "volume", (0, 1)),
         (lambda: MemoryDesc((24, 3), "f32", "Ab8a").try_reshape((2, 12, 3), digits=True), "blocks", (0,)),
         (lambda: BLOCKED.require_layout("a view")[0].try_reshape((2, 4, 4, 5, 4)), "blocks", (1,)),
         (lambda: Layout((24,), (Axis(16, (Digit(8, 1),)),)).try_reshape((2, 12)), "blocks", (0,)),
@@ -162,6 +163,11 @@ def test_a_refusal_names_its_rule_and_the_axes_it_concerns(
     refusal = refused()
     assert isinstance(refusal, Refusal)
     assert (refusal.rule, refusal.axes) == (rule, axes)
+
+
+def test_refined_digits_end_where_coordinates_do() -> None:
+    axis = Axis(64, (Digit(8, 8), Digit(8, 1)))
+    assert [digit.weight for digit in refine(axis, Axis(1), 6)] == [8, 1]
 
 
 def test_a_box_of_unknown_size_is_no_box_outside() -> None:
@@ -223,6 +229,10 @@ def test_part_of_a_block_is_no_dense_text() -> None:
     assert MemoryDesc((16,), "f32", "A8a").submemory((3,), (0,)).text() == "f32::blocked:A8a:8:f0"
 
 
+def test_different_descriptors_seldom_share_a_hash() -> None:
+    assert len({hash(MemoryDesc((m, n), "f32")) for m in range(1, 20) for n in range(1, 20)}) > 350
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -230,6 +240,12 @@ def test_part_of_a_block_is_no_dense_text() -> None:
         lambda: MemoryDesc((2,), "f32", "undef"),
         lambda: MemoryDesc((-1,), "f32", allow_empty=True),
         lambda: MemoryDesc((1,), "f32").reshape(()),
+        lambda: ROWS.reshape((13,), allow_empty=True),
+        lambda: ROWS.permute_axes((0, 0), allow_empty=True),
+        lambda: ROWS.rename_axes((0, 0), allow_empty=True),
+        lambda: ROWS.submemory((4, 4), (0, 0), allow_empty=True),
+        lambda: ROWS.bind((3, 5), allow_empty=True),
+        lambda: MemoryDesc.host_scalar("none", allow_empty=True),
     ],
 )
 def test_there_is_one_zero_descriptor(make: Callable[[], MemoryDesc]) -> None:

@@ -373,6 +373,15 @@ def test_tag_of_plain_strides(dims: tuple[int, ...], strides: tuple[int, ...], t
     assert (found and str(found)) == tag
 
 
+def test_tag_of_keeps_the_strides_of_axes_of_one_where_a_tag_gives_them() -> None:
+    for i, text in enumerate(ENUMERATED):
+        tag = FormatTag.parse(text)
+        dims = tuple((1, 17, 1, 3, 1)[(i + axis) % 5] for axis in range(tag.ndims))
+        found = tag_of(tag.layout(dims))
+        assert found is not None
+        assert found.layout(dims) == tag.layout(dims)
+
+
 def test_tag_of_is_none_for_layouts_no_tag_says() -> None:
     swizzled = FormatTag.parse("aB4b4b").layout((2, 32))
     coarse, fine = swizzled.axes[1].inner

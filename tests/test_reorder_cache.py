@@ -50,7 +50,7 @@ def reorder_is_right() -> bool:
 def module_text() -> str:
     kernel = compiled.compile_reorder(SRC, DST).kernel
     assert kernel is not None
-    return compiled._module(kernel, host_target())
+    return compiled.ir_of(kernel, host_target())
 
 
 def entries(directory: Path) -> list[Path]:
@@ -124,7 +124,7 @@ def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> No
     assert kernel is not None
     sys.setprofile(lambda frame, event, argument: files.add(frame.f_code.co_filename))
     try:
-        compile_ir(compiled._module(kernel, host_target()), host_target())
+        compile_ir(compiled.ir_of(kernel, host_target()), host_target())
         team_ir(host_target().pause, host_target().attributes)
     finally:
         sys.setprofile(None)

@@ -7,15 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlay.reordering.network import Exchange, Network, Permute, Run, Step, shuffle_network
+from inlay.reordering.network import Exchange, Family, Network, Permute, Run, Step, shuffle_network
+
+Case = tuple[tuple[int, ...], int, int, Family]
 
 
 @st.composite
-def goals(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int]:
+def goals(draw: st.DrawFn) -> Case:
     lanes = draw(st.integers(0, 6))
     registers = draw(st.integers(0, min(lanes, 5)))
     bits = draw(st.permutations(range(lanes + registers)))
-    return tuple(bits[:lanes]), registers, draw(st.integers(0, min(lanes, 4)))
+    family: Family = draw(st.sampled_from(["punpck", "zip"]))
+    least = min(lanes, family == "zip")  # a unit of 8 bytes holds one element at least
+    return tuple(bits[:lanes]), registers, draw(st.integers(least, min(lanes, 4))), family
 
 
 def run(network: Network, width: int, count: int) -> list[list[int]]:
@@ -45,27 +49,27 @@ def expected(network: Network, width: int, count: int) -> list[list[int]]:
 
 
 @given(goals())
-def test_network_brings_the_goal_into_the_lanes(case: tuple[tuple[int, ...], int, int]) -> None:
-    goal, registers, near = case
-    network = shuffle_network(goal, registers, near)
+def test_network_brings_the_goal_into_the_lanes(case: Case) -> None:
+    goal, registers, _, _ = case
+    network = shuffle_network(*case)
     assert network is not None
     assert network.lanes == goal
     assert sorted(network.lanes + network.registers) == list(range(len(goal) + registers))
 
 
 @given(goals())
-def test_network_moves_elements_as_its_bits_say(case: tuple[tuple[int, ...], int, int]) -> None:
-    goal, registers, near = case
-    network = shuffle_network(goal, registers, near)
+def test_network_moves_elements_as_its_bits_say(case: Case) -> None:
+    goal, registers, _, _ = case
+    network = shuffle_network(*case)
     assert network is not None
     width, count = 1 << len(goal), 1 << registers
     assert run(network, width, count) == expected(network, width, count)
 
 
 @given(goals())
-def test_passes_are_the_steps_and_keep_few_registers_alive(case: tuple[tuple[int, ...], int, int]) -> None:
-    goal, registers, near = case
-    network = shuffle_network(goal, registers, near)
+def test_passes_are_the_steps_and_keep_few_registers_alive(case: Case) -> None:
+    registers = case[1]
+    network = shuffle_network(*case)
     assert network is not None
     assert tuple(step for group in network.passes for step in group) == network.steps
     for group in network.passes:
@@ -88,6 +92,37 @@ def test_known_networks_have_the_least_steps(goal: tuple[int, ...], registers: i
     assert network is not None
     assert len(network.steps) == steps
     assert not any(isinstance(step, Exchange) and step.leaves == step.enters < near - 1 for step in network.steps)
+
+
+@pytest.mark.parametrize(
+    ("goal", "registers", "near", "steps"),
+    [
+        ((4, 5, 6, 7), 4, 2, 4),  # 16 x 16 of 32 bits in registers of 64 bytes
+        ((5, 6, 7, 8, 9), 5, 4, 5),  # 32 x 32 of 8 bits in registers of 32
+        ((6, 7, 0, 1, 2, 3), 2, 4, 2),  # BA16a64b4a of bytes: two interleaves over the whole register
+        ((0, 1, 2, 4), 1, 4, 1),  # the highest bit of a register of 16 bytes: one swap of its halves
+        ((1, 2, 3, 0), 0, 3, 1),
+    ],
+)
+def test_known_networks_of_aarch64_have_the_least_steps(
+    goal: tuple[int, ...], registers: int, near: int, steps: int
+) -> None:
+    network = shuffle_network(goal, registers, near, "zip")
+    assert network is not None
+    assert len(network.steps) == steps
+
+
+@given(goals())
+def test_aarch64_exchanges_are_zip_trn_or_uzp_of_units_of_8_bytes_at_most(case: Case) -> None:
+    goal, _, near, family = case
+    network = shuffle_network(*case)
+    assert network is not None
+    top = len(goal) - 1
+    for step in network.steps if family == "zip" else ():
+        if isinstance(step, Exchange):
+            ways = (step.leaves, step.enters)
+            assert min(ways) < near
+            assert ways[0] == ways[1] or top in ways
 
 
 @pytest.mark.parametrize("goal", list(permutations(range(4))))

@@ -5,7 +5,6 @@ reference can judge. Narrow registers are those of processors without AVX-512, w
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,15 +13,14 @@ from test_reorder import check
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder, compiled, threads
-from inlay.reordering.lanes import Arithmetic
-from inlay.reordering.target import Target, host_target
+from inlay.reordering.target import TARGETS, Target, host_target
 from inlay.testing import reorder_problems
 
 FIXED = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-# What LLVM calls a processor with registers of so many bytes.
-X86 = {16: ("nehalem", 16), 32: ("haswell", 32)}
+X86 = {16: "x86-64-v2", 32: "x86-64-v3"}
+"""The target with registers of so many bytes."""
 
 CASES = [
     ((2, 48, 17, 9), "nchw", "nChw16c"),
@@ -57,10 +55,7 @@ def narrow_target(width: int) -> Target:
     host = host_target()
     if not host.triple.startswith("x86_64") or host.vector_bytes < width:
         pytest.skip(f"no x86-64 processor with registers of {width} bytes")
-    cpu, width = X86[width]
-    return replace(
-        host, cpu=cpu, features="", vector_bytes=width, arithmetic=Arithmetic(width > 16, bf16=False, picks=False)
-    )
+    return TARGETS[X86[width]]
 
 
 @pytest.fixture(params=[16, 32])

@@ -166,6 +166,7 @@ def without(key: str, desc: MemoryDesc = BLOCKED) -> str:
 
 
 LAYOUT_KEYS = "dims, data_type, padded_dims, strides, inner_digits, offset0"
+OPAQUE = '{"inlay":"memory_desc","version":1,"kind":"opaque","dims":[8],"data_type":"f32","name":"wino","nbytes":64}'
 KINDS = "undef, any, blocked, digits, opaque, sparse, host_scalar"
 REFUSED: list[tuple[Any, str]] = [
     (b"{}", "it is a bytes: give the text that to_json wrote"),
@@ -212,6 +213,8 @@ REFUSED: list[tuple[Any, str]] = [
     (changed(extras={"flags": 1, "mask": 1}), "key 'mask' of extras is unknown: it has flags, compensation_mask, "
      "scale_adjust, asymmetric_mask, gpu_geometry, gpu_nbytes"),
     (changed(extras=1), "extras is 1: give an object"),
+    (OPAQUE.replace('"wino"', "5"), "name is 5: give a text"),
+    (OPAQUE.replace(":64", ":1.5"), "nbytes is 1.5: give an integer of 64 bits"),
     (changed(SAMPLES[7], encoding="bsr"), "encoding is 'bsr': give one of csr, coo, packed"),
     (without("pointer_type", SAMPLES[7]), "key 'pointer_type' is missing: kind 'sparse' has dims, data_type, encoding, "
      "nnz, index_type, pointer_type"),
@@ -227,7 +230,14 @@ def test_json_that_is_refused_says_where(text: Any, problem: str) -> None:
     assert str(caught.value) == f"this is no JSON of a descriptor: {problem}"
 
 
-OPAQUE = '{"inlay":"memory_desc","version":1,"kind":"opaque","dims":[8],"data_type":"f32","name":"wino","nbytes":64}'
+@pytest.mark.parametrize("count", [57, 58, 59, 5000])
+def test_a_long_value_is_shown_cut(count: int) -> None:
+    shown = repr("x" * count) if count <= 58 else f"'{'x' * 56}..."
+    with pytest.raises(InvalidArguments) as caught:
+        MemoryDesc.from_json(changed(kind="x" * count))
+    assert str(caught.value) == f"this is no JSON of a descriptor: kind is {shown}: give one of {KINDS}"
+
+
 RULES: list[tuple[str, str]] = [
     (changed(padded_dims=[2, 16, 5, 4]), "padded_dims[1] is 16: axis 1 (b) needs 17 or more, as its dim is"),
     (changed(dims=[2, 17, 5]), "3 dims need as many padded_dims, not 4: (2, 24, 5, 4)"),

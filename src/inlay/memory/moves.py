@@ -95,6 +95,9 @@ class Move(Protocol):
     def explain(self) -> str:
         """What is done and why, as text."""
 
+    def assembly(self, target: str | None = None) -> str:
+        """The machine code, as text."""
+
 
 class Computation(Protocol):
     """What runs a reorder with attributes, whose values each run is given."""
@@ -104,6 +107,9 @@ class Computation(Protocol):
 
     def explain(self) -> str:
         """What is done and why, as text."""
+
+    def assembly(self, target: str | None = None) -> str:
+        """The machine code, as text."""
 
 
 class ByCoordinate:
@@ -132,6 +138,14 @@ class ByCoordinate:
             lines.append(f"  {self._attributes}")
         return "\n".join(lines)
 
+    def assembly(self, target: str | None = None) -> str:
+        """Refuse: no machine code is made.
+
+        Raises:
+            Unimplemented: always.
+        """
+        raise Unimplemented("these elements are moved coordinate by coordinate: there is no machine code to show")
+
 
 def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
     """The move from memory described by `src` to memory described by `dst`.
@@ -142,7 +156,7 @@ def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
             computes.
     """
     _require_one_buffer(src, dst)
-    if dst.extras or src.extras.scale_adjust != 1:
+    if dst.extras or src.extras.scale_adjust != 1 or _has_nibbles(src) or _has_nibbles(dst):
         return ByCoordinate(src, dst)
     return compile_reorder(src, dst)
 
@@ -167,6 +181,10 @@ def _require_one_buffer(src: MemoryDesc, dst: MemoryDesc) -> None:
                 f"no move between two addresses exists for {desc!r}, which has several buffers: "
                 "inlay.reorder(memory, dst) converts sparse memory"
             )
+
+
+def _has_nibbles(desc: MemoryDesc) -> bool:
+    return desc.data_type is not None and desc.data_type.is_sub_byte
 
 
 move_for = lru_cache(maxsize=_REMEMBERED)(new_move)

@@ -112,6 +112,19 @@ class Reorder:
         run = self._move or self._computation
         return "" if run is None else run.explain()
 
+    def assembly(self, target: str | None = None) -> str:
+        """The machine code as text: for this machine, or for the one that is called `target`.
+
+        Targets are `x86-64-v2` (SSE), `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512), `aarch64` (NEON), `aarch64-sve256` and
+        `aarch64-sve512` (SVE with registers of 32 and 64 bytes). Each can be read on any machine.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+            Unimplemented: no machine code is made.
+        """
+        run = self._move or self._computation
+        return "" if run is None else run.assembly(target)
+
 
 def _checked_attributes(attributes: Any) -> Attributes:
     if attributes is None:

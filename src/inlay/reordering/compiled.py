@@ -8,20 +8,20 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering.elements import LINE, address_bits
 from inlay.reordering.emit import ENTRY, kernel_ir
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
+from inlay.reordering.emit_tile import LINE
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, kernel_of, table_of
 from inlay.reordering.linking import linked
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.target import Target, host_target
+from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Call, parts_for, run_parts
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -54,9 +54,7 @@ class CompiledReorder:
     moved_bytes: int
     """The compulsory bytes: source elements read plus destination elements written, padding included."""
     starts: tuple[int, int]
-    """From the start of each buffer to the coordinate of all zeros, in what the side's addresses count."""
-    units: tuple[int, int] = (1, 1)
-    """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
+    """Bytes from the start of each buffer to the coordinate of all zeros."""
 
     def run(self, src_address: int, dst_address: int, threads: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
@@ -69,11 +67,10 @@ class CompiledReorder:
         table, code = self.table, self.code
         if table is None or code is None:
             return
-        src, dst = src_address * self.units[0] + self.starts[0], dst_address * self.units[1] + self.starts[1]
+        src, dst = src_address + self.starts[0], dst_address + self.starts[1]
         if dst % LINE and self.kernel is not None and self.kernel.stores != "cached":
             code = machine_code(replace(self.kernel, stores="cached"), host_target())
-        # Two threads cannot both write to one byte.
-        parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // table.run)
+        parts = min(parts_for(self.moved_bytes, threads), table.tiles // table.run)
         if parts <= 1:
             code.entry(src, dst, table.address, 0, table.tiles)
         else:
@@ -90,6 +87,23 @@ class CompiledReorder:
             f"network\n{self.kernel.network}"
         )
 
+    def assembly(self, target: str | None = None) -> str:
+        """The assembly of the kernel on this machine, or on the one that is called `target`.
+
+        Any target's can be read on any machine: schedule and shuffles are chosen for the target.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+
+        >>> r = compile_reorder(MemoryDesc((64, 64), "u8", "ab"), MemoryDesc((64, 64), "u8", "ba"))
+        >>> "zip1" in r.assembly("aarch64-sve256"), "punpcklbw" in r.assembly("x86-64-v2")
+        (True, True)
+        """
+        machine = named_target(target)
+        if self.problem.is_empty:
+            return ""
+        return assembly_of(ir_of(planned(self.problem, machine).kernel, machine), machine)
+
 
 def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
     """The reorder from memory described by `src` to memory described by `dst`.
@@ -104,31 +118,43 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
 @lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
     types = (problem.src_type, problem.dst_type)
+    offsets = (problem.src_offset, problem.dst_offset)
+    starts = (offsets[0] * types[0].itemsize, offsets[1] * types[1].itemsize)
     if problem.is_empty:
-        return CompiledReorder(problem, None, None, None, None, 0, (0, 0))
+        return CompiledReorder(problem, None, None, None, None, 0, starts)
     target = host_target()
+    plan = planned(problem, target)
+    code = machine_code(plan.kernel, target)
+    return CompiledReorder(problem, plan.schedule, plan.kernel, plan.table, code, problem.moved_bytes, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a problem is solved on a target: everything but the machine code."""
+
+    schedule: Schedule
+    """The tile and the loops around it."""
+    kernel: Kernel
+    """The code that it needs."""
+    table: Table
+    """Its numbers."""
+
+
+def planned(problem: ReorderProblem, target: Target) -> Plan:
+    """The plan of `problem`, which is not empty, on `target`, with the caches of this machine."""
+    types = (problem.src_type, problem.dst_type)
     narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
-    suits = partial(begins_at_bytes, problem)
-    chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts, suits=suits)
+    chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts, shuffles=target.shuffles)
     table = table_of(problem, chosen)
-    moved = problem.moved_bytes
-    stores: Stores = "cached" if moved <= last_level_cache() else _stores(problem, chosen, table)
-    kernel = kernel_of(problem, chosen, stores)
-    units = [address_bits(t.name, kernel.lanes) for t in types]
-    starts = [n * t.bits // u for n, t, u in zip((problem.src_offset, problem.dst_offset), types, units, strict=True)]
-    code = machine_code(kernel, target)
-    return CompiledReorder(
-        problem, chosen, kernel, table, code, moved, (starts[0], starts[1]), (8 // units[0], 8 // units[1])
-    )
+    stores: Stores = "cached" if problem.moved_bytes <= last_level_cache() else _stores(problem, chosen, table)
+    return Plan(chosen, kernel_of(problem, chosen, stores), table)
 
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
     """How a tensor larger than the caches is written, if its memory begins at a cache line."""
-    if chosen.tile.lane_bits == 0:
-        return "cached"
-    bits = problem.dst_type.bits
-    register = (bits << chosen.tile.lane_bits) // 8
-    steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * bits) // 8 for o in chosen.outer]
+    item = problem.dst_type.itemsize
+    register = item << chosen.tile.lane_bits
+    steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * item) for o in chosen.outer]
     if register % LINE == 0 and not any(np.any(step % LINE) for step in [*steps, table.dst_offsets]):
         return "streamed"
     stage = register * table.dst_offsets.size
@@ -162,13 +188,14 @@ def machine_code(kernel: Kernel, target: Target) -> Code:
     return code
 
 
-def _made(kernel: Kernel, target: Target) -> Code:
-    (address,) = linked(kernel, lambda: _module(kernel, target), target, ENTRY)
-    return Code(_FUNCTION(address), address)
-
-
-def _module(kernel: Kernel, target: Target) -> str:
+def ir_of(kernel: Kernel, target: Target) -> str:
+    """The module of `kernel` for `target`."""
     return kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)
+
+
+def _made(kernel: Kernel, target: Target) -> Code:
+    (address,) = linked(kernel, lambda: ir_of(kernel, target), target, ENTRY)
+    return Code(_FUNCTION(address), address)
 
 
 @lru_cache(maxsize=1)

@@ -8,10 +8,9 @@ at an edge is copied with masks into a scratch tile first, zero where nothing ma
 code, and is copied with masks to its place: no second network, and not one byte touched beyond the bounds.
 """
 
-from inlay.reordering.elements import LINE
 from inlay.reordering.emit_edge import edge_function
-from inlay.reordering.emit_tile import Emitter, tile_function
-from inlay.reordering.ir import Code
+from inlay.reordering.emit_tile import LINE, Emitter, tile_function
+from inlay.reordering.ir import Code, declaration_of
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
 from inlay.reordering.lanes import Arithmetic
 
@@ -71,7 +70,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     if emitter.kernel.stores != "cached":
         code.do(fence)
         if "@" in fence:
-            code.declarations.add(f"declare {fence.removeprefix('call ')}")
+            code.declarations.add(declaration_of(fence))
     code.do("ret void")
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 

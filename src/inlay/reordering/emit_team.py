@@ -14,6 +14,8 @@ A worker that has just finished is there for the next call within nanoseconds, w
 nothing to do sleeps after a tenth of a millisecond and costs nothing.
 """
 
+from inlay.reordering.ir import declaration_of
+
 PARKED, WAITING, BUSY = 0, 1, 2
 SLOT_WORDS = 16
 """Words of one slot: two cache lines, so that no two workers look at one line."""
@@ -100,5 +102,5 @@ def team_ir(pause: str, attributes: str) -> str:
     functions = (
         "\n".join((_POST, _WORK, _UNFINISHED)).replace("@ARGUMENTS@", "\n".join(lines)).replace("@PAUSE@", pause)
     )
-    declaration = f"declare {pause.removeprefix('call ')}\n" if "@" in pause else ""
+    declaration = f"{declaration_of(pause)}\n" if "@" in pause else ""
     return f"{functions}\n{declaration}attributes #0 = {{ nounwind {attributes} }}\n"

@@ -60,6 +60,10 @@ class Code:
 
     def masked_load(self, vector: str, address: str, mask: str) -> str:
         """Load the lanes of `vector` that `mask` selects, zero in the others; unselected memory is not touched."""
+        wide = _of_two_lanes(vector)
+        if wide != vector:
+            both = self.masked_load(wide, address, self._and_none(mask))
+            return self.let(f"shufflevector {wide} {both}, {wide} poison, <1 x i32> zeroinitializer")
         name = f"llvm.masked.load.{_suffix(vector)}.p0"
         bools = _bools(vector)
         self.declarations.add(f"declare {vector} @{name}(ptr, i32, {bools}, {vector})")
@@ -68,10 +72,34 @@ class Code:
 
     def masked_store(self, vector: str, value: str, address: str, mask: str) -> None:
         """Store the lanes of `value` that `mask` selects; unselected memory is not touched."""
+        wide = _of_two_lanes(vector)
+        if wide != vector:
+            both = self.let(f"shufflevector {vector} {value}, {vector} poison, <2 x i32> zeroinitializer")
+            self.masked_store(wide, both, address, self._and_none(mask))
+            return
         name = f"llvm.masked.store.{_suffix(vector)}.p0"
         bools = _bools(vector)
         self.declarations.add(f"declare void @{name}({vector}, ptr, i32, {bools})")
         self.do(f"call void @{name}({vector} {value}, ptr {address}, i32 1, {bools} {mask})")
+
+    def _and_none(self, mask: str) -> str:
+        """The mask of one lane, with a second lane that is never selected."""
+        return self.let(f"shufflevector <1 x i1> {mask}, <1 x i1> zeroinitializer, <2 x i32> <i32 0, i32 1>")
+
+
+def _of_two_lanes(vector: str) -> str:
+    """A vector of at least two lanes: LLVM has no code for a masked access of one in registers of SVE."""
+    return vector.replace("<1 x ", "<2 x ")
+
+
+def declaration_of(call: str) -> str:
+    """The declaration of what a statement calls.
+
+    >>> declaration_of("call void @llvm.aarch64.hint(i32 1)")
+    'declare void @llvm.aarch64.hint(i32)'
+    """
+    head, arguments = call.removeprefix("call ").rstrip(")").split("(")
+    return f"declare {head}({', '.join(argument.split()[0] for argument in arguments.split(', ') if argument)})"
 
 
 def _bools(vector: str) -> str:

@@ -25,6 +25,11 @@ class Arithmetic:
     """From f32 to bf16 (x86: AVX512_BF16), with subnormals flushed to zero."""
     picks: bool
     """Taking any elements of two registers, so that every second element is one instruction."""
+    nan_loses: bool = True
+    """Whether the greater of a NaN and a number is the number for signaling NaNs too, which AArch64 only quiets."""
+    rounds: bool = True
+    """From a float to the nearest integer at once, LLVM's lrint; for registers of SVE it would go through them element
+    by element, and of two steps, to round and to convert, it makes one on AArch64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,9 @@ class Lanes:
     def nearest(self, value: str, source: str, target: str) -> str:
         """Floats within the range of the integer type `target`, rounded to nearest, ties to even."""
         floats = {"float": "f32", "double": "f64"}[source]
+        if not self.arithmetic.rounds:
+            name = f"llvm.roundeven.v{self.count}{floats}"
+            return self.cast("fptosi", self.code.call(name, self.of(source), (self.of(source), value)), source, target)
         name = f"llvm.lrint.v{self.count}{target}.v{self.count}{floats}"
         return self.code.call(name, self.of(target), (self.of(source), value))
 

@@ -9,7 +9,8 @@ above shift up by one, and the bit that falls out at another position becomes th
     interleave two registers of 4 lanes:  a0 a1 a2 a3, b0 b1 b2 b3  ->  a0 b0 a1 b1, a2 b2 a3 b3
     lane bits (l0, l1), register bit r:   r enters at 0, l1 falls out:  lanes (r, l0), register l1
 
-Which exchanges are cheap is a table per target; the sequence of least cost is found by A* search over the lane bits.
+Which exchanges are cheap is a table per family of processors; the sequence of least cost is found by A* search over
+the lane bits.
 Register bits are free: where they end only decides to which address a register is stored.
 """
 
@@ -20,6 +21,26 @@ from typing import Literal
 
 LANE_BYTES = 16
 """Bytes within which interleaves work on every target."""
+Family = Literal["punpck", "zip"]
+"""Which exchanges are one instruction. `punpck` (x86): interleaves inside 16-byte lanes, moves of whole such lanes.
+`zip` (AArch64): over the whole register, whatever its width, two registers interleave (zip), swap every other unit
+(trn) or join every other unit (uzp), where a unit is at most 8 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffles:
+    """What the shuffles of a processor can do in an instruction or two."""
+
+    family: Family = "punpck"
+    """Which exchanges there are."""
+    any_lane: tuple[int, int, int, int] = (64, 64, 64, 64)
+    """Bytes of the widest register whose elements, of 1, 2, 4 and 8 bytes, can be taken from any lanes of two."""
+
+    def deals(self, lanes: int, element_bytes: int) -> bool:
+        """Whether an odd digit can be dealt out to registers of so many lanes."""
+        return lanes * element_bytes <= self.any_lane[element_bytes.bit_length() - 1]
+
+
 _SEARCH_LIMIT = 20_000
 _FAR = 2.5  # an exchange that is no interleave and no move of whole 16-byte lanes: a table look-up per element
 
@@ -140,19 +161,20 @@ class Network:
 
 
 @lru_cache(maxsize=1024)
-def shuffle_network(goal: tuple[int, ...], registers: int, near: int) -> Network | None:
+def shuffle_network(goal: tuple[int, ...], registers: int, near: int, family: Family = "punpck") -> Network | None:
     """The cheapest network that brings the bits `goal` to the lane positions, or None if none was found in time.
 
     Args:
         goal: the bit wanted at each lane position; bits 0..l-1 start in the lanes, the others in registers.
         registers: the number of register bits.
         near: how many of the lowest lane positions lie within one 16-byte lane.
+        family: the processors that it is for.
 
     Post-condition: result.lanes == goal, and result.lanes + result.registers is a permutation of all bits.
     """
     place = {bit: i for i, bit in enumerate(goal)}
     bits = [place.get(bit, _UNWANTED) for bit in range(len(goal) + registers)]
-    found = _search(tuple(bits[: len(goal)]), tuple(bits[len(goal) :]), near)
+    found = _search(tuple(bits[: len(goal)]), tuple(bits[len(goal) :]), near, family)
     if found is None:
         return None
     lanes, held = tuple(range(len(goal))), list(range(len(goal), len(bits)))
@@ -171,7 +193,7 @@ _Bits = tuple[int, ...]
 """Bits in the lanes or in the registers, each called by the place where it is wanted."""
 
 
-def _search(lanes: _Bits, held: _Bits, near: int) -> tuple[Step, ...] | None:
+def _search(lanes: _Bits, held: _Bits, near: int, family: Family) -> tuple[Step, ...] | None:
     """The cheapest steps after which place i of the lanes holds bit i, or None if none were found in time."""
     goal = tuple(range(len(lanes)))
     # What is left to try, by the bound of its price. Among equals the latest is tried first: the search runs straight
@@ -191,11 +213,11 @@ def _search(lanes: _Bits, held: _Bits, near: int) -> tuple[Step, ...] | None:
                 continue
             best[lanes] = cost
             # A swap brings one bit to its place at best: until that could pay, swaps need not be looked at.
-            if missing := lanes.count(_UNWANTED):
+            if (missing := lanes.count(_UNWANTED)) and family == "punpck":
                 waiting.setdefault(cost + _FAR + missing - 1, []).append((cost, lanes, held, trials, True))
-        for trial, price, after, left in _moves(lanes, held, near, is_late):
+        for trial, price, after, left in _moves(lanes, held, near, family, is_late):
             if after not in bounds:
-                bounds[after] = _remaining(after, near)
+                bounds[after] = _remaining(after, near, family)
             if after not in best or best[after] > cost + price:
                 bound = cost + price + bounds[after]
                 waiting.setdefault(bound, []).append((cost + price, after, left, (*trials, trial), False))
@@ -208,14 +230,16 @@ _State = tuple[float, _Bits, _Bits, tuple[_Trial, ...], bool]
 """Price so far, bits of the lanes and registers, steps so far, and whether all but swaps have been tried from here."""
 
 
-def _moves(lanes: _Bits, held: _Bits, near: int, swaps: bool) -> Iterator[tuple[_Trial, float, _Bits, _Bits]]:
+def _moves(
+    lanes: _Bits, held: _Bits, near: int, family: Family, swaps: bool
+) -> Iterator[tuple[_Trial, float, _Bits, _Bits]]:
     """The swaps from here, or every other step worth trying, each with its price and the bits after it."""
     if _UNWANTED not in lanes:
         order = tuple(lanes.index(bit) for bit in range(len(lanes)))
         is_near = all(a == b for a, b in enumerate(order) if a >= near or b >= near)
-        yield (order, (0, 0, 0)), 1.0 if is_near else _FAR, tuple(range(len(lanes))), held
+        yield (order, (0, 0, 0)), 1.0 if is_near or family == "zip" else _FAR, tuple(range(len(lanes))), held
         return
-    exchanges = _exchanges(len(lanes), near, swaps)
+    exchanges = _exchanges(len(lanes), near, family, swaps)
     for register, bit in enumerate(held):
         if bit == _UNWANTED:
             continue
@@ -230,13 +254,16 @@ def _moves(lanes: _Bits, held: _Bits, near: int, swaps: bool) -> Iterator[tuple[
             )
 
 
-def _remaining(lanes: _Bits, near: int) -> float:
+def _remaining(lanes: _Bits, near: int, family: Family) -> float:
     """A lower bound of the price left: a step for each missing bit, and for each bit past its place one or a permute.
 
     Interleaves only move bits up within the near positions, and each pushes the highest out: as many positions from
     above as near bits are missing are lost. Moves of 16-byte lanes enter at the top and only move bits down, so there
     the bits must come in the order of their places. No step takes a bit from the one to the other.
+    Where registers are joined too, bits move both ways, so only the missing ones count.
     """
+    if family == "zip":
+        return lanes.count(_UNWANTED) or float(lanes != tuple(range(len(lanes))))
     inside, across, settled, highest, missing = 0, 0, 0, -1, (1 << len(lanes)) - 1
     for now, place in enumerate(lanes):
         if place == _UNWANTED:
@@ -258,8 +285,15 @@ def _remaining(lanes: _Bits, near: int) -> float:
 
 
 @lru_cache(maxsize=64)
-def _exchanges(width: int, near: int, swaps: bool) -> tuple[tuple[int, int, float], ...]:
-    """(leaves, enters, price) of the swaps, or of the other exchanges worth trying, on registers of 2^`width` lanes."""
+def _exchanges(width: int, near: int, family: Family, swaps: bool) -> tuple[tuple[int, int, float], ...]:
+    """(leaves, enters, price) of exchanges worth trying on registers of 2^`width` lanes.
+
+    Where swaps are dear (`punpck`), they are answered apart from the others.
+    """
+    if family == "zip":
+        top, units = width - 1, range(min(near, width))
+        ways = {way for unit in units for way in ((unit, unit), (unit, top), (top, unit))}
+        return tuple((*way, 1.0) for way in sorted(ways))
     if swaps:
         return tuple((position, position, _FAR) for position in range(width))
     near = min(near, width)

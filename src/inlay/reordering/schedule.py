@@ -10,13 +10,13 @@ Loops that the tile does not cover wholly keep their outer part and run around i
 outermost: the source is read in the order in which it lies, and whole lines of the destination are scattered.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 from typing import Literal
 
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
-from inlay.reordering.network import LANE_BYTES, Network, Run, shuffle_network
+from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, shuffle_network
 
 Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
@@ -124,13 +124,11 @@ class Schedule:
         return "\n".join(lines)
 
 
+_ALL_SHUFFLES = Shuffles()
+
+
 def schedule(
-    nest: LoopNest,
-    element_bytes: int,
-    vector_bytes: int,
-    *,
-    converts: bool = False,
-    suits: Callable[[Schedule], bool] = lambda plan: True,
+    nest: LoopNest, element_bytes: int, vector_bytes: int, *, converts: bool = False, shuffles: Shuffles = _ALL_SHUFFLES
 ) -> Schedule:
     """The cheapest schedule of `nest` on registers of `vector_bytes`.
 
@@ -138,7 +136,7 @@ def schedule(
         element_bytes: the width of the narrower of the two element types: shuffles run at that width.
         vector_bytes: the width of a register.
         converts: whether elements change their type on the way.
-        suits: which schedules may be chosen; those of one element at a time always may.
+        shuffles: those that the processor has.
 
     Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what they cover twice.
     """
@@ -148,15 +146,16 @@ def schedule(
         choice
         for lanes in range(most, -1, -1)
         for variant, odd in _variants(nest, 1 << lanes)
-        if (choice := _choice(variant, lanes, converts, odd)) is not None
+        if (odd is None or shuffles.deals(1 << lanes, element_bytes))
+        and (choice := _choice(variant, lanes, converts, odd)) is not None
     ]
     best, least = None, inf
     for choice in sorted(choices, key=_Choice.cost):
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
-        if choice.cost() < least and (tile := choice.tile(near)) is not None:
+        if choice.cost() < least and (tile := choice.tile(near, shuffles)) is not None:
             cost = choice.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(choice.nest, tile)):
-                best, least = plan, cost
+            if cost < least:
+                best, least = _around(choice.nest, tile), cost
     assert best is not None, "a tile of one element has an empty network"
     return best
 
@@ -187,11 +186,11 @@ class _Choice:
     converts: bool
     odd: Odd | None
 
-    def tile(self, near: int) -> Tile | None:
+    def tile(self, near: int, shuffles: Shuffles) -> Tile | None:
         """The tile, or None where no network was found."""
         lanes = len(self.goal)
         goal = tuple(self.bits.index(bit) for bit in self.goal)
-        network = shuffle_network(goal, len(self.bits) - lanes, min(near, lanes))
+        network = shuffle_network(goal, len(self.bits) - lanes, min(near, lanes), shuffles.family)
         if network is None:
             return None
         return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network, self.odd)

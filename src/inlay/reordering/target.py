@@ -1,18 +1,28 @@
 """The machine that code is made for, and the making of it through LLVM.
 
+A target is a value: beside the processor of this process there are named ones, x86-64 and AArch64, for which the same
+modules are compiled, to be read or to be run elsewhere. Registers of SVE are of no known width; here they are: a target
+says 32 or 64 bytes, and its code runs where the registers have just that width.
+
+    >>> sorted(TARGETS)[:3]
+    ['aarch64', 'aarch64-sve256', 'aarch64-sve512']
+
 Code generation runs without LLVM's optimization passes: the emitter writes what it means, and the passes would merge
 its shuffles into slower ones and double the compile time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from inlay.errors import Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.reordering.lanes import Arithmetic
+from inlay.reordering.network import LANE_BYTES, Shuffles
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +43,75 @@ class Target:
     """The statement that tells the processor that a loop waits."""
     arithmetic: Arithmetic
     """What it converts by itself."""
+    shuffles: Shuffles
+    """What its shuffles of registers can do."""
 
     @property
     def attributes(self) -> str:
         """Attributes of every function."""
+        if self.shuffles.family == "zip":
+            lengths = self.vector_bytes // LANE_BYTES
+            return f"vscale_range({lengths},{lengths})" if lengths > 1 else ""
         bits = self.vector_bytes * 8
         return f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
 
 
 _STATEMENTS = {
-    True: ("call void @llvm.x86.sse.sfence()", "call void @llvm.x86.sse2.pause()"),
-    False: ("fence seq_cst", "fence acquire"),
+    "x86_64": ("call void @llvm.x86.sse.sfence()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("fence seq_cst", "call void @llvm.aarch64.hint(i32 1)"),
 }
+_OTHER_STATEMENTS = ("fence seq_cst", "fence acquire")
+_ANY_LANE = {"avx512vbmi": (64, 64, 64, 64), "avx512bw": (16, 64, 64, 64), "avx2": (16, 16, 32, 32)}
 _X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
+
+
+def _target(
+    triple: str,
+    cpu: str,
+    features: str,
+    vector_bytes: int,
+    arithmetic: Arithmetic,
+    any_lane: tuple[int, int, int, int] = (16, 16, 16, 16),
+) -> Target:
+    architecture = triple.split("-")[0]
+    fence, pause = _STATEMENTS.get(architecture, _OTHER_STATEMENTS)
+    shuffles = Shuffles("zip" if architecture == "aarch64" else "punpck", any_lane)
+    return Target(triple, cpu, features, vector_bytes, fence, pause, arithmetic, shuffles)
+
+
+_X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_BASE = Arithmetic(f16=False, bf16=False, picks=False)
+_HALVES = Arithmetic(f16=True, bf16=False, picks=False)
+_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=False, nan_loses=False, rounds=False)
+_PICKS = Arithmetic(f16=True, bf16=False, picks=True)
+TARGETS: Mapping[str, Target] = MappingProxyType(
+    {
+        "x86-64-v2": _target(_X86, "x86-64-v2", "", 16, _BASE),
+        "x86-64-v3": _target(_X86, "x86-64-v3", "", 32, _HALVES, _ANY_LANE["avx2"]),
+        "x86-64-v4": _target(_X86, "x86-64-v4", "", 64, _PICKS, _ANY_LANE["avx512bw"]),
+        "aarch64": _target(_ARM, "generic", "", 16, _ARM_HALVES),
+        "aarch64-sve256": _target(_ARM, "generic", "+sve", 32, _ARM_HALVES),
+        "aarch64-sve512": _target(_ARM, "generic", "+sve", 64, _ARM_HALVES),
+    }
+)
+"""The machines that have a name: the levels of the x86-64 ABI (SSE, AVX2, AVX-512), NEON, SVE of two widths."""
+
+
+def named_target(name: str | None) -> Target:
+    """The target called `name`; None is the machine that runs this process.
+
+    Raises:
+        InvalidArguments: there is no target of that name.
+        Unimplemented: LLVM has no code generator for this processor.
+    """
+    if name is None:
+        return host_target()
+    target = TARGETS.get(name)
+    if target is None:
+        raise InvalidArguments(
+            f"no target is called {name!r}: name one of {', '.join(TARGETS)}, or none for this machine"
+        )
+    return target
 
 
 @lru_cache(maxsize=1)
@@ -62,29 +128,43 @@ def host_target() -> Target:
     except RuntimeError as error:
         raise Unimplemented(f"LLVM cannot make code for this processor: {error}") from error
     triple = llvm.get_process_triple()
-    is_x86 = triple.startswith(("x86_64", "i386", "i686"))
+    is_x86 = triple.startswith("x86_64")
     width = next((w for name, w in _X86_WIDTHS if is_x86 and features.get(name)), 16)
     arithmetic = Arithmetic(
         f16=not is_x86 or bool(features.get("f16c")),
         bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
         picks=width == 64,
+        nan_loses=is_x86,
+        rounds=is_x86,
     )
-    fence, pause = _STATEMENTS[is_x86]
-    return Target(triple, llvm.get_host_cpu_name(), features.flatten(), width, fence, pause, arithmetic)
+    any_lane = next((w for name, w in _ANY_LANE.items() if is_x86 and features.get(name)), (16, 16, 16, 16))
+    return _target(triple, llvm.get_host_cpu_name(), features.flatten(), width, arithmetic, any_lane)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _machine(target: Target) -> Any:
+    if target != host_target():
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
     options = {"cpu": target.cpu, "features": target.features, "opt": 2, "reloc": "pic", "codemodel": "small"}
     return llvm.Target.from_triple(target.triple).create_target_machine(**options)
 
 
 def compile_ir(text: str, target: Target) -> bytes:
     """The object file of a module."""
+    return bytes(_machine(target).emit_object(_parsed(text, target)))
+
+
+def assembly_of(text: str, target: Target) -> str:
+    """The assembly of a module: what `compile_ir` makes, to be read."""
+    return str(_machine(target).emit_assembly(_parsed(text, target)))
+
+
+def _parsed(text: str, target: Target) -> Any:
     module = llvm.parse_assembly(text)
     module.triple = target.triple
     module.data_layout = str(_machine(target).target_data)
-    return bytes(_machine(target).emit_object(module))
+    return module
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,121 @@
+"""The law of the reorder holds on AArch64: the machine code made for it is run by an emulator and judged as any other.
+
+Unicorn runs NEON in this process; QEMU's user mode, which knows SVE, runs the code as a program on registers of 32 and
+64 bytes. Both see the pages of the buffers and nothing around them, so guard pages and poison judge here as they do for
+the code of this machine.
+"""
+
+from dataclasses import replace
+
+import emulated
+import numpy as np
+import pytest
+from edge_codes import edge_codes
+from emulated import Emulator, image_of, run_in_qemu, run_in_unicorn
+from guarded import GuardedBuffer
+from test_conversion import PAIRS
+from test_reorder import Flush, judge, noise, span_bytes
+from test_reorder_targets import CASES, TYPES
+
+from inlay.descriptor import MemoryDesc
+from inlay.reordering import compiled
+from inlay.reordering.compiled import ir_of, planned
+from inlay.reordering.problem import reorder_problem
+from inlay.reordering.target import TARGETS
+from inlay.testing import Seeded, draw_reorder_problem
+
+pytestmark = pytest.mark.heavy
+
+EMULATED = [
+    pytest.param(
+        ("aarch64", run_in_unicorn),
+        id="neon",
+        marks=pytest.mark.skipif(not emulated.has_unicorn(), reason="Unicorn is not installed"),
+    ),
+    *(
+        pytest.param(
+            (name, run_in_qemu),
+            id=name,
+            marks=pytest.mark.skipif(emulated.QEMU is None, reason="qemu-aarch64 is not installed"),
+        )
+        for name in ("aarch64-sve256", "aarch64-sve512")
+    ),
+]
+Machine = tuple[str, Emulator]
+
+
+@pytest.fixture(params=EMULATED)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    """A processor, and what plays it."""
+    found: Machine = request.param
+    return found
+
+
+@pytest.fixture
+def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache to stay in."""
+    monkeypatch.setattr(compiled, "last_level_cache", lambda: 0)
+
+
+def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:
+    """Run the code of another processor between guard pages and compare the result with the reference."""
+    name, emulator = machine
+    problem = reorder_problem(src, dst)
+    if problem.is_empty:
+        return
+    source = GuardedBuffer(span_bytes(src), flush, problem.src_type.itemsize)
+    destination = GuardedBuffer(span_bytes(dst), flush, problem.dst_type.itemsize)
+    source.bytes[:] = np.frombuffer(content, np.uint8) if content else noise(source.bytes.size)
+
+    def run(_src: int, _dst: int) -> None:
+        image = image_of(problem, TARGETS[name], source, destination)
+        destination.pages[:] = np.frombuffer(emulator(image, TARGETS[name]), np.uint8)
+
+    judge(run, src, source, dst, destination)
+
+
+@pytest.mark.parametrize(("src_type", "dst_type"), TYPES)
+@pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: str(value).replace(" ", ""))
+class TestCases:
+    def test_whole_tiles_and_edges(
+        self, machine: Machine, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
+    ) -> None:
+        check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
+
+    @pytest.mark.usefixtures("always_streaming")
+    def test_streaming(
+        self, machine: Machine, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
+    ) -> None:
+        check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
+
+
+@pytest.mark.parametrize(("src", "dst"), PAIRS)
+def test_every_pair_of_types_on_every_edge(machine: Machine, src: str, dst: str) -> None:
+    codes = edge_codes(src)
+    codes = np.concatenate([codes, codes[: -codes.size % 8]])
+    dims = (8, codes.size // 8)
+    check(machine, MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=codes.tobytes())
+
+
+@pytest.mark.parametrize("flush", ["upper", "lower"])
+def test_random_problems(machine: Machine, flush: Flush) -> None:
+    choose = Seeded(22)
+    for i in range(60):
+        check(machine, *draw_reorder_problem(choose, convert=bool(i & 1), large=bool(i & 2)), flush)
+
+
+def test_no_code_of_another_family_is_left(machine: Machine) -> None:
+    src, dst = (MemoryDesc((65, 64), "f32", tag) for tag in ("ab", "ba"))
+    text = ir_of(planned(reorder_problem(src, dst), TARGETS[machine[0]]).kernel, TARGETS[machine[0]])
+    assert "x86" not in text
+
+
+def test_a_byte_beyond_the_buffer_is_a_fault(machine: Machine) -> None:
+    name, emulator = machine
+    src = MemoryDesc((64, 64), "u8", "ab")
+    source, destination = (GuardedBuffer(4096) for _ in range(2))
+    image = image_of(reorder_problem(src, MemoryDesc((64, 64), "u8", "ba")), TARGETS[name], source, destination)
+    for i in (0, 1):
+        moved = tuple(value + (k == i) for k, value in enumerate(image.arguments))
+        with pytest.raises((AssertionError, emulated.faults())):
+            emulator(replace(image, arguments=moved), TARGETS[name])
