@@ -93,7 +93,7 @@ def test_every_case_of_the_benchmark_compiles_for_every_target(target: str) -> N
     cases = all_cases([Size("L2", 1 << 19), Size("beyond", 1 << 28)])
     objects = compiled_everywhere([(case.src, case.dst) for case in cases], TARGETS[target])
     # Code that works element by element, where a shuffle has no instruction, is ten times as long.
-    assert max(map(len, objects.values())) < 60_000
+    assert max(map(len, objects.values())) < 150_000
 
 
 @pytest.mark.heavy

@@ -146,6 +146,14 @@ def test_three_channels_are_dealt_out_to_three_registers() -> None:
     assert tile.network.steps == ()
 
 
+def test_a_digit_that_would_make_code_of_hundreds_of_registers_stays_a_loop() -> None:
+    # 3 x 3 x 3 values of 16 output channels: 27 x 16 registers.
+    src, dst = MemoryDesc((64, 64, 3, 3, 3), "f32", "oidhw"), MemoryDesc((64, 64, 3, 3, 3), "bf16", "OIdhw16i16o2i")
+    plan = schedule(loop_nest(reorder_problem(src, dst)), 2, 64, converts=True)
+    assert plan.tile.odd is None
+    assert plan.tile.registers <= 64
+
+
 def test_shapes_share_one_kernel() -> None:
     kernels = set()
     for dims in ((2, 32, 16, 16), (5, 64, 8, 32), (1, 16, 48, 1)):

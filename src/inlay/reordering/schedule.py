@@ -31,6 +31,7 @@ _DEAL_COST = 0.75
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
 _SMALL_TILE_BITS = 5
 _SHORT_LOOP = 8
+_MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile for seconds, to code that runs slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +215,13 @@ class _Choice:
 
 
 def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None) -> _Choice | None:
-    """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row."""
+    """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
     src, dst = (_contiguous_bits(nest.loops, lanes, side, odd) for side in _SIDES)
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
+    if odd is not None and odd.run.extent << len(bits) - lanes > _MOST_REGISTERS:
+        return None
     if src == dst:
         bits += _unrolled(nest.loops, bits, odd)
     return _Choice(nest, tuple(bits), tuple(dst), converts, odd)
