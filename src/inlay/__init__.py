@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from inlay.padding import preserves_padding
     from inlay.render import show
     from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
+    from inlay.reordering.processors import get_num_threads, set_num_threads
     from inlay.sparse import to_coo, to_csr, to_dense
 
 __version__ = "0.1.0"
@@ -60,10 +61,12 @@ __all__ = [
     "ZeroPoints",
     "as_strided",
     "check_padding",
+    "get_num_threads",
     "map_padded",
     "pack",
     "preserves_padding",
     "reorder",
+    "set_num_threads",
     "show",
     "to_coo",
     "to_csr",
@@ -79,10 +82,12 @@ _LATE = {
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
+    "get_num_threads": "inlay.reordering.processors",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",
     "preserves_padding": "inlay.padding",
     "reorder": "inlay.memory",
+    "set_num_threads": "inlay.reordering.processors",
     "show": "inlay.render",
     "to_coo": "inlay.sparse",
     "to_csr": "inlay.sparse",

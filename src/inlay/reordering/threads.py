@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, team_ir
 from inlay.reordering.linking import linked
+from inlay.reordering.processors import available_threads, limited
 from inlay.reordering.target import Target
 
 _PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread is slower
@@ -31,19 +32,12 @@ _FUNCTIONS = (
 )
 
 
-def available_threads() -> int:
-    """The processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def parts_for(moved_bytes: int, threads: int | None = None) -> int:
-    """How many threads pay for a move of so many bytes, at most `threads`."""
+    """How many threads pay for a move of so many bytes: at most `threads`, or as many as the process may use."""
     wanted = moved_bytes // _PART_BYTES
     if wanted < 2:
         return 1
-    return max(1, min(available_threads() if threads is None else threads, wanted))
+    return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
 
 
 @dataclass(frozen=True, slots=True)
