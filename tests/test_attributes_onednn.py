@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from edge_codes import edge_values
 from oracles import attributes as live
 from oracles import onednn
-from test_reorder import edge_values
 
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc

@@ -45,7 +45,6 @@ def make_files() -> None:
     np.save("scalar.npy", np.array(3, np.float32))
     np.save("bf16.npy", np.zeros((2, 3), ml_dtypes.bfloat16))
     np.save("big-endian.npy", np.zeros((2, 3), ">f4"))
-    np.save("s32.npy", np.zeros((2, 3), np.int32))
     np.save("objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     Path("pickled.npy").write_bytes(pickle.dumps([1, 2]))
     content = Path("a.npy").read_bytes()

@@ -7,13 +7,14 @@ with the rule of decision 0007.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from edge_codes import edge_codes
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles import onednn
 from test_reorder import check
 
@@ -23,10 +24,10 @@ from inlay.reordering import compile_reorder, compiled
 from inlay.reordering.lanes import Arithmetic
 from inlay.reordering.reference import convert
 from inlay.reordering.target import Target, host_target
-from inlay.testing import CONVERTIBLE, reorder_problems
+from inlay.testing import CONVERTIBLE, descriptors, reorder_problems, shapes
 
-NAMES = [t.name for t in DATA_TYPES.values() if not t.is_sub_byte]
-PAIRS = [(src, dst) for src in NAMES for dst in NAMES if src != dst]
+NIBBLES = [t.name for t in DATA_TYPES.values() if t.is_sub_byte]
+PAIRS = [(src, dst) for src in DATA_TYPES for dst in DATA_TYPES if src != dst]
 THROUGH_F32 = [pair for pair in PAIRS if "f32" in pair]
 # Where oneDNN follows the formula: without NaN to integers, subnormals to bf16, and rounding to f8 twice.
 _FLOATS, _INTEGERS = ("bf16", "f16", "f8_e5m2", "f8_e4m3", "e8m0"), ("s8", "u8", "s32")
@@ -47,11 +48,29 @@ Codes = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def converted(codes: Codes, src: str, dst: str) -> Codes:
-    """What the compiled reorder makes of codes that lie in a row."""
+    """What the compiled reorder makes of codes that lie in a row; those of 4 bits have a byte each."""
+    source, result = in_memory(codes, src), np.zeros(codes.size, f"u{DATA_TYPES[dst].itemsize}")
     one, two = (MemoryDesc(codes.shape, name, "a") for name in (src, dst))
-    result = np.zeros(codes.size, f"u{DATA_TYPES[dst].itemsize}")
-    compile_reorder(one, two).run(codes.ctypes.data, result.ctypes.data, 1)
-    return result
+    compile_reorder(one, two).run(source.ctypes.data, result.ctypes.data, 1)
+    return of_memory(result, dst)
+
+
+def in_memory(codes: Codes, name: str) -> Codes:
+    """Codes as they lie in memory."""
+    if not DATA_TYPES[name].is_sub_byte:
+        return codes
+    pairs = np.resize(np.append(codes, [0]), codes.size + codes.size % 2)
+    held: Codes = (pairs[::2] | pairs[1::2] << 4).astype(np.uint8)
+    return held
+
+
+def of_memory(elements: Codes, name: str) -> Codes:
+    """The codes of elements that lie in a row, of which 4-bit ones fill the first half."""
+    if not DATA_TYPES[name].is_sub_byte:
+        return elements
+    held: Codes = elements[: -(-elements.size // 2)]
+    assert not elements[held.size :].any(), "bytes behind the elements were written"
+    return np.stack([held & 15, held >> 4], 1).ravel()[: elements.size]
 
 
 def require_equal(codes: Codes, got: Codes, wanted: Codes) -> None:
@@ -80,6 +99,16 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     compiled._compiled.cache_clear()
 
 
+@st.composite
+def nibble_problems(draw: st.DrawFn) -> tuple[MemoryDesc, MemoryDesc]:
+    """Moves and conversions with elements of 4 bits on at least one side."""
+    dims = draw(shapes() | st.tuples(st.integers(60, 130), st.integers(60, 130)))
+    narrow = draw(st.sampled_from(NIBBLES))
+    other = draw(st.sampled_from([narrow, *DATA_TYPES]))
+    sides = [draw(descriptors(dims=dims, data_type=name)) for name in (narrow, other)]
+    return (sides[0], sides[1]) if draw(st.booleans()) else (sides[1], sides[0])
+
+
 class TestEveryPair:
     @pytest.mark.parametrize(("src", "dst"), PAIRS)
     def test_codes_in_a_row(self, src: str, dst: str) -> None:
@@ -91,7 +120,7 @@ class TestEveryPair:
         codes = edge_codes(src)
         codes = np.concatenate([codes, codes[: -codes.size % 16]])
         dims = (16, codes.size // 16)
-        check(MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=codes.view(np.uint8))
+        check(MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=in_memory(codes, src).view(np.uint8))
 
     @pytest.mark.parametrize(("src", "dst"), THROUGH_F32)
     def test_other_processors(self, src: str, dst: str, processor: Target) -> None:
@@ -127,6 +156,61 @@ class TestPadding:
         assert np.unique(got.view(np.float32), return_counts=True)[1][1] == 1575
 
 
+class TestNibbles:
+    """Elements of 4 bits in any layout whose strides allow it."""
+
+    @settings(max_examples=50)
+    @given(nibble_problems(), st.sampled_from(["upper", "lower"]))
+    def test_any_layouts(self, pair: tuple[MemoryDesc, MemoryDesc], flush: Literal["upper", "lower"]) -> None:
+        check(*pair, flush)
+
+    @pytest.mark.parametrize("to", ["s4", "f32", "bf16"])
+    @pytest.mark.parametrize(
+        ("src", "dst", "dims"),
+        [
+            ("ab", "ba", (66, 130)),
+            ("ab", "BA16a64b4a", (70, 130)),
+            ("BA16a64b4a", "ab", (70, 130)),
+            ("abcd", "ABcd16b16a", (33, 18, 3, 4)),
+            ("abcd", "acdb", (2, 18, 5, 6)),
+            ("aBcd8b", "aBcd12b", (2, 50, 3, 4)),
+        ],
+    )
+    def test_registers_of_bytes(self, src: str, dst: str, dims: tuple[int, ...], to: str) -> None:
+        names = {"s4": ("s4", "s4"), "f32": ("f4_e2m1", "f32"), "bf16": ("bf16", "u4")}[to]
+        one, two = (MemoryDesc(dims, name, tag) for name, tag in zip(names, (src, dst), strict=True))
+        kernel = compile_reorder(one, two).kernel
+        assert kernel is not None
+        assert kernel.lanes > 1
+        check(one, two)
+
+    @pytest.mark.parametrize(("offset", "lanes"), [(0, 64), (16, 64), (5, 1)])
+    def test_a_part_that_begins_inside_a_byte_is_moved_one_by_one(self, offset: int, lanes: int) -> None:
+        whole = MemoryDesc((8, 256), "u4")
+        part = whole.submemory((8, 128), (0, offset))
+        for pair in ((part, MemoryDesc((8, 128), "u4")), (MemoryDesc((8, 128), "f32"), part), (part, part)):
+            kernel = compile_reorder(*pair).kernel
+            assert kernel is not None
+            assert kernel.lanes <= lanes
+            check(*pair)
+
+    def test_strides_that_are_odd(self) -> None:
+        # A view that no constructor makes: rows of 3 elements, every other row begins inside a byte.
+        rows = MemoryDesc((4, 6), "s4").reshape((8, 3))
+        assert rows.strides == (3, 1)
+        for other in (MemoryDesc((8, 3), "s4", "ba"), MemoryDesc((8, 3), "f32")):
+            check(rows, other)
+            check(other, rows)
+
+    def test_one_thread_writes_elements_one_by_one(self) -> None:
+        # Rows begin inside bytes, which two threads would both change.
+        rows = MemoryDesc((1001, 2002), "u4").reshape((2002, 1001))
+        check(MemoryDesc(rows.dims, "u8"), rows)
+
+    def test_threads_write_whole_bytes(self) -> None:
+        check(MemoryDesc((2002, 1001), "u4", "ba"), MemoryDesc((2002, 1001), "u4", "Ba4b"))
+
+
 class TestBf16:
     """The instruction takes subnormals for zero: a register with one among its lanes goes another way."""
 
@@ -143,8 +227,6 @@ class TestBf16:
 class TestOtherJudges:
     @pytest.mark.parametrize("dst", ["bf16", "f16", "f8_e5m2", "f8_e4m3", "f4_e2m1"])
     def test_numpy_and_ml_dtypes_round_the_same_way(self, dst: str) -> None:
-        if DATA_TYPES[dst].is_sub_byte:
-            return
         codes = edge_codes("f32")
         values = codes.view(np.float32)
         codes = codes[~np.isnan(values)]
@@ -152,10 +234,13 @@ class TestOtherJudges:
             wanted = codes.view(np.float32).astype(DATA_TYPES[dst].numpy).view(f"u{DATA_TYPES[dst].itemsize}")
         require_equal(codes, converted(codes, "f32", dst), wanted)
 
-    @pytest.mark.parametrize("src", ["bf16", "f16", "f8_e5m2", "f8_e4m3", "e8m0", "s8", "u8", "s32"])
+    @pytest.mark.parametrize(
+        "src", ["bf16", "f16", "f8_e5m2", "f8_e4m3", "f4_e2m1", "e8m0", "s8", "u8", "s4", "u4", "s32"]
+    )
     def test_numpy_and_ml_dtypes_widen_to_the_same_numbers(self, src: str) -> None:
         codes = edge_codes(src)
-        wanted = codes.view(DATA_TYPES[src].numpy).astype(np.float32)
+        values = (codes ^ 8) - 8 if src == "s4" else codes
+        wanted = values.view(DATA_TYPES[src].numpy).astype(np.float32)
         got = converted(codes, src, "f32").view(np.float32)
         assert np.array_equal(got, wanted, equal_nan=True)
         assert np.array_equal(np.signbit(got), np.signbit(wanted)) or src == "e8m0"

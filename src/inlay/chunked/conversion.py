@@ -28,7 +28,6 @@ from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import allocate
-from inlay.reordering.problem import require_conversion
 
 PLAIN = "plain"
 """The word for row-major in place of a tag, whatever the number of dims."""
@@ -205,8 +204,6 @@ def _copy_step(tensor: StoredTensor, src: MemoryDesc | None) -> ConversionStep:
 def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataTypeLike | None) -> MemoryDesc:
     src_type = src.require_layout(rule.text)[1]
     dst_type = src_type if data_type is None else as_data_type(data_type)
-    if dst_type != src_type:
-        require_conversion(src_type, dst_type)
     if rule.tag is None:
         return row_major(src.dims, dst_type)
     if rule.tag.ndims != src.ndims:

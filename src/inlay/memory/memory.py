@@ -12,9 +12,8 @@ from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
 from inlay.memory.conversion import dense_array
 from inlay.memory.handles import allocated, wrapped
 from inlay.memory.moves import described, move_for, reach
-from inlay.memory.nibbles import decoded
+from inlay.memory.nibbles import CARRIERS
 from inlay.memory.scalars import scalar_bytes, scalar_value
-from inlay.reordering.reference import read_codes
 
 Format: TypeAlias = FormatTag | str | MemoryDesc
 """Where elements shall go: a format tag or alias, or a whole descriptor."""
@@ -149,12 +148,11 @@ class Memory:
         if self._others:
             return dense_array(self._desc, self.buffers)
         _, data_type = self._desc.require_layout("unpack")
-        if data_type.is_sub_byte:
-            return decoded(read_codes(self._desc, self._buffer), data_type)
-        plain = described(self._desc.dims, data_type, None)
-        array = allocate(plain.size).view(data_type.numpy).reshape(plain.dims)
+        carrier = CARRIERS.get(data_type.name, data_type)
+        plain = described(self._desc.dims, carrier, None)
+        array = allocate(plain.size).view(carrier.numpy).reshape(plain.dims)
         move_for(self._desc, plain).run(self.address, address_of(array))
-        return array
+        return array.astype(data_type.numpy, copy=False)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """`unpack`, for NumPy: the logical array is always a copy.

@@ -1,7 +1,7 @@
 """What runs between two addresses, and how far from an address a descriptor reaches.
 
-Elements of a byte or more are moved and converted by compiled code. Those of 4 bits, compensation and attributes are
-the work of the reference, coordinate by coordinate. What was compiled for a pair of descriptors is remembered.
+Elements are moved and converted by compiled code. Compensation and attributes are the work of the reference, coordinate
+by coordinate. What was compiled for a pair of descriptors is remembered.
 """
 
 import ctypes
@@ -156,7 +156,7 @@ def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
             computes.
     """
     _require_one_buffer(src, dst)
-    if dst.extras or src.extras.scale_adjust != 1 or _has_nibbles(src) or _has_nibbles(dst):
+    if dst.extras or src.extras.scale_adjust != 1:
         return ByCoordinate(src, dst)
     return compile_reorder(src, dst)
 
@@ -181,10 +181,6 @@ def _require_one_buffer(src: MemoryDesc, dst: MemoryDesc) -> None:
                 f"no move between two addresses exists for {desc!r}, which has several buffers: "
                 "inlay.reorder(memory, dst) converts sparse memory"
             )
-
-
-def _has_nibbles(desc: MemoryDesc) -> bool:
-    return desc.data_type is not None and desc.data_type.is_sub_byte
 
 
 move_for = lru_cache(maxsize=_REMEMBERED)(new_move)

@@ -14,9 +14,8 @@ from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
 from inlay.memory.entries import Entries, converted, entries_of_codes, write_entries
 from inlay.memory.memory import Format, Memory
-from inlay.memory.moves import described, move_for, require_distinct
-from inlay.memory.nibbles import encoded
-from inlay.reordering.reference import convert, write_codes
+from inlay.memory.moves import described, move_for
+from inlay.memory.nibbles import CARRIERS, decoded, encoded
 
 
 def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
@@ -44,10 +43,9 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     if dst.kind == "sparse" and dst_type is not None:
         write_entries(converted(stored_in(logical), dst_type), dst, memory.buffers)
         return memory
-    if src_type.is_sub_byte and dst_type is not None:
-        require_distinct(dst)
-        write_codes(dst, memory.buffer, convert(encoded(logical, src_type), src_type, dst_type))
-        return memory
+    if src_type.is_sub_byte:
+        numbers, src_type = decoded(encoded(logical, src_type), src_type), CARRIERS[src_type.name]
+        logical = numbers.astype(src_type.numpy)
     src, logical = _source(logical, src_type)
     move_for(src, dst).run(address_of(logical), memory.address)
     return memory

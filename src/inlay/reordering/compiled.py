@@ -8,15 +8,15 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.reordering.elements import LINE, address_bits
 from inlay.reordering.emit import ENTRY, kernel_ir
-from inlay.reordering.emit_tile import LINE
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, kernel_of, table_of
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
 from inlay.reordering.linking import linked
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.problem import ReorderProblem, reorder_problem
@@ -54,7 +54,9 @@ class CompiledReorder:
     moved_bytes: int
     """The compulsory bytes: source elements read plus destination elements written, padding included."""
     starts: tuple[int, int]
-    """Bytes from the start of each buffer to the coordinate of all zeros."""
+    """From the start of each buffer to the coordinate of all zeros, in what the side's addresses count."""
+    units: tuple[int, int] = (1, 1)
+    """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
 
     def run(self, src_address: int, dst_address: int, threads: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
@@ -67,10 +69,11 @@ class CompiledReorder:
         table, code = self.table, self.code
         if table is None or code is None:
             return
-        src, dst = src_address + self.starts[0], dst_address + self.starts[1]
+        src, dst = src_address * self.units[0] + self.starts[0], dst_address * self.units[1] + self.starts[1]
         if dst % LINE and self.kernel is not None and self.kernel.stores != "cached":
             code = machine_code(replace(self.kernel, stores="cached"), host_target())
-        parts = min(parts_for(self.moved_bytes, threads), table.tiles // table.run)
+        # Two threads cannot both write to one byte.
+        parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // table.run)
         if parts <= 1:
             code.entry(src, dst, table.address, 0, table.tiles)
         else:
@@ -118,14 +121,24 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
 @lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
     types = (problem.src_type, problem.dst_type)
-    offsets = (problem.src_offset, problem.dst_offset)
-    starts = (offsets[0] * types[0].itemsize, offsets[1] * types[1].itemsize)
     if problem.is_empty:
-        return CompiledReorder(problem, None, None, None, None, 0, starts)
+        return CompiledReorder(problem, None, None, None, None, 0, (0, 0))
     target = host_target()
     plan = planned(problem, target)
     code = machine_code(plan.kernel, target)
-    return CompiledReorder(problem, plan.schedule, plan.kernel, plan.table, code, problem.moved_bytes, starts)
+    offsets = (problem.src_offset, problem.dst_offset)
+    units = [address_bits(t.name, plan.kernel.lanes) for t in types]
+    starts = [offset * t.bits // unit for offset, t, unit in zip(offsets, types, units, strict=True)]
+    return CompiledReorder(
+        problem=problem,
+        schedule=plan.schedule,
+        kernel=plan.kernel,
+        table=plan.table,
+        code=code,
+        moved_bytes=problem.moved_bytes,
+        starts=(starts[0], starts[1]),
+        units=(8 // units[0], 8 // units[1]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +157,14 @@ def planned(problem: ReorderProblem, target: Target) -> Plan:
     """The plan of `problem`, which is not empty, on `target`, with the caches of this machine."""
     types = (problem.src_type, problem.dst_type)
     narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
-    chosen = schedule(loop_nest(problem), narrower, target.vector_bytes, converts=converts, shuffles=target.shuffles)
+    chosen = schedule(
+        loop_nest(problem),
+        narrower,
+        target.vector_bytes,
+        converts=converts,
+        shuffles=target.shuffles,
+        suits=partial(begins_at_bytes, problem),
+    )
     table = table_of(problem, chosen)
     stores: Stores = "cached" if problem.moved_bytes <= last_level_cache() else _stores(problem, chosen, table)
     return Plan(chosen, kernel_of(problem, chosen, stores), table)
@@ -152,9 +172,11 @@ def planned(problem: ReorderProblem, target: Target) -> Plan:
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
     """How a tensor larger than the caches is written, if its memory begins at a cache line."""
-    item = problem.dst_type.itemsize
-    register = item << chosen.tile.lane_bits
-    steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * item) for o in chosen.outer]
+    if chosen.tile.lane_bits == 0:
+        return "cached"
+    bits = problem.dst_type.bits
+    register = (bits << chosen.tile.lane_bits) // 8
+    steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * bits) // 8 for o in chosen.outer]
     if register % LINE == 0 and not any(np.any(step % LINE) for step in [*steps, table.dst_offsets]):
         return "streamed"
     stage = register * table.dst_offsets.size

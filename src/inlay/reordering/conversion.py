@@ -21,8 +21,7 @@ from types import MappingProxyType
 
 from inlay.data_type import DATA_TYPES
 from inlay.reordering.bf16 import bf16_of
-from inlay.reordering.ir import Code
-from inlay.reordering.lanes import Arithmetic, Lanes
+from inlay.reordering.lanes import Lanes
 from inlay.reordering.small_floats import SMALL_FLOATS, decode, e5m2_as_f16, encode
 
 REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
@@ -41,27 +40,26 @@ HAVE_NO_ZERO = frozenset({"e8m0"})
 _INTEGERS = frozenset(t.name for t in DATA_TYPES.values() if t.kind != "float")
 
 
-def convert(code: Code, value: str, src: str, dst: str, lanes: int, arithmetic: Arithmetic) -> str:
-    """Append the conversion of the register `value` of `lanes` elements; the name of the result."""
+def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
+    """Write the conversion of the register `value`; the name of the result."""
     if src == dst:
         return value
-    words = Lanes(code, lanes, arithmetic)
     if src in _INTEGERS:
-        value = _signed(words, value, src)
+        value = _signed(lanes, value, src)
         if dst in _INTEGERS:
-            return _clamped(words, value, src, dst)
+            return _clamped(lanes, value, src, dst)
     if src in ("f64", "s64"):
-        wide = value if src == "f64" else words.cast("sitofp", value, "i64", "double")
-        return _from_f64(words, wide, dst)
+        wide = value if src == "f64" else lanes.cast("sitofp", value, "i64", "double")
+        return _from_f64(lanes, wide, dst)
     if (src, dst) == ("f8_e5m2", "f16"):
-        return e5m2_as_f16(words, value)
+        return e5m2_as_f16(lanes, value)
     if (src, dst) == ("s32", "f64"):
-        return words.cast("sitofp", value, "i32", "double")
-    value = _f32_of(words, value, src)
+        return lanes.cast("sitofp", value, "i32", "double")
+    value = _f32_of(lanes, value, src)
     if dst in ("f64", "s64"):
-        value = words.cast("fpext", value, "float", "double")
-        return value if dst == "f64" else _integer(words, value, "double", dst)
-    return _from_f32(words, value, dst)
+        value = lanes.cast("fpext", value, "float", "double")
+        return value if dst == "f64" else _integer(lanes, value, "double", dst)
+    return _from_f32(lanes, value, dst)
 
 
 # Integers

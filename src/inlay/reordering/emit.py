@@ -8,8 +8,9 @@ at an edge is copied with masks into a scratch tile first, zero where nothing ma
 code, and is copied with masks to its place: no second network, and not one byte touched beyond the bounds.
 """
 
+from inlay.reordering.elements import LINE
 from inlay.reordering.emit_edge import edge_function
-from inlay.reordering.emit_tile import LINE, Emitter, tile_function
+from inlay.reordering.emit_tile import Emitter, tile_function
 from inlay.reordering.ir import Code, declaration_of
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
 from inlay.reordering.lanes import Arithmetic

@@ -8,6 +8,8 @@ result is put to its place under the second mask.
 
 from collections.abc import Callable
 
+from inlay.reordering.conversion import convert
+from inlay.reordering.elements import LINE
 from inlay.reordering.emit_tile import TILE_ARGUMENTS, Emitter
 from inlay.reordering.ir import Code
 
@@ -26,10 +28,11 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
         code.do("ret void")
         return f"define internal void @edge({arguments})", code
     sides = []
-    for name in (kernel.src_type, kernel.dst_type):
-        scratch = code.let(f"alloca [{kernel.registers} x {emitter.vector(name)}], align {emitter.alignment(name)}")
+    for elements in (emitter.elements(code, side) for side in (0, 1)):
+        align = min(LINE, elements.nbytes)
+        scratch = code.let(f"alloca [{kernel.registers} x {elements.memory}], align {align}")
         offsets = code.let(f"alloca [{kernel.registers} x i64], align 8")
-        sides.append((scratch, offsets, emitter.lanes * emitter.item_bytes(name)))
+        sides.append((scratch, offsets, elements.nbytes))
     _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, coordinates, sides))
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
@@ -90,29 +93,26 @@ def _lane_coordinates(emitter: Emitter, code: Code, side: int, at: int, r: str) 
 
 
 def _masked_load(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> str:
-    name = emitter.kernel.src_type
     mask = _mask(emitter, code, 0, r, coordinates)
     offset = code.load_word("%src_offsets", r)
-    return code.masked_load(emitter.vector(name), code.byte("%src", offset), mask)
+    return emitter.elements(code, 0).load(code.byte("%src", offset), mask)
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, coordinates: list[str], value: str) -> None:
-    name = emitter.kernel.dst_type
+    elements = emitter.elements(code, 1)
     if not emitter.keeps_zeros:
-        vector = emitter.vector(name)
-        is_data = _mask(emitter, code, 1, r, coordinates, bounds=0)
-        value = code.let(f"select <{emitter.lanes} x i1> {is_data}, {vector} {value}, {vector} zeroinitializer")
+        value = elements.only(value, _mask(emitter, code, 1, r, coordinates, bounds=0))
     mask = _mask(emitter, code, 1, r, coordinates)
     offset = code.load_word("%dst_offsets", r)
-    code.masked_store(emitter.vector(name), value, code.byte("%dst", offset), mask)
+    elements.store(value, code.byte("%dst", offset), mask)
 
 
 def _masked_move(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> None:
     """Where nothing is shuffled, register `r` goes straight across."""
-    value = _masked_load(emitter, code, r, coordinates)
-    kernel = emitter.kernel
-    value = emitter.convert(code, value, kernel.src_type, kernel.dst_type)
-    _masked_store(emitter, code, r, coordinates, value)
+    src, dst = (emitter.elements(code, side) for side in (0, 1))
+    value = src.unpacked(_masked_load(emitter, code, r, coordinates))
+    value = convert(src.lanes, value, src.name, dst.name)
+    _masked_store(emitter, code, r, coordinates, dst.packed(value))
 
 
 _Scratch = tuple[str, str, int]
@@ -127,13 +127,10 @@ def _fetch(emitter: Emitter, code: Code, r: str, coordinates: list[str], sides: 
         offset = code.let(f"mul i64 {r}, {size}")
         code.do(f"store i64 {offset}, ptr {code.word(offsets, r)}, align 8")
         places.append(code.byte(scratch, offset))
-    name = emitter.kernel.src_type
-    code.do(f"store {emitter.vector(name)} {value}, ptr {places[0]}, align {emitter.alignment(name)}")
+    emitter.elements(code, 0).store(value, places[0])
 
 
 def _put(emitter: Emitter, code: Code, r: str, coordinates: list[str], scratch: _Scratch) -> None:
     """Store register `r` of the result."""
-    name = emitter.kernel.dst_type
     place = code.byte(scratch[0], code.let(f"mul i64 {r}, {scratch[2]}"))
-    value = code.let(f"load {emitter.vector(name)}, ptr {place}, align {emitter.alignment(name)}")
-    _masked_store(emitter, code, r, coordinates, value)
+    _masked_store(emitter, code, r, coordinates, emitter.elements(code, 1).load(place))

@@ -7,15 +7,13 @@ that exchange among themselves; between two passes the tile lies in a buffer on 
 
 from dataclasses import dataclass
 
-from inlay.data_type import DATA_TYPES
 from inlay.reordering.conversion import HAVE_NO_ZERO, REGISTER_TYPES, convert
+from inlay.reordering.elements import LINE, Elements, bits_of, elements_of
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
-from inlay.reordering.lanes import Arithmetic
+from inlay.reordering.lanes import Arithmetic, Lanes
 from inlay.reordering.network import Exchange, Permute, Run, Step
 
-LINE = 64
-"""Bytes of a cache line."""
 TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets"
 """For each side the address of the tile, and for each of its registers the bytes from there."""
 
@@ -36,32 +34,34 @@ class Emitter:
         """Elements in one register."""
         return self.kernel.lanes
 
-    def vector(self, name: str) -> str:
-        """The register type of elements of type `name`."""
-        return f"<{self.lanes} x {REGISTER_TYPES[name]}>"
+    def lanes_in(self, code: Code) -> Lanes:
+        """Registers that are written about in `code`."""
+        return Lanes(code, self.lanes, self.arithmetic)
 
-    def item_bytes(self, name: str) -> int:
-        """Bytes of one element of type `name`."""
-        return DATA_TYPES[name].bits // 8 if name in DATA_TYPES else int(name[1:]) // 8
+    def elements(self, code: Code, side: int) -> Elements:
+        """Registers of the elements of a side: of the source (0) or of the destination (1)."""
+        return elements_of(self.lanes_in(code), (self.kernel.src_type, self.kernel.dst_type)[side])
+
+    @property
+    def vector(self) -> str:
+        """The register type in which elements are shuffled."""
+        return f"<{self.lanes} x {REGISTER_TYPES[self.shuffled]}>"
 
     @property
     def shuffled(self) -> str:
         """The type in which elements are shuffled: the narrower of the two."""
         kernel = self.kernel
-        return min(kernel.src_type, kernel.dst_type, key=self.item_bytes)
-
-    def convert(self, code: Code, value: str, src: str, dst: str) -> str:
-        """A register of another type."""
-        return convert(code, value, src, dst, self.lanes, self.arithmetic)
+        return min(kernel.src_type, kernel.dst_type, key=bits_of)
 
     @property
     def keeps_zeros(self) -> bool:
         """Whether the zeros that stand for padding of the source are still zeros when they have been converted."""
         return self.kernel.src_type not in HAVE_NO_ZERO or self.kernel.src_type == self.kernel.dst_type
 
-    def alignment(self, name: str) -> int:
-        """Bytes to which a register of elements of type `name` is aligned in memory of our own."""
-        return min(LINE, self.lanes * self.item_bytes(name))
+    @property
+    def alignment(self) -> int:
+        """Bytes to which a register that is shuffled is aligned in memory of our own."""
+        return min(LINE, self.lanes * max(8, bits_of(self.shuffled)) // 8)
 
 
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
@@ -70,7 +70,7 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     head = f"define internal void @{name}({TILE_ARGUMENTS})"
     code.label("entry")
     passes = _passes(emitter.kernel)
-    vector = emitter.vector(emitter.shuffled)
+    vector = emitter.vector
     between = ""
     if len(passes) > 1:
         between = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {LINE}")
@@ -115,33 +115,30 @@ def _groups(steps: tuple[Step, ...], registers: int) -> list[list[int]]:
 def _read(emitter: Emitter, code: Code, r: int, between: str | None) -> str:
     """Register `r` of the tile, from the scratch of an earlier pass or from the source."""
     if between is not None:
-        vector = emitter.vector(emitter.shuffled)
+        vector = emitter.vector
         where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
-        return code.let(f"load {vector}, ptr {where}, align {emitter.alignment(emitter.shuffled)}")
-    src = emitter.kernel.src_type
+        return code.let(f"load {vector}, ptr {where}, align {emitter.alignment}")
     where = code.byte("%src", code.load_word("%src_offsets", r))
-    value = code.let(f"load {emitter.vector(src)}, ptr {where}, align 1")
-    return emitter.convert(code, value, src, emitter.shuffled)
+    elements = emitter.elements(code, 0)
+    return convert(elements.lanes, elements.unpacked(elements.load(where)), elements.name, emitter.shuffled)
 
 
 def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None, streams: bool) -> None:
     """Put register `r` of the tile into the scratch for a later pass or into the destination."""
     if between is not None:
-        vector = emitter.vector(emitter.shuffled)
+        vector = emitter.vector
         where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
-        code.do(f"store {vector} {value}, ptr {where}, align {emitter.alignment(emitter.shuffled)}")
+        code.do(f"store {vector} {value}, ptr {where}, align {emitter.alignment}")
         return
-    dst = emitter.kernel.dst_type
-    value = emitter.convert(code, value, emitter.shuffled, dst)
+    elements = emitter.elements(code, 1)
+    value = elements.packed(convert(elements.lanes, value, emitter.shuffled, elements.name))
     where = code.byte("%dst", code.load_word("%dst_offsets", r))
-    align = emitter.alignment(dst) if streams else 1
-    hint = ", !nontemporal !0" if streams else ""
-    code.do(f"store {emitter.vector(dst)} {value}, ptr {where}, align {align}{hint}")
+    elements.store(value, where, streams=streams)
 
 
 def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitter) -> None:
     """Run one step of the network on the registers at hand."""
-    vector = emitter.vector(emitter.shuffled)
+    vector = emitter.vector
     match step:
         case Permute():
             mask = _mask(step.mask(emitter.lanes))

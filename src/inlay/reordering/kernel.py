@@ -8,7 +8,7 @@ The table is an array of 64-bit words; `TableShape` says where everything is. Of
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.errors import Unimplemented
 from inlay.layout import Map
+from inlay.reordering.elements import address_bits
 from inlay.reordering.nest import Loop
 from inlay.reordering.network import Network, Run
 from inlay.reordering.problem import ReorderProblem
@@ -150,7 +151,7 @@ class Table:
 
     @property
     def dst_offsets(self) -> Words:
-        """Bytes to each register of the destination."""
+        """Bytes to each register of the destination; nibbles where it is written one 4-bit element at a time."""
         return self.offsets[1]
 
 
@@ -165,7 +166,7 @@ def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
     words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
     builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
-    words[shape.STAGE] = (problem.dst_type.itemsize << tile.lane_bits) * tile.registers * runs[-1].extent
+    words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1].extent // 8
     builder.registers()
     builder.bounds()
     builder.loop(shape.INNERMOST, runs[-1])
@@ -184,6 +185,9 @@ class _Run:
     loop: Loop
 
 
+_Number = TypeVar("_Number", int, Words)
+
+
 @dataclass(frozen=True, slots=True)
 class _Builder:
     words: Words
@@ -192,11 +196,16 @@ class _Builder:
     schedule: Schedule
     offsets: list[Words]
 
+    def places(self, side: int, elements: _Number) -> _Number:
+        """Elements of a side in what its addresses count: bytes, or nibbles."""
+        kind = self.types[side]
+        return elements * kind.bits // address_bits(kind.name, self.shape.lanes)
+
     def loop(self, at: int, run: _Run) -> None:
         """Extent and sums of one loop: a table inside the tile moves the register offsets, not the address."""
         maps = (run.loop.src, run.loop.dst)
         strides = [where * run.step if isinstance(where, int) else 0 for where in maps]
-        moves = [s * t.itemsize for s, t in zip(strides, self.types, strict=True)]
+        moves = [self.places(side, stride) for side, stride in enumerate(strides)]
         rows = [0 if isinstance(where, int) or run.step == 1 else 8 * self.shape.registers for where in maps]
         counts = dict(run.loop.counts)
         guards = [counts.get(g, 0) * run.step for g in range(self.shape.guards)]
@@ -206,7 +215,7 @@ class _Builder:
         """Offsets of a loop without a stride; a loop with one looks up the same zero again and again."""
         for side, where in enumerate((run.loop.src, run.loop.dst)):
             looked_up = isinstance(where, tuple) and run.step == 1
-            offsets = np.array(where if looked_up else [0], np.int64) * self.types[side].itemsize
+            offsets = self.places(side, np.array(where if looked_up else [0], np.int64))
             self.offsets.append(offsets)
             self.words[at + 2 * side : at + 2 * side + 2] = [offsets.ctypes.data, int(looked_up)]
 
@@ -223,7 +232,7 @@ class _Builder:
         lanes, registers = tile.lane_bits, self.shape.registers
         sides = [(tile.src_bits, [loop.src for loop in loops]), (tile.dst_bits, [loop.dst for loop in loops])]
         for side, (bits, maps) in enumerate(sides):
-            offsets = _with_odd(tile, side, maps, _register_offsets(bits[lanes:], maps)) * self.types[side].itemsize
+            offsets = self.places(side, _with_odd(tile, side, maps, _register_offsets(bits[lanes:], maps)))
             self.offsets.append(offsets)
             self.words[self.shape.OFFSETS + side] = offsets.ctypes.data
             for g in range(self.shape.guards):
@@ -254,6 +263,29 @@ def _with_odd(tile: Tile, side: int, maps: list[Map], offsets: Words) -> Words:
     assert isinstance(step, int), "an odd digit has a stride on both sides"
     moved = offsets[:, np.newaxis, :] + np.arange(tile.odd.run.extent)[:, np.newaxis] * step
     return np.ascontiguousarray(moved.reshape(offsets.shape[0], -1))
+
+
+def begins_at_bytes(problem: ReorderProblem, schedule: Schedule) -> bool:
+    """Whether every register of `schedule` begins at a whole byte of either side; one element at a time need not."""
+    tile, loops = schedule.tile, schedule.nest.loops
+    if not tile.lane_bits:
+        return True
+    sides = (
+        (problem.src_type, problem.src_offset, tile.src_bits, [loop.src for loop in loops]),
+        (problem.dst_type, problem.dst_offset, tile.dst_bits, [loop.dst for loop in loops]),
+    )
+    for side, (kind, start, bits, maps) in enumerate(sides):
+        if kind.is_sub_byte:
+            tables = [isinstance(maps[o.loop], tuple) and o.step > 1 for o in schedule.outer]
+            steps = [
+                np.multiply(maps[o.loop], o.step)
+                for o, in_tile in zip(schedule.outer, tables, strict=True)
+                if not in_tile
+            ]
+            registers = _with_odd(tile, side, maps, _register_offsets(bits[tile.lane_bits :], maps))
+            if any(np.any(np.bitwise_and(number, 1)) for number in (start, registers, *steps)):
+                return False
+    return True
 
 
 def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:

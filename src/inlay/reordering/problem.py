@@ -54,8 +54,8 @@ class ReorderProblem:
     @property
     def moved_bytes(self) -> int:
         """The compulsory bytes: source elements read plus destination elements written, padding included."""
-        data = prod(axis.data for axis in self.axes) * self.src_type.itemsize
-        return data + prod(axis.stored for axis in self.axes) * self.dst_type.itemsize
+        data = prod(axis.data for axis in self.axes) * self.src_type.bits
+        return -(-(data + prod(axis.stored for axis in self.axes) * self.dst_type.bits) // 8)
 
     def __str__(self) -> str:
         """One line for each axis: what is copied, what is zeroed, and the digits of both sides."""
@@ -85,7 +85,6 @@ def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
         raise Unimplemented("a reorder needs every dim and stride: bind the RUNTIME ones first")
     assert src.data_type is not None
     assert dst.data_type is not None
-    require_conversion(src.data_type, dst.data_type)
     require_no_extras(src, dst)
     if dst_layout.overlaps:
         raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
@@ -124,13 +123,3 @@ def require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
             f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
             "describe it without extras"
         )
-
-
-def require_conversion(src: DataType, dst: DataType) -> None:
-    """Refuse a pair of types that elements are not moved between.
-
-    Raises:
-        Unimplemented: no conversion between the types exists.
-    """
-    if src.is_sub_byte or dst.is_sub_byte:
-        raise Unimplemented(f"reorder {src} -> {dst}: elements of 4 bits cannot be reordered yet")

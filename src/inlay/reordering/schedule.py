@@ -10,7 +10,7 @@ Loops that the tile does not cover wholly keep their outer part and run around i
 outermost: the source is read in the order in which it lies, and whole lines of the destination are scattered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 from typing import Literal
@@ -129,7 +129,13 @@ _ALL_SHUFFLES = Shuffles()
 
 
 def schedule(
-    nest: LoopNest, element_bytes: int, vector_bytes: int, *, converts: bool = False, shuffles: Shuffles = _ALL_SHUFFLES
+    nest: LoopNest,
+    element_bytes: int,
+    vector_bytes: int,
+    *,
+    converts: bool = False,
+    shuffles: Shuffles = _ALL_SHUFFLES,
+    suits: Callable[[Schedule], bool] = lambda plan: True,
 ) -> Schedule:
     """The cheapest schedule of `nest` on registers of `vector_bytes`.
 
@@ -138,6 +144,7 @@ def schedule(
         vector_bytes: the width of a register.
         converts: whether elements change their type on the way.
         shuffles: those that the processor has.
+        suits: which schedules may be chosen; those of one element at a time always may.
 
     Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what they cover twice.
     """
@@ -155,8 +162,8 @@ def schedule(
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
         if choice.cost() < least and (tile := choice.tile(near, shuffles)) is not None:
             cost = choice.cost(len(tile.network.steps))
-            if cost < least:
-                best, least = _around(choice.nest, tile), cost
+            if cost < least and suits(plan := _around(choice.nest, tile)):
+                best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from inlay.reordering.lanes import Lanes, Operand
+from inlay.reordering.lanes import Lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +131,14 @@ def encode(lanes: Lanes, value: str, name: str) -> str:
     code = lanes.least("i32", code, kind.last)
     sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
     code = lanes.apply("or", "i32", code, sign)
-    if kind.last != _E4M3_NAN:
+    if kind.has_infinity:
         is_nan = lanes.test("icmp ugt", "i32", size, 255 << 23)
         code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
     return lanes.narrow(code, "i32", kind.element)
 
 
-def _nan_code(lanes: Lanes, bits: str, sign: str, kind: SmallFloat) -> Operand:
-    """What a NaN becomes: a quiet one with its sign and the top of its payload, or the greatest number."""
-    if not kind.has_infinity:
-        return kind.last
+def _nan_code(lanes: Lanes, bits: str, sign: str, kind: SmallFloat) -> str:
+    """What a NaN becomes: a quiet one with its sign and the top of its payload."""
     top = lanes.apply("lshr", "i32", bits, 23 - kind.mantissa)
     payload = lanes.apply("and", "i32", top, (1 << kind.mantissa - 1) - 1)
     quiet = lanes.apply("or", "i32", payload, kind.last | 1 << kind.mantissa - 1)

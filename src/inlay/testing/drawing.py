@@ -22,7 +22,7 @@ from inlay.testing.choices import Choices
 BLOCK_SIZES = (2, 3, 4, 5, 8, 12, 16)
 """The sizes that inner blocks are drawn from."""
 
-CONVERTIBLE = tuple(t.name for t in DATA_TYPES.values() if not t.is_sub_byte)
+CONVERTIBLE = tuple(DATA_TYPES)
 """The types between which a reorder converts."""
 
 _LARGEST_BLOCK = 256
