@@ -7,6 +7,7 @@
 #   make bench     the benchmarks, about half an hour, to build/bench.json and build/bench.svg; RUNS=3 for three runs
 #   make bench-descriptors   only those of descriptors, in seconds
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
+#   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
 #   make clean     remove .venv and the caches
@@ -27,7 +28,7 @@ PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
-.PHONY: demo test test-all parity bench bench-descriptors mutation lint types clean
+.PHONY: demo test test-all parity bench bench-descriptors mutation soak lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -52,6 +53,9 @@ bench-descriptors: $(VENV)/.bench
 mutation: $(VENV)/.mutation
 	INLAY_MUTATION=1 INLAY_PARITY_CASES=300 $(BIN)/mutmut run
 	$(BIN)/mutmut results
+
+soak: $(VENV)/.test
+	$(BIN)/python tests/soak.py $(SOAK)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
