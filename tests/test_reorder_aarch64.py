@@ -19,6 +19,7 @@ from test_reorder_targets import CASES, TYPES
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import compiled
+from inlay.reordering.caches import CacheSizes
 from inlay.reordering.compiled import ir_of, planned
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS
@@ -54,7 +55,7 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 @pytest.fixture
 def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache to stay in."""
-    monkeypatch.setattr(compiled, "last_level_cache", lambda: 0)
+    monkeypatch.setattr(compiled, "cache_sizes", lambda: CacheSizes(0, 0))
 
 
 def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:

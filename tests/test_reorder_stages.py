@@ -3,17 +3,20 @@
 from itertools import product
 from math import prod
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout, Map
 from inlay.reordering import compile_reorder
+from inlay.reordering.caches import cache_sizes
 from inlay.reordering.kernel import TableShape, kernel_of, table_of
 from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, with_run
 from inlay.reordering.network import Run
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
+from inlay.reordering.walk import bytes_ahead
 from inlay.testing import reorder_problems
 
 Move = tuple[int | None, int]
@@ -205,3 +208,30 @@ schedule
 def test_nothing_to_move_is_explained() -> None:
     desc = MemoryDesc((2, 0), "f32", "ab")
     assert compile_reorder(desc, desc).explain().endswith("nothing to move")
+
+
+def planned(dims: tuple[int, ...], data_type: str, src: str, dst: str) -> Schedule:
+    problem = reorder_problem(MemoryDesc(dims, data_type, src), MemoryDesc(dims, data_type, dst))
+    return schedule(loop_nest(problem), problem.src_type.itemsize, 64)
+
+
+def test_the_side_that_scatters_least_is_walked() -> None:
+    assert planned((4, 256, 56, 56), "u8", "nhwc", "nchw").walk == "dst", "256 planes, and 16 KiB to the next pixels"
+    assert planned((4, 256, 56, 56), "u8", "nchw", "nhwc").walk == "src"
+    assert planned((4096, 4096), "f32", "ab", "ba").walk == "src", "256 KiB to the next rows"
+
+
+def test_lines_of_later_tiles_are_asked_for() -> None:
+    along_dst = planned((4, 256, 56, 56), "u8", "nhwc", "nchw")
+    ahead = bytes_ahead(along_dst.nest.loops, along_dst.outer, along_dst.walk, 8, streams=True)
+    assert ahead == 4 * 64 * 256, "four tiles of 64 pixels"
+    assert bytes_ahead(along_dst.nest.loops, along_dst.outer, along_dst.walk, 8, streams=False) == ahead // 2
+    along_src = planned((4096, 4096), "f32", "ab", "ba")
+    assert bytes_ahead(along_src.nest.loops, along_src.outer, along_src.walk, 32, streams=True) == 256
+
+
+@pytest.mark.parametrize(("n", "fetches"), [(256, False), (1024, True)])
+def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches: bool) -> None:
+    kernel = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).kernel
+    assert kernel is not None
+    assert kernel.fetches == fetches == (8 * n * n > cache_sizes().second)

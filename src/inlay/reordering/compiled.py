@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.reordering.caches import cache_sizes
 from inlay.reordering.elements import LINE, address_bits
 from inlay.reordering.emit import ENTRY, kernel_ir
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
@@ -23,8 +23,12 @@ from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Call, parts_for, run_parts
+from inlay.reordering.walk import bytes_ahead
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+_MANY_RUNS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,15 @@ class CompiledReorder:
     units: tuple[int, int] = (1, 1)
     """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
 
+    @property
+    def grain(self) -> int:
+        """How many tiles stay together on one thread: a whole run where runs are many, or where one fills a buffer."""
+        if self.table is None or self.kernel is None:
+            return 1
+        shares_bytes = self.problem.dst_type.is_sub_byte
+        is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
+        return self.table.run if is_whole else 1
+
     def run(self, src_address: int, dst_address: int, threads: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
 
@@ -73,11 +86,11 @@ class CompiledReorder:
         if dst % LINE and self.kernel is not None and self.kernel.stores != "cached":
             code = machine_code(replace(self.kernel, stores="cached"), host_target())
         # Two threads cannot both write to one byte.
-        parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // table.run)
+        parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // self.grain)
         if parts <= 1:
             code.entry(src, dst, table.address, 0, table.tiles)
         else:
-            call = Call(code.entry, code.address, src, dst, table.address, table.tiles, table.run)
+            call = Call(code.entry, code.address, src, dst, table.address, table.tiles, self.grain)
             run_parts(call, parts, host_target())
 
     def explain(self) -> str:
@@ -157,17 +170,15 @@ def planned(problem: ReorderProblem, target: Target) -> Plan:
     """The plan of `problem`, which is not empty, on `target`, with the caches of this machine."""
     types = (problem.src_type, problem.dst_type)
     narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
-    chosen = schedule(
-        loop_nest(problem),
-        narrower,
-        target.vector_bytes,
-        converts=converts,
-        shuffles=target.shuffles,
-        suits=partial(begins_at_bytes, problem),
-    )
-    table = table_of(problem, chosen)
-    stores: Stores = "cached" if problem.moved_bytes <= last_level_cache() else _stores(problem, chosen, table)
-    return Plan(chosen, kernel_of(problem, chosen, stores), table)
+    nest, caches = loop_nest(problem), cache_sizes()
+    suits = partial(begins_at_bytes, problem)
+    chosen = schedule(nest, narrower, target.vector_bytes, converts=converts, shuffles=target.shuffles, suits=suits)
+    moved = problem.moved_bytes
+    streams = moved > caches.last
+    ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, types[0].bits, streams=streams)
+    table = table_of(problem, chosen, ahead)
+    stores: Stores = _stores(problem, chosen, table) if streams else "cached"
+    return Plan(chosen, kernel_of(problem, chosen, stores, fetches=moved > caches.second), table)
 
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
@@ -218,15 +229,3 @@ def ir_of(kernel: Kernel, target: Target) -> str:
 def _made(kernel: Kernel, target: Target) -> Code:
     (address,) = linked(kernel, lambda: ir_of(kernel, target), target, ENTRY)
     return Code(_FUNCTION(address), address)
-
-
-@lru_cache(maxsize=1)
-def last_level_cache() -> int:
-    """Bytes of the largest cache of the first processor; 32 MiB where the system does not say."""
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-        if text[:-1].isdigit() and text[-1] in units:
-            sizes.append(int(text[:-1]) * units[text[-1]])
-    return max(sizes, default=32 << 20)

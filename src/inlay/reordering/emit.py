@@ -118,11 +118,7 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     starts = [found[0], "0" if is_staged else found[1], *found[2:]]
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
-    bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
-    offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
-    sides = [code.byte("%src", names[0]), code.byte("%stage" if is_staged else "%dst", names[1])]
-    rows = [code.byte(offset, name) for offset, name in zip(offsets, names[2:4], strict=True)]
-    arguments = f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}"
+    arguments = _tile_arguments(code, emitter, names)
     if kernel.guards:
         inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(names[4:], whole, strict=True)]
         both = inside[0]
@@ -146,6 +142,17 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     if is_staged:
         _flush(code, found[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
+
+
+def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
+    """What a tile is called with, given the sums at which it lies."""
+    kernel = emitter.kernel
+    bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
+    offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
+    sides = [code.byte("%src", at[0]), code.byte("%stage" if kernel.stores == "staged" else "%dst", at[1])]
+    rows = [code.byte(offset, name) for offset, name in zip(offsets, at[2:4], strict=True)]
+    distance = code.load_word("%table", emitter.shape.AHEAD) if kernel.fetches else "0"
+    return f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}, ptr {code.byte(sides[0], distance)}"
 
 
 def _flush(code: Code, offset: str, size: str) -> None:

@@ -36,7 +36,7 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
     _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, coordinates, sides))
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
-    code.do(f"call void @{tile}({pairs})")
+    code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]})")
     _register_loop(emitter, code, "put", lambda r: _put(emitter, code, r, coordinates, sides[1]))
     code.do("ret void")
     return f"define internal void @edge({arguments})", code

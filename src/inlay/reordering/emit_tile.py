@@ -14,8 +14,9 @@ from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.lanes import Arithmetic, Lanes
 from inlay.reordering.network import Exchange, Permute, Run, Step
 
-TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets"
-"""For each side the address of the tile, and for each of its registers the bytes from there."""
+TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets, ptr %ahead"
+"""For each side the address of the tile, and for each of its registers the bytes from there; last the address of the
+tile of the source that is worth asking for meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,12 @@ def _read(emitter: Emitter, code: Code, r: int, between: str | None) -> str:
         vector = emitter.vector
         where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
         return code.let(f"load {vector}, ptr {where}, align {emitter.alignment}")
-    where = code.byte("%src", code.load_word("%src_offsets", r))
+    offset = code.load_word("%src_offsets", r)
     elements = emitter.elements(code, 0)
-    return convert(elements.lanes, elements.unpacked(elements.load(where)), elements.name, emitter.shuffled)
+    value = elements.load(code.byte("%src", offset))
+    if emitter.kernel.fetches:
+        code.prefetch(code.byte("%ahead", offset))
+    return convert(elements.lanes, elements.unpacked(value), elements.name, emitter.shuffled)
 
 
 def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None, streams: bool) -> None:

@@ -53,6 +53,11 @@ class Code:
         """The address `offset` bytes after `base`."""
         return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
 
+    def prefetch(self, address: str) -> None:
+        """Ask for the line at `address`, which need not be valid, to come into the second-level cache."""
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+
     def minmax(self, name: str, value: str, limit: int) -> str:
         """The smaller (`smin`) or greater (`smax`) of a 64-bit value and a constant."""
         self.declarations.add(f"declare i64 @llvm.{name}.i64(i64, i64)")

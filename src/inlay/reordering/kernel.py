@@ -47,6 +47,8 @@ class Kernel:
     """How registers reach the destination."""
     run: Run | None = None
     """The odd digit among the lanes of one side."""
+    fetches: bool = False
+    """Whether each load asks for the line of a later one."""
 
     @property
     def shuffles(self) -> bool:
@@ -84,7 +86,9 @@ class TableShape:
     """Two words: the addresses of the register offsets of source and destination."""
     STAGE = 3
     """One word: bytes of the destination that one run of the innermost loop fills, where stores are staged."""
-    INNERMOST = 4
+    AHEAD = 4
+    """One word: bytes from a load to the line that it asks for, where it does."""
+    INNERMOST = 5
     """The innermost loop: its extent, then its `sums`."""
 
     @property
@@ -119,13 +123,13 @@ class TableShape:
         return 1 + self.sums + 4
 
 
-def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores) -> Kernel:
+def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
     """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
     names = [problem.src_type.name, problem.dst_type.name]
     if problem.src_type == problem.dst_type:
         names = [f"i{problem.src_type.bits}"] * 2
     run = None if schedule.tile.odd is None else schedule.tile.odd.run
-    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), stores, run)
+    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), stores, run, fetches)
 
 
 def shape_of(lanes: int, registers: int, guards: int, run: Run | None) -> TableShape:
@@ -155,8 +159,8 @@ class Table:
         return self.offsets[1]
 
 
-def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
-    """The table of `schedule`."""
+def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Table:
+    """The table of `schedule`, with `ahead` bytes from a load to the line that it asks for."""
     tile, nest = schedule.tile, schedule.nest
     odd = None if tile.odd is None else tile.odd.run
     shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd)
@@ -167,6 +171,7 @@ def table_of(problem: ReorderProblem, schedule: Schedule) -> Table:
     builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
     words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1].extent // 8
+    words[shape.AHEAD] = ahead
     builder.registers()
     builder.bounds()
     builder.loop(shape.INNERMOST, runs[-1])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+Side = Literal["src", "dst"]
 LANE_BYTES = 16
 """Bytes within which interleaves work on every target."""
 Family = Literal["punpck", "zip"]
@@ -98,7 +99,7 @@ class Run:
     the greens, one the blues. No exchange of bits does it; each new register takes its lanes from all the old ones.
     """
 
-    side: Literal["src", "dst"]
+    side: Side
     """Where the digit lies among the lanes: registers are dealt out after the loads or gathered before the stores."""
     extent: int
     """Of the digit, odd: how many registers take part."""

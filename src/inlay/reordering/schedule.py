@@ -6,22 +6,21 @@ every load and every store is one contiguous vector. What one side has in its la
 register bits of that other side, and the shuffle network in between exchanges them. A transpose, a blocking by 16
 channels and a pack of 4 x 16 x 4 weights differ in nothing but these two lists of bits.
 
-Loops that the tile does not cover wholly keep their outer part and run around it, the largest source stride
-outermost: the source is read in the order in which it lies, and whole lines of the destination are scattered.
+Loops that the tile does not cover wholly keep their outer part and run around it, in an order that `walk` decides.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
-from typing import Literal
 
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
-from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, shuffle_network
+from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, Side, shuffle_network
+from inlay.reordering.walk import OuterLoop, distance, walked
 
 Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
 
-_UNROLL_BITS = 2
+_UNROLLED = 8  # registers of a tile at least, where loops have that many values: to begin a tile takes its time
 # Measured, in the time that one vector takes: to start a tile; one conversion; one more register to take lanes from
 # where an odd digit is dealt out; what masks add to the start of a tile,
 # and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True).
@@ -78,18 +77,6 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class OuterLoop:
-    """What is left of a loop around the tile."""
-
-    loop: int
-    """The loop of the nest."""
-    extent: int
-    """How often it runs."""
-    step: int
-    """Values of the nest's loop from one run to the next: what the tile covers."""
-
-
-@dataclass(frozen=True, slots=True)
 class Schedule:
     """A nest with its tile and the order of what runs around it."""
 
@@ -99,6 +86,10 @@ class Schedule:
     """What one call of the tile's code moves."""
     outer: tuple[OuterLoop, ...]
     """The loops around the tile, outermost first; the innermost is affine."""
+    walk: Side
+    """The side that is gone through in the order in which it lies."""
+    ahead: int = 0
+    """Elements of the source from what is loaded to what is to be fetched from memory meanwhile."""
 
     @property
     def tiles(self) -> int:
@@ -121,6 +112,7 @@ class Schedule:
         if odd := self.tile.odd:
             place = f"above {odd.run.below} lane bits of {odd.run.side}"
             lines.append(f"  for each of the {odd.run.extent} values of loop {odd.loop}, {place}")
+        lines.append(f"  walks along {self.walk}")
         lines += [f"  around it: loop {o.loop}, {o.extent} times, {o.step} values each" for o in self.outer]
         return "\n".join(lines)
 
@@ -162,7 +154,7 @@ def schedule(
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
         if choice.cost() < least and (tile := choice.tile(near, shuffles)) is not None:
             cost = choice.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(choice.nest, tile)):
+            if cost < least and suits(plan := _around(choice.nest, tile, element_bytes)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
@@ -181,7 +173,7 @@ def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None
             yield changed, Odd(loop, Run(side, changed.loops[loop].extent, int(log2(below))))
 
 
-_SIDES: tuple[Literal["src"], Literal["dst"]] = ("src", "dst")
+_SIDES: tuple[Side, Side] = ("src", "dst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +219,10 @@ def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None) -> _Cho
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
-    if odd is not None and odd.run.extent << len(bits) - lanes > _MOST_REGISTERS:
+    registers = (1 if odd is None else odd.run.extent) << len(bits) - lanes
+    if odd is not None and registers > _MOST_REGISTERS:
         return None
-    if src == dst:
-        bits += _unrolled(nest.loops, bits, odd)
+    bits += _unrolled(nest.loops, bits, odd, _UNROLLED // registers)
     return _Choice(nest, tuple(bits), tuple(dst), converts, odd)
 
 
@@ -262,27 +254,24 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd |
     return bits
 
 
-def _unrolled(loops: tuple[Loop, ...], bits: list[Bit], odd: Odd | None) -> list[Bit]:
-    """Bits for more registers where there is nothing to shuffle: of the loop that walks the source most closely."""
-    free = [loop for loop in range(len(loops)) if odd is None or loop != odd.loop]
-    taken = {loop: sum(owner == loop for owner, _ in bits) for loop in free}
-    for i in sorted(taken, key=lambda i: _distance(loops[i]) << taken[i]):
-        count = loops[i].extent >> taken[i]
-        fitting = [k for k in range(1, _UNROLL_BITS + 1) if count >= 1 << k and _divides(k, count)]
-        if loops[i].is_affine and fitting:
-            return [(i, taken[i] + k) for k in range(max(fitting))]
-    return []
+def _unrolled(loops: tuple[Loop, ...], bits: list[Bit], odd: Odd | None, most: int) -> list[Bit]:
+    """Bits for up to `most` times as many registers: of the loops that walk the source most closely."""
+    added: list[Bit] = []
+    whole = [i for i, loop in enumerate(loops) if loop.is_affine and not loop.counts]
+    free = [i for i in whole if odd is None or i != odd.loop]
+    while 2 << len(added) <= most:
+        taken = {i: sum(owner == i for owner, _ in (*bits, *added)) for i in free}
+        fitting = [i for i in free if loops[i].extent >> taken[i] >= 2 and _divides(taken[i] + 1, loops[i].extent)]
+        if not fitting:
+            break
+        nearest = min(fitting, key=lambda i: distance(loops[i], "src") << taken[i])
+        added.append((nearest, taken[nearest]))
+    return added
 
 
 def _divides(bits: int, count: int) -> bool:
     """Whether 2^bits divides `count`, or leaves a tail that does not matter."""
-    return count % (1 << bits) == 0 or count >> bits >= 16
-
-
-def _distance(loop: Loop) -> int:
-    """How far one step of `loop` goes in the source, or in the destination where the source stands still."""
-    sides = [abs(where) for where in (loop.src, loop.dst) if isinstance(where, int) and where]
-    return sides[0] if sides else 0
+    return count % (1 << bits) == 0 or count >> bits >= 128
 
 
 def _covered(bits: tuple[Bit, ...], odd: Odd | None, loop: int) -> int:
@@ -307,7 +296,7 @@ def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
     return weight * loop.extent >= nest.guards[guard].stored
 
 
-def _around(nest: LoopNest, tile: Tile) -> Schedule:
+def _around(nest: LoopNest, tile: Tile, element_bytes: int) -> Schedule:
     """The loops around `tile`, and guards for loops that its steps overrun."""
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
@@ -319,8 +308,8 @@ def _around(nest: LoopNest, tile: Tile) -> Schedule:
             guards.append(Guard(loop.extent, loop.extent))
         if extent > 1:
             outer.append(OuterLoop(i, extent, step))
-    outer.sort(key=lambda o: (loops[o.loop].is_affine or o.step > 1, -_distance(loops[o.loop]) * o.step))
-    if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and outer[-1].extent < _SHORT_LOOP:
+    ordered, walk = walked(loops, outer, element_bytes)
+    if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
-        outer.append(outer.pop(-2))
-    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(outer))
+        ordered.append(ordered.pop(-2))
+    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), walk)
