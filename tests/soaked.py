@@ -23,6 +23,7 @@ from inlay.layout import Axis, Digit, Layout  # noqa: F401  the words in which c
 from inlay.memory import Memory, Reorder
 from inlay.reordering import compiled, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
+from inlay.reordering.caches import CacheSizes
 from inlay.reordering.operands import Operands, codes_of, operands
 from inlay.reordering.reference import reference_reorder, stored_bytes
 from inlay.reordering.target import TARGETS, host_target
@@ -174,7 +175,7 @@ def _circumstances(case: Case) -> Iterator[None]:
     with (
         patch.object(compiled, "host_target", lambda: target),
         patch.object(compiled, "_codes", _codes.setdefault(case.target, {})),
-        patch.object(compiled, "last_level_cache", lambda: 0 if case.streaming else 1 << 60),
+        patch.object(compiled, "cache_sizes", lambda: _CACHES[case.streaming]),
         patch.object(threads, "available_threads", lambda: case.threads),
         patch.object(threads, "_PART_BYTES", 1),
     ):
@@ -182,6 +183,7 @@ def _circumstances(case: Case) -> Iterator[None]:
     compiled._compiled.cache_clear()
 
 
+_CACHES = {False: CacheSizes(1 << 60, 1 << 60), True: CacheSizes(0, 0)}
 _codes: dict[str | None, dict[Any, Any]] = {}
 
 
