@@ -53,7 +53,7 @@ def _slow_function(lanes: Lanes) -> str:
     result = rounded_bf16(Lanes(inner, lanes.count, lanes.arithmetic), "%value")
     inner.do(f"ret {lanes.of('i16')} {result}")
     head = f"define internal preserve_allcc {lanes.of('i16')} @{name}({lanes.of('float')} %value) noinline #0"
-    lanes.code.declarations.add(head + " {\n" + "\n".join(inner.lines) + "\n}")
+    lanes.code.declarations |= {*inner.declarations, head + " {\n" + "\n".join(inner.lines) + "\n}"}
     return name
 
 

@@ -11,7 +11,7 @@ from inlay.reordering.conversion import HAVE_NO_ZERO, REGISTER_TYPES, convert
 from inlay.reordering.elements import LINE, Elements, bits_of, elements_of
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
-from inlay.reordering.lanes import Arithmetic, Lanes
+from inlay.reordering.lanes import Arithmetic, Lanes, shuffle_mask
 from inlay.reordering.network import Exchange, Permute, Run, Step
 
 TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets, ptr %ahead"
@@ -145,11 +145,11 @@ def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitte
     vector = emitter.vector
     match step:
         case Permute():
-            mask = _mask(step.mask(emitter.lanes))
+            mask = shuffle_mask(step.mask(emitter.lanes))
             for r, value in values.items():
                 values[r] = code.let(f"shufflevector {vector} {value}, {vector} poison, {mask}")
         case Exchange(register):
-            masks = [_mask(mask) for mask in step.masks(emitter.lanes)]
+            masks = [shuffle_mask(mask) for mask in step.masks(emitter.lanes)]
             for r in [r for r in values if not r >> register & 1]:
                 other = r | 1 << register
                 pair = f"{vector} {values[r]}, {vector} {values[other]}"
@@ -157,31 +157,18 @@ def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitte
                 values[r], values[other] = low, high
         case Run():
             old = list(values.values())
+            lanes = emitter.lanes_in(code)
             for i, r in enumerate(list(values)):
-                values[r] = _dealt(code, step.sources(i, len(emitter.kernel.network.lanes)), old, vector)
+                sources = step.sources(i, len(emitter.kernel.network.lanes))
+                values[r] = _dealt(lanes, REGISTER_TYPES[emitter.shuffled], sources, old)
 
 
-def _dealt(code: Code, sources: tuple[tuple[int, int], ...], old: list[str], vector: str) -> str:
-    """A register whose lanes are taken from any of the old ones: one more of them with each shuffle."""
-    lanes = len(sources)
-    value = ""
-    taken = [False] * lanes
-    for i, register in enumerate(old):
-        here = [of == i for of, _ in sources]
-        if not any(here):
-            continue
-        first = not value
-        mask = _mask(
-            tuple(
-                lane + (0 if first else lanes) if new else k if was and not first else -1
-                for k, ((_, lane), new, was) in enumerate(zip(sources, here, taken, strict=True))
-            )
-        )
-        pair = f"{vector} {register}, {vector} poison" if first else f"{vector} {value}, {vector} {register}"
-        value = code.let(f"shufflevector {pair}, {mask}")
-        taken = [a or b for a, b in zip(taken, here, strict=True)]
-    return value
-
-
-def _mask(lanes: tuple[int, ...]) -> str:
-    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes) + ">"
+def _dealt(lanes: Lanes, element: str, sources: tuple[tuple[int, int], ...], old: list[str]) -> str:
+    """A register whose lanes are taken from any of the old ones: one more of them with each pick."""
+    first, *others = sorted({of for of, _ in sources})
+    value, places = old[first], [lane if of == first else -1 for of, lane in sources]
+    for i in others:
+        order = [lanes.count + lane if of == i else at for (of, lane), at in zip(sources, places, strict=True)]
+        value = lanes.pick(element, value, old[i], order)
+        places = [lane if at >= 0 else -1 for lane, at in enumerate(order)]
+    return value if places == [*range(lanes.count)] else lanes.pick(element, value, value, places)

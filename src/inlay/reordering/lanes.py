@@ -7,9 +7,20 @@ Every value is a register of so many lanes; a Python number stands for a registe
 """
 
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from types import MappingProxyType
 
 from inlay.reordering.ir import Code
+
+REGISTER_BITS = 512
+"""Of the registers that `Lanes.pick` has an instruction for."""
+BITS: Mapping[str, int] = MappingProxyType(
+    {"i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
+)
+"""The width of each element type."""
+_PICKS = {8: "qi", 16: "hi", 32: "d", 64: "q"}
 
 Operand = str | int | float
 """The name of a register, or a number that every lane holds."""
@@ -23,8 +34,9 @@ class Arithmetic:
     """Between f16 and f32."""
     bf16: bool
     """From f32 to bf16 (x86: AVX512_BF16), with subnormals flushed to zero."""
-    picks: bool
-    """Taking any elements of two registers, so that every second element is one instruction."""
+    picks: int
+    """Bits of the narrowest elements that one instruction takes from any places of two registers of 64 bytes (x86: 8
+    with AVX512_VBMI, 16 with AVX512BW); 0 where there is none."""
     nan_loses: bool = True
     """Whether the greater of a NaN and a number is the number for signaling NaNs too, which AArch64 only quiets."""
     rounds: bool = True
@@ -80,11 +92,57 @@ class Lanes:
             return self.cast("trunc", value, source, target)
         while wide > bits:
             wide //= 2
-            pair = f"<{2 * self.count} x i{wide}>"
-            halves = self.code.let(f"bitcast {self.of(f'i{2 * wide}')} {value} to {pair}")
-            even = ", ".join(f"i32 {2 * lane}" for lane in range(self.count))
-            value = self.code.let(f"shufflevector {pair} {halves}, {pair} poison, <{self.count} x i32> <{even}>")
+            value = self._every_second(value, wide)
         return value
+
+    def _every_second(self, value: str, bits: int) -> str:
+        """The low halves of integers of twice as many `bits`."""
+        element, held = f"i{bits}", REGISTER_BITS // bits
+        if bits < self.arithmetic.picks or self.count * bits * 2 < REGISTER_BITS:
+            return self.cast("trunc", value, f"i{2 * bits}", element)
+        halves = self.code.let(f"bitcast {self.of(f'i{2 * bits}')} {value} to <{2 * self.count} x {element}>")
+        parts = [self._part(halves, element, 2 * self.count, at, held) for at in range(0, 2 * self.count, held)]
+        register = Lanes(self.code, held, self.arithmetic)
+        even = tuple(range(0, 2 * held, 2))
+        pairs = [(parts[i], parts[min(i + 1, len(parts) - 1)]) for i in range(0, len(parts), 2)]
+        picked = [register.pick(element, one, other, even) for one, other in pairs]
+        if len(parts) == 1:
+            return self._part(picked[0], element, held, 0, self.count)
+        return picked[0] if len(picked) == 1 else self._joined(picked, element, held)
+
+    def _part(self, value: str, element: str, lanes: int, start: int, count: int) -> str:
+        """`count` of the `lanes` of a value, from `start` on."""
+        vector, order = f"<{lanes} x {element}>", range(start, start + count)
+        return self.code.let(f"shufflevector {vector} {value}, {vector} poison, {shuffle_mask(order)}")
+
+    def _joined(self, values: list[str], element: str, lanes: int) -> str:
+        """Two registers as one value of twice as many lanes."""
+        one, other = (f"<{lanes} x {element}> {value}" for value in values)
+        return self.code.let(f"shufflevector {one}, {other}, {shuffle_mask(range(2 * lanes))}")
+
+    def pick(self, element: str, one: str, other: str, order: Sequence[int]) -> str:
+        """A register whose lane i is number `order[i]` of the lanes of `one` and then `other`; -1 leaves a lane open.
+
+        The instruction for it is named where there is one, and its mask is read from memory: of a mask that LLVM can
+        look into it tries every other sequence first, which takes ten times as long as all else.
+        """
+        bits = BITS[element]
+        if not 0 < self.arithmetic.picks <= bits or self.count * bits != REGISTER_BITS:
+            pair = ", ".join(f"{self.of(element)} {value}" for value in (one, other))
+            return self.code.let(f"shufflevector {pair}, {shuffle_mask(order)}")
+        integer = self.of(f"i{bits}")
+        one, other = (self._bits(value, element) for value in (one, other))
+        places = ", ".join(f"i{bits} {max(lane, 0)}" for lane in order)
+        place = f"@pick{bits}.{sha256(places.encode()).hexdigest()[:24]}"
+        self.code.declarations.add(f"{place} = private constant {integer} <{places}>, align {REGISTER_BITS // 8}")
+        mask = self.code.let(f"load {integer}, ptr {place}, align {REGISTER_BITS // 8}")
+        name = f"llvm.x86.avx512.vpermi2var.{_PICKS[bits]}.512"
+        picked = self.code.call(name, integer, (integer, one), (integer, mask), (integer, other))
+        return picked if element == f"i{bits}" else self.cast("bitcast", picked, f"i{bits}", element)
+
+    def _bits(self, value: str, element: str) -> str:
+        integer = f"i{BITS[element]}"
+        return value if element == integer else self.cast("bitcast", value, element, integer)
 
     def nearest(self, value: str, source: str, target: str) -> str:
         """Floats within the range of the integer type `target`, rounded to nearest, ties to even."""
@@ -94,6 +152,11 @@ class Lanes:
             return self.cast("fptosi", self.code.call(name, self.of(source), (self.of(source), value)), source, target)
         name = f"llvm.lrint.v{self.count}{target}.v{self.count}{floats}"
         return self.code.call(name, self.of(target), (self.of(source), value))
+
+
+def shuffle_mask(order: Sequence[int]) -> str:
+    """The mask of a `shufflevector`; -1 leaves a lane open."""
+    return f"<{len(order)} x i32> <" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order) + ">"
 
 
 def _operand(element: str, value: Operand) -> str:

@@ -80,10 +80,10 @@ def _target(
 
 
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
-_BASE = Arithmetic(f16=False, bf16=False, picks=False)
-_HALVES = Arithmetic(f16=True, bf16=False, picks=False)
-_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=False, nan_loses=False, rounds=False)
-_PICKS = Arithmetic(f16=True, bf16=False, picks=True)
+_BASE = Arithmetic(f16=False, bf16=False, picks=0)
+_HALVES = Arithmetic(f16=True, bf16=False, picks=0)
+_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=0, nan_loses=False, rounds=False)
+_PICKS = Arithmetic(f16=True, bf16=False, picks=16)
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         "x86-64-v2": _target(_X86, "x86-64-v2", "", 16, _BASE),
@@ -133,7 +133,7 @@ def host_target() -> Target:
     arithmetic = Arithmetic(
         f16=not is_x86 or bool(features.get("f16c")),
         bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
-        picks=width == 64,
+        picks=(8 if features.get("avx512vbmi") else 16) if width == 64 else 0,
         nan_loses=is_x86,
         rounds=is_x86,
     )
