@@ -17,6 +17,7 @@ from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.reordering import compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, require_attributes, require_extras
+from inlay.reordering.computed import compute_reorder
 from inlay.reordering.operands import Operands, codes_of
 from inlay.reordering.reference import reference_reorder
 
@@ -169,9 +170,12 @@ def new_computation(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) ->
         Unimplemented: as `new_move`.
     """
     _require_one_buffer(src, dst)
-    computation = ByCoordinate(src, dst, attributes)
+    by_coordinate = ByCoordinate(src, dst, attributes)
     require_attributes(attributes, src, dst)
-    return computation
+    try:
+        return compute_reorder(src, dst, attributes)
+    except Unimplemented:
+        return by_coordinate
 
 
 def _require_one_buffer(src: MemoryDesc, dst: MemoryDesc) -> None:

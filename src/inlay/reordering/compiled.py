@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.caches import cache_sizes
 from inlay.reordering.elements import LINE, address_bits
 from inlay.reordering.emit import ENTRY, kernel_ir
@@ -71,26 +72,30 @@ class CompiledReorder:
         is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
         return self.table.run if is_whole else 1
 
-    def run(self, src_address: int, dst_address: int, threads: int | None = None) -> None:
+    def run(
+        self, src_address: int, dst_address: int, threads: int | None = None, table_address: int | None = None
+    ) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
 
         Both are addresses of the first byte of the buffer: the offsets of the descriptors are added here. They must
-        be valid for the spans of the two layouts, and the spans must not overlap; nothing is checked.
+        be valid for the spans of the two layouts, and the spans must not overlap; nothing is checked. `table_address`
+        is that of a copy of the table, after the addresses of values (see `computed`).
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
         table, code = self.table, self.code
         if table is None or code is None:
             return
+        words = table.address if table_address is None else table_address
         src, dst = src_address * self.units[0] + self.starts[0], dst_address * self.units[1] + self.starts[1]
         if dst % LINE and self.kernel is not None and self.kernel.stores != "cached":
             code = machine_code(replace(self.kernel, stores="cached"), host_target())
         # Two threads cannot both write to one byte.
         parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // self.grain)
         if parts <= 1:
-            code.entry(src, dst, table.address, 0, table.tiles)
+            code.entry(src, dst, words, 0, table.tiles)
         else:
-            call = Call(code.entry, code.address, src, dst, table.address, table.tiles, self.grain)
+            call = Call(code.entry, code.address, src, dst, words, table.tiles, self.grain)
             run_parts(call, parts, host_target())
 
     def explain(self) -> str:
@@ -121,14 +126,16 @@ class CompiledReorder:
         return assembly_of(ir_of(planned(self.problem, machine).kernel, machine), machine)
 
 
-def compile_reorder(src: MemoryDesc, dst: MemoryDesc) -> CompiledReorder:
-    """The reorder from memory described by `src` to memory described by `dst`.
+def compile_reorder(
+    src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN, factor: float = 1.0
+) -> CompiledReorder:
+    """The reorder from memory described by `src` to memory described by `dst`, with what is computed on the way.
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, or LLVM knows no such processor.
     """
-    return _compiled(reorder_problem(src, dst))
+    return _compiled(reorder_problem(src, dst, attributes, factor))
 
 
 @lru_cache(maxsize=4096)
@@ -169,7 +176,10 @@ class Plan:
 def planned(problem: ReorderProblem, target: Target) -> Plan:
     """The plan of `problem`, which is not empty, on `target`, with the caches of this machine."""
     types = (problem.src_type, problem.dst_type)
-    narrower, converts = min(t.itemsize for t in types), types[0] != types[1]
+    is_sum = problem.attributes.sum is not None
+    # With a sum the formula runs last, on elements that were shuffled as the source has them.
+    narrower = types[0].itemsize if is_sum else min(t.itemsize for t in types)
+    converts = types[0] != types[1] or problem.computes
     nest, caches = loop_nest(problem), cache_sizes()
     suits = partial(begins_at_bytes, problem)
     chosen = schedule(nest, narrower, target.vector_bytes, converts=converts, shuffles=target.shuffles, suits=suits)
@@ -177,7 +187,7 @@ def planned(problem: ReorderProblem, target: Target) -> Plan:
     streams = moved > caches.last
     ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, types[0].bits, streams=streams)
     table = table_of(problem, chosen, ahead)
-    stores: Stores = _stores(problem, chosen, table) if streams else "cached"
+    stores: Stores = _stores(problem, chosen, table) if streams and not is_sum else "cached"
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=moved > caches.second), table)
 
 
@@ -191,7 +201,9 @@ def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
     if register % LINE == 0 and not any(np.any(step % LINE) for step in [*steps, table.dst_offsets]):
         return "streamed"
     stage = register * table.dst_offsets.size
-    fills_it = chosen.outer and table.dst_offsets.shape[0] == table.run and not chosen.nest.guards
+    fills_it = (
+        chosen.outer and table.dst_offsets.shape[0] == table.run and not any(g.is_bound for g in chosen.nest.guards)
+    )
     if not fills_it or stage % LINE or stage > STAGE_BYTES or any(np.any(step % LINE) for step in steps[:-1]):
         return "cached"
     is_dense = np.array_equal(np.sort(table.dst_offsets, axis=None), np.arange(0, stage, register))

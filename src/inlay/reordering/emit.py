@@ -11,6 +11,7 @@ code, and is copied with masks to its place: no second network, and not one byte
 from inlay.reordering.elements import LINE
 from inlay.reordering.emit_edge import edge_function
 from inlay.reordering.emit_tile import Emitter, tile_function
+from inlay.reordering.emit_values import value_arguments
 from inlay.reordering.ir import Code, declaration_of
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
 from inlay.reordering.lanes import Arithmetic
@@ -29,7 +30,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
     """
     emitter = Emitter(kernel, shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run), arithmetic)
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
-    if kernel.guards:
+    if kernel.bounds:
         if kernel.shuffles and kernel.stores == "streamed":
             functions.append(tile_function(emitter, "scratch_tile", streams=False))
         functions.append(edge_function(emitter))
@@ -43,7 +44,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
 def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     """The walk over tiles number `begin` to `end`, exclusive."""
     code = Code()
-    shape, guards = emitter.shape, range(emitter.kernel.guards)
+    shape, guards = emitter.shape, emitter.kernel.bounds
     code.label("entry")
     if emitter.kernel.stores == "staged":
         code.do(f"%stage = alloca [{STAGE_BYTES} x i8], align {LINE}")
@@ -119,18 +120,21 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
     arguments = _tile_arguments(code, emitter, names)
-    if kernel.guards:
-        inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(names[4:], whole, strict=True)]
+    coordinates = names[4:]
+    counted = value_arguments(kernel, coordinates)
+    if kernel.bounds:
+        bounded = coordinates[kernel.bounds.start :]
+        inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(bounded, whole, strict=True)]
         both = inside[0]
         for other in inside[1:]:
             both = code.let(f"and i1 {both}, {other}")
         code.do(f"br i1 {both}, label %whole_tile, label %edge_tile")
         code.label("edge_tile")
-        coordinates = "".join(f", i64 {name}" for name in names[4:])
-        code.do(f"call void @edge({arguments}, ptr %table{coordinates})")
+        all_ = "".join(f", i64 {name}" for name in coordinates)
+        code.do(f"call void @edge({arguments}, ptr %table{all_})")
         code.do("br label %step_end")
         code.label("whole_tile")
-    code.do(f"call void @tile({arguments})")
+    code.do(f"call void @tile({arguments}{counted})")
     code.do("br label %step_end")
     code.label("step_end")
     code.do("%count_next = add i64 %count, 1")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from inlay.reordering.conversion import convert
 from inlay.reordering.elements import LINE
 from inlay.reordering.emit_tile import TILE_ARGUMENTS, Emitter
+from inlay.reordering.emit_values import computed, lane_coordinates, value_arguments
 from inlay.reordering.ir import Code
 
 _FAR = 1 << 30  # more lanes than any register has, small enough for 32 bits
@@ -36,7 +37,7 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
     _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, coordinates, sides))
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
-    code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]})")
+    code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]}{value_arguments(kernel, coordinates)})")
     _register_loop(emitter, code, "put", lambda r: _put(emitter, code, r, coordinates, sides[1]))
     code.do("ret void")
     return f"define internal void @edge({arguments})", code
@@ -65,7 +66,8 @@ def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str
     shape, lanes = emitter.shape, emitter.lanes
     bounds = side if bounds is None else bounds
     mask = ""
-    for g, coordinate in enumerate(coordinates):
+    for g in emitter.kernel.bounds:
+        coordinate = coordinates[g]
         at = shape.coordinates(side, g)
         bound = code.load_word("%table", shape.bounds + 3 * g + bounds)
         base = code.let(f"add i64 {coordinate}, {code.load_word(code.word('%table', at), r)}")
@@ -75,21 +77,11 @@ def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str
         narrow = code.let(f"trunc i64 {room} to i32")
         one = code.let(f"insertelement <{lanes} x i32> poison, i32 {narrow}, i64 0")
         all_ = code.let(f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer")
-        where = _lane_coordinates(emitter, code, side, at + shape.registers, r)
+        where = lane_coordinates(code, shape, side, at + shape.registers, r)
         lane = code.let(f"load <{lanes} x i32>, ptr {where}, align 4")
         below = code.let(f"icmp slt <{lanes} x i32> {lane}, {all_}")
         mask = code.let(f"and <{lanes} x i1> {mask}, {below}") if mask else below
     return mask
-
-
-def _lane_coordinates(emitter: Emitter, code: Code, side: int, at: int, r: str) -> str:
-    """Where the table keeps what the lanes of register `r` add to a coordinate."""
-    shape = emitter.shape
-    if shape.kinds[side] == 1:
-        return code.word("%table", at)
-    kind = code.let(f"udiv i64 {r}, {shape.registers // shape.kinds[side]}")
-    words = code.let(f"mul i64 {kind}, {shape.lane_words}")
-    return code.word("%table", code.let(f"add i64 {words}, {at}"))
 
 
 def _masked_load(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> str:
@@ -111,8 +103,19 @@ def _masked_move(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -
     """Where nothing is shuffled, register `r` goes straight across."""
     src, dst = (emitter.elements(code, side) for side in (0, 1))
     value = src.unpacked(_masked_load(emitter, code, r, coordinates))
-    value = convert(src.lanes, value, src.name, dst.name)
+    if emitter.kernel.computation is None:
+        value = convert(src.lanes, value, src.name, dst.name)
+    else:
+        old = dst.unpacked(_masked_old(emitter, code, r, coordinates)) if emitter.kernel.computation.sums else ""
+        value = computed(src.lanes, emitter.kernel, emitter.shape, value, r, old)
     _masked_store(emitter, code, r, coordinates, dst.packed(value))
+
+
+def _masked_old(emitter: Emitter, code: Code, r: str, coordinates: list[str]) -> str:
+    """What the destination holds where register `r` goes."""
+    mask = _mask(emitter, code, 1, r, coordinates)
+    offset = code.load_word("%dst_offsets", r)
+    return emitter.elements(code, 1).load(code.byte("%dst", offset), mask)
 
 
 _Scratch = tuple[str, str, int]
@@ -128,6 +131,8 @@ def _fetch(emitter: Emitter, code: Code, r: str, coordinates: list[str], sides: 
         code.do(f"store i64 {offset}, ptr {code.word(offsets, r)}, align 8")
         places.append(code.byte(scratch, offset))
     emitter.elements(code, 0).store(value, places[0])
+    if emitter.kernel.computation is not None and emitter.kernel.computation.sums:
+        emitter.elements(code, 1).store(_masked_old(emitter, code, r, coordinates), places[1])
 
 
 def _put(emitter: Emitter, code: Code, r: str, coordinates: list[str], scratch: _Scratch) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from inlay.reordering.conversion import HAVE_NO_ZERO, REGISTER_TYPES, convert
 from inlay.reordering.elements import LINE, Elements, bits_of, elements_of
+from inlay.reordering.emit_values import computed, value_parameters
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.lanes import Arithmetic, Lanes, shuffle_mask
@@ -50,13 +51,17 @@ class Emitter:
 
     @property
     def shuffled(self) -> str:
-        """The type in which elements are shuffled: the narrower of the two."""
+        """The type in which elements are shuffled: the narrower of the two, or that which is not computed on yet."""
         kernel = self.kernel
+        if kernel.computation is not None:
+            return kernel.dst_type if kernel.computation.side == "src" else kernel.src_type
         return min(kernel.src_type, kernel.dst_type, key=bits_of)
 
     @property
     def keeps_zeros(self) -> bool:
         """Whether the zeros that stand for padding of the source are still zeros when they have been converted."""
+        if self.kernel.computation is not None:
+            return False
         return self.kernel.src_type not in HAVE_NO_ZERO or self.kernel.src_type == self.kernel.dst_type
 
     @property
@@ -68,7 +73,7 @@ class Emitter:
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
     """A whole tile."""
     code = Code()
-    head = f"define internal void @{name}({TILE_ARGUMENTS})"
+    head = f"define internal void @{name}({TILE_ARGUMENTS}{value_parameters(emitter.kernel)})"
     code.label("entry")
     passes = _passes(emitter.kernel)
     vector = emitter.vector
@@ -124,6 +129,8 @@ def _read(emitter: Emitter, code: Code, r: int, between: str | None) -> str:
     value = elements.load(code.byte("%src", offset))
     if emitter.kernel.fetches:
         code.prefetch(code.byte("%ahead", offset))
+    if emitter.kernel.computation is not None and emitter.kernel.computation.side == "src":
+        return computed(elements.lanes, emitter.kernel, emitter.shape, elements.unpacked(value), r)
     return convert(elements.lanes, elements.unpacked(value), elements.name, emitter.shuffled)
 
 
@@ -134,10 +141,14 @@ def _write(emitter: Emitter, code: Code, r: int, value: str, between: str | None
         where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
         code.do(f"store {vector} {value}, ptr {where}, align {emitter.alignment}")
         return
-    elements = emitter.elements(code, 1)
-    value = elements.packed(convert(elements.lanes, value, emitter.shuffled, elements.name))
+    elements, computation = emitter.elements(code, 1), emitter.kernel.computation
     where = code.byte("%dst", code.load_word("%dst_offsets", r))
-    elements.store(value, where, streams=streams)
+    if computation is not None and computation.side == "dst":
+        old = elements.unpacked(elements.load(where)) if computation.sums else ""
+        value = computed(elements.lanes, emitter.kernel, emitter.shape, value, r, old)
+    else:
+        value = convert(elements.lanes, value, emitter.shuffled, elements.name)
+    elements.store(elements.packed(value), where, streams=streams)
 
 
 def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitter) -> None:

@@ -16,11 +16,13 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.errors import Unimplemented
 from inlay.layout import Map
+from inlay.reordering.computation import Computation
 from inlay.reordering.elements import address_bits
 from inlay.reordering.nest import Loop
 from inlay.reordering.network import Network, Run
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Bit, Schedule, Tile
+from inlay.reordering.value_lanes import computation_of
 
 Words = npt.NDArray[np.int64]
 Stores = Literal["cached", "streamed", "staged"]
@@ -49,6 +51,13 @@ class Kernel:
     """The odd digit among the lanes of one side."""
     fetches: bool = False
     """Whether each load asks for the line of a later one."""
+    computation: Computation | None = None
+    """What is computed between load and store, beside conversions."""
+
+    @property
+    def bounds(self) -> range:
+        """The guards that keep anything out."""
+        return range(0 if self.computation is None else self.computation.counts, self.guards)
 
     @property
     def shuffles(self) -> bool:
@@ -126,10 +135,12 @@ class TableShape:
 def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
     """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
     names = [problem.src_type.name, problem.dst_type.name]
-    if problem.src_type == problem.dst_type:
+    computation = computation_of(problem, schedule)
+    if problem.src_type == problem.dst_type and computation is None:
         names = [f"i{problem.src_type.bits}"] * 2
     run = None if schedule.tile.odd is None else schedule.tile.odd.run
-    return Kernel(names[0], names[1], schedule.tile.network, len(schedule.nest.guards), stores, run, fetches)
+    guards = len(schedule.nest.guards)
+    return Kernel(names[0], names[1], schedule.tile.network, guards, stores, run, fetches, computation)
 
 
 def shape_of(lanes: int, registers: int, guards: int, run: Run | None) -> TableShape:
@@ -242,11 +253,13 @@ class _Builder:
             self.words[self.shape.OFFSETS + side] = offsets.ctypes.data
             for g in range(self.shape.guards):
                 weights = [_weight(self.schedule, bit, g) for bit in bits]
+                odd = _odd_weight(self.schedule, g)
                 start = self.shape.coordinates(side, g)
-                self.words[start : start + registers] = np.tile(_sums(weights[lanes:]), registers >> tile.register_bits)
-                self.lanes(start + registers, side, _sums(weights[:lanes]))
+                among = np.arange(registers >> tile.register_bits) * (odd if self.shape.kinds[side] == 1 else 0)
+                self.words[start : start + registers] = np.add.outer(among, _sums(weights[lanes:])).ravel()
+                self.lanes(start + registers, side, _sums(weights[:lanes]), odd)
 
-    def lanes(self, at: int, side: int, coordinates: Words) -> None:
+    def lanes(self, at: int, side: int, coordinates: Words, odd_weight: int) -> None:
         """What the lanes of each kind of register add to a coordinate."""
         if coordinates[-1] > _MOST_IN_LANES:
             raise Unimplemented(f"the lanes of one register are {coordinates[-1]} coordinates of one axis apart")
@@ -255,7 +268,9 @@ class _Builder:
         if odd is not None and self.shape.kinds[side] > 1:
             gathered = Run("dst", odd.run.extent, odd.run.below)
             sources = [gathered.sources(k, self.schedule.tile.lane_bits) for k in range(odd.run.extent)]
-            kinds = [coordinates[[lane for _, lane in one]] for one in sources]
+            kinds = [
+                coordinates[[lane for _, lane in one]] + odd_weight * np.array([of for of, _ in one]) for one in sources
+            ]
         for i, kind in enumerate(kinds):
             self.words[at + i * self.shape.lane_words :].view(np.int32)[:count] = kind
 
@@ -309,6 +324,12 @@ def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:
 def _weight(schedule: Schedule, bit: Bit, guard: int) -> int:
     loop, position = bit
     return dict(schedule.nest.loops[loop].counts).get(guard, 0) << position
+
+
+def _odd_weight(schedule: Schedule, guard: int) -> int:
+    """What one step of the odd digit adds to a coordinate."""
+    odd = schedule.tile.odd
+    return 0 if odd is None else dict(schedule.nest.loops[odd.loop].counts).get(guard, 0)
 
 
 def _sums(parts: list[int]) -> Words:

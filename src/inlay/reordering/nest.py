@@ -3,15 +3,18 @@
 Both layouts of each axis are refined to the digits they share, so the move becomes a nest of loops in any order:
 each loop has an extent and, for each side, where its values lie. What the extents cover beyond the data is cut off
 by guards: a guard is a sum of loop indices times weights that must stay below one bound for elements to be read
-and below another for them to be written.
+and below another for them to be written. Sums that bound nothing say which of the values of an attribute an element
+takes; they are the first of the guards.
 
 Loops that are one loop on both sides are fused, across axes too: h and w of an nchw -> nChw16c move are one loop.
 """
 
 from dataclasses import dataclass
 from math import prod
+from typing import NoReturn
 
-from inlay.layout import Map, refine
+from inlay.errors import Unimplemented
+from inlay.layout import Axis, CommonDigit, Digit, Map, refine
 from inlay.reordering.problem import ProblemAxis, ReorderProblem
 
 
@@ -43,6 +46,15 @@ class Guard:
     stored: int
     """Below it, elements are written; from `data` on as zeros."""
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether it keeps anything out."""
+        return self != COUNT
+
+
+COUNT = Guard(1 << 62, 1 << 62)
+"""A sum that bounds nothing: it counts values of an attribute."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
@@ -51,7 +63,11 @@ class LoopNest:
     loops: tuple[Loop, ...]
     """Every loop has an extent of at least 2."""
     guards: tuple[Guard, ...]
-    """The coordinates with bounds."""
+    """The coordinates with bounds, after those that count values."""
+
+    def is_cut(self, loop: Loop) -> bool:
+        """Whether a bound keeps some of the values of `loop` out."""
+        return any(self.guards[guard].is_bound for guard, _ in loop.counts)
 
     def __str__(self) -> str:
         """One line for each loop, then one for each guard."""
@@ -60,7 +76,8 @@ class LoopNest:
             counts = "".join(f", {weight} of guard {guard}" for guard, weight in loop.counts)
             lines.append(f"  loop {i}: {loop.extent} times, src {_show(loop.src)}, dst {_show(loop.dst)}{counts}")
         for i, guard in enumerate(self.guards):
-            lines.append(f"  guard {i}: read below {guard.data}, write below {guard.stored}")
+            bounds = f"read below {guard.data}, write below {guard.stored}" if guard.is_bound else "counts values"
+            lines.append(f"  guard {i}: {bounds}")
         return "\n".join(lines)
 
 
@@ -75,20 +92,72 @@ def loop_nest(problem: ReorderProblem) -> LoopNest:
     the two layouts give it.
     """
     loops: list[Loop] = []
-    guards: list[Guard] = []
-    for axis in problem.axes:
-        loops += _axis_loops(axis, guards)
+    places = problem.places
+    guards: list[Guard] = [COUNT] * len(places)
+    for i, axis in enumerate(problem.axes):
+        loops += _axis_loops(axis, guards, [(place.strides[i], place.groups[i]) for place in places])
     return LoopNest(tuple(_fused(loops)), tuple(guards))
 
 
-def _axis_loops(axis: ProblemAxis, guards: list[Guard]) -> list[Loop]:
-    digits = refine(axis.src, axis.dst, axis.stored)
+def _axis_loops(axis: ProblemAxis, guards: list[Guard], values: list[tuple[int, int]]) -> list[Loop]:
+    """The loops of one axis; `values` are, for each count, values from one group to the next and the group's size."""
+    src = axis.src
+    for stride, group in values:
+        src = _cut(src, group) if stride else src
+    digits = refine(src, axis.dst, axis.stored)
     is_guarded = prod(d.extent for d in digits) > axis.data
     if is_guarded:
         guards.append(Guard(axis.data, axis.stored))
-    guard = len(guards) - 1
+    bound = ((len(guards) - 1, 1),) if is_guarded else ()
     return [
-        Loop(d.extent, d.first, d.second, ((guard, d.weight),) if is_guarded else ()) for d in digits if d.extent > 1
+        Loop(d.extent, d.first, d.second, (*_counts(d, values), *((guard, d.weight) for guard, _ in bound)))
+        for d in digits
+        if d.extent > 1
+    ]
+
+
+def _cut(axis: Axis, group: int) -> Axis:
+    """The same axis with a digit of its own for the coordinates of a group.
+
+    Raises:
+        Unimplemented: a block of the axis begins inside one group and ends inside another.
+    """
+    high, digits = axis.block, list(axis.inner)
+    if group >= high:
+        if group % high:
+            _refuse_group(axis, group)
+        return (
+            axis if group == high else Axis(axis.stride * (group // high), (Digit(group // high, axis.stride), *digits))
+        )
+    for i, digit in enumerate(digits):
+        low = high // digit.extent
+        if low <= group:
+            if high % group or group % low:
+                _refuse_group(axis, group)
+            inside = Digit(group // low, digit.stride)
+            outside = Digit(high // group, digit.stride * inside.extent)
+            digits[i : i + 1] = [d for d in (outside, inside) if d.extent > 1]
+            break
+        high = low
+    return Axis(axis.stride, tuple(digits))
+
+
+def _refuse_group(axis: Axis, group: int) -> NoReturn:
+    blocks = " x ".join(str(digit.extent) for digit in axis.inner)
+    raise Unimplemented(f"groups of {group} do not fit the blocks of {blocks} along their axis")
+
+
+def _counts(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What one step over a digit adds to each count of values."""
+    for stride, group in values:
+        if stride and digit.weight < group < digit.weight * digit.extent:
+            raise Unimplemented(
+                f"groups of {group} do not fit the blocks of both sides, {digit.extent} coordinates together"
+            )
+    return [
+        (count, digit.weight // group * stride)
+        for count, (stride, group) in enumerate(values)
+        if stride and digit.weight >= group
     ]
 
 
@@ -148,7 +217,7 @@ def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int
     stride = 1
     while stride < lanes:
         i = next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == stride), None)
-        if i is None or nest.loops[i].counts or not nest.loops[i].is_affine:
+        if i is None or nest.is_cut(nest.loops[i]) or not nest.loops[i].is_affine:
             return None
         loop = nest.loops[i]
         power = loop.extent & -loop.extent
@@ -166,8 +235,9 @@ def _split(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
     loop = nest.loops[i]
     assert isinstance(loop.src, int)
     assert isinstance(loop.dst, int)
-    fast = Loop(inner, loop.src, loop.dst)
-    slow = Loop(loop.extent // inner, loop.src * inner, loop.dst * inner)
+    fast = Loop(inner, loop.src, loop.dst, loop.counts)
+    counts = tuple((guard, weight * inner) for guard, weight in loop.counts)
+    slow = Loop(loop.extent // inner, loop.src * inner, loop.dst * inner, counts)
     return LoopNest((*nest.loops[:i], fast, *nest.loops[i + 1 :], slow), nest.guards), len(nest.loops)
 
 

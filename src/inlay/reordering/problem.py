@@ -14,7 +14,9 @@ from math import prod
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Axis, Layout
+from inlay.layout import Axis, Dims, Layout
+from inlay.reordering.attributes import PLAIN, Attributes
+from inlay.reordering.computation import Place, places_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,25 @@ class ReorderProblem:
     """Elements from the start of the source buffer to the coordinate of all zeros."""
     dst_offset: int
     """The same of the destination."""
+    attributes: Attributes = PLAIN
+    """What is computed on the way."""
+    factor: float = 1.0
+    """What elements are multiplied by as well (`Extras.scale_adjust`)."""
+
+    @property
+    def dims(self) -> Dims:
+        """The logical dims."""
+        return tuple(axis.data for axis in self.axes)
+
+    @property
+    def computes(self) -> bool:
+        """Whether elements are computed on, not only converted."""
+        return self.attributes.computes or self.factor != 1
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The distinct ways in which the values of attributes spread."""
+        return places_of(self.attributes, self.dims)
 
     @property
     def is_empty(self) -> bool:
@@ -66,11 +87,15 @@ class ReorderProblem:
             ]
             padding = f" + {axis.stored - axis.data} zeros" if axis.stored > axis.data else ""
             lines.append(f"  axis {i}: {axis.data}{padding}   {sides[0]}  ->  {sides[1]}")
+        if self.computes:
+            lines.append(f"  {self.attributes}{f', times {self.factor}' if self.factor != 1 else ''}")
         return "\n".join(lines)
 
 
-def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
-    """The problem of moving a tensor described by `src` into memory described by `dst`.
+def reorder_problem(
+    src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN, factor: float = 1.0
+) -> ReorderProblem:
+    """The problem of moving a tensor described by `src` into memory described by `dst`, computing on the way.
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout to address (`any`, zero, opaque, host scalar), or
@@ -98,7 +123,7 @@ def reorder_problem(src: MemoryDesc, dst: MemoryDesc) -> ReorderProblem:
             strict=True,
         )
     )
-    return ReorderProblem(axes, src.data_type, dst.data_type, src.offset0, dst.offset0)
+    return ReorderProblem(axes, src.data_type, dst.data_type, src.offset0, dst.offset0, attributes, factor)
 
 
 def _layout_of(desc: MemoryDesc, side: str) -> Layout:

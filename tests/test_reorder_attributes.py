@@ -1,0 +1,222 @@
+"""The law of compiled reorders with attributes: they equal the reference, and touch nothing else.
+
+Layouts, types and attributes are drawn at random; source and destination lie between guard pages, as do the values of
+attributes in effect, since they are read far beyond their last only in copies of the reorder's own. A NaN that was
+computed on may be any NaN.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from guarded import GuardedBuffer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_reorder import noise, span_bytes
+
+from inlay.data_type import DATA_TYPES
+from inlay.descriptor import MemoryDesc
+from inlay.errors import Unimplemented
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
+from inlay.reordering.computed import compute_reorder
+from inlay.reordering.operands import Operands, codes_of
+from inlay.reordering.reference import read_codes, reference_reorder, stored_bytes, write_codes
+from inlay.reordering.reference.numbers import decode
+from inlay.testing import reorder_problems
+
+Bytes = npt.NDArray[np.uint8]
+WHOLE = [name for name, t in DATA_TYPES.items() if not t.is_sub_byte]
+MANY = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn, dims: tuple[int, ...], kind: type[Any], groups: bool) -> Any:
+    mask = draw(st.integers(0, 2 ** len(dims) - 1))
+    chosen: tuple[int, ...] = ()
+    if groups and mask >> (len(dims) - 2) == 3 and 0 not in dims:
+        chosen = tuple(draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0])) for n in dims[-2:])
+    return kind(mask, chosen)
+
+
+@st.composite
+def attributes_for(draw: st.DrawFn, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
+    """Any attributes that fit."""
+    found: dict[str, Any] = {}
+    for name in ("src_scales", "dst_scales", "src_zero_points", "dst_zero_points"):
+        desc = src if name.startswith("src") else dst
+        assert desc.data_type is not None
+        if name.endswith("points") and desc.data_type.kind == "float":
+            continue
+        if draw(st.booleans()):
+            kind = Scales if name.endswith("scales") else ZeroPoints
+            found[name] = draw(entries(src.dims, kind, groups=name.startswith("src") and len(src.dims) > 1))
+    if not found or draw(st.booleans()):
+        found["sum"] = draw(st.sampled_from([1.0, 0.5, -3.0]))
+    return Attributes(**found)
+
+
+def values_for(attributes: Attributes, dims: tuple[int, ...], seed: int) -> Operands:
+    rng = np.random.default_rng(seed)
+    values: Operands = {}
+    for name in attributes.names:
+        entry = attributes.entry(name)
+        shape = entry.shape(dims)
+        numbers: Any = rng.uniform(0.1, 3, shape) if isinstance(entry, Scales) else rng.integers(-9, 9, shape)
+        values[name] = np.asarray(numbers).astype(entry.type.numpy)
+    return values
+
+
+def contents(desc: MemoryDesc, seed: int) -> Bytes:
+    """Half of the elements any bits, half of them numbers of a size that no conversion clamps."""
+    _, data_type = desc.require_layout("test")
+    wild = noise(span_bytes(desc), seed)
+    count = wild.size // data_type.itemsize
+    numbers = np.random.default_rng(seed).integers(0, 100, count) * 0.5
+    tame = numbers.astype(data_type.numpy).view(f"u{data_type.itemsize}")
+    wild[: count * data_type.itemsize].view(tame.dtype)[::2] = tame[::2]
+    return wild
+
+
+def check(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, seed: int = 0) -> None:
+    """Run the compiled reorder between guard pages and compare it with the reference."""
+    values = values_for(attributes, src.dims, seed)
+    source = GuardedBuffer(span_bytes(src), "upper", 8)
+    target = GuardedBuffer(span_bytes(dst), "upper", 8)
+    source.bytes[:] = contents(src, seed)
+    before = contents(dst, seed + 1)
+    target.bytes[:] = before
+    expected = before.copy()
+    reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values))
+    source.seal()
+    compute_reorder(src, dst, attributes).run(source.address, target.address, values)
+    foreign = stored_bytes(dst, before.size) == 0
+    assert (target.bytes[foreign] == before[foreign]).all(), "a byte outside elements and padding changed"
+    assert target.gap_is_untouched
+    assert_same(dst, target.bytes, expected)
+
+
+def assert_same(dst: MemoryDesc, got: Bytes, expected: Bytes) -> None:
+    _, data_type = dst.require_layout("test")
+    codes = [read_codes(dst, buffer) for buffer in (got, expected)]
+    same = codes[0] == codes[1]
+    if data_type.kind == "float":
+        numbers = [decode(c, data_type, "f64") for c in codes]
+        same |= np.isnan(numbers[0]) & np.isnan(numbers[1])
+        if data_type.name == "f4_e2m1":
+            same |= codes[0] & 7 == codes[1] & 7
+    assert same.all(), f"element {np.argwhere(~same)[0]}: {[hex(c[~same][0]) for c in codes]} ({(~same).sum()} wrong)"
+    assert (padding_of(dst, got) == 0).all(), "padding is not zero"
+
+
+def padding_of(dst: MemoryDesc, buffer: Bytes) -> Bytes:
+    """The bytes that belong to padding alone."""
+    layout, data_type = dst.require_layout("test")
+    data = MemoryDesc.from_layout(layout, data_type, dims=dst.dims, offset0=dst.offset0)
+    codes = read_codes(data, np.zeros(buffer.size, np.uint8))
+    zeroed = np.full(buffer.size, 0xFF, np.uint8)
+    write_codes(data, zeroed, np.zeros_like(codes))
+    whole = np.zeros(buffer.size, np.uint8)
+    write_codes(data, whole, np.full(codes.shape, 2**data_type.bits - 1, np.uint64))
+    return buffer[(zeroed == 0) & (whole == 0)]
+
+
+@MANY
+@given(reorder_problems(convert=True), st.data(), st.integers(0, 99))
+def test_compiled_equals_reference(pair: tuple[MemoryDesc, MemoryDesc], data: st.DataObject, seed: int) -> None:
+    with suppress(Unimplemented):  # groups that cut through blocks
+        check(*pair, data.draw(attributes_for(*pair)), seed)
+
+
+@MANY
+@given(reorder_problems(convert=True, large=True), st.data())
+def test_compiled_equals_reference_on_whole_tiles(pair: tuple[MemoryDesc, MemoryDesc], data: st.DataObject) -> None:
+    with suppress(Unimplemented):  # groups that cut through blocks
+        check(*pair, data.draw(attributes_for(*pair)))
+
+
+ALL = [
+    Attributes(src_scales=Scales(0b10), dst_scales=Scales()),
+    Attributes(src_scales=Scales(0b11, (16, 4)), sum=0.5),
+    Attributes(src_zero_points=ZeroPoints(0b01), dst_zero_points=ZeroPoints(0b10)),
+]
+
+
+PAIRS = [(src, dst) for src in WHOLE for dst in WHOLE]
+AT_ONCE = {(a, b) for one in WHOLE for a, b in ((one, "f32"), ("f32", one), (one, one), ("s32", one))}
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"), [pytest.param(*pair, marks=[] if pair in AT_ONCE else [pytest.mark.heavy]) for pair in PAIRS]
+)
+def test_every_pair_of_types(src: str, dst: str) -> None:
+    for attributes in ALL:
+        points = attributes.src_zero_points is not None
+        if points and "float" in (DATA_TYPES[src].kind, DATA_TYPES[dst].kind):
+            continue
+        check(MemoryDesc((48, 36), src, "ab"), MemoryDesc((48, 36), dst, "ba"), attributes)
+
+
+FORMATS = [
+    ("nchw", "nhwc", (2, 17, 5, 7)),
+    ("nhwc", "nchw", (2, 3, 33, 32)),
+    ("nchw", "nChw16c", (2, 35, 9, 8)),
+    ("nChw16c", "nchw", (2, 35, 9, 8)),
+    ("nChw8c", "nChw16c", (2, 20, 3, 3)),
+    ("oihw", "OIhw4i16o4i", (33, 20, 3, 3)),
+    ("aBcd8b", "aBcd12b", (2, 50, 3, 5)),
+]
+
+
+@pytest.mark.parametrize("mask", [0b0010, 0b1111, 0b1101, 0b0001])
+@pytest.mark.parametrize(("src", "dst", "dims"), FORMATS, ids=[f"{s}-{d}" for s, d, _ in FORMATS])
+def test_formats(src: str, dst: str, dims: tuple[int, ...], mask: int) -> None:
+    for types in (("f32", "s8"), ("u8", "f32"), ("f32", "f32"), ("s32", "s32")):
+        attributes = Attributes(src_scales=Scales(mask), dst_scales=Scales(0b0010))
+        check(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst), attributes)
+
+
+@pytest.mark.parametrize("group", [1, 2, 16, 32, 48, 96])
+@pytest.mark.parametrize(("src", "dst"), [("ab", "ba"), ("ab", "BA16a64b4a"), ("ba", "ab"), ("AB16b16a", "ab")])
+def test_groups(src: str, dst: str, group: int) -> None:
+    attributes = Attributes(src_scales=Scales(0b11, (group, 1)), src_zero_points=ZeroPoints(0b11, (group, 2)))
+    check(MemoryDesc((96, 70), "u8", src), MemoryDesc((96, 70), "bf16", dst), attributes)
+
+
+def test_groups_that_cut_through_blocks_are_left_to_the_reference() -> None:
+    src, dst = MemoryDesc((60, 8), "u8", "ab"), MemoryDesc((60, 8), "f32", "Ab4a")
+    with pytest.raises(Unimplemented) as caught:
+        compute_reorder(src, dst, Attributes(src_scales=Scales(0b11, (6, 1))))
+    assert str(caught.value) == "groups of 6 do not fit the blocks of both sides along their axis"
+    blocked = MemoryDesc((60, 8), "u8", "Ab4a")
+    with pytest.raises(Unimplemented) as caught:
+        compute_reorder(blocked, MemoryDesc((60, 8), "f32", "ab"), Attributes(src_scales=Scales(0b11, (6, 1))))
+    assert str(caught.value) == "groups of 6 do not fit the blocks of 4 along their axis"
+
+
+def test_tensors_larger_than_the_caches() -> None:
+    dims = (3, 40, 333, 257)
+    check(MemoryDesc(dims, "f32", "nchw"), MemoryDesc(dims, "s8", "nhwc"), Attributes(src_scales=Scales(0b0010)))
+    check(MemoryDesc(dims, "u8", "nhwc"), MemoryDesc(dims, "f32", "nchw"), Attributes(dst_scales=Scales(0b0010)))
+
+
+def test_threads_bring_their_own_values() -> None:
+    src, dst = MemoryDesc((64, 96), "f32", "ab"), MemoryDesc((64, 96), "f32", "ba")
+    run = compute_reorder(src, dst, Attributes(src_scales=Scales(0b10))).run
+    source = np.ones((64, 96), np.float32)
+
+    def work(seed: int) -> bool:
+        scales = np.random.default_rng(seed).uniform(1, 2, (1, 96)).astype(np.float32)
+        right = True
+        for _ in range(200):
+            target = np.zeros((96, 64), np.float32)
+            run(source.ctypes.data, target.ctypes.data, {"src_scales": scales})
+            right &= bool((target == scales.T).all())
+        return right
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
