@@ -122,7 +122,8 @@ def padding_of(dst: MemoryDesc, buffer: Bytes) -> Bytes:
     write_codes(data, zeroed, np.zeros_like(codes))
     whole = np.zeros(buffer.size, np.uint8)
     write_codes(data, whole, np.full(codes.shape, 2**data_type.bits - 1, np.uint64))
-    return buffer[(zeroed == 0) & (whole == 0)]
+    padding: Bytes = buffer[(zeroed == 0) & (whole == 0)]
+    return padding
 
 
 @MANY

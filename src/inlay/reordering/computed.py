@@ -51,6 +51,14 @@ class ComputedReorder:
         """Every stage in words."""
         return self.compiled.explain()
 
+    def assembly(self, target: str | None = None) -> str:
+        """The assembly of the kernel on this machine, or on the one that is called `target`.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+        """
+        return self.compiled.assembly(target)
+
 
 def _array(values: object, number: type[np.floating], size: int) -> npt.NDArray[np.floating]:
     array = np.ones(size, number)
