@@ -151,9 +151,7 @@ def _counts(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int
     """What one step over a digit adds to each count of values."""
     for stride, group in values:
         if stride and digit.weight < group < digit.weight * digit.extent:
-            raise Unimplemented(
-                f"groups of {group} do not fit the blocks of both sides, {digit.extent} coordinates together"
-            )
+            raise Unimplemented(f"groups of {group} do not fit the blocks of both sides along their axis")
     return [
         (count, digit.weight // group * stride)
         for count, (stride, group) in enumerate(values)
