@@ -9,6 +9,7 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
     kernel      what is machine code, and the table of numbers it reads
     emit        LLVM IR (ir, conversion, emit_tile, emit_edge)
     target      machine code (cache: kept between processes)
+    bound       what time it should take, and why
     compiled    the call (threads: split over processors; processors: how many)
 
 `reference` does the same coordinate by coordinate and shares no code with the others.

@@ -14,6 +14,7 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes
+from inlay.reordering.bound import bound_of
 from inlay.reordering.caches import cache_sizes
 from inlay.reordering.elements import LINE, address_bits
 from inlay.reordering.emit import ENTRY, kernel_ir
@@ -98,15 +99,21 @@ class CompiledReorder:
             call = Call(code.entry, code.address, src, dst, words, table.tiles, self.grain)
             run_parts(call, parts, host_target())
 
-    def explain(self) -> str:
-        """Every stage in words: the problem, its loops, the tile and what happens in the registers."""
-        if self.schedule is None or self.kernel is None:
+    def explain(self, target: str | None = None) -> str:
+        """Every stage in words, on this machine or on the one that is called `target`.
+
+        The problem, its loops, the tile and the loops around it, what happens in the registers, and what bounds the
+        reorder: how long the call, the bytes and the instructions should take.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+        """
+        machine = named_target(target)
+        if self.problem.is_empty:
             return f"problem\n{self.problem}\nnothing to move"
-        return (
-            f"problem\n{self.problem}\nloops\n{self.schedule.nest}\nschedule\n{self.schedule}\n"
-            f"  stores {self.kernel.stores}, {parts_for(self.moved_bytes)} threads\n"
-            f"network\n{self.kernel.network}"
-        )
+        plan = planned(self.problem, machine)
+        threads = min(parts_for(self.moved_bytes), plan.schedule.tiles)
+        return explained(self.problem, plan, machine, threads)
 
     def assembly(self, target: str | None = None) -> str:
         """The assembly of the kernel on this machine, or on the one that is called `target`.
@@ -171,6 +178,19 @@ class Plan:
     """The code that it needs."""
     table: Table
     """Its numbers."""
+
+
+def explained(problem: ReorderProblem, plan: Plan, target: Target, threads: int) -> str:
+    """Every stage of `plan` in words, and what bounds it on `threads` threads of this machine."""
+    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, cache_sizes(), threads)
+    sections = {
+        "problem": problem,
+        "loops": plan.schedule.nest,
+        "schedule": f"{plan.schedule}\n  stores {plan.kernel.stores}",
+        "network": plan.kernel.network,
+        "bound": bound,
+    }
+    return "\n".join(f"{name}\n{text}" for name, text in sections.items())
 
 
 def planned(problem: ReorderProblem, target: Target) -> Plan:

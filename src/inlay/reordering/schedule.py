@@ -96,6 +96,11 @@ class Schedule:
         """How many tiles there are."""
         return prod(o.extent for o in self.outer)
 
+    @property
+    def whole_share(self) -> float:
+        """The share of the tiles that no bound cuts off."""
+        return prod(_whole_share(self.nest, o.loop, o.step, o.extent) for o in self.outer)
+
     def steps_evenly(self, outer: OuterLoop) -> bool:
         """Whether each run of `outer` is as far from the last as the one before: its loop has no table to look up."""
         return self.nest.loops[outer.loop].is_affine or outer.step > 1
