@@ -202,7 +202,8 @@ loops
 schedule
 """
     )
-    assert "stores cached, 1 threads" in text
+    assert "\n  stores cached\nnetwork\n" in text
+    assert text.endswith("bound by the call")
 
 
 def test_nothing_to_move_is_explained() -> None:

@@ -93,7 +93,7 @@ class Move(Protocol):
     def run(self, src_address: int, dst_address: int) -> None:
         """Move from the buffer at one address to the buffer at the other."""
 
-    def explain(self) -> str:
+    def explain(self, target: str | None = None) -> str:
         """What is done and why, as text."""
 
     def assembly(self, target: str | None = None) -> str:
@@ -106,7 +106,7 @@ class Computation(Protocol):
     def run(self, src_address: int, dst_address: int, values: Operands, seed: int) -> None:
         """Compute from the buffer at one address to the buffer at the other."""
 
-    def explain(self) -> str:
+    def explain(self, target: str | None = None) -> str:
         """What is done and why, as text."""
 
     def assembly(self, target: str | None = None) -> str:
@@ -132,7 +132,7 @@ class ByCoordinate:
         codes = codes_of(values or {})
         reference_reorder(self._sides[0], src, self._sides[1], dst, self._attributes, codes, seed=seed)
 
-    def explain(self) -> str:
+    def explain(self, target: str | None = None) -> str:
         """What is moved and how, as text."""
         lines = [f"{self._sides[0]} -> {self._sides[1]}", "  moved coordinate by coordinate"]
         if self._attributes != PLAIN:

@@ -107,10 +107,17 @@ class Reorder:
         """Pickle and copy by descriptors and attributes: code is compiled, or found, where it is to run."""
         return type(self), (self._src, self._dst, self._attributes)
 
-    def explain(self) -> str:
-        """What was compiled and why, as text."""
+    def explain(self, target: str | None = None) -> str:
+        """What was compiled and why, as text: for this machine, or for the one that is called `target`.
+
+        It ends in what bounds the reorder: how long the call, the bytes through caches or memory and the instructions
+        should take.
+
+        Raises:
+            InvalidArguments: there is no target of that name (see `assembly`).
+        """
         run = self._move or self._computation
-        return "" if run is None else run.explain()
+        return "" if run is None else run.explain(target)
 
     def assembly(self, target: str | None = None) -> str:
         """The machine code as text: for this machine, or for the one that is called `target`.

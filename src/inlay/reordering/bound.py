@@ -45,7 +45,7 @@ class Work:
     """Exchanges, permutes, and what deals an odd digit out."""
     between: int
     """Vectors stored to and loaded from the buffer between two passes."""
-    conversions: int
+    arithmetic: int
     """Instructions that compute and change the type."""
     stores: int
     """Vectors written to the destination."""
@@ -53,7 +53,7 @@ class Work:
     @property
     def total(self) -> int:
         """All of them, and what begins the tile."""
-        return self.loads + self.shuffles + self.between + self.conversions + self.stores + _TILE
+        return self.loads + self.shuffles + self.between + self.arithmetic + self.stores + _TILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Bound:
     level: Level
     """Where source and destination live."""
     traffic: int
-    """Bytes that come and go: the compulsory ones, and lines of the destination that are read before they are written."""
+    """Bytes that come and go: the compulsory ones, and lines of the destination that are read before."""
     threads: int
     """How many threads share the work."""
     tiles: int
@@ -117,7 +117,7 @@ class Bound:
         parts = {
             "loads and stores": self.tiles * (work.loads + work.stores + work.between + _TILE),
             "shuffles": self.tiles * work.shuffles,
-            "arithmetic": self.tiles * work.conversions,
+            "arithmetic": self.tiles * work.arithmetic,
             "masks": self.instructions - self.tiles * work.total,
         }
         return max(parts, key=lambda part: parts[part])
@@ -129,7 +129,7 @@ class Bound:
             f"{count} {name}"
             for count, name in (
                 (work.loads, "loads"),
-                (work.conversions, "to compute and convert"),
+                (work.arithmetic, "to compute and convert"),
                 (work.shuffles, "shuffles"),
                 (work.between, "through a buffer"),
                 (work.stores, "stores"),
@@ -192,12 +192,12 @@ def work_of(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> Work:
     narrow = vectors(min(src.bits, dst.bits))
     dealt = 0 if kernel.run is None else narrow * (kernel.run.extent - 1)
     converts = src != dst or problem.computes
-    steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
     is_small = any(side.kind == "float" and side.bits <= 8 for side in (src, dst))
+    steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
     return Work(
         loads=vectors(src.bits) + (vectors(dst.bits) if problem.attributes.sum is not None else 0),
         shuffles=narrow * len(kernel.network.steps) + dealt,
         between=2 * narrow * (len(kernel.network.passes) - 1),
-        conversions=vectors(DATA_TYPES["f32"].bits) * steps if converts else 0,
+        arithmetic=vectors(DATA_TYPES["f32"].bits) * steps if converts else 0,
         stores=vectors(dst.bits),
     )

@@ -47,9 +47,13 @@ class ComputedReorder:
         start: int = words.__array_interface__["data"][0] + 8 * len(addresses)
         self.compiled.run(src_address, dst_address, table_address=start)
 
-    def explain(self) -> str:
-        """Every stage in words."""
-        return self.compiled.explain()
+    def explain(self, target: str | None = None) -> str:
+        """Every stage in words, and what bounds it, on this machine or on the one that is called `target`.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+        """
+        return self.compiled.explain(target)
 
     def assembly(self, target: str | None = None) -> str:
         """The assembly of the kernel on this machine, or on the one that is called `target`.
