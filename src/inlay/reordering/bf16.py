@@ -64,4 +64,10 @@ def rounded_bf16(lanes: Lanes, value: str) -> str:
     rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
     nan = lanes.test("fcmp uno", "float", value, value)
     rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, 1 << 22), rounded)
-    return lanes.narrow(lanes.apply("lshr", "i32", rounded, 16), "i32", "i16")
+    return upper_half(lanes, lanes.cast("bitcast", rounded, "i32", "float"))
+
+
+def upper_half(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32 that are exact in bf16, as all numbers of at most 8 bits are."""
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    return lanes.narrow(lanes.apply("lshr", "i32", bits, 16), "i32", "i16")

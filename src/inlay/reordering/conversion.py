@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from inlay.data_type import DATA_TYPES
-from inlay.reordering.bf16 import bf16_of
+from inlay.reordering.bf16 import bf16_of, upper_half
 from inlay.reordering.lanes import Lanes
 from inlay.reordering.small_floats import SMALL_FLOATS, decode, e5m2_as_f16, encode
 
@@ -56,6 +56,8 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
     if (src, dst) == ("s32", "f64"):
         return lanes.cast("sitofp", value, "i32", "double")
     value = _f32_of(lanes, value, src)
+    if dst == "bf16" and DATA_TYPES[src].bits <= 8:
+        return upper_half(lanes, value)
     if dst in ("f64", "s64"):
         value = lanes.cast("fpext", value, "float", "double")
         return value if dst == "f64" else _integer(lanes, value, "double", dst)

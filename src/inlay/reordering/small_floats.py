@@ -90,11 +90,11 @@ def _through_f16(lanes: Lanes, codes: str, kind: SmallFloat) -> str:
     if kind.bits == 16:
         return _f32_of_f16(lanes, codes)
     codes = lanes.cast("zext", codes, "i8", "i16")
+    if kind.has_infinity:
+        return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
     sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
     size = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
     value = _f32_of_f16(lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", size, 10 - kind.mantissa), sign))
-    if kind.has_infinity:
-        return value
     value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
     if kind.last != _E4M3_NAN:
         return value
