@@ -57,7 +57,7 @@ def attributes_for(draw: st.DrawFn, src: MemoryDesc, dst: MemoryDesc) -> Attribu
             found[name] = draw(entries(src.dims, kind, groups=name.startswith("src") and len(src.dims) > 1))
     if not found or draw(st.booleans()):
         found["sum"] = draw(st.sampled_from([1.0, 0.5, -3.0]))
-    return Attributes(**found)
+    return Attributes(**found, rounding_mode=draw(st.sampled_from(["nearest", "nearest", "stochastic"])))
 
 
 def values_for(attributes: Attributes, dims: tuple[int, ...], seed: int) -> Operands:
@@ -91,9 +91,9 @@ def check(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, seed: int = 
     before = contents(dst, seed + 1)
     target.bytes[:] = before
     expected = before.copy()
-    reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values))
+    reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values), seed=seed)
     source.seal()
-    compute_reorder(src, dst, attributes).run(source.address, target.address, values)
+    compute_reorder(src, dst, attributes).run(source.address, target.address, values, seed)
     foreign = stored_bytes(dst, before.size) == 0
     assert (target.bytes[foreign] == before[foreign]).all(), "a byte outside elements and padding changed"
     assert target.gap_is_untouched
@@ -144,6 +144,7 @@ ALL = [
     Attributes(src_scales=Scales(0b10), dst_scales=Scales()),
     Attributes(src_scales=Scales(0b11, (16, 4)), sum=0.5),
     Attributes(src_zero_points=ZeroPoints(0b01), dst_zero_points=ZeroPoints(0b10)),
+    Attributes(rounding_mode="stochastic"),
 ]
 
 
@@ -156,8 +157,7 @@ AT_ONCE = {(a, b) for one in WHOLE for a, b in ((one, "f32"), ("f32", one), (one
 )
 def test_every_pair_of_types(src: str, dst: str) -> None:
     for attributes in ALL:
-        points = attributes.src_zero_points is not None
-        if points and "float" in (DATA_TYPES[src].kind, DATA_TYPES[dst].kind):
+        if attributes.src_zero_points is not None and "float" in (DATA_TYPES[src].kind, DATA_TYPES[dst].kind):
             continue
         check(MemoryDesc((48, 36), src, "ab"), MemoryDesc((48, 36), dst, "ba"), attributes)
 

@@ -1,7 +1,7 @@
 """What runs between two addresses, and how far from an address a descriptor reaches.
 
-Elements are moved and converted by compiled code. Compensation and attributes are the work of the reference, coordinate
-by coordinate. What was compiled for a pair of descriptors is remembered.
+Elements are moved, converted and computed on by compiled code; what it does not do (groups that cut through blocks) is
+the work of the reference, coordinate by coordinate. What was compiled for a pair of descriptors is remembered.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.reordering import compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, require_attributes, require_extras
+from inlay.reordering.compensated import compensated_reorder
 from inlay.reordering.computed import compute_reorder
 from inlay.reordering.operands import Operands, codes_of
 from inlay.reordering.reference import reference_reorder
@@ -117,11 +118,7 @@ class ByCoordinate:
     """A move or a computation by the reference, one coordinate after the other: what no compiled code does."""
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> None:
-        if src.dims != dst.dims:
-            raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
-        self._nbytes = (reach(src)[1], reach(dst)[1])
-        require_distinct(dst)
-        require_extras(src, dst)
+        self._nbytes = _required(src, dst)
         self._sides = (src, dst)
         self._attributes = attributes
 
@@ -148,6 +145,16 @@ class ByCoordinate:
         raise Unimplemented("these elements are moved coordinate by coordinate: there is no machine code to show")
 
 
+def _required(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
+    """Refuse what no reorder does; bytes that each side reaches."""
+    if src.dims != dst.dims:
+        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    nbytes = (reach(src)[1], reach(dst)[1])
+    require_distinct(dst)
+    require_extras(src, dst)
+    return nbytes
+
+
 def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
     """The move from memory described by `src` to memory described by `dst`.
 
@@ -158,7 +165,8 @@ def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
     """
     _require_one_buffer(src, dst)
     if dst.extras or src.extras.scale_adjust != 1:
-        return ByCoordinate(src, dst)
+        _required(src, dst)
+        return compensated_reorder(src, dst)
     return compile_reorder(src, dst)
 
 
@@ -173,7 +181,8 @@ def new_computation(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) ->
     by_coordinate = ByCoordinate(src, dst, attributes)
     require_attributes(attributes, src, dst)
     try:
-        return compute_reorder(src, dst, attributes)
+        # A side's extras without compensation or factor are none to a reorder.
+        return compensated_reorder(src, dst, attributes) if dst.extras else compute_reorder(src, dst, attributes)
     except Unimplemented:
         return by_coordinate
 

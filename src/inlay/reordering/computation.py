@@ -21,8 +21,9 @@ from inlay.data_type import DataType
 from inlay.layout import Dims
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 
-STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points")
-"""What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`."""
+STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "chance")
+"""What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`, `chance` stochastic
+rounding, which takes the row-major index of each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,16 @@ def place_of(entry: Scales | ZeroPoints, dims: Dims) -> Place | None:
     return Place(tuple(reversed(strides)), groups)
 
 
-def places_of(attributes: Attributes, dims: Dims) -> tuple[Place, ...]:
-    """The distinct ways in which values spread, in the order of the attributes that have them first."""
-    found = [place_of(attributes.entry(name), dims) for name in attributes.names]
-    return tuple(dict.fromkeys(place for place in found if place is not None))
-
-
-def steps_of(attributes: Attributes, factor: float) -> tuple[str, ...]:
-    """The steps of the formula that take a value."""
-    given = {*attributes.names, *(["sum"] if attributes.sum is not None else []), *(["factor"] if factor != 1 else [])}
-    return tuple(step for step in STEPS if step in given)
+def step_places(attributes: Attributes, factor: float, dims: Dims) -> dict[str, Place | None]:
+    """How values spread, for each step of the formula that takes some, in their order."""
+    found: dict[str, Place | None] = {name: place_of(attributes.entry(name), dims) for name in attributes.names}
+    if attributes.sum is not None:
+        found["sum"] = None
+    if factor != 1:
+        found["factor"] = None
+    if attributes.rounding_mode == "stochastic":
+        found["chance"] = place_of(Scales((1 << len(dims)) - 1), dims)
+    return {step: found[step] for step in STEPS if step in found}
 
 
 def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: float) -> str:

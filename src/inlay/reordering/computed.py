@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import Unimplemented
 from inlay.reordering.attributes import Attributes
 from inlay.reordering.compiled import CompiledReorder, compile_reorder
 from inlay.reordering.operands import Operands
@@ -33,16 +32,23 @@ class ComputedReorder:
     def run(self, src_address: int, dst_address: int, values: Operands, seed: int = 0) -> None:
         """Compute the tensor from the buffer at one address to the one at the other, as `CompiledReorder.run` does.
 
-        `values` are those of each attribute, as `operands` gives them; rounding is to nearest.
+        `values` are those of each attribute, as `operands` gives them; `seed` is that of stochastic rounding.
         """
         table, kernel = self.compiled.table, self.compiled.kernel
-        if table is None or kernel is None or kernel.computation is None:
+        if table is None or kernel is None:
+            return
+        if kernel.computation is None:
+            self.compiled.run(src_address, dst_address)
             return
         number = np.float64 if kernel.computation.working == "f64" else np.float32
         given = {**values, "sum": self.compiled.problem.attributes.sum, "factor": self.compiled.problem.factor}
         steps = [value.step for value in kernel.computation.values]
-        arrays = [_array(given[step], number, size) for step, size in zip(steps, self.sizes, strict=True)]
+        arrays = [
+            _array(given[step], number, size) for step, size in zip(steps, self.sizes, strict=True) if step != "chance"
+        ]
+        # Chance is the last step; in place of an address it has the seed.
         addresses = [array.__array_interface__["data"][0] for array in reversed(arrays)]
+        addresses[:0] = [seed] if "chance" in steps else []
         words = np.concatenate([np.array(addresses, np.int64), table.words])
         start: int = words.__array_interface__["data"][0] + 8 * len(addresses)
         self.compiled.run(src_address, dst_address, table_address=start)
@@ -76,10 +82,8 @@ def compute_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, fa
 
     Raises:
         InvalidArguments: as `compile_reorder`.
-        Unimplemented: as `compile_reorder`; or rounding is stochastic, or groups cut through blocks.
+        Unimplemented: as `compile_reorder`; or groups cut through blocks.
     """
-    if attributes.rounding_mode != "nearest":
-        raise Unimplemented("stochastic rounding is not compiled")
     compiled = compile_reorder(src, dst, attributes, factor)
     if compiled.schedule is None or compiled.kernel is None or compiled.kernel.computation is None:
         return ComputedReorder(compiled, ())

@@ -6,6 +6,7 @@ now, these are loaded in a row and shuffled into it; else each lane fetches its 
 
 from inlay.reordering.computation import Computation, Value
 from inlay.reordering.conversion import REGISTER_TYPES, convert
+from inlay.reordering.emit_chance import by_chance, is_rounded
 from inlay.reordering.ir import Code
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.lanes import Lanes
@@ -52,6 +53,11 @@ def computed(lanes: Lanes, kernel: Kernel, shape: TableShape, value: str, r: int
     working, element = computation.working, REGISTER_TYPES[computation.working]
     result = convert(lanes, value, kernel.src_type, working)
     for k, step in enumerate(computation.values):
+        if step.step == "chance":
+            if is_rounded(working, kernel.dst_type):
+                indices, seed = _indices(lanes, computation, shape, step, r), _seed(lanes, k)
+                result = by_chance(lanes, result, element, kernel.dst_type, indices, seed)
+            continue
         taken = _value(lanes, computation, shape, k, step, r)
         if step.step == "sum":
             taken = lanes.apply("fmul", element, taken, convert(lanes, old, kernel.dst_type, working))
@@ -75,10 +81,7 @@ def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, va
             return _gathered(lanes, element, start, where)
     assert value.lanes is not None, "values without a count are one for all lanes"
     if not any(value.lanes):
-        one = code.let(f"load {element}, ptr {start}")
-        first = code.let(f"insertelement {lanes.of(element)} poison, {element} {one}, i64 0")
-        every = f"{lanes.of('i32')} zeroinitializer"
-        return code.let(f"shufflevector {lanes.of(element)} {first}, {lanes.of(element)} poison, {every}")
+        return _spread(lanes, code.let(f"load {element}, ptr {start}"), element)
     count = 1 << max(value.lanes).bit_length()
     row = code.let(f"load <{count} x {element}>, ptr {start}, align 4")
     if value.lanes == tuple(range(lanes.count)):
@@ -87,6 +90,33 @@ def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, va
     return code.let(
         f"shufflevector <{count} x {element}> {row}, <{count} x {element}> poison, {lanes.of('i32')} <{mask}>"
     )
+
+
+def _seed(lanes: Lanes, k: int) -> str:
+    """The seed, which lies where other steps have the address of their values."""
+    code = lanes.code
+    return _spread(lanes, code.let(f"trunc i64 {code.load_word('%table', -1 - k)} to i32"), "i32")
+
+
+def _indices(lanes: Lanes, computation: Computation, shape: TableShape, value: Value, r: int | str) -> str:
+    """The row-major index of the element of each lane of register `r`, modulo 2^32."""
+    code = lanes.code
+    if value.count is None:
+        return _spread(lanes, "0", "i32")
+    side = ("src", "dst").index(computation.side)
+    at = shape.coordinates(side, value.count)
+    first = code.let(f"add i64 %c{value.count}, {code.load_word(code.word('%table', at), r)}")
+    where = lane_coordinates(code, shape, side, at + shape.registers, r)
+    each = code.let(f"load {lanes.of('i32')}, ptr {where}, align 4")
+    return lanes.apply("add", "i32", each, _spread(lanes, code.let(f"trunc i64 {first} to i32"), "i32"))
+
+
+def _spread(lanes: Lanes, one: str, element: str) -> str:
+    """A register that holds the same in every lane."""
+    vector = lanes.of(element)
+    first = lanes.code.let(f"insertelement {vector} poison, {element} {one}, i64 0")
+    every = f"{lanes.of('i32')} zeroinitializer"
+    return lanes.code.let(f"shufflevector {vector} {first}, {vector} poison, {every}")
 
 
 def _gathered(lanes: Lanes, element: str, start: str, where: str) -> str:

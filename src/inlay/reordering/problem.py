@@ -16,7 +16,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Dims, Layout
 from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.computation import Place, places_of
+from inlay.reordering.computation import Place, step_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,16 @@ class ReorderProblem:
     @property
     def computes(self) -> bool:
         """Whether elements are computed on, not only converted."""
-        return self.attributes.computes or self.factor != 1
+        by_chance = self.attributes.rounding_mode == "stochastic" and self.src_type != self.dst_type
+        return self.attributes.computes or self.factor != 1 or by_chance
 
     @property
     def places(self) -> tuple[Place, ...]:
         """The distinct ways in which the values of attributes spread."""
-        return places_of(self.attributes, self.dims)
+        if not self.computes:
+            return ()
+        found = step_places(self.attributes, self.factor, self.dims).values()
+        return tuple(dict.fromkeys(place for place in found if place is not None))
 
     @property
     def is_empty(self) -> bool:

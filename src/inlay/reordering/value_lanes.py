@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from inlay.reordering.computation import Computation, Value, place_of, steps_of, working_type
+from inlay.reordering.computation import Computation, Value, step_places, working_type
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Schedule
 
@@ -29,8 +29,7 @@ def _values(problem: ReorderProblem, schedule: Schedule, side: Literal["src", "d
     lanes = (tile.src_bits if side == "src" else tile.dst_bits)[: tile.lane_bits]
     odd = tile.odd.loop if tile.odd is not None and tile.odd.run.side == side else None
     values = []
-    for step in steps_of(problem.attributes, problem.factor):
-        place = place_of(problem.attributes.entry(step), problem.dims) if step in problem.attributes.names else None
+    for step, place in step_places(problem.attributes, problem.factor, problem.dims).items():
         if place is None:
             values.append(Value(step, None, (0,) * (1 << len(lanes))))
             continue
