@@ -1,7 +1,8 @@
 """What is paid before and beside the move: importing, compiling, calling.
 
-Each figure is the median of several fresh processes. Compiling is measured in pairs of processes: the first has an
-empty cache directory, the second finds what the first one left there.
+Each figure is the median of several fresh processes. Importing finds Python's own byte code, as after an installation.
+Compiling is measured in pairs of processes: the first has an empty cache directory, the second finds what the first one
+left there.
 """
 
 import json
@@ -38,20 +39,41 @@ class Figure:
         return self.aim is None or self.seconds.median < self.aim
 
 
+SMALL_RATIO = 1.5
+"""How many times as long as oneDNN's a call of 64 kB may take."""
+
+
 def measured_startup(processes: int = 5) -> list[Figure]:
     """Every figure, from so many fresh processes each."""
-    imports = [_probe("import", {}) for _ in range(processes)]
-    cold, kept = zip(*(_cold_and_kept() for _ in range(processes)), strict=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as code, tempfile.TemporaryDirectory() as folder:
+        with_bytecode = {"PYTHONPYCACHEPREFIX": code, "PYTHONDONTWRITEBYTECODE": ""}
+        _probe("import", with_bytecode)
+        imports = [_probe("import", with_bytecode) for _ in range(processes)]
+        cold, kept = zip(*(_cold_and_kept() for _ in range(processes)), strict=True)
         calls = [_probe("call", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
+        small = [_probe("small", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
     return [
         Figure("import inlay", spread([sum(answer.values()) for answer in imports]), 0.150),
         Figure("load the compiler (llvmlite)", spread([answer["load"] for answer in cold]), None),
         *_compile_figures("compile, cache empty", cold, (0.150, 0.060, 0.200)),
         *_compile_figures("compile, kept on disk", kept, (0.010, 0.005, 0.005)),
-        Figure("Reorder called again, 4 elements", spread([answer["Reorder"] for answer in calls]), 10e-6),
-        Figure("CompiledReorder.run, 4 elements", spread([answer["run"] for answer in calls]), 10e-6),
+        Figure("Reorder called again, 4 elements", spread([answer["Reorder"] for answer in calls]), 5e-6),
+        Figure("CompiledReorder.run, 4 elements", spread([answer["run"] for answer in calls]), 5e-6),
+        *_small_figures(small),
     ]
+
+
+def _small_figures(answers: Sequence[Answer]) -> list[Figure]:
+    """Calls of 64 kB: ours may take `SMALL_RATIO` times as long as those of the fastest oneDNN."""
+    figures = []
+    for name in answers[0]:
+        move, who = name.rsplit(", ", 1)
+        rivals = [n for n in answers[0] if n.startswith(f"{move}, oneDNN")]
+        fastest = min((median(answer[rival] for answer in answers) for rival in rivals), default=None)
+        aim = SMALL_RATIO * fastest if who == "Inlay" and fastest is not None else None
+        seconds = spread([answer[name] for answer in answers])
+        figures.append(Figure(f"64 kB of f32, {move}: {'Reorder called' if who == 'Inlay' else who}", seconds, aim))
+    return figures
 
 
 def _compile_figures(name: str, answers: Sequence[Answer], aims: tuple[float, float, float]) -> list[Figure]:
