@@ -50,7 +50,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
         code.do(f"%stage = alloca [{STAGE_BYTES} x i8], align {LINE}")
     loops = code.load_word("%table", shape.LOOPS)
     extent, *steps = (code.load_word("%table", shape.INNERMOST + i) for i in range(1 + shape.sums))
-    whole = [code.load_word("%table", shape.bounds + 3 * g + 2) for g in guards]
+    whole = [code.load_word("%table", shape.bound(g, 2)) for g in guards]
     code.do("br label %run")
     code.label("run")
     end = "%flushed" if emitter.kernel.stores == "staged" else "%step_done"

@@ -35,12 +35,27 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
         offsets = code.let(f"alloca [{kernel.registers} x i64], align 8")
         sides.append((scratch, offsets, elements.nbytes))
     _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, coordinates, sides))
+    if emitter.keeps_zeros:
+        _stored_whole(emitter, code, coordinates, sides[0])
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
     code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]}{value_arguments(kernel, coordinates)})")
     _register_loop(emitter, code, "put", lambda r: _put(emitter, code, r, coordinates, sides[1]))
     code.do("ret void")
     return f"define internal void @edge({arguments})", code
+
+
+def _stored_whole(emitter: Emitter, code: Code, coordinates: list[str], src: tuple[str, str, int]) -> None:
+    """Where every element of the tile is stored, padding included, the result goes to its place at once."""
+    inside = "true"
+    for g in emitter.kernel.bounds:
+        limit = code.load_word("%table", emitter.shape.bound(g, 3))
+        inside = code.let(f"and i1 {inside}, {code.let(f'icmp sle i64 {coordinates[g]}, {limit}')}")
+    code.do(f"br i1 {inside}, label %stored, label %parts")
+    code.label("stored")
+    code.do(f"call void @tile(ptr {src[0]}, ptr {src[1]}, ptr %dst, ptr %dst_offsets, ptr {src[0]})")
+    code.do("ret void")
+    code.label("parts")
 
 
 def _register_loop(emitter: Emitter, code: Code, name: str, body: Callable[[str], None]) -> None:
@@ -69,7 +84,7 @@ def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str
     for g in emitter.kernel.bounds:
         coordinate = coordinates[g]
         at = shape.coordinates(side, g)
-        bound = code.load_word("%table", shape.bounds + 3 * g + bounds)
+        bound = code.load_word("%table", shape.bound(g, bounds))
         base = code.let(f"add i64 {coordinate}, {code.load_word(code.word('%table', at), r)}")
         room = code.let(f"sub i64 {bound}, {base}")
         for limit, name in ((_FAR, "smin"), (0, "smax")):

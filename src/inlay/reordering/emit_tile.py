@@ -153,7 +153,8 @@ def _read(emitter: Emitter, code: Code, r: int | str, between: str | None) -> st
     elements = emitter.elements(code, 0)
     value = elements.load(code.byte("%src", offset))
     if emitter.kernel.fetches:
-        code.prefetch(code.byte("%ahead", offset))
+        for line in range(0, elements.nbytes, LINE):
+            code.prefetch(code.byte(code.byte("%ahead", offset), line))
     if emitter.kernel.computation is not None and emitter.kernel.computation.side == "src":
         return computed(elements.lanes, emitter.kernel, emitter.shape, elements.unpacked(value), r)
     return convert(elements.lanes, elements.unpacked(value), elements.name, emitter.shuffled)

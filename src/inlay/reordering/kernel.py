@@ -105,16 +105,15 @@ class TableShape:
         """What one step of a loop adds to: the offsets of both sides, the addresses of their rows, the coordinates."""
         return 4 + self.guards
 
-    @property
-    def bounds(self) -> int:
-        """For each guard: read below, write below, whole tiles up to."""
-        return self.INNERMOST + 1 + self.sums
+    def bound(self, guard: int, which: int) -> int:
+        """For each guard: read below, write below, tiles are read whole up to, tiles are written whole up to."""
+        return self.INNERMOST + 1 + self.sums + 4 * guard + which
 
     def coordinates(self, side: int, guard: int) -> int:
         """What each register adds to a guard's coordinate (a word each), then each lane of each kind (32 bits each)."""
         sizes = [self.registers + kinds * self.lane_words for kinds in self.kinds]
         before = self.guards * sum(sizes[:side])
-        return self.bounds + 3 * self.guards + before + guard * sum(sizes[side : side + 1])
+        return self.bound(self.guards, 0) + before + guard * sum(sizes[side : side + 1])
 
     @property
     def lane_words(self) -> int:
@@ -239,8 +238,8 @@ class _Builder:
         """The bounds of each guard."""
         for g, guard in enumerate(self.schedule.nest.guards):
             reach = sum(_weight(self.schedule, bit, g) for bit in self.schedule.tile.src_bits)
-            at = self.shape.bounds + 3 * g
-            self.words[at : at + 3] = [guard.data, guard.stored, guard.data - 1 - reach]
+            at = self.shape.bound(g, 0)
+            self.words[at : at + 4] = [guard.data, guard.stored, guard.data - 1 - reach, guard.stored - 1 - reach]
 
     def registers(self) -> None:
         """Offsets of the registers, and what registers and lanes add to the coordinates."""
