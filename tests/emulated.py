@@ -18,6 +18,7 @@ from pathlib import Path
 from guarded import PAGE, GuardedBuffer
 
 from inlay.reordering.compiled import ir_of, planned
+from inlay.reordering.elements import address_bits
 from inlay.reordering.emit import ENTRY
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, compile_ir
@@ -137,13 +138,14 @@ def image_of(problem: ReorderProblem, target: Target, source: GuardedBuffer, des
         words[plan.table.words == offsets.ctypes.data] = address
         parts.append(offsets.tobytes())
         address += offsets.nbytes
-    sides = [
-        at + buffer.address - buffer.pages.ctypes.data + offset * data_type.itemsize
-        for at, buffer, offset, data_type in (
-            (SRC, source, problem.src_offset, problem.src_type),
-            (DST, destination, problem.dst_offset, problem.dst_type),
-        )
-    ]
+    sides = []
+    for at, buffer, offset, data_type in (
+        (SRC, source, problem.src_offset, problem.src_type),
+        (DST, destination, problem.dst_offset, problem.dst_type),
+    ):
+        unit = address_bits(data_type.name, plan.kernel.lanes)
+        begin = at + buffer.address - buffer.pages.ctypes.data
+        sides.append(begin * (8 // unit) + offset * data_type.bits // unit)
     segments = (
         (CODE, code),
         (TABLE, words.tobytes() + b"".join(parts)),
