@@ -2,15 +2,16 @@
 
 It works on descriptors and addresses and knows nothing of buffers. The stages, in the order of the data flow:
 
-    problem     two layouts and types, stripped of what changes no byte
+    problem     two layouts and types, stripped of what changes no byte (attributes, computation: what is computed)
     nest        loops over the digits that both layouts share, with guards for padding
     schedule    which bits of which loops make the register tile, and the order of the rest
     network     the exchanges between registers that turn source order into destination order
     kernel      what is machine code, and the table of numbers it reads
-    emit        LLVM IR (ir, conversion, emit_tile, emit_edge)
+    emit        LLVM IR (ir, conversion, emit_tile, emit_edge, emit_values, emit_chance)
     target      machine code (cache: kept between processes)
     bound       what time it should take, and why
     compiled    the call (threads: split over processors; processors: how many)
+    computed    the call with values of attributes (operands: their forms; compensated: sums behind int8 weights)
 
 `reference` does the same coordinate by coordinate and shares no code with the others.
 """
