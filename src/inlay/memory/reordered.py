@@ -213,12 +213,15 @@ def reorder(
     """
     _require_memory("src", src)
     desc = _resolved(src.desc, dst)
+    is_dense = src.desc.kind != "sparse" != desc.kind
+    if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
+        return _moved(src, desc, out)
     given: Given = dict(zip(NAMES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
     if attributes is None:
         wanted, given = attributes_of(desc.dims, given)
     else:
         wanted = _checked_attributes(attributes)
-    if "sparse" in (src.desc.kind, desc.kind):
+    if not is_dense:
         if wanted != PLAIN or seed is not None:
             raise Unimplemented("attributes are for dense memory: convert with inlay.to_dense first, or after")
         result = _destination(src, desc, out)
@@ -228,13 +231,18 @@ def reorder(
         raise InvalidArguments("a sum adds to the elements of a destination: give it as out")
     values, chosen = operands(wanted, desc.dims, given), checked_seed(wanted, seed)
     if wanted == PLAIN:
-        move = move_for(src.desc, desc)
-        result = _destination(src, desc, out)
-        move.run(src.address, result.address)
-    else:
-        computation = computation_for(src.desc, desc, wanted)
-        result = _destination(src, desc, out)
-        computation.run(src.address, result.address, values, chosen)
+        return _moved(src, desc, out)
+    computation = computation_for(src.desc, desc, wanted)
+    result = _destination(src, desc, out)
+    computation.run(src.address, result.address, values, chosen)
+    return result
+
+
+def _moved(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
+    """The elements of dense memory in dense memory, nothing computed on the way."""
+    move = move_for(src.desc, desc)
+    result = _destination(src, desc, out)
+    move.run(src.address, result.address)
     return result
 
 
