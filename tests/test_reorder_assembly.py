@@ -8,8 +8,7 @@ from test_reorder_targets import CASES, TYPES
 import inlay
 from benchmarks.cases import Size
 from benchmarks.families import all_cases
-from inlay import MemoryDesc
-from inlay.descriptor import Extras
+from inlay import Attributes, MemoryDesc, Scales
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.reordering.compiled import ir_of, planned
 from inlay.reordering.emit_team import team_ir
@@ -114,8 +113,9 @@ class TestRefusals:
         )
 
     def test_code_that_is_not_made(self) -> None:
-        weights = MemoryDesc((4, 4), "s8", "ab")
-        r = inlay.Reorder(weights, MemoryDesc((4, 4), "s8", "ba", extras=Extras(flags=1, compensation_mask=1)))
+        # Groups of 6 and blocks of 4 share no digits.
+        src, dst = MemoryDesc((12, 12), "s8", "ab"), MemoryDesc((12, 12), "f32", "Ab4a")
+        r = inlay.Reorder(src, dst, Attributes(src_scales=Scales(mask=3, groups=(6, 1))))
         with pytest.raises(Unimplemented) as caught:
             r.assembly()
         text = "these elements are moved coordinate by coordinate: there is no machine code to show"
