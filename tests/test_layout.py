@@ -405,3 +405,23 @@ def test_a_layout_is_a_value() -> None:
     assert (twin, hash(twin)) == (NCHW8C, hash(NCHW8C))
     with pytest.raises(AttributeError):
         twin.dims = ()  # type: ignore[misc]
+
+
+def test_offsets_of_many_coordinates_are_those_of_each_and_leave_the_coordinates_alone() -> None:
+    layout = Layout((24, 7, 40), (Axis(2240, (Digit(4, 1),)), Axis(320), Axis(64, (Digit(5, 4),))))
+    count = 40_000
+    points = np.random.default_rng(0).integers(0, layout.dims, (count, 3))
+    for asked in (points, np.asfortranarray(points), points.astype(np.int16), points[::-1]):
+        before = asked.copy()
+        n, c, w = asked.astype(np.int64).T
+        expected = n // 4 * 2240 + n % 4 + c * 320 + w // 5 * 64 + w % 5 * 4
+        assert np.array_equal(layout.offset(asked), expected)
+        assert np.array_equal(asked, before)
+
+
+def test_of_many_coordinates_the_first_axis_at_fault_is_named_wherever_it_stands() -> None:
+    points = np.zeros((40_000, 2), np.int64)
+    points[1, 1], points[-1, 0] = 6, 4
+    with pytest.raises(InvalidArguments) as error:
+        Layout.from_strides((4, 6), (6, 1)).offset(points)
+    assert str(error.value) == "coordinate 4 of axis 0 is outside 0..3"

@@ -45,7 +45,7 @@ class DataType:
     @property
     def itemsize(self) -> int:
         """Whole bytes of one element: 1 for sub-byte types, as oneDNN's `data_type_size` answers."""
-        return max(1, self.bits // 8)
+        return self.bits // 8 or 1
 
     @property
     def is_sub_byte(self) -> bool:

@@ -146,20 +146,25 @@ class FormatTag:
             raise InvalidArguments(f"format tag {self} places {n} axes, dims {tuple(dims)} have {len(dims)}")
         padded = list(dims)
         axes: list[Axis] = [_NO_AXIS] * n
-        stride = prod(self._blocks)
+        blocks, inner = self._blocks, self._inner
+        stride = prod(blocks)
         for axis in reversed(self.order):
-            dim, block = dims[axis], self._blocks[axis]
-            axes[axis] = Axis(stride, self._inner[axis])
-            if dim == RUNTIME:
+            axes[axis] = Axis(stride, inner[axis])
+            dim, block = dims[axis], blocks[axis]
+            if dim < 0:
+                if dim != RUNTIME:
+                    raise InvalidArguments(f"dim {axis} is {dim}: dims are 0 or more")
                 stride = RUNTIME
                 continue
-            if dim < 0:
-                raise InvalidArguments(f"dim {axis} is {dim}: dims are 0 or more")
-            count = -(-dim // block)
-            padded[axis] = count * block
-            if stride != RUNTIME:
-                stride *= count or 1
-            if stride > _LARGEST or padded[axis] > _LARGEST:
+            if block > 1:
+                dim = -(-dim // block)
+                padded[axis] = dim * block
+            reach = padded[axis]
+            if stride > 0:
+                # No padded dim so far is larger.
+                stride *= dim or 1
+                reach = stride
+            if reach > _LARGEST:
                 self._refuse_size(dims, axis)
         return Layout(tuple(padded), tuple(axes))
 

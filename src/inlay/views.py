@@ -167,10 +167,11 @@ def try_reshape(
     Post-condition: with `digits`, what was padding is padding.
     """
     padded, axes = list(new_dims), [_NO_AXIS] * len(new_dims)
-    for run in runs(dims, layout.dims, new_dims):
+    placed, old_axes = layout.dims, layout.axes
+    for run in runs(dims, placed, new_dims):
         old, old_end, new, new_end = run
         if new_end - new == 1 == old_end - old and dims[old] == new_dims[new]:
-            padded[new], axes[new] = layout.dims[old], layout.axes[old]
+            padded[new], axes[new] = placed[old], old_axes[old]
         elif old == old_end and new_dims[new:new_end] == (1,):
             axes[new] = Axis(_inserted_stride(dims, layout, old))
         elif new == new_end and dims[old:old_end] == (1,):
@@ -220,20 +221,21 @@ def _drop_fault(layout: Layout, run: Run, digits: bool, name: Name) -> Fault | N
 def _plain_axes(dims: Dims, layout: Layout, new_dims: Dims, run: Run, name: Name) -> tuple[int, list[Axis]] | Fault:
     """The padded dim of the first new axis and all new axes of a run that oneDNN reads as one number."""
     old, old_end, new, new_end = run
+    old_axes = layout.axes
     for i in range(old, old_end):
-        if layout.axes[i].inner:
+        if old_axes[i].inner:
             return _run_fault(dims, layout, new_dims, run, i, name)
     for left in range(old, old_end - 1):
-        if layout.axes[left].stride != dims[left + 1] * layout.axes[left + 1].stride:
-            need = dims[left + 1] * layout.axes[left + 1].stride
-            problem = stride_problem(left, left + 1, need, dims, layout.axes, name)
+        need = dims[left + 1] * old_axes[left + 1].stride
+        if old_axes[left].stride != need:
+            problem = stride_problem(left, left + 1, need, dims, old_axes, name)
             return Fault(run, "stride", f"{attempt_text(run, new_dims, name)}: {problem}")
     if layout.dims[old] != dims[old]:
         return _run_fault(dims, layout, new_dims, run, old, name)
-    axes, stride = [], layout.axes[old_end - 1].stride
-    for i in range(new_end - 1, new - 1, -1):
+    axes, stride = [], old_axes[old_end - 1].stride
+    for dim in reversed(new_dims[new:new_end]):
         axes.append(Axis(stride))
-        stride *= new_dims[i]
+        stride *= dim
     return new_dims[new], axes[::-1]
 
 

@@ -50,21 +50,24 @@ def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
     >>> inner_blocks_of(parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))) is None
     True
     """
-    found = [
-        (d.stride, i, n, d.extent)
-        for i, a in enumerate(layout.axes)
-        if a.inner
-        for n, d in enumerate(a.inner)
-        if d.extent > 1
-    ]
+    found = []
+    for i, axis in enumerate(layout.axes):
+        outer = 0
+        for digit in axis.inner:
+            if digit.extent > 1:
+                if 0 < outer < digit.stride:
+                    return None
+                outer = digit.stride
+                found.append((outer, i, digit.extent))
+    if not found:
+        return ()
     found.sort()
     blocks: list[tuple[int, int]] = []
     need = 1
-    last_of: dict[int, int] = {}
-    for stride, i, at, extent in found:
-        if stride != need or at > last_of.get(i, at):
+    for stride, i, extent in found:
+        if stride != need:
             return None
-        need, last_of[i] = need * extent, at
+        need *= extent
         blocks.append((i, extent))
     return tuple(blocks[::-1])
 
@@ -93,13 +96,14 @@ def place(
         return _by_format(dims, data_type, format, padded)
     if pattern is not None:
         layout = parse_pattern(pattern, padded or dims)
-        _require_whole_blocks(f"pattern {pattern!r}", padded, layout)
+        if padded is not None:
+            _require_whole_blocks(f"pattern {pattern!r}", padded, layout)
         return layout, accepted(layout, data_type)
     return _by_strides(padded or dims, data_type, strides), ()
 
 
-def _require_whole_blocks(what: str, padded: Dims | None, layout: Layout) -> None:
-    if padded is not None and layout.dims != padded:
+def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
+    if layout.dims != padded:
         raise InvalidArguments(
             f"{what} pads to {layout.dims}, not to padded_dims {padded}: give multiples of its blocks, or none"
         )
@@ -199,7 +203,8 @@ def _by_format(
     if len(tag.order) != len(dims):
         _refuse_ndims(dims, format, tag)
     layout = tag.layout(padded or dims)
-    _require_whole_blocks(f"format {format}", padded, layout)
+    if padded is not None:
+        _require_whole_blocks(f"format {format}", padded, layout)
     _require_tag_range(layout, tag, data_type)
     return layout, tag.inner_blocks
 

@@ -22,8 +22,6 @@ from inlay.format_tag import tag_of
 from inlay.layout import RUNTIME, Digit, Dims, Layout
 from inlay.pattern import pattern_of
 
-_set = object.__setattr__
-
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Described:
@@ -58,15 +56,15 @@ class Described:
         extras: Extras = NO_EXTRAS,
         alias: str | None = None,
     ) -> None:
-        _set(self, "dims", dims)
-        _set(self, "data_type", data_type)
-        _set(self, "layout", layout)
-        _set(self, "offset0", offset0)
-        _set(self, "extras", extras)
-        _set(self, "_blocks", blocks)
-        _set(self, "_alias", alias)
-        _set(self, "_key", None)
-        _set(self, "_hash", None)
+        _set_dims(self, dims)
+        _set_data_type(self, data_type)
+        _set_layout(self, layout)
+        _set_offset0(self, offset0)
+        _set_extras(self, extras)
+        _set_blocks(self, blocks)
+        _set_alias(self, alias)
+        _set_key(self, None)
+        _set_hash(self, None)
 
     @property
     def ndims(self) -> int:
@@ -289,7 +287,7 @@ class Described:
     def _equality_key(self) -> tuple[object, ...]:
         if self._key is None:
             key = equality_key(self.dims, self.data_type, self.layout, self.offset0, self._blocks)
-            _set(self, "_key", (*key, self.extras) if self.extras else key)
+            _set_key(self, (*key, self.extras) if self.extras else key)
         return self._key  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
@@ -303,7 +301,7 @@ class Described:
     def __hash__(self) -> int:
         """Equal descriptors have equal hashes."""
         if self._hash is None:
-            _set(self, "_hash", hash(self._equality_key()))
+            _set_hash(self, hash(self._equality_key()))
         return self._hash  # type: ignore[return-value]
 
     def __str__(self) -> str:
@@ -326,3 +324,15 @@ class Described:
         """The call that creates this descriptor."""
         parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
         return descriptor_repr(*parts, self._tag)
+
+
+# As for the axes of a layout: writing through the slots takes two thirds of the time of `object.__setattr__`.
+_set_dims = vars(Described)["dims"].__set__
+_set_data_type = vars(Described)["data_type"].__set__
+_set_layout = vars(Described)["layout"].__set__
+_set_offset0 = vars(Described)["offset0"].__set__
+_set_extras = vars(Described)["extras"].__set__
+_set_blocks = vars(Described)["_blocks"].__set__
+_set_alias = vars(Described)["_alias"].__set__
+_set_key = vars(Described)["_key"].__set__
+_set_hash = vars(Described)["_hash"].__set__

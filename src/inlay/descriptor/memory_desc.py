@@ -203,16 +203,18 @@ class MemoryDesc(Portable):
         >>> MemoryDesc((2, 16, 20), "f32", "aBc8b").reshape((32, 20), digits=True).pattern
         '(a a8) b -> a b a8'
         """
-
-        def make() -> MemoryDesc:
+        try:
             wanted = as_integers("dims", dims)
             result = self._reshaped(wanted, digits)
-            if isinstance(result, Fault):
-                problem = result.problem if allow_empty else str(self._refusal(wanted, result, digits))
-                raise InvalidArguments(problem)
+        except InlayError:
+            if not allow_empty:
+                raise
+            return MemoryDesc()
+        if not isinstance(result, Fault):
             return result
-
-        return self._or_empty(allow_empty, make)
+        if allow_empty:
+            return MemoryDesc()
+        raise InvalidArguments(str(self._refusal(wanted, result, digits)))
 
     def try_reshape(self, dims: Iterable[int], *, digits: bool = False) -> "MemoryDesc | Refusal[MemoryDesc]":
         """What `reshape` gives, or a value that says why not and what to do instead.
@@ -332,10 +334,12 @@ class MemoryDesc(Portable):
             return MemoryDesc()
 
     def _viewed(self, dims: Dims, place: kinds.Placement, offset0: int) -> "MemoryDesc":
-        blocks = inner_blocks_of(place) if isinstance(place, Layout) else None
-        if isinstance(place, Layout) and (blocks is None or 0 in dims):
-            # No rule bounds the strides there.
-            require_64_bits(place)
+        blocks = None
+        if isinstance(place, Layout):
+            blocks = inner_blocks_of(place)
+            if blocks is None or 0 in dims:
+                # No rule bounds the strides there.
+                require_64_bits(place)
         return _placed(dims, self.data_type, place, offset0, blocks, self.extras) if dims else MemoryDesc()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -25,4 +25,5 @@ def scaled(offsets: Any, start: int, step: int) -> Any:
         low, high = ((start + int(end)) * step for end in (offsets.min(), offsets.max()))
         if low < -LARGEST or high > LARGEST:
             raise Unimplemented(f"offsets {low}..{high} exceed 64 bits: ask one coordinate at a time")
-    return (start + offsets) * step
+    moved = offsets + start if start else offsets
+    return moved if step == 1 else moved * step

@@ -13,17 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, add_offsets, normal_axis
+from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, normal_axis
+from inlay.layout.coordinates import as_points, offsets_of, require_inside
 from inlay.layout.overlap import SEARCH_LIMIT, SEARCH_TEXT, box_overlaps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class AddressMap:
     """What a `Layout` is made of and answers."""
 
@@ -32,19 +33,28 @@ class AddressMap:
     axes: tuple[Axis, ...]
     """One per dim."""
 
-    def __post_init__(self) -> None:
-        """Refuse what no coordinate system has.
+    def __init__(self, dims: Dims, axes: tuple[Axis, ...]) -> None:
+        """The map of these parts; what no coordinate system has is refused.
 
         Raises:
             InvalidArguments: `axes` and `dims` differ in number, a dim is negative, or an inner extent is not positive.
         """
-        if len(self.axes) != len(self.dims):
-            raise InvalidArguments(f"a layout of {len(self.dims)} dims needs as many axes, not {len(self.axes)}")
-        if self.dims and min(self.dims) < 0:
+        _set_dims(self, dims)
+        _set_axes(self, axes)
+        if len(axes) != len(dims):
+            raise InvalidArguments(f"a layout of {len(dims)} dims needs as many axes, not {len(axes)}")
+        if dims and min(dims) < 0:
             self._require_dims()
-        for i, axis in enumerate(self.axes):
-            if axis.inner and (least := min([d.extent for d in axis.inner])) < 1:
-                raise InvalidArguments(f"axis {i} has an inner digit of extent {least}: extents are 1 or more")
+        for axis in axes:
+            if axis.inner:
+                for digit in axis.inner:
+                    if digit.extent < 1:
+                        self._refuse_extent()
+
+    def _refuse_extent(self) -> NoReturn:
+        least = [min([d.extent for d in axis.inner], default=1) for axis in self.axes]
+        i = next(i for i, extent in enumerate(least) if extent < 1)
+        raise InvalidArguments(f"axis {i} has an inner digit of extent {least[i]}: extents are 1 or more")
 
     def _require_dims(self) -> None:
         for i, dim in enumerate(self.dims):
@@ -143,20 +153,17 @@ class AddressMap:
         (9, array([3, 9]))
         """
         self._require_bound("offset")
-        points = _as_points(coordinates, self.ndims)
-        for i, dim in enumerate(self.dims):
-            self._require_inside(i, dim, points[..., i])
+        points = as_points(coordinates, self.ndims)
         if points.ndim == 1:
+            require_inside(self.dims, points)
             return sum(axis.offset(x) for axis, x in zip(self.axes, points.tolist(), strict=True))
         low, high = self.span
         if low < -(2**63) or high > 2**63:
+            require_inside(self.dims, points)
             raise Unimplemented(
                 f"offsets {low}..{high - 1} of this layout exceed 64 bits: ask one coordinate at a time"
             )
-        total = np.zeros(points.shape[:-1], np.int64)
-        for i, axis in enumerate(self.axes):
-            add_offsets(total, axis, np.ascontiguousarray(points[..., i], np.int64))
-        return total
+        return offsets_of(self.dims, self.axes, points)
 
     def byte_offset(self, coordinates: npt.ArrayLike, itemsize: int) -> Any:
         """Bytes from the origin to each coordinate: `offset` times `itemsize`.
@@ -171,13 +178,6 @@ class AddressMap:
         """
         require_itemsize(itemsize)
         return self.offset(coordinates) * itemsize
-
-    def _require_inside(self, i: int, dim: int, x: npt.NDArray[np.integer[Any]]) -> None:
-        if x.size == 0 or (x.min() >= 0 and x.max() < dim):
-            return
-        first = int(x[(x < 0) | (x >= dim)].flat[0])
-        bounds = f"outside 0..{dim - 1}" if dim else "outside this axis, which has none"
-        raise InvalidArguments(f"coordinate {first} of axis {i} is {bounds}")
 
     @property
     def span(self) -> tuple[int, int]:
@@ -331,6 +331,11 @@ class AddressMap:
         return len(np.unique(self.offset(points))) < len(points)
 
 
+# As for `Axis`.
+_set_dims = vars(AddressMap)["dims"].__set__
+_set_axes = vars(AddressMap)["axes"].__set__
+
+
 def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
     """`values` as Python's own integers, whose arithmetic never wraps; `what` names one of them in messages.
 
@@ -356,16 +361,3 @@ def require_itemsize(itemsize: int) -> None:
     """
     if type(itemsize) is not int or itemsize < 1:
         raise InvalidArguments(f"itemsize is {itemsize!r}: an element has a whole number of bytes, 1 or more")
-
-
-def _as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:
-    """`coordinates` as an array of integers of shape (..., ndims)."""
-    try:
-        points = np.asarray(coordinates)
-    except ValueError:
-        raise InvalidArguments("coordinates have rows of different lengths: each needs one entry per axis") from None
-    if points.shape[-1:] != (ndims,):
-        raise InvalidArguments(f"a coordinate of this layout has {ndims} entries, got shape {points.shape}")
-    if points.size and not np.issubdtype(points.dtype, np.integer):
-        raise InvalidArguments(f"coordinates are integers of at most 64 bits, got {points.dtype}")
-    return points

@@ -27,7 +27,7 @@ from inlay.layout.refusal import Refusal, remedy_of
 from inlay.layout.regroup import Fault, collapsed, deed, nearest_dims, nearest_volumes, regrouped, reshaped
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Layout(AddressMap):
     """A map from coordinates to element offsets.
 
