@@ -17,13 +17,15 @@ from pathlib import Path
 
 from guarded import PAGE, GuardedBuffer
 
-from inlay.reordering.compiled import ir_of, planned
+from inlay.reordering.compiled import Plan, ir_of, planned
+from inlay.reordering.computed import value_arrays, value_counts
 from inlay.reordering.elements import address_bits
 from inlay.reordering.emit import ENTRY
+from inlay.reordering.operands import Operands
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, compile_ir
 
-CODE, TABLE, SRC, DST, STACK, START = (i << 28 for i in range(1, 7))
+CODE, TABLE, SRC, DST, STACK, START, VALUES = (i << 28 for i in range(1, 8))
 """Where the parts of an image begin."""
 STACK_BYTES = 1 << 20
 
@@ -128,8 +130,14 @@ def _relocate(image: bytearray, base: int, place: int, kind: int, value: int) ->
     struct.pack_into("<I", image, place - base, word)
 
 
-def image_of(problem: ReorderProblem, target: Target, source: GuardedBuffer, destination: GuardedBuffer) -> Image:
-    """The call that solves `problem` on the contents of two buffers."""
+def image_of(
+    problem: ReorderProblem,
+    target: Target,
+    source: GuardedBuffer,
+    destination: GuardedBuffer,
+    values: Operands | None = None,
+) -> Image:
+    """The call that solves `problem` on the contents of two buffers, with the values of its attributes."""
     plan = planned(problem, target)
     code, entry = link(compile_ir(ir_of(plan.kernel, target), target), ENTRY)
     words = plan.table.words.copy()
@@ -138,6 +146,7 @@ def image_of(problem: ReorderProblem, target: Target, source: GuardedBuffer, des
         words[plan.table.words == offsets.ctypes.data] = address
         parts.append(offsets.tobytes())
         address += offsets.nbytes
+    before, brought = _values_before(problem, plan, values or {})
     sides = []
     for at, buffer, offset, data_type in (
         (SRC, source, problem.src_offset, problem.src_type),
@@ -148,12 +157,24 @@ def image_of(problem: ReorderProblem, target: Target, source: GuardedBuffer, des
         sides.append(begin * (8 // unit) + offset * data_type.bits // unit)
     segments = (
         (CODE, code),
-        (TABLE, words.tobytes() + b"".join(parts)),
+        (TABLE - PAGE, bytes(PAGE - len(before)) + before + words.tobytes() + b"".join(parts)),
+        *([(VALUES, brought)] if brought else []),
         (SRC, source.pages.tobytes()),
         (DST, destination.pages.tobytes()),
     )
     result = (DST, destination.pages.size)
     return Image(segments, entry, (*sides, TABLE, 0, plan.table.tiles), result)
+
+
+def _values_before(problem: ReorderProblem, plan: Plan, values: Operands) -> tuple[bytes, bytes]:
+    """The words before the table, which are addresses of arrays, and the arrays."""
+    computation = plan.kernel.computation
+    if computation is None:
+        return b"", b""
+    counts = value_counts(problem, plan.schedule, computation)
+    arrays = [array.tobytes() for array in value_arrays(problem, computation, counts, values)]
+    starts = [VALUES + sum(map(len, arrays[:i])) for i in range(len(arrays))]
+    return struct.pack(f"<{len(starts)}Q", *reversed(starts)), b"".join(arrays)
 
 
 def _whole_pages(data: bytes) -> bytes:

@@ -15,14 +15,18 @@ from emulated import Emulator, image_of, run_in_qemu, run_in_unicorn
 from guarded import GuardedBuffer
 from test_conversion import PAIRS
 from test_reorder import Flush, judge, noise, span_bytes
+from test_reorder_attributes import assert_same, contents, values_for
 from test_reorder_targets import CASES, TYPES
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import compiled
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from inlay.reordering.caches import CacheSizes
 from inlay.reordering.compiled import ir_of, planned
+from inlay.reordering.operands import codes_of
 from inlay.reordering.problem import reorder_problem
+from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS
 from inlay.testing import Seeded, draw_reorder_problem
 
@@ -107,6 +111,30 @@ def test_random_problems(machine: Machine, flush: Flush) -> None:
     choose = Seeded(22)
     for i in range(60):
         check(machine, *draw_reorder_problem(choose, convert=bool(i & 1), large=bool(i & 2)), flush)
+
+
+@pytest.mark.parametrize(("src", "dst"), [("f32", "s8"), ("u8", "f32"), ("s32", "bf16"), ("f64", "f32"), ("s8", "s8")])
+@pytest.mark.parametrize("tags", [("nchw", "nhwc"), ("nchw", "nChw16c")], ids="-".join)
+def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str) -> None:
+    name, emulator = machine
+    dims = (2, 21, 5, 9)
+    attributes = Attributes(
+        src_scales=Scales(0b10),
+        dst_scales=Scales(),
+        src_zero_points=None if DATA_TYPES[src].kind == "float" else ZeroPoints(0b10),
+        dst_zero_points=None if DATA_TYPES[dst].kind == "float" else ZeroPoints(0b1000),
+        sum=0.5 if src == "u8" else None,
+    )
+    one, two = MemoryDesc(dims, src, tags[0]), MemoryDesc(dims, dst, tags[1])
+    values = values_for(attributes, dims, 5)
+    source, destination = (GuardedBuffer(span_bytes(desc), "upper", 8) for desc in (one, two))
+    source.bytes[:], destination.bytes[:] = contents(one, 1), contents(two, 2)
+    expected = destination.bytes.copy()
+    reference_reorder(one, source.bytes, two, expected, attributes, codes_of(values))
+    image = image_of(reorder_problem(one, two, attributes), TARGETS[name], source, destination, values)
+    destination.pages[:] = np.frombuffer(emulator(image, TARGETS[name]), np.uint8)
+    assert_same(two, destination.bytes, expected)
+    assert destination.gap_is_untouched
 
 
 def test_no_code_of_another_family_is_left(machine: Machine) -> None:

@@ -13,7 +13,10 @@ import numpy.typing as npt
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes
 from inlay.reordering.compiled import CompiledReorder, compile_reorder
+from inlay.reordering.computation import Computation
 from inlay.reordering.operands import Operands
+from inlay.reordering.problem import ReorderProblem
+from inlay.reordering.schedule import Schedule
 from inlay.reordering.value_lanes import reaches
 
 _SPARE = 64
@@ -40,15 +43,10 @@ class ComputedReorder:
         if kernel.computation is None:
             self.compiled.run(src_address, dst_address)
             return
-        number = np.float64 if kernel.computation.working == "f64" else np.float32
-        given = {**values, "sum": self.compiled.problem.attributes.sum, "factor": self.compiled.problem.factor}
-        steps = [value.step for value in kernel.computation.values]
-        arrays = [
-            _array(given[step], number, size) for step, size in zip(steps, self.sizes, strict=True) if step != "chance"
-        ]
+        arrays = value_arrays(self.compiled.problem, kernel.computation, self.sizes, values)
         # Chance is the last step; in place of an address it has the seed.
         addresses = [array.__array_interface__["data"][0] for array in reversed(arrays)]
-        addresses[:0] = [seed] if "chance" in steps else []
+        addresses[:0] = [seed] * (len(kernel.computation.values) - len(arrays))
         words = np.concatenate([np.array(addresses, np.int64), table.words])
         start: int = words.__array_interface__["data"][0] + 8 * len(addresses)
         self.compiled.run(src_address, dst_address, table_address=start)
@@ -70,6 +68,22 @@ class ComputedReorder:
         return self.compiled.assembly(target)
 
 
+def value_arrays(
+    problem: ReorderProblem, computation: Computation, sizes: tuple[int, ...], values: Operands
+) -> list[npt.NDArray[np.floating]]:
+    """For each step of the formula but chance, the array of so many values that compiled code reads."""
+    number = np.float64 if computation.working == "f64" else np.float32
+    given = {**values, "sum": problem.attributes.sum, "factor": problem.factor}
+    steps = [value.step for value in computation.values]
+    return [_array(given[step], number, size) for step, size in zip(steps, sizes, strict=True) if step != "chance"]
+
+
+def value_counts(problem: ReorderProblem, plan: Schedule, computation: Computation) -> tuple[int, ...]:
+    """For each step of the formula, how many values its array has to have: as many as the tiles of `plan` reach."""
+    furthest = reaches(problem, plan)
+    return tuple(_SPARE + (0 if value.count is None else furthest[value.count]) + 1 for value in computation.values)
+
+
 def _array(values: object, number: type[np.floating], size: int) -> npt.NDArray[np.floating]:
     array = np.ones(size, number)
     given = np.asarray(values)
@@ -87,8 +101,5 @@ def compute_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, fa
     compiled = compile_reorder(src, dst, attributes, factor)
     if compiled.schedule is None or compiled.kernel is None or compiled.kernel.computation is None:
         return ComputedReorder(compiled, ())
-    furthest = reaches(compiled.problem, compiled.schedule)
-    values = compiled.kernel.computation.values
-    return ComputedReorder(
-        compiled, tuple(_SPARE + (0 if value.count is None else furthest[value.count]) + 1 for value in values)
-    )
+    sizes = value_counts(compiled.problem, compiled.schedule, compiled.kernel.computation)
+    return ComputedReorder(compiled, sizes)
