@@ -48,12 +48,15 @@ def measured_startup(processes: int = 5) -> list[Figure]:
     with tempfile.TemporaryDirectory() as code, tempfile.TemporaryDirectory() as folder:
         with_bytecode = {"PYTHONPYCACHEPREFIX": code, "PYTHONDONTWRITEBYTECODE": ""}
         _probe("import", with_bytecode)
-        imports = [_probe("import", with_bytecode) for _ in range(processes)]
+        imports, needs = zip(
+            *((_probe("import", with_bytecode), _probe("needs", with_bytecode)) for _ in range(processes)), strict=True
+        )
         cold, kept = zip(*(_cold_and_kept() for _ in range(processes)), strict=True)
         calls = [_probe("call", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
         small = [_probe("small", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
     return [
         Figure("import inlay", spread([sum(answer.values()) for answer in imports]), 0.150),
+        Figure("NumPy and ml_dtypes alone", spread([sum(answer.values()) for answer in needs]), None),
         Figure("load the compiler (llvmlite)", spread([answer["load"] for answer in cold]), None),
         *_compile_figures("compile, cache empty", cold, (0.150, 0.060, 0.200)),
         *_compile_figures("compile, kept on disk", kept, (0.010, 0.005, 0.005)),

@@ -1,6 +1,7 @@
 """One fresh process that measures itself and prints seconds as JSON: what `startup` starts.
 
     python -m benchmarks.startup_probe import     how long `import inlay` takes
+    python -m benchmarks.startup_probe needs      how long NumPy and ml_dtypes take, which it needs
     python -m benchmarks.startup_probe compile    how long `compile_reorder` takes, pair by pair
     python -m benchmarks.startup_probe call       how long a call takes that moves four elements
     python -m benchmarks.startup_probe small      how long calls of 64 kB take, ours and oneDNN's
@@ -26,6 +27,15 @@ def import_seconds() -> dict[str, float]:
     import inlay
 
     return {f"inlay {inlay.__version__}": time.perf_counter() - started}
+
+
+def needs_seconds() -> dict[str, float]:
+    """What `import inlay` loads of others, in a process that has loaded nothing but Python."""
+    started = time.perf_counter()
+    import ml_dtypes
+    import numpy
+
+    return {f"{numpy.__name__} and {ml_dtypes.__name__}": time.perf_counter() - started}
 
 
 def compile_seconds() -> dict[str, float]:
@@ -133,7 +143,13 @@ def small_seconds() -> dict[str, float]:
     return found
 
 
-PROBES = {"import": import_seconds, "compile": compile_seconds, "call": call_seconds, "small": small_seconds}
+PROBES = {
+    "import": import_seconds,
+    "needs": needs_seconds,
+    "compile": compile_seconds,
+    "call": call_seconds,
+    "small": small_seconds,
+}
 
 if __name__ == "__main__":
     answer = PROBES[sys.argv[1]]()
