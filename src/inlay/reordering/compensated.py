@@ -57,10 +57,14 @@ class CompensatedReorder:
             place[:] = numbers.astype(np.int32).ravel().view(np.uint8)
             at += nbytes
 
-    def explain(self) -> str:
-        """Every stage in words."""
+    def explain(self, target: str | None = None) -> str:
+        """Every stage in words, and what bounds it, on this machine or on the one that is called `target`.
+
+        Raises:
+            InvalidArguments: there is no target of that name.
+        """
         behind = f"\nbehind the elements\n  {self.dst.extras!r}" if self.back is not None else ""
-        return self.elements.explain() + behind
+        return self.elements.explain(target) + behind
 
     def assembly(self, target: str | None = None) -> str:
         """The assembly of the kernel that moves the elements, on this machine or on the one called `target`.
