@@ -18,7 +18,7 @@ from pathlib import Path
 from guarded import PAGE, GuardedBuffer
 
 from inlay.reordering.compiled import Plan, ir_of, planned
-from inlay.reordering.computed import value_arrays, value_counts
+from inlay.reordering.computed import block_of
 from inlay.reordering.elements import address_bits
 from inlay.reordering.emit import ENTRY
 from inlay.reordering.operands import Operands
@@ -171,10 +171,10 @@ def _values_before(problem: ReorderProblem, plan: Plan, values: Operands) -> tup
     computation = plan.kernel.computation
     if computation is None:
         return b"", b""
-    counts = value_counts(problem, plan.schedule, computation)
-    arrays = [array.tobytes() for array in value_arrays(problem, computation, counts, values)]
-    starts = [VALUES + sum(map(len, arrays[:i])) for i in range(len(arrays))]
-    return struct.pack(f"<{len(starts)}Q", *reversed(starts)), b"".join(arrays)
+    block = block_of(problem, plan.schedule, computation, plan.table)
+    first, words = block.table + plan.table.words.size, block.words.copy()
+    block.fill(words, VALUES - 8 * first, values, 0)
+    return words[: block.table].tobytes(), words[first:].tobytes()
 
 
 def _whole_pages(data: bytes) -> bytes:

@@ -66,7 +66,10 @@ def values_for(attributes: Attributes, dims: tuple[int, ...], seed: int) -> Oper
     for name in attributes.names:
         entry = attributes.entry(name)
         shape = entry.shape(dims)
-        numbers: Any = rng.uniform(0.1, 3, shape) if isinstance(entry, Scales) else rng.integers(-9, 9, shape)
+        lowest = -8 if entry.type.kind == "signed" else 0
+        numbers: Any = rng.uniform(0.1, 3, shape) if isinstance(entry, Scales) else rng.integers(lowest, 8, shape)
+        if entry.data_type == "e8m0":
+            numbers = np.exp2(rng.integers(-3, 3, shape))
         values[name] = np.asarray(numbers).astype(entry.type.numpy)
     return values
 
@@ -186,6 +189,14 @@ def test_formats(src: str, dst: str, dims: tuple[int, ...], mask: int) -> None:
 def test_groups(src: str, dst: str, group: int) -> None:
     attributes = Attributes(src_scales=Scales(0b11, (group, 1)), src_zero_points=ZeroPoints(0b11, (group, 2)))
     check(MemoryDesc((96, 70), "u8", src), MemoryDesc((96, 70), "bf16", dst), attributes)
+
+
+@pytest.mark.parametrize(
+    ("scales", "points"), [("f32", "s32"), ("bf16", "s8"), ("f16", "u8"), ("e8m0", "s4"), ("f8_e4m3", "u4")]
+)
+def test_values_of_every_type(scales: str, points: str) -> None:
+    attributes = Attributes(src_scales=Scales(0b10, (), scales), src_zero_points=ZeroPoints(0b01, (), points))
+    check(MemoryDesc((20, 36), "s8", "ab"), MemoryDesc((20, 36), "f32", "ba"), attributes)
 
 
 def test_groups_that_cut_through_blocks_are_left_to_the_reference() -> None:

@@ -188,7 +188,8 @@ class Attributes:
     @property
     def names(self) -> tuple[str, ...]:
         """The attributes that have values, which each call gives."""
-        return tuple(name for name in _ENTRIES if getattr(self, name) is not None)
+        entries = (self.src_scales, self.dst_scales, self.src_zero_points, self.dst_zero_points)
+        return tuple([name for name, entry in zip(_ENTRIES, entries, strict=True) if entry is not None])
 
     @property
     def computes(self) -> bool:

@@ -38,6 +38,8 @@ Operands: TypeAlias = dict[str, npt.NDArray[Any]]
 NAMES = ("src_scales", "dst_scales", "src_zero_points", "dst_zero_points")
 """The attributes that have values."""
 _MOST_SEED = 2**32 - 1
+_ONE_SCALE = Scales()
+_TINY, _HUGE = 1e-30, 1e30  # well within f32
 _SMALL = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V"}
 _SMALL_FLOATS = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V" and t.kind == "float"}
 
@@ -109,6 +111,10 @@ def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
 
 def _operand(name: str, entry: Scales | ZeroPoints, dims: Dims, value: Any) -> npt.NDArray[Any]:
     shape = entry.shape(dims)
+    if type(value) is float and entry == _ONE_SCALE and _TINY < value < _HUGE:
+        return np.full(shape, value, np.float32)
+    if type(value) is np.ndarray and value.shape == shape and value.dtype == entry.type.numpy:
+        return np.ascontiguousarray(value)
     if value is None:
         raise InvalidArguments(
             f"the attributes have {name}: give their values, {_count(prod(shape), entry.type)} of shape {shape}"
