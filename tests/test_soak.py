@@ -17,6 +17,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN
 from inlay.reordering.reference import reference_reorder
 
+# A soak forks before it has threads; JAX, which another test may have loaded, warns of every fork.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork\\(\\) was called:RuntimeWarning")
 SOAK = Path(soak.__file__)
 SEED = 2
 LATER = 3600.0
