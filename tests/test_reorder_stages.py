@@ -16,7 +16,7 @@ from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, wit
 from inlay.reordering.network import Run
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.walk import bytes_ahead
+from inlay.reordering.walk import OuterLoop, bytes_ahead
 from inlay.testing import reorder_problems
 
 Move = tuple[int | None, int]
@@ -236,3 +236,8 @@ def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches:
     kernel = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).kernel
     assert kernel is not None
     assert kernel.fetches == fetches == (8 * n * n > cache_sizes().second)
+
+
+def test_a_table_innermost_is_fetched_along_the_source() -> None:
+    loops = (Loop(3, (0, 5, 7), (0, 9, 4)),)
+    assert bytes_ahead(loops, (OuterLoop(0, 3, 1),), "dst", 32, streams=False) == 256

@@ -20,7 +20,7 @@ _FAR = 1 << 30  # more lanes than any register has, small enough for 32 bits
 def edge_function(emitter: Emitter) -> tuple[str, Code]:
     """A tile at an edge: the arguments of a tile, the table, and the coordinate of each guard."""
     code = Code()
-    kernel, _shape = emitter.kernel, emitter.shape
+    kernel = emitter.kernel
     coordinates = [f"%c{g}" for g in range(kernel.guards)]
     arguments = ", ".join([TILE_ARGUMENTS, "ptr %table", *(f"i64 {c}" for c in coordinates)])
     code.label("entry")
@@ -60,20 +60,8 @@ def _stored_whole(emitter: Emitter, code: Code, coordinates: list[str], src: tup
 
 def _register_loop(emitter: Emitter, code: Code, name: str, body: Callable[[str], None]) -> None:
     """Run `body` for every register of the tile, as a loop in the code."""
-    before = f"{name}.before"
-    code.do(f"br label %{before}")
-    code.label(before)
-    code.do(f"br label %{name}")
-    code.label(name)
-    index, following, last = f"%{name}.r", f"%{name}.next", f"{name}.last"
-    code.do(f"{index} = phi i64 [0, %{before}], [{following}, %{last}]")
-    body(index)
-    code.do(f"br label %{last}")
-    code.label(last)
-    code.do(f"{following} = add i64 {index}, 1")
-    more = code.let(f"icmp ult i64 {following}, {emitter.kernel.registers}")
-    code.do(f"br i1 {more}, label %{name}, label %{name}.done")
-    code.label(f"{name}.done")
+    with code.loop(name, emitter.kernel.registers) as index:
+        body(index)
 
 
 def _mask(emitter: Emitter, code: Code, side: int, r: str, coordinates: list[str], bounds: int | None = None) -> str:

@@ -102,18 +102,8 @@ def _each_base(code: Code, name: str, bases: list[int], members: int) -> Iterato
     table = f"@bases.{'.'.join(map(str, bases))}"
     numbers = ", ".join(f"i64 {base}" for base in bases)
     code.declarations.add(f"{table} = private constant [{len(bases)} x i64] [{numbers}], align 8")
-    code.do(f"br label %{name}.before")
-    code.label(f"{name}.before")
-    code.do(f"br label %{name}")
-    code.label(name)
-    code.do(f"%{name}.number = phi i64 [0, %{name}.before], [%{name}.next, %{name}.last]")
-    yield code.load_word(table, f"%{name}.number")
-    code.do(f"br label %{name}.last")
-    code.label(f"{name}.last")
-    code.do(f"%{name}.next = add i64 %{name}.number, 1")
-    more = code.let(f"icmp ult i64 %{name}.next, {len(bases)}")
-    code.do(f"br i1 {more}, label %{name}, label %{name}.done")
-    code.label(f"{name}.done")
+    with code.loop(name, len(bases)) as number:
+        yield code.load_word(table, number)
 
 
 def _place(code: Code, base: int | str, r: int) -> int | str:

@@ -3,6 +3,8 @@
 The text form is what LLVM reads fastest, and what a reader can compare with the language reference line by line.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -52,6 +54,22 @@ class Code:
     def byte(self, base: str, offset: str | int) -> str:
         """The address `offset` bytes after `base`."""
         return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    @contextmanager
+    def loop(self, name: str, count: int) -> Iterator[str]:
+        """Run what is written meanwhile `count` times; its index, from 0 on. It may have labels of its own."""
+        self.do(f"br label %{name}.before")
+        self.label(f"{name}.before")
+        self.do(f"br label %{name}")
+        self.label(name)
+        self.do(f"%{name}.index = phi i64 [0, %{name}.before], [%{name}.next, %{name}.last]")
+        yield f"%{name}.index"
+        self.do(f"br label %{name}.last")
+        self.label(f"{name}.last")
+        self.do(f"%{name}.next = add i64 %{name}.index, 1")
+        more = self.let(f"icmp ult i64 %{name}.next, {count}")
+        self.do(f"br i1 {more}, label %{name}, label %{name}.done")
+        self.label(f"{name}.done")
 
     def prefetch(self, address: str) -> None:
         """Ask for the line at `address`, which need not be valid, to come into the second-level cache."""

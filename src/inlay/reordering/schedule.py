@@ -88,8 +88,6 @@ class Schedule:
     """The loops around the tile, outermost first; the innermost is affine."""
     walk: Side
     """The side that is gone through in the order in which it lies."""
-    ahead: int = 0
-    """Elements of the source from what is loaded to what is to be fetched from memory meanwhile."""
 
     @property
     def tiles(self) -> int:

@@ -45,11 +45,11 @@ def walked(loops: list[Loop], outer: list[OuterLoop], element_bytes: int) -> tup
     Loops with a table of offsets are outermost, so that the innermost has a stride.
     """
     orders = {side: _sorted_by(loops, outer, side) for side in ("src", "dst")}
-    along = orders["dst"][-1:]
-    for inner in along:
+    if outer:
+        inner = orders["dst"][-1]
         step = loops[inner.loop].src
-        places = _places(loops, orders["src"], inner)
-        if isinstance(step, int) and abs(step) * inner.step * element_bytes <= _SHORT_STEP and places > _FEW_PLACES:
+        is_short = isinstance(step, int) and abs(step) * inner.step * element_bytes <= _SHORT_STEP
+        if is_short and _places(orders["src"], inner) > _FEW_PLACES:
             return orders["dst"], "dst"
     return orders["src"], "src"
 
@@ -64,7 +64,7 @@ def _sorted_by(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[Ou
     return sorted(outer, key=key)
 
 
-def _places(loops: list[Loop], order: list[OuterLoop], along: OuterLoop) -> int:
+def _places(order: list[OuterLoop], along: OuterLoop) -> int:
     """How many places of the destination are written before the walk comes back to go on at the first.
 
     Each step of the loops inside of `along` writes as many as the tile has values of the same loop.
@@ -81,8 +81,7 @@ def bytes_ahead(
     loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], walk: Side, element_bits: int, *, streams: bool
 ) -> int:
     """Bytes from a load to the line that is worth asking for at the same time."""
-    if walk == "src" or not outer:
+    step = loops[outer[-1].loop].src if walk == "dst" and outer else None
+    if not isinstance(step, int):
         return _BYTES_AHEAD
-    step = loops[outer[-1].loop].src
-    assert isinstance(step, int), "the innermost loop has a stride"
     return step * outer[-1].step * element_bits // 8 * _TILES_AHEAD[streams]
