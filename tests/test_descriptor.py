@@ -5,12 +5,12 @@ import pickle
 import subprocess
 import sys
 from math import prod
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from regrouped import coordinates
 
 from inlay.data_type import DATA_TYPES, DataType, as_data_type
 from inlay.descriptor import HostScalar, MemoryDesc, Opaque, Undefined, kinds
@@ -21,10 +21,6 @@ from inlay.testing import data_types, descriptors, format_tags, shapes
 
 SCALES = "(m m4 m32) (k k4) -> m k m32 m4 k4"
 """NVFP4's scale factors: a digit order that no tag can say."""
-
-
-def coordinates(dims: Dims) -> Any:
-    return np.indices(dims, dtype=np.int64).reshape(len(dims), -1).T
 
 
 # Creation

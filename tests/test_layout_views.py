@@ -4,7 +4,6 @@
 what NumPy then does to it says what the layout's own view must place where.
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from regrouped import coordinates, regroupings
 
 from inlay.errors import InvalidArguments
 from inlay.layout import RUNTIME, Dims, Layout, Refusal
@@ -46,35 +46,9 @@ def lent(layout: Layout) -> Offsets:
     return np.lib.stride_tricks.as_strided(buffer[-low:], layout.dims, [s * 8 for s in strides])
 
 
-def coordinates(dims: Sequence[int]) -> Offsets:
-    return np.indices(tuple(dims), dtype=np.int64).reshape(len(dims), prod(dims)).T
-
-
 def offsets(layout: Layout) -> Offsets:
     """The offset of every coordinate, in the shape of the layout."""
     return np.asarray(layout.offset(coordinates(layout.dims))).reshape(layout.dims)
-
-
-@st.composite
-def regroupings(draw: st.DrawFn, dims: Dims) -> Dims:
-    """Dims of the same volume: axes split and joined, unit axes dropped and inserted, sometimes all anew."""
-    new: list[int] = []
-    for dim in dims:
-        factors = [d for d in range(2, dim) if dim % d == 0]
-        if dim == 1:
-            new += [1] * draw(st.integers(0, 1))
-        elif draw(st.booleans()) and factors:
-            factor = draw(st.sampled_from(factors))
-            new += [factor, dim // factor]
-        else:
-            new.append(dim)
-    for _ in range(draw(st.integers(0, 2))):
-        if len(new) > 1:
-            i = draw(st.integers(0, len(new) - 2))
-            new[i : i + 2] = [new[i] * new[i + 1]]
-    for _ in range(draw(st.integers(0, 2))):
-        new.insert(draw(st.integers(0, len(new))), 1)
-    return tuple(new)
 
 
 class TestFormula:

@@ -6,16 +6,15 @@ reordered to and reshaped, and the bytes are those that the reorder itself count
 
 import re
 from ast import literal_eval
-from collections.abc import Sequence
 from itertools import permutations
 from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from regrouped import coordinates, regroupings
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
@@ -26,35 +25,8 @@ from inlay.reordering.problem import reorder_problem
 from inlay.testing import descriptors
 
 
-def coordinates(dims: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Every coordinate of a tensor of `dims` in row-major order."""
-    return np.indices(tuple(dims), dtype=np.int64).reshape(len(dims), prod(dims)).T
-
-
 def places(desc: MemoryDesc, dims: Dims | None = None) -> list[int]:
     return list(desc.offset(coordinates(desc.dims if dims is None else dims)).tolist())
-
-
-@st.composite
-def regroupings(draw: st.DrawFn, dims: Dims) -> Dims:
-    """Dims of the same volume: axes split and joined, unit axes dropped and inserted."""
-    new: list[int] = []
-    for dim in dims:
-        factors = [d for d in range(2, dim) if dim % d == 0]
-        if dim == 1:
-            new += [1] * draw(st.integers(0, 1))
-        elif draw(st.booleans()) and factors:
-            factor = draw(st.sampled_from(factors))
-            new += [factor, dim // factor]
-        else:
-            new.append(dim)
-    for _ in range(draw(st.integers(0, 2))):
-        if len(new) > 1:
-            i = draw(st.integers(0, len(new) - 2))
-            new[i : i + 2] = [new[i] * new[i + 1]]
-    for _ in range(draw(st.integers(0, 1))):
-        new.insert(draw(st.integers(0, len(new))), 1)
-    return tuple(new)
 
 
 class TestRepairsAreTrue:

@@ -1,6 +1,5 @@
 """Views keep every element where it is: each post-condition of `views`, read off the offsets."""
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from regrouped import coordinates
 
 from inlay import views
 from inlay.descriptor import MemoryDesc
@@ -16,11 +16,6 @@ from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.testing import descriptors
 
 Coordinates = npt.NDArray[np.int64]
-
-
-def coordinates(dims: Sequence[int]) -> Coordinates:
-    """Every coordinate of a tensor of `dims` in row-major order, shape (elements, ndims)."""
-    return np.indices(tuple(dims), dtype=np.int64).reshape(len(dims), -1).T
 
 
 def element_offsets(desc: MemoryDesc) -> npt.NDArray[np.int64]:
