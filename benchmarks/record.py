@@ -1,5 +1,7 @@
 """The JSON file of a run: every time of every round, written case by case, so that an interrupted run can go on.
 
+Times are written to the last bit: what is read back gives the same tables and the same picture.
+
 A file is replaced whole: what is written gets a temporary name, then its own. A run that is told to write to a file
 which holds an unfinished run of the same machine, versions and rounds goes on with it; what was measured there is not
 measured again. A finished file is replaced.
@@ -157,18 +159,13 @@ def _result_json(result: Result) -> dict[str, Any]:
         "nbytes": result.case.nbytes,
         "run": result.run,
         "share_of_others": result.share_of_others,
-        "seconds": {name: _rounded(times) for name, times in result.seconds.items()},
-        "copy_seconds": {name: _rounded(times) for name, times in result.copy_seconds.items()},
+        "seconds": result.seconds,
+        "copy_seconds": result.copy_seconds,
         "best_copy": result.best_copy,
         "percent_of_copy": {name: asdict(result.percent_of_copy(name)) for name in result.seconds},
         "times_faster_than": {name: asdict(result.times_faster_than(name)) for name in others},
         "absent": result.absent,
     }
-
-
-def _rounded(seconds: Iterable[float]) -> list[float]:
-    """Six digits: more than any clock has."""
-    return [float(f"{value:.6g}") for value in seconds]
 
 
 def _result(entry: Mapping[str, Any]) -> Result:

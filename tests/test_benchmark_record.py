@@ -17,7 +17,7 @@ from benchmarks.chart import SCALE, draw_chart
 from benchmarks.machine import Cache, Machine
 from benchmarks.measure import Result
 from benchmarks.record import Record, Setup, Unreadable, as_json, loaded, merged, opened
-from benchmarks.report import bystanders_lines, met_text
+from benchmarks.report import bystanders_lines, met_text, percent_text
 from benchmarks.runs import Row, rows_of
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds, Spread
@@ -121,6 +121,15 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [again.holds(case, run) for case in (CASE, FAMILY) for run in (0, 1)] == [False, True, True, False]
     assert not again.holds(replace(CASE, dims=(4096, 2048)), 1)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_gives_the_figures_that_were_printed_when_it_was_written(tmp_path: Path) -> None:
+    """Times a millionth apart may stand on either side of what a figure is rounded at: 87.5 percent here."""
+    record = opened(tmp_path / "times.json", SETUP)
+    record.add(result(Inlay=1.1428571, oneDNN=1 / 3))
+    again = loaded(tmp_path / "times.json")
+    assert percent_text(rows_of(again.results)[0].percent_of_copy("Inlay")) == "88 [88-88]"
+    assert again.results == record.results
 
 
 def test_a_finished_run_is_not_gone_on_with(tmp_path: Path) -> None:
