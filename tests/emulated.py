@@ -168,10 +168,9 @@ def image_of(
 
 def _values_before(problem: ReorderProblem, plan: Plan, values: Operands) -> tuple[bytes, bytes]:
     """The words before the table, which are addresses of arrays, and the arrays."""
-    computation = plan.kernel.computation
-    if computation is None:
+    block = block_of(problem, plan)
+    if block is None:
         return b"", b""
-    block = block_of(problem, plan.schedule, computation, plan.table)
     first, words = block.table + plan.table.words.size, block.words.copy()
     block.fill(words, VALUES - 8 * first, values, 0)
     return words[: block.table].tobytes(), words[first:].tobytes()

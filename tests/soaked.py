@@ -190,7 +190,6 @@ def _circumstances(case: Case) -> Iterator[None]:
     compiled._compiled.cache_clear()
     with (
         patch.object(compiled, "host_target", lambda: target),
-        patch.object(compiled, "_codes", _codes.setdefault(case.target, {})),
         patch.object(compiled, "cache_sizes", lambda: _CACHES[case.streaming]),
         patch.object(threads, "available_threads", lambda: case.threads),
         patch.object(threads, "_PART_BYTES", 1),
@@ -200,7 +199,6 @@ def _circumstances(case: Case) -> Iterator[None]:
 
 
 _CACHES = {False: CacheSizes(1 << 60, 1 << 60), True: CacheSizes(0, 0)}
-_codes: dict[str | None, dict[Any, Any]] = {}
 
 
 # Shrinking

@@ -98,7 +98,6 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip(f"no x86-64 processor with registers of {width} bytes")
     target = replace(host, cpu=request.param, features="", vector_bytes=width, arithmetic=arithmetic)
     monkeypatch.setattr(compiled, "host_target", lambda: target)
-    monkeypatch.setattr(compiled, "_codes", {})
     compiled._compiled.cache_clear()
     yield target
     compiled._compiled.cache_clear()
@@ -184,9 +183,9 @@ class TestNibbles:
     def test_registers_of_bytes(self, src: str, dst: str, dims: tuple[int, ...], to: str) -> None:
         names = {"s4": ("s4", "s4"), "f32": ("f4_e2m1", "f32"), "bf16": ("bf16", "u4")}[to]
         one, two = (MemoryDesc(dims, name, tag) for name, tag in zip(names, (src, dst), strict=True))
-        kernel = compile_reorder(one, two).kernel
-        assert kernel is not None
-        assert kernel.lanes > 1
+        plan = compile_reorder(one, two).plan
+        assert plan is not None
+        assert plan.kernel.lanes > 1
         check(one, two)
 
     @pytest.mark.parametrize(("offset", "lanes"), [(0, 64), (16, 64), (5, 1)])
@@ -194,9 +193,9 @@ class TestNibbles:
         whole = MemoryDesc((8, 256), "u4")
         part = whole.submemory((8, 128), (0, offset))
         for pair in ((part, MemoryDesc((8, 128), "u4")), (MemoryDesc((8, 128), "f32"), part), (part, part)):
-            kernel = compile_reorder(*pair).kernel
-            assert kernel is not None
-            assert kernel.lanes <= lanes
+            plan = compile_reorder(*pair).plan
+            assert plan is not None
+            assert plan.kernel.lanes <= lanes
             check(*pair)
 
     def test_strides_that_are_odd(self) -> None:

@@ -56,8 +56,8 @@ def test_bytes_are_transposed_by_the_shuffles_of_the_target(target: str, shuffle
 
 def test_the_assembly_of_this_machine_is_the_one_without_a_name() -> None:
     r = inlay.reordering.compile_reorder(*BYTES)
-    assert r.kernel is not None
-    assert r.assembly() == assembly_of(ir_of(r.kernel, host_target()), host_target())
+    assert r.plan is not None
+    assert r.assembly() == assembly_of(ir_of(r.plan.kernel, host_target()), host_target())
 
 
 def test_registers_of_sve_have_one_width() -> None:

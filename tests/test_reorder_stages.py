@@ -233,9 +233,9 @@ def test_lines_of_later_tiles_are_asked_for() -> None:
 
 @pytest.mark.parametrize(("n", "fetches"), [(256, False), (1024, True)])
 def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches: bool) -> None:
-    kernel = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).kernel
-    assert kernel is not None
-    assert kernel.fetches == fetches == (8 * n * n > cache_sizes().second)
+    plan = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).plan
+    assert plan is not None
+    assert plan.kernel.fetches == fetches == (8 * n * n > cache_sizes().second)
 
 
 def test_a_table_innermost_is_fetched_along_the_source() -> None:

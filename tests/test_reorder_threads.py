@@ -71,9 +71,10 @@ def test_callers_in_many_threads_all_get_their_result() -> None:
         good = True
         for _ in range(100):
             y[:] = -1
-            assert r.table is not None
+            assert r.plan is not None
             assert r.code is not None
-            call = Call(r.code.entry, r.code.address, x.ctypes.data, y.ctypes.data, r.table.address, r.table.tiles)
+            table = r.plan.table
+            call = Call(r.code.entry, r.code.address, x.ctypes.data, y.ctypes.data, table.address, table.tiles)
             run_parts(call, 2, host_target())
             good &= bool((y == x.T).all())
         return good

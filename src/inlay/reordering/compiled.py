@@ -16,7 +16,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.bound import bound_of
 from inlay.reordering.caches import cache_sizes
-from inlay.reordering.elements import LINE, address_bits
+from inlay.reordering.elements import LINE, address_bits, bits_of
 from inlay.reordering.emit import ENTRY, kernel_ir
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
 from inlay.reordering.linking import linked
@@ -28,13 +28,11 @@ from inlay.reordering.threads import Call, parts_for, run_parts
 from inlay.reordering.walk import bytes_ahead
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-
-
-_MANY_RUNS = 64
+_MANY_RUNS = 64  # as many can be dealt out to threads evenly enough without being cut
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class MachineCode:
     """The machine code of a kernel."""
 
     entry: Callable[[int, int, int, int, int], None]
@@ -44,34 +42,42 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """How a problem is solved on a target: everything but the machine code."""
+
+    schedule: Schedule
+    """The tile and the loops around it."""
+    kernel: Kernel
+    """The code that it needs."""
+    table: Table
+    """Its numbers."""
+
+    @property
+    def grain(self) -> int:
+        """How many tiles stay together on one thread: a whole run where runs are many, or where one fills a buffer."""
+        shares_bytes = bits_of(self.kernel.dst_type) < 8
+        is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
+        return self.table.run if is_whole else 1
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledReorder:
     """A reorder that is ready to run, as often as wanted and from several threads at once."""
 
     problem: ReorderProblem
     """What is moved."""
-    schedule: Schedule | None
+    plan: Plan | None
     """How; None where there is nothing to move."""
-    kernel: Kernel | None
-    """The code that it needs; None where there is nothing to move."""
-    table: Table | None
-    """Its numbers; None where there is nothing to move."""
-    code: Code | None
-    """Its machine code; None where there is nothing to move."""
+    code: MachineCode | None
+    """The machine code of its kernel; None where there is nothing to move."""
     moved_bytes: int
     """The compulsory bytes: source elements read plus destination elements written, padding included."""
     starts: tuple[int, int]
     """From the start of each buffer to the coordinate of all zeros, in what the side's addresses count."""
     units: tuple[int, int] = (1, 1)
     """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
-
-    @property
-    def grain(self) -> int:
-        """How many tiles stay together on one thread: a whole run where runs are many, or where one fills a buffer."""
-        if self.table is None or self.kernel is None:
-            return 1
-        shares_bytes = self.problem.dst_type.is_sub_byte
-        is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
-        return self.table.run if is_whole else 1
+    grain: int = 1
+    """How many tiles stay together on one thread."""
 
     def run(
         self, src_address: int, dst_address: int, threads: int | None = None, table_address: int | None = None
@@ -84,13 +90,14 @@ class CompiledReorder:
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
-        table, code = self.table, self.code
-        if table is None or code is None:
+        plan, code = self.plan, self.code
+        if plan is None or code is None:
             return
+        table = plan.table
         words = table.address if table_address is None else table_address
         src, dst = src_address * self.units[0] + self.starts[0], dst_address * self.units[1] + self.starts[1]
-        if dst % LINE and self.kernel is not None and self.kernel.stores != "cached":
-            code = machine_code(replace(self.kernel, stores="cached"), host_target())
+        if dst % LINE and plan.kernel.stores != "cached":
+            code = machine_code(replace(plan.kernel, stores="cached"), host_target())
         # Two threads cannot both write to one byte.
         parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // self.grain)
         if parts <= 1:
@@ -149,7 +156,7 @@ def compile_reorder(
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
     types = (problem.src_type, problem.dst_type)
     if problem.is_empty:
-        return CompiledReorder(problem, None, None, None, None, 0, (0, 0))
+        return CompiledReorder(problem, None, None, 0, (0, 0))
     target = host_target()
     plan = planned(problem, target)
     code = machine_code(plan.kernel, target)
@@ -158,26 +165,13 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     starts = [offset * t.bits // unit for offset, t, unit in zip(offsets, types, units, strict=True)]
     return CompiledReorder(
         problem=problem,
-        schedule=plan.schedule,
-        kernel=plan.kernel,
-        table=plan.table,
+        plan=plan,
         code=code,
         moved_bytes=problem.moved_bytes,
         starts=(starts[0], starts[1]),
         units=(8 // units[0], 8 // units[1]),
+        grain=plan.grain,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a problem is solved on a target: everything but the machine code."""
-
-    schedule: Schedule
-    """The tile and the loops around it."""
-    kernel: Kernel
-    """The code that it needs."""
-    table: Table
-    """Its numbers."""
 
 
 def explained(problem: ReorderProblem, plan: Plan, target: Target, threads: int) -> str:
@@ -207,7 +201,7 @@ def planned(problem: ReorderProblem, target: Target) -> Plan:
     streams = moved > caches.last
     ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, types[0].bits, streams=streams)
     table = table_of(problem, chosen, ahead)
-    stores: Stores = _stores(problem, chosen, table) if streams and not is_sum else "cached"
+    stores = _stores(problem, chosen, table) if streams and not is_sum else "cached"
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=moved > caches.second), table)
 
 
@@ -230,7 +224,7 @@ def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
     return "staged" if is_dense else "cached"
 
 
-_codes: dict[Kernel, Code] = {}
+_codes: dict[tuple[Kernel, Target], MachineCode] = {}
 _compiling = threading.Lock()
 
 
@@ -244,12 +238,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock)
 
 
-def machine_code(kernel: Kernel, target: Target) -> Code:
+def machine_code(kernel: Kernel, target: Target) -> MachineCode:
     """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
-    code = _codes.get(kernel)
+    asked = (kernel, target)
+    code = _codes.get(asked)
     if code is None:
         with _compiling:
-            code = _codes.get(kernel) or _codes.setdefault(kernel, _made(kernel, target))
+            code = _codes.get(asked) or _codes.setdefault(asked, _made(kernel, target))
     return code
 
 
@@ -258,6 +253,6 @@ def ir_of(kernel: Kernel, target: Target) -> str:
     return kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)
 
 
-def _made(kernel: Kernel, target: Target) -> Code:
+def _made(kernel: Kernel, target: Target) -> MachineCode:
     (address,) = linked(kernel, lambda: ir_of(kernel, target), target, ENTRY)
-    return Code(_FUNCTION(address), address)
+    return MachineCode(_FUNCTION(address), address)

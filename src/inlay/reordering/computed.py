@@ -15,12 +15,10 @@ import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes
-from inlay.reordering.compiled import CompiledReorder, compile_reorder
-from inlay.reordering.computation import Computation
-from inlay.reordering.kernel import Table, Words
+from inlay.reordering.compiled import CompiledReorder, Plan, compile_reorder
+from inlay.reordering.kernel import Words
 from inlay.reordering.operands import Operands
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.schedule import Schedule
 from inlay.reordering.value_lanes import reaches
 
 _SPARE = 64
@@ -105,20 +103,18 @@ def compute_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, fa
         Unimplemented: as `compile_reorder`; or groups cut through blocks.
     """
     compiled = compile_reorder(src, dst, attributes, factor)
-    if compiled.table is None or compiled.schedule is None or compiled.kernel is None:
-        return ComputedReorder(compiled, None)
-    computation = compiled.kernel.computation
+    return ComputedReorder(compiled, None if compiled.plan is None else block_of(compiled.problem, compiled.plan))
+
+
+def block_of(problem: ReorderProblem, plan: Plan) -> Block | None:
+    """What calls copy, with the factors that are the same for all in their places; None where nothing is computed."""
+    computation = plan.kernel.computation
     if computation is None:
-        return ComputedReorder(compiled, None)
-    return ComputedReorder(compiled, block_of(compiled.problem, compiled.schedule, computation, compiled.table))
-
-
-def block_of(problem: ReorderProblem, schedule: Schedule, computation: Computation, table: Table) -> Block:
-    """What calls copy, with the factors that are the same for all in their places."""
+        return None
     number = np.float64 if computation.working == "f64" else np.float32
-    furthest = reaches(problem, schedule)
+    furthest = reaches(problem, plan.schedule)
     count = len(computation.values)
-    at, places, parts = count + table.words.size, [], [np.zeros(count, np.int64), table.words]
+    at, places, parts = count + plan.table.words.size, [], [np.zeros(count, np.int64), plan.table.words]
     for value in computation.values:
         if value.step == "chance":
             continue
