@@ -82,6 +82,23 @@ PostOp: TypeAlias = Sum | Eltwise | Binary | PReLU | DepthwiseConvolution
 
 
 @dataclass(frozen=True, slots=True)
+class RecurrentScales:
+    """How the integers of a recurrent network in 8 bits stand for numbers: `integer = scale * number + shift`.
+
+    Source: `dnnl_primitive_attr_set_rnn_data_qparams`, `..._rnn_weights_qparams`, `..._rnn_weights_projection_qparams`.
+    """
+
+    scale: float = 1.0
+    """Factor of src_layer, src_iter, dst_iter and dst_layer where they are integers."""
+    shift: float = 0.0
+    """Added to them after the factor."""
+    weights: tuple[float, ...] = (1.0,)
+    """Factors of weights_layer and weights_iter: one, or one for each gate and channel, channels fastest."""
+    projection: tuple[float, ...] = (1.0,)
+    """Factors of weights_projection: one, or one for each channel that is projected to."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrimitiveAttributes:
     """What a primitive computes besides its formula, and under which conditions."""
 
@@ -95,6 +112,8 @@ class PrimitiveAttributes:
     """Who owns the scratchpad; with `user` it is the argument `scratchpad`."""
     fpmath_mode: FpmathMode = "strict"
     """The least exact type that f32 may be computed in."""
+    recurrent: RecurrentScales | None = None
+    """Scales of a recurrent network in 8 bits."""
 
 
 PLAIN = PrimitiveAttributes()
