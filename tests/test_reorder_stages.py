@@ -140,6 +140,25 @@ def test_an_odd_digit_is_split_off_among_the_lanes() -> None:
     assert with_odd_digit(nest, "dst", 64) is None
 
 
+def test_odd_digits_in_a_row_are_one() -> None:
+    src, dst = (MemoryDesc((32, 48, 3, 3), "s8", tag) for tag in ("oihw", "Owhi16o"))
+    split = with_odd_digit(loop_nest(reorder_problem(src, dst)), "src", 16)
+    assert split is not None
+    changed, odd, below = split
+    assert below == 1
+    assert changed.loops[odd].extent == 9
+    assert changed.loops[odd].src == 1
+    assert changed.loops[odd].dst == tuple(w * 3 * 48 * 16 + h * 48 * 16 for h in range(3) for w in range(3))
+    assert with_odd_digit(loop_nest(reorder_problem(dst, src)), "src", 16) is None
+
+
+def test_odd_digits_in_a_row_that_are_too_many_stay_apart() -> None:
+    src, dst = (MemoryDesc((32, 48, 7, 7), "s8", tag) for tag in ("oihw", "Owhi16o"))
+    split = with_odd_digit(loop_nest(reorder_problem(src, dst)), "src", 16)
+    assert split is not None
+    assert split[0].loops[split[1]] == Loop(7, 1, 7 * 48 * 16)
+
+
 def test_three_channels_are_dealt_out_to_three_registers() -> None:
     src, dst = (MemoryDesc((1, 3, 64, 64), "u8", tag) for tag in ("nhwc", "nchw"))
     tile = schedule(loop_nest(reorder_problem(src, dst)), 1, 64).tile

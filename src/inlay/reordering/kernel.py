@@ -278,9 +278,9 @@ def _with_odd(tile: Tile, side: int, maps: list[Map], offsets: Words) -> Words:
     """The register offsets for every value of the odd digit: registers in a row where it lies in the lanes."""
     if tile.odd is None:
         return offsets
-    step = 1 << tile.lane_bits if tile.odd.run.side == ("src", "dst")[side] else maps[tile.odd.loop]
-    assert isinstance(step, int), "an odd digit has a stride on both sides"
-    moved = offsets[:, np.newaxis, :] + np.arange(tile.odd.run.extent)[:, np.newaxis] * step
+    where = 1 << tile.lane_bits if tile.odd.run.side == ("src", "dst")[side] else maps[tile.odd.loop]
+    steps = np.arange(tile.odd.run.extent) * where if isinstance(where, int) else np.array(where, np.int64)
+    moved = offsets[:, np.newaxis, :] + steps[:, np.newaxis]
     return np.ascontiguousarray(moved.reshape(offsets.shape[0], -1))
 
 

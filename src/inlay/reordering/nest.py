@@ -208,8 +208,10 @@ _GREATEST_ODD = 31
 def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
     """The nest with an odd loop among those that follow one another on `side` before they number `lanes`.
 
-    A loop over 24 channels becomes 8 and 3. Result: the nest, the loop of odd extent, and the elements in a row below
-    it. None where the elements in a row number a power of two, or where a bound or a table cuts them.
+    A loop over 24 channels becomes 8 and 3. Odd loops that follow it in the row are joined with it: the 3 and the 3 of
+    a kernel whose columns and rows go to different places are nine, with a table of offsets there. Result: the nest,
+    the loop of odd extent, and the elements in a row below it. None where the elements in a row number a power of two,
+    or where a bound or a table cuts them.
     """
     other = "dst" if side == "src" else "src"
     stride = 1
@@ -223,9 +225,27 @@ def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int
         if odd > 1:
             if odd > _GREATEST_ODD or stride * power >= lanes or getattr(loop, other) == stride:
                 return None
-            return (nest, i, stride) if power == 1 else (*_split(nest, i, power), stride * power)
+            split = (nest, i) if power == 1 else _split(nest, i, power)
+            return (*_with_odd_run(*split, side), stride * power)
         stride *= power
     return None
+
+
+def _with_odd_run(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
+    """The nest with loop `i` and the odd loops that follow it on `side` as one, and the number of that."""
+    run = [i]
+    start = getattr(nest.loops[i], side)
+    extent = nest.loops[i].extent
+    while not nest.loops[run[-1]].counts:
+        after = next((k for k, loop in enumerate(nest.loops) if getattr(loop, side) == start * extent), None)
+        if after is None or not nest.loops[after].is_affine or nest.loops[after].counts:
+            break
+        extent *= nest.loops[after].extent
+        if extent % 2 == 0 or extent > _GREATEST_ODD:
+            break
+        run.append(after)
+    joined = _joined(nest, run, side) if len(run) > 1 else None
+    return (nest, i) if joined is None else (joined, len(joined.loops) - 1)
 
 
 def _split(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
@@ -242,6 +262,7 @@ def _split(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
 def _joined(nest: LoopNest, run: list[int], side: str) -> LoopNest | None:
     """The nest with the loops `run`, fastest first, as one loop that is a table on the side other than `side`."""
     other = "dst" if side == "src" else "src"
+    stride = getattr(nest.loops[run[0]], side)
     table = (0,)
     for i in run:
         loop = nest.loops[i]
@@ -249,5 +270,5 @@ def _joined(nest: LoopNest, run: list[int], side: str) -> LoopNest | None:
             return None
         step = getattr(loop, other)
         table = tuple(value * step + rest for value in range(loop.extent) for rest in table)
-    joined = Loop(len(table), 1, table) if side == "src" else Loop(len(table), table, 1)
+    joined = Loop(len(table), stride, table) if side == "src" else Loop(len(table), table, stride)
     return LoopNest((*(loop for i, loop in enumerate(nest.loops) if i not in run), joined), nest.guards)
