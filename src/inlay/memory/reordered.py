@@ -14,8 +14,8 @@ from inlay.format_tag import FormatTag
 from inlay.memory.conversion import recode, retyped
 from inlay.memory.memory import Format, Memory
 from inlay.memory.moves import computation_for, described, move_for, new_computation, new_move
-from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.operands import NAMES, Given, attributes_of, checked_seed, operands
+from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes
+from inlay.reordering.operands import Given, attributes_of, checked_seed, operands
 
 
 class Reorder:
@@ -98,7 +98,7 @@ class Reorder:
         if self._move is not None and (src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
             self._move.run(src.address, dst.address)
             return
-        given = dict(zip(NAMES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+        given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
         values, chosen = operands(self._attributes, dst._desc.dims, given), checked_seed(self._attributes, seed)
         if self._computation is not None:
             self._computation.run(src.address, dst.address, values, chosen)
@@ -216,7 +216,7 @@ def reorder(
     is_dense = src.desc.kind != "sparse" != desc.kind
     if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
         return _moved(src, desc, out)
-    given: Given = dict(zip(NAMES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+    given: Given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
     if attributes is None:
         wanted, given = attributes_of(desc.dims, given)
     else:

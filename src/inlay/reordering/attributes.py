@@ -24,10 +24,12 @@ Source: oneDNN, `dnnl_primitive_attr_set_scales`, `..._set_zero_points`, `dnnl_p
 primitive; its rules are refused here in the same cases, with `InvalidArguments`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from operator import index
-from typing import Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -40,33 +42,47 @@ from inlay.layout import Dims
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
 Groups: TypeAlias = tuple[()] | tuple[int, int]
 
-SCALE_TYPES = ("f32", "bf16", "f16", "e8m0", "f8_e4m3")
-"""The types of scales; the last two need a mask."""
-ZERO_POINT_TYPES = ("s32", "s8", "u8", "s4", "u4")
-"""The types of zero points; the last two need a mask."""
 _NEED_MASK = ("e8m0", "f8_e4m3", "s4", "u4")
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
-    """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
+class Entry:
+    """Where the values of one attribute differ, and their type: what `Scales` and `ZeroPoints` have in common."""
 
     mask: int = 0
     """Bit i is set where each coordinate of axis i has its own; bits beyond the last axis say nothing."""
     groups: Groups = ()
     """How many coordinates of the last axis but one and of the last share one; nothing for none."""
-    data_type: str = "f32"
-    """Name of their type: f32, bf16, f16, e8m0 or f8_e4m3."""
+    data_type: str = ""
+    """Name of their type, one of `TYPES`."""
+
+    WORD: ClassVar[str]
+    """What messages call the values."""
+    TYPES: ClassVar[tuple[str, ...]]
+    """The types that they can have, first the usual one; those of 4 bits, e8m0 and f8_e4m3 need a mask."""
 
     def __post_init__(self) -> None:
-        """Refuse what oneDNN's `set_scales` refuses.
+        """Refuse what oneDNN's setters refuse, and keep the fields as Python's own integers and oneDNN's names.
 
         Raises:
             InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
-                or the type is none of the five, or needs a mask.
+                or the type is none of `TYPES`, or needs a mask.
         """
-        _settle(self, "scales", SCALE_TYPES)
+        object.__setattr__(self, "mask", _integer(f"mask of {self.WORD}", self.mask, 0))
+        groups: Any = self.groups
+        if not isinstance(groups, tuple) or len(groups) not in (0, 2):
+            raise InvalidArguments(
+                f"groups of {self.WORD} are {groups!r}: give two sizes, for the last axis but one and for the last"
+            )
+        object.__setattr__(self, "groups", tuple(_integer(f"group of {self.WORD}", size, 1) for size in groups))
+        name = as_data_type(self.data_type).name
+        object.__setattr__(self, "data_type", name)
+        if name not in self.TYPES:
+            raise InvalidArguments(f"{self.WORD} cannot be {name}: use one of {', '.join(self.TYPES)}")
+        if not self.mask and (groups or name in _NEED_MASK):
+            why = "in groups" if groups else f"of type {name}"
+            raise InvalidArguments(f"{self.WORD} {why} need a mask: set the bits of the axes along which they differ")
 
     @property
     def type(self) -> DataType:
@@ -74,63 +90,34 @@ class Scales:
         return DATA_TYPES[self.data_type]
 
     def shape(self, dims: Dims) -> Dims:
-        """How many there are along each axis of a tensor of these dims."""
-        return values_shape(self, dims)
+        """How many there are along each axis of a tensor of these dims: 1 where the mask has no bit."""
+        if not self.mask:
+            return (1,) * len(dims)
+        sizes = [1] * (len(dims) - len(self.groups)) + list(self.groups)
+        counts = [-(-n // size) for n, size in zip(dims, sizes, strict=True)]
+        return tuple([count if self.mask >> i & 1 else 1 for i, count in enumerate(counts)])
 
 
 @dataclass(frozen=True, slots=True)
-class ZeroPoints:
+class Scales(Entry):
+    """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
+
+    data_type: str = "f32"
+    """Name of their type: f32, bf16, f16, e8m0 or f8_e4m3."""
+
+    WORD: ClassVar[str] = "scales"
+    TYPES: ClassVar[tuple[str, ...]] = ("f32", "bf16", "f16", "e8m0", "f8_e4m3")
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPoints(Entry):
     """Where the zero points of one side differ, and their type; `ZeroPoints()` is one s32 for the whole tensor."""
 
-    mask: int = 0
-    """Bit i is set where each coordinate of axis i has its own; bits beyond the last axis say nothing."""
-    groups: Groups = ()
-    """How many coordinates of the last axis but one and of the last share one; nothing for none."""
     data_type: str = "s32"
     """Name of their type: s32, s8, u8, s4 or u4."""
 
-    def __post_init__(self) -> None:
-        """Refuse what oneDNN's `set_zero_points` refuses.
-
-        Raises:
-            InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
-                or the type is none of the five, or needs a mask.
-        """
-        _settle(self, "zero points", ZERO_POINT_TYPES)
-
-    @property
-    def type(self) -> DataType:
-        """Their type."""
-        return DATA_TYPES[self.data_type]
-
-    def shape(self, dims: Dims) -> Dims:
-        """How many there are along each axis of a tensor of these dims."""
-        return values_shape(self, dims)
-
-
-def values_shape(entry: Scales | ZeroPoints, dims: Dims) -> Dims:
-    """How many values there are along each axis: one where the mask has no bit, else one for each group."""
-    sizes = [1] * (len(dims) - len(entry.groups)) + list(entry.groups)
-    counts = [-(-n // size) for n, size in zip(dims, sizes, strict=True)]
-    return tuple([count if entry.mask >> i & 1 else 1 for i, count in enumerate(counts)])
-
-
-def _settle(entry: Scales | ZeroPoints, what: str, types: tuple[str, ...]) -> None:
-    """Check the fields, and keep them as Python's own integers and oneDNN's names."""
-    object.__setattr__(entry, "mask", _integer(f"mask of {what}", entry.mask, 0))
-    groups: Any = entry.groups
-    if not isinstance(groups, tuple) or len(groups) not in (0, 2):
-        raise InvalidArguments(
-            f"groups of {what} are {groups!r}: give two sizes, for the last axis but one and for the last"
-        )
-    object.__setattr__(entry, "groups", tuple(_integer(f"group of {what}", size, 1) for size in groups))
-    name = as_data_type(entry.data_type).name
-    object.__setattr__(entry, "data_type", name)
-    if name not in types:
-        raise InvalidArguments(f"{what} cannot be {name}: use one of {', '.join(types)}")
-    if not entry.mask and (entry.groups or name in _NEED_MASK):
-        why = "in groups" if entry.groups else f"of type {name}"
-        raise InvalidArguments(f"{what} {why} need a mask: set the bits of the axes along which they differ")
+    WORD: ClassVar[str] = "zero points"
+    TYPES: ClassVar[tuple[str, ...]] = ("s32", "s8", "u8", "s4", "u4")
 
 
 def _integer(what: str, value: object, least: int) -> int:
@@ -141,6 +128,12 @@ def _integer(what: str, value: object, least: int) -> int:
     if number < least:
         raise InvalidArguments(f"the {what} is {number}: it is at least {least}")
     return number
+
+
+ENTRIES: Mapping[str, type[Entry]] = MappingProxyType(
+    {"src_scales": Scales, "dst_scales": Scales, "src_zero_points": ZeroPoints, "dst_zero_points": ZeroPoints}
+)
+"""The attributes that have values, in oneDNN's order, and what each is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +164,7 @@ class Attributes:
             InvalidArguments: scales of the destination are in groups, its zero points are in groups or not s32, the
                 factor of the sum is no finite f32, or there is no such rounding mode.
         """
-        for name, kind in _ENTRIES.items():
+        for name, kind in ENTRIES.items():
             entry = getattr(self, name)
             if entry is not None and not isinstance(entry, kind):
                 raise InvalidArguments(f"{name} is {entry!r}: give a {kind.__name__}, as in {name}={kind.__name__}()")
@@ -188,8 +181,7 @@ class Attributes:
     @property
     def names(self) -> tuple[str, ...]:
         """The attributes that have values, which each call gives."""
-        entries = (self.src_scales, self.dst_scales, self.src_zero_points, self.dst_zero_points)
-        return tuple([name for name, entry in zip(_ENTRIES, entries, strict=True) if entry is not None])
+        return tuple([name for name in ENTRIES if getattr(self, name) is not None])
 
     @property
     def computes(self) -> bool:
@@ -201,18 +193,10 @@ class Attributes:
         """Whether elements are multiplied: integers with zero points alone are computed on exactly."""
         return self.src_scales is not None or self.dst_scales is not None or self.sum is not None
 
-    def entry(self, name: str) -> Scales | ZeroPoints:
+    def entry(self, name: str) -> Entry:
         """The scales or zero points called `name`, which must be among `names`."""
-        found: Scales | ZeroPoints = getattr(self, name)
+        found: Entry = getattr(self, name)
         return found
-
-
-_ENTRIES = {
-    "src_scales": Scales,
-    "dst_scales": Scales,
-    "src_zero_points": ZeroPoints,
-    "dst_zero_points": ZeroPoints,
-}
 
 
 def _factor(beta: Any) -> float | None:
@@ -249,7 +233,7 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
         _require_groups(name, attributes.entry(name), src.dims)
 
 
-def _require_groups(name: str, entry: Scales | ZeroPoints, dims: Dims) -> None:
+def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
     if not entry.groups:
         return
     if len(dims) < 2:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from inlay.data_type import DataType
 from inlay.layout import Dims
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
+from inlay.reordering.attributes import Attributes, Entry, Scales
 
 STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "chance")
 """What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`, `chance` stochastic
@@ -36,7 +36,7 @@ class Place:
     """For each axis, how many coordinates are a group."""
 
 
-def place_of(entry: Scales | ZeroPoints, dims: Dims) -> Place | None:
+def place_of(entry: Entry, dims: Dims) -> Place | None:
     """How the values of an attribute spread over a tensor of these dims; None where there is but one."""
     shape = entry.shape(dims)
     strides = []

@@ -11,8 +11,9 @@ Scales(mask=2, groups=(), data_type='f32')
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,26 +21,18 @@ import numpy.typing as npt
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
-from inlay.reordering.attributes import (
-    PLAIN,
-    SCALE_TYPES,
-    ZERO_POINT_TYPES,
-    Attributes,
-    Groups,
-    Scales,
-    ZeroPoints,
-)
+from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes, Entry, Groups, Scales
 
 Given: TypeAlias = Mapping[str, Any]
 """By name of the attribute, what the caller gave; None for nothing."""
 Operands: TypeAlias = dict[str, npt.NDArray[Any]]
 """By name of the attribute, an array of its type and shape."""
 
-NAMES = ("src_scales", "dst_scales", "src_zero_points", "dst_zero_points")
-"""The attributes that have values."""
 _MOST_SEED = 2**32 - 1
-_ONE_SCALE = Scales()
 _TINY, _HUGE = 1e-30, 1e30  # well within f32
+_MANY = 1 << 30  # well within s32
+_NUMBERS = (float, int)
+_NUMBER = np.dtype(float)
 _SMALL = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V"}
 _SMALL_FLOATS = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V" and t.kind == "float"}
 
@@ -55,21 +48,36 @@ def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
     Raises:
         InvalidArguments: an array does not fit the dims, or the attributes are refused.
     """
-    arrays = {name: _array(name, value) for name, value in given.items() if value is not None}
-    if not arrays:
-        return PLAIN, arrays
-    entries: dict[str, Any] = {name: _implied(name, array, dims) for name, array in arrays.items()}
-    return Attributes(**entries), arrays
+    brought = {
+        name: value if type(value) in _NUMBERS else _array(name, value)
+        for name, value in given.items()
+        if value is not None
+    }
+    if not brought:
+        return PLAIN, brought
+    forms = [((), _NUMBER) if type(value) in _NUMBERS else (value.shape, value.dtype) for value in brought.values()]
+    return _implied(dims, tuple(brought), tuple(forms)), brought
 
 
-def _implied(name: str, array: npt.NDArray[Any], dims: Dims) -> Scales | ZeroPoints:
-    counts = (1,) * (len(dims) - array.ndim) + array.shape
+_Form: TypeAlias = tuple[tuple[int, ...], "np.dtype[Any]"]
+"""Shape and type of an array."""
+
+
+@lru_cache(maxsize=512)
+def _implied(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ...]) -> Attributes:
+    """The attributes whose values are arrays of these forms."""
+    entries: dict[str, Any] = {name: _entry(name, *form, dims) for name, form in zip(names, forms, strict=True)}
+    return Attributes(**entries)
+
+
+def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims) -> Entry:
+    counts = (1,) * (len(dims) - len(shape)) + shape
     if len(counts) > len(dims):
-        _refuse_shape(name, array, dims)
-    mask, sizes, grouped = 0, [], range(len(dims) - 2 if array.ndim == len(dims) > 1 else len(dims), len(dims))
+        _refuse_shape(name, shape, dims)
+    mask, sizes, grouped = 0, [], range(len(dims) - 2 if len(shape) == len(dims) > 1 else len(dims), len(dims))
     for i, (count, n) in enumerate(zip(counts, dims, strict=True)):
         if count not in (1, n) and (i not in grouped or not count or n % count):
-            _refuse_shape(name, array, dims)
+            _refuse_shape(name, shape, dims)
         mask |= (count != 1) << i
         sizes.append(n // count if count else 1)
     groups: Groups = ()
@@ -77,15 +85,13 @@ def _implied(name: str, array: npt.NDArray[Any], dims: Dims) -> Scales | ZeroPoi
         # One value along the other axis is one group of all its coordinates.
         mask |= 3 << len(dims) - 2
         groups = (sizes[-2], sizes[-1])
-    is_scale = name.endswith("scales")
-    types, usual = (SCALE_TYPES, "f32") if is_scale else (ZERO_POINT_TYPES, "s32")
-    data_type = next((t for t in types if DATA_TYPES[t].numpy == array.dtype), usual)
-    return Scales(mask, groups, data_type) if is_scale else ZeroPoints(mask, groups, data_type)
+    kind = ENTRIES[name]
+    return kind(mask, groups, next((t for t in kind.TYPES if DATA_TYPES[t].numpy == dtype), kind.TYPES[0]))
 
 
-def _refuse_shape(name: str, array: npt.NDArray[Any], dims: Dims) -> None:
+def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
     raise InvalidArguments(
-        f"{name} of shape {array.shape} do not spread over dims {dims}: along each axis give 1 value or one for each "
+        f"{name} of shape {shape} do not spread over dims {dims}: along each axis give 1 value or one for each "
         "coordinate, or for each of equal groups along the last two"
     )
 
@@ -100,19 +106,23 @@ def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
         InvalidArguments: values are missing, given for an attribute that is not there, too many or too few, of another
             kind, or not what their type can hold.
     """
+    names = attributes.names
     for name, value in given.items():
-        if value is not None and name not in attributes.names:
-            kind = "Scales" if name.endswith("scales") else "ZeroPoints"
+        if value is not None and name not in names:
             raise InvalidArguments(
-                f"{name} are given, but the attributes have none: make them with {name}={kind}(), or leave them out"
+                f"{name} are given, but the attributes have none: make them with {name}={ENTRIES[name].__name__}(), "
+                "or leave them out"
             )
-    return {name: _operand(name, attributes.entry(name), dims, given.get(name)) for name in attributes.names}
+    return {name: _operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
 
 
-def _operand(name: str, entry: Scales | ZeroPoints, dims: Dims, value: Any) -> npt.NDArray[Any]:
+def _operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]:
     shape = entry.shape(dims)
-    if type(value) is float and entry == _ONE_SCALE and _TINY < value < _HUGE:
+    # What most calls bring needs no look at the rules.
+    if type(value) is float and not entry.mask and entry.data_type == "f32" and _TINY < value < _HUGE:
         return np.full(shape, value, np.float32)
+    if type(value) is int and not entry.mask and entry.data_type == "s32" and -_MANY < value < _MANY:
+        return np.full(shape, value, np.int32)
     if type(value) is np.ndarray and value.shape == shape and value.dtype == entry.type.numpy:
         return np.ascontiguousarray(value)
     if value is None:
