@@ -28,6 +28,7 @@ from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout, Refusal
 
 if TYPE_CHECKING:
+    from inlay import primitives as primitives
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.padding import preserves_padding
     from inlay.render import show
@@ -97,8 +98,14 @@ _LATE = {
 """The module of each public name that is loaded when first asked for."""
 
 
+_LATE_ROOMS = ("primitives",)
+"""Rooms whose names are many and read best with the room's own in front: `inlay.primitives.Convolution`."""
+
+
 def __getattr__(name: str) -> Any:
     """Load a late name, once: the next access finds it in the module."""
+    if name in _LATE_ROOMS:
+        return importlib.import_module(f"inlay.{name}")
     if name not in _LATE:
         raise AttributeError(f"module 'inlay' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LATE[name]), name)

@@ -35,7 +35,7 @@ class Eltwise:
     """Applies a function to each element."""
 
     algorithm: str
-    """A name of `eltwise.ALGORITHMS`."""
+    """A name of `algorithms.ALL_ELTWISE`."""
     alpha: float = 0.0
     """First number of the function."""
     beta: float = 0.0
@@ -47,7 +47,7 @@ class Binary:
     """Combines each element with one of another tensor, broadcast where its dim is 1; its data is `post_op_N_src_1`."""
 
     algorithm: str
-    """A name of binary algorithms, such as `add`."""
+    """A name of `algorithms.BINARY`."""
     src_1: MemoryDesc
     """The other tensor; may be `any`."""
 

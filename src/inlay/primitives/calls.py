@@ -1,0 +1,216 @@
+"""The checks of a call: each argument is there, is memory of its descriptor, and lies on nothing that it must not.
+
+`expected` settles when a primitive is created which arguments it reads and writes; `checked` holds a call against it.
+What is written may be left out and is new memory then.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.memory import Memory
+from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.values import value_memory, values_descs
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the calls of one primitive bring."""
+
+    descs: Mapping[str, MemoryDesc]
+    """The descriptor of each argument, none `any`."""
+    reads: tuple[str, ...]
+    """What is read."""
+    writes: tuple[str, ...]
+    """What is written, the scratchpad too."""
+    values: frozenset[str]
+    """Arguments that are values of attributes: a number or an array will do."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What a call answers."""
+        return tuple([name for name in self.writes if name != "scratchpad"])
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The memories of one call, checked."""
+
+    memories: dict[str, Memory]
+    """Each argument, new memory included."""
+    fresh: tuple[str, ...]
+    """What was left out and is new."""
+    is_kept: bool
+    """Whether all are the caller's own: then the next call may bring the very same."""
+
+
+def expected(operation: Operation, implementation: Implementation) -> Expected:
+    """What calls of this implementation bring."""
+    chosen = implementation.descs
+    values = values_descs(operation)
+    depthwise = [name for name in chosen if name.startswith("post_op_") and name not in values]
+    descs = {**operation.descs, **values, **chosen}
+    reads = [name for name in _reads(operation) if name in operation.descs or (name == "workspace" and name in chosen)]
+    writes = [
+        name for name in _writes(operation) if name in operation.descs or (name == "workspace" and name in chosen)
+    ]
+    if operation.attributes.scratchpad_mode == "user" and chosen.get("scratchpad", MemoryDesc()).size:
+        writes.append("scratchpad")
+    reads += [*values, *depthwise]
+    return Expected({name: descs[name] for name in (*reads, *writes)}, tuple(reads), tuple(writes), frozenset(values))
+
+
+def _reads(operation: Operation) -> list[str]:
+    """What the operation may read: the signature's row, with all sources and without statistics that it computes."""
+    row = operation.signature.reads
+    names = [name for name in row if name not in _STATISTICS or _reads_statistics(operation)]
+    return names + [name for name in operation.descs if name not in row and name.startswith("src_")]
+
+
+def _writes(operation: Operation) -> list[str]:
+    row = operation.signature.writes
+    names = [name for name in row if name not in _STATISTICS or not _reads_statistics(operation)]
+    return names + [name for name in operation.descs if name not in row and name.startswith("diff_src_1")]
+
+
+_STATISTICS = ("mean", "variance")
+
+
+def _reads_statistics(operation: Operation) -> bool:
+    flags = operation.parameters.get("flags", frozenset())
+    return operation.direction != "forward" or (isinstance(flags, frozenset) and "use_global_stats" in flags)
+
+
+def checked(
+    place: str, expected: Expected, in_place: frozenset[tuple[str, str]], memories: Mapping[str, object]
+) -> Given:
+    """The memories of a call, where what is left out of what is written is new.
+
+    Raises:
+        InvalidArguments: an argument is missing, unknown, no Memory, of another descriptor, read-only although it is
+            written, or lies on another one.
+        OutOfMemory: there is no room for new memory.
+    """
+    found: dict[str, Memory] = {}
+    is_kept = True
+    for name in expected.reads:
+        value = memories.get(name)
+        memory = value if isinstance(value, Memory) else _not_memory(place, expected, name, value)
+        is_kept &= memory is value
+        desc = expected.descs[name]
+        if memory.desc is not desc and memory.desc != desc:
+            _refuse_read(place, name, memory.desc, desc)
+        found[name] = memory
+    fresh = []
+    for name in expected.writes:
+        value = memories.get(name)
+        if value is None:
+            fresh.append(name)
+            found[name] = Memory(expected.descs[name])
+        else:
+            found[name] = _written(place, name, value, expected.descs[name])
+            is_kept &= found[name] is value
+    if len(memories) > len(found) - len(fresh):
+        _require_known(place, expected, memories)
+    _require_apart(place, expected, found, in_place)
+    return Given(found, tuple(fresh), is_kept and not fresh)
+
+
+def _not_memory(place: str, expected: Expected, name: str, value: object) -> Memory:
+    """Memory for the value of an attribute; anything else is refused."""
+    if value is None:
+        raise InvalidArguments(f"{place}: {name} is missing: a call brings {', '.join(expected.reads)}")
+    if name in expected.values:
+        return value_memory(place, name, value, expected.descs[name])
+    raise InvalidArguments(
+        f"{place}: {name} is a {type(value).__name__}: give memory, as inlay.pack(array, primitive.{_said(name)}) makes"
+    )
+
+
+def _written(place: str, name: str, value: object, desc: MemoryDesc) -> Memory:
+    if not isinstance(value, Memory):
+        raise InvalidArguments(
+            f"{place}: {name} is a {type(value).__name__}: give Memory(primitive.{_said(name)}), or leave it out"
+        )
+    if value.desc is not desc and value.desc != desc:
+        if name != "scratchpad" or value.desc.size < desc.size:
+            _refuse_written(place, name, value.desc, desc)
+        value = Memory(desc, value.buffer)
+    if not value.is_writable:
+        raise InvalidArguments(f"{place}: {name} is read-only: give a writable buffer, or leave it out")
+    return value
+
+
+def _require_known(place: str, expected: Expected, memories: Mapping[str, object]) -> None:
+    for name, value in memories.items():
+        if name not in expected.descs and value is not None:
+            known = ", ".join((*expected.reads, *expected.writes))
+            raise InvalidArguments(f"{place}: it has no argument {name!r}: a call brings {known}")
+
+
+def _require_apart(
+    place: str, expected: Expected, found: Mapping[str, Memory], in_place: frozenset[tuple[str, str]]
+) -> None:
+    """Refuse memory that is written and shared with other memory of the call, unless the kind works in place."""
+    names = tuple(found)
+    first = len(expected.reads)
+    for i in range(first, len(names)):
+        dst = found[names[i]]
+        begin, end = dst.begin, dst.end
+        for name in names[:i]:
+            other = found[name]
+            if other.begin < end and begin < other.end:
+                if (name, names[i]) in in_place and other.address == dst.address and other.desc == dst.desc:
+                    continue
+                _refuse_shared(place, name, names[i], min(end, other.end) - max(begin, other.begin), in_place)
+
+
+def _refuse_shared(place: str, one: str, other: str, nbytes: int, in_place: frozenset[tuple[str, str]]) -> NoReturn:
+    why = (
+        "it works in place only where both are the same memory of the same format"
+        if (one, other) in in_place
+        else "it does not work in place"
+    )
+    raise InvalidArguments(f"{place}: {one} and {other} share {nbytes} bytes, and {why}: give {other} another buffer")
+
+
+def _said(name: str) -> str:
+    """How a descriptor is asked for."""
+    return f"{name}_desc" if name in _PROPERTIES else f"desc({name!r})"
+
+
+_PROPERTIES = frozenset(
+    "src weights bias dst diff_src diff_weights diff_bias diff_dst workspace scratchpad".split()  # noqa: SIM905
+)
+
+
+def _refuse_read(place: str, name: str, given: MemoryDesc, desc: MemoryDesc) -> NoReturn:
+    _refuse_small(place, name, given, desc)
+    raise InvalidArguments(
+        f"{place}: {name} has the format {given}, the primitive takes {desc}: add a reorder, "
+        f"inlay.reorder({name}, primitive.{_said(name)})"
+    )
+
+
+def _refuse_written(place: str, name: str, given: MemoryDesc, desc: MemoryDesc) -> NoReturn:
+    _refuse_small(place, name, given, desc)
+    raise InvalidArguments(
+        f"{place}: {name} has the format {given}, the primitive writes {desc}: give "
+        f"Memory(primitive.{_said(name)}), or leave it out, and reorder the result, inlay.reorder({name}, {given!r})"
+    )
+
+
+def _refuse_small(place: str, name: str, given: MemoryDesc, desc: MemoryDesc) -> None:
+    """Refuse memory that no reorder would make right: too small a scratch, or of other dims."""
+    if name in ("workspace", "scratchpad") and given.size < desc.size:
+        raise InvalidArguments(
+            f"{place}: {name} of {given.size} bytes is too small, {desc.size} are needed: give "
+            f"Memory(primitive.{_said(name)})"
+        )
+    if given.dims != desc.dims:
+        raise InvalidArguments(
+            f"{place}: {name} has dims {given.dims}, the primitive was created for {desc.dims}: create one for "
+            "these dims"
+        )

@@ -1,0 +1,99 @@
+"""Which engine computes: a registry of engines by name, and the one that is used where none is named.
+
+An engine stands in a room below this one, so it is known here by a text, `module:factory`, and loaded when it is first
+asked for: the one late import from primitives to engines (decision 0010). Without a name the choice is
+
+    INLAY_ENGINE in the environment, or what `set_engine` said
+    onednn, where a library of oneDNN can be loaded
+    reference, everywhere
+
+>>> get_engine("reference").name
+'reference'
+"""
+
+import importlib
+import os
+import threading
+from typing import Any, TypeAlias
+
+from inlay.errors import InvalidArguments, MissingExtra
+from inlay.primitives.operation import Engine
+
+EngineLike: TypeAlias = Engine | str | None
+"""An engine, its name in the registry, or None for the default."""
+
+_FACTORIES = {
+    "onednn": "inlay.engine.onednn:make_engine",
+    "reference": "inlay.engine.reference:make_engine",
+}
+_engines: dict[str, Engine] = {}
+_default: list[Engine] = []  # at most one
+_lock = threading.RLock()
+
+
+def get_engine(engine: EngineLike = None) -> Engine:
+    """The engine of this name, made at the first call; without a name the default one.
+
+    Post-condition: get_engine(name) is get_engine(name).
+
+    Raises:
+        InvalidArguments: there is no engine of this name, or INLAY_ENGINE names none.
+        MissingExtra: `onednn` is asked for by name, and no library of it can be loaded.
+    """
+    if engine is None:
+        return _default[0] if _default else _chosen()
+    if not isinstance(engine, str):
+        return _checked(engine)
+    return _engines.get(engine) or _made(engine)
+
+
+def set_engine(engine: EngineLike) -> None:
+    """Make `engine`, or the engine of this name, the default of this process; None chooses anew.
+
+    Post-condition: get_engine() is get_engine(engine), unless it is None.
+
+    Raises:
+        InvalidArguments, MissingExtra: as `get_engine`.
+    """
+    chosen = [] if engine is None else [get_engine(engine)]
+    with _lock:
+        _default[:] = chosen
+
+
+def _checked(engine: Any) -> Engine:
+    if not callable(getattr(engine, "create", None)):
+        raise InvalidArguments(f"engine is {engine!r}: give one of {_names()}, or what get_engine answers")
+    found: Engine = engine
+    return found
+
+
+def _names() -> str:
+    return ", ".join(map(repr, _FACTORIES))
+
+
+def _chosen() -> Engine:
+    """The default where nothing was set: found once, so that all primitives agree."""
+    with _lock:
+        if not _default:
+            named = os.environ.get("INLAY_ENGINE", "")
+            if named and named not in _FACTORIES:
+                raise InvalidArguments(f"INLAY_ENGINE is {named!r}: set it to one of {_names()}, or unset it")
+            _default.append(get_engine(named) if named else _best())
+        return _default[0]
+
+
+def _best() -> Engine:
+    try:
+        return get_engine("onednn")
+    except MissingExtra:
+        return get_engine("reference")
+
+
+def _made(name: str) -> Engine:
+    if name not in _FACTORIES:
+        raise InvalidArguments(f"there is no engine {name!r}: give one of {_names()}")
+    with _lock:
+        if name not in _engines:
+            module, factory = _FACTORIES[name].split(":")
+            _engines[name] = getattr(importlib.import_module(module), factory)()
+        return _engines[name]

@@ -1,0 +1,211 @@
+"""The rules that every kind shares: what a descriptor must be, how many axes, which dims fit, which formats may be any.
+
+Rules stand here once, before any engine is asked, so a mistake has the same text whichever engine computes. Each error
+says the primitive, the argument, what is wrong with it and what to give:
+
+    Convolution: axis 1 of weights (32, 3, 3, 3) has 3 input channels, src (8, 4, 32, 32) has 4 in 1 group: ...
+
+Source: oneAPI specification, "Primitives" and "Memory format propagation".
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import index
+from typing import Any
+
+from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import RUNTIME, Dims
+
+FORMATS = ("blocked", "digits", "any", "opaque")
+"""The kinds of descriptors that primitives take."""
+
+_OTHER_KINDS = {
+    "undef": "is the zero descriptor: leave it out, or describe its tensor",
+    "sparse": "is sparse: primitives take dense tensors, describe the result of inlay.to_dense",
+    "host_scalar": "is a host scalar: primitives take tensors, describe it with dims and a format",
+}
+
+
+def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
+    """`value`, which must be the descriptor of a dense tensor with known dims; `place` begins the message.
+
+    Raises:
+        InvalidArguments: it is no descriptor, or sparse, a host scalar or the zero descriptor.
+        Unimplemented: a dim or stride is RUNTIME.
+    """
+    if not isinstance(value, MemoryDesc):
+        raise InvalidArguments(
+            f"{place}: {name} is {value!r}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
+        )
+    if value.kind not in FORMATS:
+        raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
+    if value.has_runtime:
+        raise Unimplemented(f"{place}: {name} has RUNTIME dims or strides {value.dims}: bind them first, {_BIND}")
+    return value
+
+
+_BIND = "as in desc.bind((2, 16, 8, 8))"
+
+
+def type_of(desc: MemoryDesc) -> DataType:
+    """The data type of a descriptor that `desc_of` has passed."""
+    assert desc.data_type is not None
+    return desc.data_type
+
+
+def require_free(place: str, descs: Mapping[str, MemoryDesc], free: frozenset[str]) -> None:
+    """Refuse `any` for arguments that the specification gives a format.
+
+    Raises:
+        InvalidArguments: a descriptor of another argument is `any`.
+    """
+    for name, desc in descs.items():
+        if desc.kind == "any" and name not in free:
+            may = ", ".join(sorted(free)) or "none"
+            raise InvalidArguments(
+                f"{place}: {name} has the format any, and the formats that it may choose are: {may}; give {name} the "
+                "format in which it arrives, the dst_desc of the primitive before"
+            )
+
+
+def require_ndims(place: str, name: str, desc: MemoryDesc, least: int, most: int, axes: str) -> None:
+    """Refuse a descriptor with too few or too many axes.
+
+    Raises:
+        InvalidArguments: so it is; `axes` says what they are.
+    """
+    if not least <= desc.ndims <= most:
+        count = str(least) if least == most else f"{least} to {most}"
+        raise InvalidArguments(f"{place}: {name} {desc.dims} has {axes_of(desc.ndims)}, it takes {count}: {axes}")
+
+
+def axes_of(count: int) -> str:
+    """A number of axes in words."""
+    return f"{count} axis" if count == 1 else f"{count} axes"
+
+
+def require_dims(place: str, name: str, desc: MemoryDesc, dims: Dims, why: str) -> None:
+    """Refuse other dims than those that follow from the other arguments.
+
+    Raises:
+        InvalidArguments: so it is; `why` says from what they follow.
+    """
+    if desc.dims != dims:
+        raise InvalidArguments(f"{place}: {name} has dims {desc.dims}, {why} give {dims}: describe it with these")
+
+
+def settled(
+    place: str, name: str, given: MemoryDesc | None, dims: Dims, data_type: DataType, why: str, format: str = "any"
+) -> MemoryDesc:
+    """The descriptor `given`, whose dims must be `dims`, or a new one of that format.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `desc_of` and `require_dims`.
+    """
+    if given is None:
+        return MemoryDesc(dims, data_type, format)
+    require_dims(place, name, desc_of(place, name, given), dims, why)
+    return given
+
+
+def integer(place: str, name: str, value: Any, least: int) -> int:
+    """`value`, an integer of at least `least`.
+
+    Raises:
+        InvalidArguments: it is something else.
+    """
+    try:
+        number = index(value)
+    except TypeError:
+        raise InvalidArguments(f"{place}: {name} is {value!r}: give an integer") from None
+    if number < least:
+        raise InvalidArguments(f"{place}: {name} is {number}: it is at least {least}")
+    return number
+
+
+def number(place: str, name: str, value: Any) -> float:
+    """`value`, a finite number, as a float.
+
+    Raises:
+        InvalidArguments: it is something else.
+    """
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise InvalidArguments(f"{place}: {name} is {value!r}: give a number") from None
+    if found != found or found in (float("inf"), float("-inf")):
+        raise InvalidArguments(f"{place}: {name} is {found}: give a finite number")
+    return found
+
+
+def choice(place: str, name: str, value: Any, choices: Iterable[str]) -> str:
+    """`value`, one of the names in `choices`.
+
+    Raises:
+        InvalidArguments: it is something else; the nearest names are said.
+    """
+    known = tuple(choices)
+    if isinstance(value, str) and value in known:
+        return value
+    raise InvalidArguments(f"{place}: {name} is {value!r}: give one of {', '.join(known)}")
+
+
+def axis_of(place: str, name: str, value: Any, ndims: int) -> int:
+    """`value`, one of the axes 0 to `ndims` - 1.
+
+    Raises:
+        InvalidArguments: it is something else.
+    """
+    axis = integer(place, name, value, 0)
+    if axis >= ndims:
+        raise InvalidArguments(f"{place}: {name} is {axis}: the tensor has axes 0 to {ndims - 1}")
+    return axis
+
+
+def flags_of(place: str, value: Any, known: tuple[str, ...]) -> frozenset[str]:
+    """The names of flags that `value`, a collection of them or one name, holds.
+
+    Raises:
+        InvalidArguments: a name is none of `known`.
+    """
+    names = (value,) if isinstance(value, str) else tuple(value)
+    for name in names:
+        choice(place, "flag", name, known)
+    return frozenset(names)
+
+
+def require_types(place: str, descs: Mapping[str, MemoryDesc], fits: Callable[[str], bool], rule: str) -> None:
+    """Refuse data types that do not fit.
+
+    Raises:
+        InvalidArguments: `fits` says no to the type of a descriptor; `rule` says which types do.
+    """
+    for name, desc in descs.items():
+        if not fits(type_of(desc).name):
+            raise InvalidArguments(f"{place}: {name} is {type_of(desc)}: {rule}")
+
+
+def broadcast(place: str, names: tuple[str, str], first: Dims, second: Dims) -> Dims:
+    """The dims of an operation between two tensors, each of which is repeated along axes where it has 1.
+
+    Raises:
+        InvalidArguments: they have not equally many axes, or an axis has two extents neither of which is 1.
+    """
+    if len(first) != len(second):
+        raise InvalidArguments(
+            f"{place}: {names[0]} {first} has {axes_of(len(first))}, {names[1]} {second} has {len(second)}: give both "
+            "as many, with dims of 1 where one is repeated"
+        )
+    for i, (a, b) in enumerate(zip(first, second, strict=True)):
+        if a != b and 1 not in (a, b):
+            raise InvalidArguments(
+                f"{place}: axis {i} of {names[0]} {first} has {a} coordinates, that of {names[1]} {second} has {b}: "
+                "make them equal, or one of them 1"
+            )
+    return tuple(b if a == 1 else a for a, b in zip(first, second, strict=True))
+
+
+def is_known(dims: Dims) -> bool:
+    """Whether no dim is RUNTIME."""
+    return RUNTIME not in dims

@@ -1,0 +1,145 @@
+"""Attributes of primitives: what is refused, and of which form the values are that each call brings.
+
+    scales={"weights": Scales(mask=1)}      argument weights_scales: one f32 for each output channel
+    post_ops=(Binary("add", desc),)         argument post_op_0_src_1: memory of desc, broadcast
+
+Source: oneAPI specification, "Primitive attributes".
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, get_args
+
+import numpy as np
+
+from inlay.data_type import as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.layout import Dims
+from inlay.memory import Memory, pack
+from inlay.primitives.algorithms import ALL_ELTWISE, BINARY
+from inlay.primitives.attributes import (
+    PLAIN,
+    Binary,
+    DepthwiseConvolution,
+    Eltwise,
+    FpmathMode,
+    PostOp,
+    PReLU,
+    PrimitiveAttributes,
+    ScratchpadMode,
+    Sum,
+)
+from inlay.primitives.operation import Operation
+from inlay.primitives.rules import broadcast, choice, desc_of, number, type_of
+from inlay.reordering.attributes import Scales, ZeroPoints
+
+_MODES = {"scratchpad_mode": get_args(ScratchpadMode), "fpmath_mode": get_args(FpmathMode)}
+
+
+def require_attributes(place: str, operation: Operation) -> None:
+    """Refuse attributes that do not fit the operation's arguments.
+
+    Raises:
+        InvalidArguments: so it is.
+    """
+    attributes: Any = operation.attributes
+    if attributes is PLAIN:
+        return
+    if not isinstance(attributes, PrimitiveAttributes):
+        raise InvalidArguments(
+            f"{place}: attributes are {attributes!r}: give PrimitiveAttributes, as in "
+            "PrimitiveAttributes(post_ops=(attributes.Eltwise('relu'),))"
+        )
+    for name, modes in _MODES.items():
+        choice(place, name, getattr(attributes, name), modes)
+    for what, kind in (("scales", Scales), ("zero_points", ZeroPoints)):
+        for argument, entry in getattr(attributes, what).items():
+            _require_entry(place, what, argument, entry, kind, operation.descs)
+    for i, post_op in enumerate(attributes.post_ops):
+        _require_post_op(f"{place}: post_op {i}", post_op, operation.descs.get("dst"))
+
+
+def _require_entry(
+    place: str, what: str, argument: str, entry: object, kind: type, descs: Mapping[str, MemoryDesc]
+) -> None:
+    if argument not in descs:
+        raise InvalidArguments(f"{place}: {what} are for {argument!r}: the arguments are {', '.join(descs)}")
+    if not isinstance(entry, kind):
+        raise InvalidArguments(
+            f"{place}: {what} of {argument} are {entry!r}: give a {kind.__name__}; the values come with each call, as "
+            f"{argument}_{what}"
+        )
+    data_type = type_of(descs[argument])
+    if kind is ZeroPoints and data_type.kind == "float":
+        raise InvalidArguments(f"{place}: zero_points are for integers: {argument} is {data_type}")
+
+
+def _require_post_op(place: str, post_op: PostOp, dst: MemoryDesc | None) -> None:
+    match post_op:
+        case Eltwise(algorithm=algorithm, alpha=alpha, beta=beta):
+            choice(place, "algorithm", algorithm, ALL_ELTWISE)
+            number(place, "alpha", alpha)
+            number(place, "beta", beta)
+        case Binary(algorithm=algorithm, src_1=src_1):
+            choice(place, "algorithm", algorithm, BINARY)
+            desc_of(place, "src_1", src_1)
+            if dst is not None and broadcast(place, ("dst", "src_1"), dst.dims, src_1.dims) != dst.dims:
+                raise InvalidArguments(
+                    f"{place}: src_1 {src_1.dims} is larger than dst {dst.dims}: dst is not repeated"
+                )
+        case PReLU(mask=mask):
+            if dst is not None and not 0 <= mask < 1 << dst.ndims:
+                raise InvalidArguments(f"{place}: mask is {mask}: dst has {dst.ndims} axes, one bit for each")
+        case Sum(data_type=data_type) if data_type is not None and dst is not None:
+            if as_data_type(data_type).bits != type_of(dst).bits:
+                raise InvalidArguments(
+                    f"{place}: dst is {type_of(dst)}, which cannot be read as {data_type}: another width"
+                )
+        case Sum() | DepthwiseConvolution():
+            pass
+        case _:
+            raise InvalidArguments(
+                f"{place} is {post_op!r}: give one of Sum, Eltwise, Binary, PReLU of primitives.attributes"
+            )
+
+
+def values_descs(operation: Operation) -> dict[str, MemoryDesc]:
+    """By name, the descriptor of the values of each attribute that has some; those of a depthwise convolution left out.
+
+    Scales and zero points lie in row-major order of the axes that their mask names, in one axis.
+    """
+    found = {}
+    attributes = operation.attributes
+    for what, entries in (("scales", attributes.scales), ("zero_points", attributes.zero_points)):
+        for argument, entry in entries.items():
+            count = prod(entry.shape(operation.descs[argument].dims))
+            found[f"{argument}_{what}"] = MemoryDesc((count,), entry.type, "a")
+    dst = operation.descs.get("dst")
+    for i, post_op in enumerate(attributes.post_ops):
+        if isinstance(post_op, Binary):
+            found[f"post_op_{i}_src_1"] = post_op.src_1
+        elif isinstance(post_op, PReLU) and dst is not None:
+            found[f"post_op_{i}_weights"] = MemoryDesc(_masked(dst.dims, post_op.mask), "f32")
+    return found
+
+
+def _masked(dims: Dims, mask: int) -> Dims:
+    return tuple([n if mask >> i & 1 else 1 for i, n in enumerate(dims)])
+
+
+def value_memory(place: str, name: str, value: object, desc: MemoryDesc) -> Memory:
+    """Memory of `desc` that holds `value`, a number or an array of as many.
+
+    Raises:
+        InvalidArguments: it has another number of values.
+    """
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.size != prod(desc.dims):
+        raise InvalidArguments(
+            f"{place}: {name} is {value!r}: give memory, or an array, of {prod(desc.dims)} values of {desc.data_type}"
+        )
+    return pack(array.reshape(desc.dims), desc)
