@@ -1,0 +1,92 @@
+"""`ReferenceEngine`, which answers an operation with formats, and runs its formula on the memories it is bound to."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import Any
+
+from inlay.descriptor import MemoryDesc
+from inlay.engine.reference import post_ops
+from inlay.engine.reference.arrays import Array
+from inlay.engine.reference.formats import settled
+from inlay.engine.reference.table import TABLE
+from inlay.engine.reference.values import Memories, read, real, write
+from inlay.errors import Unimplemented
+from inlay.memory import Memory
+from inlay.primitives.operation import Operation
+
+_NUMBERED = re.compile(r"src_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceImplementation:
+    """A formula and the format of each argument."""
+
+    operation: Operation
+    """What was asked."""
+    descs: Mapping[str, MemoryDesc]
+    """The descriptor of each argument that is read or written."""
+
+    @property
+    def impl(self) -> str:
+        """How it computes."""
+        return "numpy:f64"
+
+    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """What reads these memories, computes once, and writes what the formula gives and a memory is given for."""
+        return partial(self._run, dict(memories))
+
+    def _run(self, memories: Memories) -> None:
+        formula = TABLE[self.operation.kind, self.operation.direction]
+        offered = self._offered(memories)
+        results = dict(formula(**{name: offered[name] for name in signature(formula).parameters if name in offered}))
+        if self.operation.direction == "forward":
+            results["dst"] = post_ops.applied(self.operation, results["dst"], memories)
+        for name, array in results.items():
+            if name in memories:
+                write(array, memories[name])
+
+    def _offered(self, memories: Memories) -> dict[str, Any]:
+        """What a formula may name: arguments, parameters, and what is known of all arguments."""
+        arrays = {name: self._read(name, memories) for name in memories if self._is_read(name)}
+        numbered = sorted((int(found[1]), name) for name in arrays if (found := _NUMBERED.fullmatch(name)))
+        src = self.descs.get("src")
+        return {
+            **self.operation.parameters,
+            **arrays,
+            "sources": tuple(arrays[name] for _, name in numbered),
+            "shapes": {name: desc.dims for name, desc in self.descs.items()},
+            "lowest": src.data_type.lowest if src is not None and src.data_type is not None else None,
+        }
+
+    def _is_read(self, name: str) -> bool:
+        return name in self.operation.signature.reads or _NUMBERED.fullmatch(name) is not None
+
+    def _read(self, name: str, memories: Memories) -> Array:
+        return real(name, read(memories[name]), self.operation.attributes, memories)
+
+
+class ReferenceEngine:
+    """Computes every primitive in f64, in any format.
+
+    >>> ReferenceEngine().name
+    'reference'
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "reference"
+
+    def create(self, operation: Operation) -> ReferenceImplementation:
+        """Choose the formats that are `any`: row-major, or in backward primitives those of the forward arguments.
+
+        Raises:
+            InvalidArguments: a workspace is needed and the hint has none.
+            Unimplemented: there is no formula, or an argument has RUNTIME dims or no layout.
+        """
+        if (operation.kind, operation.direction) not in TABLE:
+            raise Unimplemented(f"the reference engine does not compute {operation.kind} {operation.direction}")
+        return ReferenceImplementation(operation, settled(operation))

@@ -1,0 +1,122 @@
+"""The descriptor of every argument: what `any` becomes, and what no one gives: workspace, statistics, attributes.
+
+`any` becomes row-major. In a backward primitive it becomes the format of the forward argument instead, so gradients lie
+as what they are gradients of.
+"""
+
+from collections.abc import Iterator
+
+from inlay.data_type import DATA_TYPES
+from inlay.descriptor import MemoryDesc
+from inlay.engine.reference.arrays import Shape
+from inlay.engine.reference.values import values_desc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import Layout
+from inlay.primitives.attributes import Binary, DepthwiseConvolution, PReLU
+from inlay.primitives.operation import Implementation, Operation
+
+
+def settled(operation: Operation) -> dict[str, MemoryDesc]:
+    """The descriptor of each argument that is read or written.
+
+    Raises:
+        InvalidArguments: a workspace is needed and the hint has none.
+        Unimplemented: an argument has dims that are RUNTIME, or no layout.
+    """
+    descs = {name: _chosen(name, desc, operation.hint) for name, desc in operation.descs.items()}
+    for name, desc in descs.items():
+        if desc.has_runtime or not isinstance(desc.layout, Layout):
+            raise Unimplemented(
+                f"the reference engine computes on tensors with known dims and a layout: {name} is {desc!r}"
+            )
+    descs |= dict(_statistics(operation))
+    descs |= dict(_workspace(operation, descs))
+    descs |= dict(_post_ops(operation, descs))
+    return descs | dict(_values(operation, descs))
+
+
+def _chosen(name: str, desc: MemoryDesc, hint: Implementation | None) -> MemoryDesc:
+    """`desc`, or what it becomes if it is `any`."""
+    if desc.kind != "any":
+        return desc
+    model = None if hint is None else hint.descs.get(name.removeprefix("diff_"))
+    assert desc.data_type is not None
+    if model is not None and model.dims == desc.dims and isinstance(model.layout, Layout) and not model.layout.overlaps:
+        return MemoryDesc.from_layout(model.layout, desc.data_type, dims=desc.dims)
+    return MemoryDesc(desc.dims, desc.data_type)
+
+
+def _statistics(operation: Operation) -> Iterator[tuple[str, MemoryDesc]]:
+    """Mean and variance where a training normalization writes them and nobody described them."""
+    if "mean" not in operation.signature.writes or operation.prop_kind != "forward_training":
+        return
+    dims, groups = operation.descs["src"].dims, operation.parameters.get("groups")
+    if operation.kind == "batch_normalization":
+        shape = dims[1:2]
+    else:
+        shape = (dims[0], groups) if isinstance(groups, int) else dims[:-1]
+    for name in ("mean", "variance"):
+        if name not in operation.descs:
+            yield name, MemoryDesc(shape, "f32")
+
+
+def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
+    """What training keeps for the way back."""
+    if operation.direction == "forward":
+        if operation.prop_kind == "forward_training" and (kept := _kept(operation)):
+            yield "workspace", MemoryDesc(descs["dst"].dims, DATA_TYPES[kept])
+        return
+    if not _kept(operation) or "workspace" in descs:
+        return
+    if operation.hint is None or "workspace" not in operation.hint.descs:
+        raise InvalidArguments(
+            f"{operation.kind} {operation.prop_kind} reads the workspace of its forward primitive, and the hint has "
+            "none: create that with forward_training and give it as hint"
+        )
+    yield "workspace", operation.hint.descs["workspace"]
+
+
+def _kept(operation: Operation) -> str | None:
+    """The type of what the forward primitive keeps, if it keeps something."""
+    flags = operation.parameters.get("flags", frozenset())
+    match operation.kind:
+        case "pooling" if operation.parameters["algorithm"] == "max":
+            return "s32"
+        case "batch_normalization" if isinstance(flags, frozenset) and flags & {"fuse_norm_relu", "fuse_norm_add_relu"}:
+            return "u8"
+        case "lrn":
+            return "f64"
+    return None
+
+
+def _post_ops(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
+    """What post-operations read, and the destination that a depthwise convolution leaves."""
+    for i, post_op in enumerate(operation.attributes.post_ops):
+        dst = descs["dst"]
+        match post_op:
+            case Binary(src_1=src_1):
+                yield f"post_op_{i}_src_1", _chosen("src_1", src_1, None)
+            case PReLU(mask=mask):
+                shape = tuple(n if mask >> axis & 1 else 1 for axis, n in enumerate(dst.dims))
+                yield f"post_op_{i}_weights", MemoryDesc(shape, "f32")
+            case DepthwiseConvolution():
+                yield from _depthwise(f"post_op_{i}", post_op, dst.dims)
+
+
+def _depthwise(name: str, post_op: DepthwiseConvolution, dims: Shape) -> Iterator[tuple[str, MemoryDesc]]:
+    channels, spatial = dims[1], dims[2:]
+    yield f"{name}_weights", MemoryDesc((channels, 1, 1, *[post_op.kernel] * len(spatial)), post_op.weights_type)
+    if post_op.bias_type is not None:
+        yield f"{name}_bias", MemoryDesc((channels,), post_op.bias_type)
+    out = tuple(-(-n // post_op.stride) for n in spatial)
+    yield "dst", MemoryDesc((*dims[:2], *out), post_op.dst_type)
+
+
+def _values(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
+    """The values of scales and zero points."""
+    for kind, entries in (("scales", operation.attributes.scales), ("zero_points", operation.attributes.zero_points)):
+        for name, entry in entries.items():
+            # With a depthwise convolution the scales of dst are those of what comes before it.
+            desc = operation.descs.get(name) or descs.get(name)
+            if desc is not None:
+                yield f"{name}_{kind}", values_desc(entry, desc.dims)

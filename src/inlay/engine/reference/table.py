@@ -1,0 +1,26 @@
+"""The function of each primitive in each direction.
+
+>>> sorted({kind for kind, _ in TABLE})[:3]
+['binary', 'convolution', 'eltwise']
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from inlay.engine.reference import binary, convolution, eltwise, pooling
+from inlay.engine.reference.arrays import Formula
+from inlay.primitives.signatures import Direction
+
+TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
+    {
+        ("convolution", "forward"): convolution.forward,
+        ("convolution", "backward_data"): convolution.backward_data,
+        ("convolution", "backward_weights"): convolution.backward_weights,
+        ("pooling", "forward"): pooling.forward,
+        ("pooling", "backward"): pooling.backward,
+        ("eltwise", "forward"): eltwise.forward,
+        ("eltwise", "backward"): eltwise.backward,
+        ("binary", "forward"): binary.forward,
+    }
+)
+"""Kind and direction to formula."""
