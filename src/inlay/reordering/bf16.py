@@ -6,7 +6,7 @@ are rounded by integer arithmetic, in a function that keeps all registers of its
 """
 
 from inlay.reordering.ir import Code
-from inlay.reordering.lanes import Lanes
+from inlay.reordering.lanes import Lanes, shuffle_mask
 
 _IS_SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512"
 _SUBNORMAL = 32  # the class, as the instruction numbers them
@@ -42,8 +42,8 @@ def _sixteen(lanes: Lanes, value: str, first: int) -> str:
     """Sixteen lanes of a register, from number `first` on."""
     if lanes.count == 16:
         return value
-    vector, chosen = lanes.of("float"), ", ".join(f"i32 {first + lane}" for lane in range(16))
-    return lanes.code.let(f"shufflevector {vector} {value}, {vector} poison, <16 x i32> <{chosen}>")
+    vector, chosen = lanes.of("float"), shuffle_mask(range(first, first + 16))
+    return lanes.code.let(f"shufflevector {vector} {value}, {vector} poison, {chosen}")
 
 
 def _slow_function(lanes: Lanes) -> str:

@@ -1,10 +1,9 @@
 """Machine code kept between processes.
 
 Objects are files in a directory that only the user can read and write, `INLAY_CACHE_DIR` or `inlay` in the user's
-cache directory. The name of a file is the digest of what its content follows from: the text of the module, the
-target and the version of LLVM. The content begins with a digest of itself, so a file that was cut short, damaged
-or put there by somebody else's mistake is not used but written again. A file appears by renaming: two processes that
-write the same one both succeed.
+cache directory. The name of a file is the digest of what its content follows from, which `linking` says. The content
+begins with a digest of itself, so a file that was cut short, damaged or put there by somebody else's mistake is not
+used but written again. A file appears by renaming: two processes that write the same one both succeed.
 
 No part of this may fail a reorder: where the directory cannot be used, code is compiled anew.
 """

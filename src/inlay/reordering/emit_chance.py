@@ -13,8 +13,14 @@ from inlay.data_type import DATA_TYPES
 from inlay.reordering.conversion import integer_bounds
 from inlay.reordering.lanes import Lanes
 
-_FORMS = {"f32": (23, -126), "bf16": (7, -126), "f16": (10, -14), "f8_e5m2": (2, -14), "f8_e4m3": (3, -6)}
-_FORMS["f4_e2m1"] = (1, 0)
+_FORMS = {
+    "f32": (23, -126),
+    "bf16": (7, -126),
+    "f16": (10, -14),
+    "f8_e5m2": (2, -14),
+    "f8_e4m3": (3, -6),
+    "f4_e2m1": (1, 0),
+}
 """For each float type that is rounded to, the bits of its mantissa and the exponent of its least normal number."""
 _WORDS = {"float": ("i32", 23, 127), "double": ("i64", 52, 1023)}
 """For the LLVM type of working numbers, that of their bits, the bits of the mantissa, and the bias."""
@@ -57,7 +63,7 @@ def _to_integer(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> 
     # A comparison with NaN is false: NaN is kept, and becomes 0 when it is converted.
     for limit, test in ((low, "fcmp olt"), (high, "fcmp ogt")):
         value = lanes.choose(lanes.test(test, element, value, limit), element, limit, value)
-    return _signed(lanes, _steps(lanes, _magnitude(lanes, value, element), element, rest), value, element)
+    return lanes.call("copysign", element, _steps(lanes, lanes.call("fabs", element, value), element, rest), value)
 
 
 def _to_bf16(lanes: Lanes, value: str, bits: str) -> str:
@@ -71,39 +77,24 @@ def _to_bf16(lanes: Lanes, value: str, bits: str) -> str:
 def _to_float(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> str:
     word, mantissa, bias = _WORDS[element]
     digits, lowest = _FORMS[dst]
-    magnitude = _magnitude(lanes, value, element)
+    magnitude = lanes.call("fabs", element, value)
     code = lanes.cast("bitcast", magnitude, element, word)
     exponent = lanes.apply("lshr", word, code, mantissa)
     exponent = lanes.least(word, exponent, lowest + bias, of="icmp sgt")
     shifts = (lanes.apply("sub", word, 2 * bias + digits, exponent), lanes.apply("sub", word, exponent, digits))
     scale, step = (lanes.cast("bitcast", lanes.apply("shl", word, shift, mantissa), word, element) for shift in shifts)
     steps = _steps(lanes, lanes.apply("fmul", element, magnitude, scale), element, rest)
-    rounded = _signed(lanes, lanes.apply("fmul", element, steps, step), value, element)
+    rounded = lanes.call("copysign", element, lanes.apply("fmul", element, steps, step), value)
     is_finite = lanes.test("fcmp olt", element, magnitude, float("inf"))
     return lanes.choose(is_finite, element, rounded, value)
 
 
 def _steps(lanes: Lanes, exact: str, element: str, rest: str) -> str:
     """floor(exact + u), with `rest` for 1 - u."""
-    below = _unary(lanes, "floor", exact, element)
+    below = lanes.call("floor", element, exact)
     goes_up = lanes.test("fcmp oge", element, lanes.apply("fsub", element, exact, below), rest)
     return lanes.choose(goes_up, element, lanes.apply("fadd", element, below, 1.0), below)
 
 
 def _magnitude(lanes: Lanes, value: str, element: str) -> str:
     return _unary(lanes, "fabs", value, element)
-
-
-def _signed(lanes: Lanes, magnitude: str, value: str, element: str) -> str:
-    name = f"llvm.copysign.{_spelled(lanes, element)}"
-    vector = lanes.of(element)
-    return lanes.code.call(name, vector, (vector, magnitude), (vector, value))
-
-
-def _unary(lanes: Lanes, operation: str, value: str, element: str) -> str:
-    vector = lanes.of(element)
-    return lanes.code.call(f"llvm.{operation}.{_spelled(lanes, element)}", vector, (vector, value))
-
-
-def _spelled(lanes: Lanes, element: str) -> str:
-    return f"v{lanes.count}{({'float': 'f32', 'double': 'f64'})[element]}"

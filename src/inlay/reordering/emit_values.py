@@ -7,9 +7,9 @@ now, these are loaded in a row and shuffled into it; else each lane fetches its 
 from inlay.reordering.computation import Computation, Value
 from inlay.reordering.conversion import REGISTER_TYPES, convert
 from inlay.reordering.emit_chance import by_chance, is_rounded
-from inlay.reordering.ir import Code
+from inlay.reordering.ir import Code, suffix
 from inlay.reordering.kernel import Kernel, TableShape
-from inlay.reordering.lanes import Lanes
+from inlay.reordering.lanes import Lanes, shuffle_mask
 
 _OPERATIONS = {
     "src_zero_points": "fsub",
@@ -81,50 +81,40 @@ def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, va
             return _gathered(lanes, element, start, where)
     assert value.lanes is not None, "values without a count are one for all lanes"
     if not any(value.lanes):
-        return _spread(lanes, code.let(f"load {element}, ptr {start}"), element)
+        return lanes.spread(code.let(f"load {element}, ptr {start}"), element)
     count = 1 << max(value.lanes).bit_length()
     row = code.let(f"load <{count} x {element}>, ptr {start}, align 4")
     if value.lanes == tuple(range(lanes.count)):
         return row
-    mask = ", ".join(f"i32 {lane}" for lane in value.lanes)
-    return code.let(
-        f"shufflevector <{count} x {element}> {row}, <{count} x {element}> poison, {lanes.of('i32')} <{mask}>"
-    )
+    vector = f"<{count} x {element}>"
+    return code.let(f"shufflevector {vector} {row}, {vector} poison, {shuffle_mask(value.lanes)}")
 
 
 def _seed(lanes: Lanes, k: int) -> str:
     """The seed, which lies where other steps have the address of their values."""
     code = lanes.code
-    return _spread(lanes, code.let(f"trunc i64 {code.load_word('%table', -1 - k)} to i32"), "i32")
+    return lanes.spread(code.let(f"trunc i64 {code.load_word('%table', -1 - k)} to i32"), "i32")
 
 
 def _indices(lanes: Lanes, computation: Computation, shape: TableShape, value: Value, r: int | str) -> str:
     """The row-major index of the element of each lane of register `r`, modulo 2^32."""
     code = lanes.code
     if value.count is None:
-        return _spread(lanes, "0", "i32")
+        return lanes.spread("0", "i32")
     side = ("src", "dst").index(computation.side)
     at = shape.coordinates(side, value.count)
     first = code.let(f"add i64 %c{value.count}, {code.load_word(code.word('%table', at), r)}")
     where = lane_coordinates(code, shape, side, at + shape.registers, r)
     each = code.let(f"load {lanes.of('i32')}, ptr {where}, align 4")
-    return lanes.apply("add", "i32", each, _spread(lanes, code.let(f"trunc i64 {first} to i32"), "i32"))
-
-
-def _spread(lanes: Lanes, one: str, element: str) -> str:
-    """A register that holds the same in every lane."""
-    vector = lanes.of(element)
-    first = lanes.code.let(f"insertelement {vector} poison, {element} {one}, i64 0")
-    every = f"{lanes.of('i32')} zeroinitializer"
-    return lanes.code.let(f"shufflevector {vector} {first}, {vector} poison, {every}")
+    return lanes.apply("add", "i32", each, lanes.spread(code.let(f"trunc i64 {first} to i32"), "i32"))
 
 
 def _gathered(lanes: Lanes, element: str, start: str, where: str) -> str:
     """Each lane's own value, so many after `start` as the 32-bit numbers at `where` say."""
-    code, spelling = lanes.code, {"float": "f32", "double": "f64"}[element]
+    code = lanes.code
     indices = code.let(f"load {lanes.of('i32')}, ptr {where}, align 4")
     addresses = code.let(f"getelementptr {element}, ptr {start}, {lanes.of('i32')} {indices}")
-    name = f"llvm.masked.gather.v{lanes.count}{spelling}.v{lanes.count}p0"
+    name = f"llvm.masked.gather.{suffix(lanes.of(element))}.v{lanes.count}p0"
     code.declarations.add(
         f"declare {lanes.of(element)} @{name}({lanes.of('ptr')}, i32, {lanes.of('i1')}, {lanes.of(element)})"
     )

@@ -87,7 +87,7 @@ class Code:
         if wide != vector:
             both = self.masked_load(wide, address, self._and_none(mask))
             return self.let(f"shufflevector {wide} {both}, {wide} poison, <1 x i32> zeroinitializer")
-        name = f"llvm.masked.load.{_suffix(vector)}.p0"
+        name = f"llvm.masked.load.{suffix(vector)}.p0"
         bools = _bools(vector)
         self.declarations.add(f"declare {vector} @{name}(ptr, i32, {bools}, {vector})")
         arguments = f"ptr {address}, i32 1, {bools} {mask}, {vector} zeroinitializer"
@@ -100,7 +100,7 @@ class Code:
             both = self.let(f"shufflevector {vector} {value}, {vector} poison, <2 x i32> zeroinitializer")
             self.masked_store(wide, both, address, self._and_none(mask))
             return
-        name = f"llvm.masked.store.{_suffix(vector)}.p0"
+        name = f"llvm.masked.store.{suffix(vector)}.p0"
         bools = _bools(vector)
         self.declarations.add(f"declare void @{name}({vector}, ptr, i32, {bools})")
         self.do(f"call void @{name}({vector} {value}, ptr {address}, i32 1, {bools} {mask})")
@@ -130,8 +130,12 @@ def _bools(vector: str) -> str:
     return vector.split(" x ")[0] + " x i1>"
 
 
-def _suffix(vector: str) -> str:
-    """How intrinsics spell a vector type: <16 x float> -> v16f32."""
+def suffix(vector: str) -> str:
+    """How intrinsics spell a vector type.
+
+    >>> suffix("<16 x float>")
+    'v16f32'
+    """
     count, element = vector.strip("<>").split(" x ")
     return f"v{count}{_SPELLING.get(element, element)}"
 

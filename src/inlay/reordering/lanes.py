@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
 
-from inlay.reordering.ir import Code
+from inlay.reordering.ir import Code, suffix
 
 REGISTER_BITS = 512
 """Of the registers that `Lanes.pick` has an instruction for."""
@@ -66,6 +66,11 @@ class Lanes:
     def cast(self, operation: str, value: str, source: str, target: str) -> str:
         """A cast from one element type to another: `zext`, `bitcast`, `sitofp`, ..."""
         return self.code.let(f"{operation} {self.of(source)} {value} to {self.of(target)}")
+
+    def call(self, name: str, element: str, *values: str) -> str:
+        """An intrinsic whose operands and result are registers of one type: `floor`, `copysign`, ..."""
+        vector = self.of(element)
+        return self.code.call(f"llvm.{name}.{suffix(vector)}", vector, *((vector, value) for value in values))
 
     def test(self, predicate: str, element: str, one: Operand, other: Operand) -> str:
         """A mask: `icmp ult`, `fcmp uno`, ..."""
@@ -144,14 +149,18 @@ class Lanes:
         integer = f"i{BITS[element]}"
         return value if element == integer else self.cast("bitcast", value, element, integer)
 
+    def spread(self, one: str, element: str) -> str:
+        """A register that holds the value `one` in every lane."""
+        vector = self.of(element)
+        first = self.code.let(f"insertelement {vector} poison, {element} {one}, i64 0")
+        return self.code.let(f"shufflevector {vector} {first}, {vector} poison, {self.of('i32')} zeroinitializer")
+
     def nearest(self, value: str, source: str, target: str) -> str:
         """Floats within the range of the integer type `target`, rounded to nearest, ties to even."""
-        floats = {"float": "f32", "double": "f64"}[source]
         if not self.arithmetic.rounds:
-            name = f"llvm.roundeven.v{self.count}{floats}"
-            return self.cast("fptosi", self.code.call(name, self.of(source), (self.of(source), value)), source, target)
-        name = f"llvm.lrint.v{self.count}{target}.v{self.count}{floats}"
-        return self.code.call(name, self.of(target), (self.of(source), value))
+            return self.cast("fptosi", self.call("roundeven", source, value), source, target)
+        floats, integers = self.of(source), self.of(target)
+        return self.code.call(f"llvm.lrint.{suffix(integers)}.{suffix(floats)}", integers, (floats, value))
 
 
 def shuffle_mask(order: Sequence[int]) -> str:
