@@ -12,11 +12,11 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments
-from inlay.memory.buffers import Bytes, address_of, allocate
+from inlay.memory.buffers import Bytes, address_of
 from inlay.memory.entries import Codes, Entries, converted, dense_codes, entries_of_codes, read_entries, write_entries
-from inlay.memory.moves import described, move_for, require_distinct
-from inlay.memory.nibbles import decoded
-from inlay.reordering.reference import read_codes, write_codes
+from inlay.memory.moves import described, logical_array, move_for
+from inlay.memory.nibbles import CARRIERS, decoded, encoded
+from inlay.reordering.problem import require_same_dims
 
 
 def recode(src: MemoryDesc, src_buffers: Sequence[Bytes], dst: MemoryDesc, dst_buffers: Sequence[Bytes]) -> None:
@@ -29,8 +29,7 @@ def recode(src: MemoryDesc, src_buffers: Sequence[Bytes], dst: MemoryDesc, dst_b
         Unimplemented: an encoding is packed, or no conversion exists between the types.
         OutOfMemory: there is no room for a row-major copy on the way to dense memory.
     """
-    if src.dims != dst.dims:
-        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    require_same_dims(src, dst)
     assert dst.data_type is not None
     entries = converted(entries_in(src, src_buffers), dst.data_type)
     if dst.kind == "sparse":
@@ -53,21 +52,16 @@ def entries_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
 
 def _dense_codes_in(desc: MemoryDesc, buffer: Bytes, data_type: DataType) -> Codes:
     """The elements of dense memory as codes, row-major."""
-    if data_type.is_sub_byte:
-        return read_codes(desc, buffer)
-    plain = described(desc.dims, data_type, None)
-    codes = allocate(plain.size).view(f"u{data_type.itemsize}").reshape(desc.dims)
-    move_for(desc, plain).run(address_of(buffer), address_of(codes))
-    return codes
+    array = logical_array(desc, address_of(buffer))
+    return encoded(array, data_type) if data_type.is_sub_byte else array.view(f"u{data_type.itemsize}")
 
 
 def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
-    assert dst.data_type is not None
-    if dst.data_type.is_sub_byte:
-        require_distinct(dst)
-        write_codes(dst, buffer, codes)
-    else:
-        move_for(described(dst.dims, dst.data_type, None), dst).run(address_of(codes), address_of(buffer))
+    _, data_type = dst.require_layout("reorder")
+    carrier = CARRIERS.get(data_type.name, data_type)
+    if carrier != data_type:
+        codes = decoded(codes, data_type).astype(carrier.numpy)
+    move_for(described(dst.dims, carrier, None), dst).run(address_of(codes), address_of(buffer))
 
 
 def dense_array(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:

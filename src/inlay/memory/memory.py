@@ -11,8 +11,7 @@ from inlay.format_tag import FormatTag
 from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
 from inlay.memory.conversion import dense_array
 from inlay.memory.handles import allocated, wrapped
-from inlay.memory.moves import described, move_for, reach
-from inlay.memory.nibbles import CARRIERS
+from inlay.memory.moves import logical_array, reach
 from inlay.memory.scalars import scalar_bytes, scalar_value
 
 Format: TypeAlias = FormatTag | str | MemoryDesc
@@ -147,12 +146,7 @@ class Memory:
         """
         if self._others:
             return dense_array(self._desc, self.buffers)
-        _, data_type = self._desc.require_layout("unpack")
-        carrier = CARRIERS.get(data_type.name, data_type)
-        plain = described(self._desc.dims, carrier, None)
-        array = allocate(plain.size).view(carrier.numpy).reshape(plain.dims)
-        move_for(self._desc, plain).run(self.address, address_of(array))
-        return array.astype(data_type.numpy, copy=False)
+        return logical_array(self._desc, self.address)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """`unpack`, for NumPy: the logical array is always a copy.

@@ -6,20 +6,24 @@ the work of the reference, coordinate by coordinate. What was compiled for a pai
 
 import ctypes
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
+from inlay.memory.buffers import address_of, allocate
+from inlay.memory.nibbles import CARRIERS
 from inlay.reordering import compile_reorder
-from inlay.reordering.attributes import PLAIN, Attributes, require_attributes, require_extras
-from inlay.reordering.compensated import compensated_reorder
+from inlay.reordering.attributes import PLAIN, Attributes, require_attributes
+from inlay.reordering.compensated import compensated_reorder, require_extras
 from inlay.reordering.computed import compute_reorder
 from inlay.reordering.operands import Operands, codes_of
+from inlay.reordering.problem import require_distinct, require_same_dims
 from inlay.reordering.reference import reference_reorder
 
 _REMEMBERED = 512  # moves, descriptors and reaches: a network has hundreds of weights
@@ -78,40 +82,28 @@ _NO_LAYOUT = {
 }
 
 
-def require_distinct(dst: MemoryDesc) -> None:
-    """Refuse a destination that has two elements in one place.
+class Explained(Protocol):
+    """What can be asked how it is done."""
 
-    Raises:
-        InvalidArguments: some elements share an offset.
-    """
-    if dst.require_layout("reorder")[0].overlaps:
-        raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
+    def explain(self, target: str | None = None) -> str:
+        """What is done and why, as text."""
+
+    def assembly(self, target: str | None = None) -> str:
+        """The machine code, as text."""
 
 
-class Move(Protocol):
+class Move(Explained, Protocol):
     """What runs a reorder between two addresses."""
 
     def run(self, src_address: int, dst_address: int) -> None:
         """Move from the buffer at one address to the buffer at the other."""
 
-    def explain(self, target: str | None = None) -> str:
-        """What is done and why, as text."""
 
-    def assembly(self, target: str | None = None) -> str:
-        """The machine code, as text."""
-
-
-class Computation(Protocol):
+class Computation(Explained, Protocol):
     """What runs a reorder with attributes, whose values each run is given."""
 
     def run(self, src_address: int, dst_address: int, values: Operands, seed: int) -> None:
         """Compute from the buffer at one address to the buffer at the other."""
-
-    def explain(self, target: str | None = None) -> str:
-        """What is done and why, as text."""
-
-    def assembly(self, target: str | None = None) -> str:
-        """The machine code, as text."""
 
 
 class ByCoordinate:
@@ -147,10 +139,9 @@ class ByCoordinate:
 
 def _required(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     """Refuse what no reorder does; bytes that each side reaches."""
-    if src.dims != dst.dims:
-        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    require_same_dims(src, dst)
     nbytes = (reach(src)[1], reach(dst)[1])
-    require_distinct(dst)
+    require_distinct(dst.require_layout("reorder")[0])
     require_extras(src, dst)
     return nbytes
 
@@ -178,7 +169,7 @@ def new_computation(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) ->
         Unimplemented: as `new_move`.
     """
     _require_one_buffer(src, dst)
-    by_coordinate = ByCoordinate(src, dst, attributes)
+    by_coordinate = ByCoordinate(src, dst, attributes)  # refuses what is no reorder at all
     require_attributes(attributes, src, dst)
     try:
         # A side's extras without compensation or factor are none to a reorder.
@@ -200,3 +191,17 @@ move_for = lru_cache(maxsize=_REMEMBERED)(new_move)
 """`new_move`, remembered."""
 computation_for = lru_cache(maxsize=_REMEMBERED)(new_computation)
 """`new_computation`, remembered."""
+
+
+def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
+    """The elements that `desc` describes in the buffer at `address`, as a new row-major array of shape `desc.dims`.
+
+    Raises:
+        OutOfMemory: there is no room for the array.
+    """
+    _, data_type = desc.require_layout("unpack")
+    carrier = CARRIERS.get(data_type.name, data_type)
+    plain = described(desc.dims, carrier, None)
+    array = allocate(plain.size).view(carrier.numpy).reshape(plain.dims)
+    move_for(desc, plain).run(address, address_of(array))
+    return array.astype(data_type.numpy, copy=False)

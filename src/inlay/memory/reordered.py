@@ -13,7 +13,16 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.memory.conversion import recode, retyped
 from inlay.memory.memory import Format, Memory
-from inlay.memory.moves import computation_for, described, move_for, new_computation, new_move
+from inlay.memory.moves import (
+    Computation,
+    Explained,
+    Move,
+    computation_for,
+    described,
+    move_for,
+    new_computation,
+    new_move,
+)
 from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes
 from inlay.reordering.operands import Given, attributes_of, checked_seed, operands
 
@@ -30,7 +39,7 @@ class Reorder:
     True
     """
 
-    __slots__ = ("_attributes", "_computation", "_dst", "_move", "_src")
+    __slots__ = ("_attributes", "_computation", "_dst", "_either", "_move", "_src")
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes | None = None) -> None:
         """Compile the move, with what is computed on the way.
@@ -49,9 +58,13 @@ class Reorder:
         self._src = src
         self._dst = dst
         self._attributes = _checked_attributes(attributes)
-        is_plain = self._attributes == PLAIN
-        self._move = new_move(src, dst) if is_plain else None
-        self._computation = None if is_plain else new_computation(src, dst, self._attributes)
+        self._move: Move | None = None
+        self._computation: Computation | None = None
+        self._either: Explained
+        if self._attributes == PLAIN:
+            self._either = self._move = new_move(src, dst)
+        else:
+            self._either = self._computation = new_computation(src, dst, self._attributes)
 
     @property
     def src(self) -> MemoryDesc:
@@ -116,8 +129,7 @@ class Reorder:
         Raises:
             InvalidArguments: there is no target of that name (see `assembly`).
         """
-        run = self._move or self._computation
-        return "" if run is None else run.explain(target)
+        return self._either.explain(target)
 
     def assembly(self, target: str | None = None) -> str:
         """The machine code as text: for this machine, or for the one that is called `target`.
@@ -129,8 +141,7 @@ class Reorder:
             InvalidArguments: there is no target of that name.
             Unimplemented: no machine code is made.
         """
-        run = self._move or self._computation
-        return "" if run is None else run.assembly(target)
+        return self._either.assembly(target)
 
 
 def _checked_attributes(attributes: Any) -> Attributes:

@@ -35,8 +35,7 @@ import numpy as np
 
 from inlay.data_type import DATA_TYPES, DataType, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
@@ -247,35 +246,3 @@ def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
             raise InvalidArguments(
                 f"groups of {size} of {name} do not divide axis {i}: it has {dims[i]} coordinates, give a divisor"
             )
-
-
-def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse extras that a reorder does not compute or undo.
-
-    Raises:
-        Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
-            room of its own, or the weights of the source were multiplied by another factor.
-    """
-    extras = dst.extras
-    if src.extras.scale_adjust not in (1, extras.scale_adjust):
-        raise Unimplemented(
-            f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
-            "describe it without extras"
-        )
-    if extras.flags & ~(S8S8 | SCALE_ADJUST | ASYMMETRIC_SRC):
-        raise Unimplemented(
-            f"the destination has extras of an RNN or a GPU ({extras!r}), which a reorder does not compute: give it "
-            "flags 1, 2 and 8 only"
-        )
-    if not extras.flags & (S8S8 | ASYMMETRIC_SRC):
-        return
-    layout, data_type = dst.require_layout("reorder")
-    if data_type.name != "s8":
-        raise Unimplemented(f"compensation is a sum of s8 weights, and the destination is {data_type}: make it s8")
-    end = dst.offset0 + layout.span[1]
-    behind = dst.size - sum(extras.buffer_sizes(dst.padded_dims).values())
-    if layout.size and end > behind:
-        raise Unimplemented(
-            f"elements of the destination reach byte {end}, and its compensation starts at byte {behind}: reorder to "
-            "the whole tensor, not to a part of it"
-        )

@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8
+from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST
+from inlay.errors import Unimplemented
 from inlay.layout import Dims
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.compiled import CompiledReorder, compile_reorder
 from inlay.reordering.computed import ComputedReorder, compute_reorder
 from inlay.reordering.operands import Operands
+from inlay.reordering.problem import require_factor
 
 _FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
@@ -82,6 +84,34 @@ def _sums(weights: npt.NDArray[np.int8], mask: int, padded_dims: Dims) -> npt.ND
     others = tuple(axis for axis in range(weights.ndim) if axis not in kept)
     sums[tuple(slice(weights.shape[axis]) for axis in kept)] = weights.sum(others, np.int64)
     return sums
+
+
+def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Refuse extras that a reorder does not compute or undo.
+
+    Raises:
+        Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
+            room of its own, or the weights of the source were multiplied by another factor.
+    """
+    extras = dst.extras
+    require_factor(src, extras.scale_adjust)
+    if extras.flags & ~(S8S8 | SCALE_ADJUST | ASYMMETRIC_SRC):
+        raise Unimplemented(
+            f"the destination has extras of an RNN or a GPU ({extras!r}), which a reorder does not compute: give it "
+            "flags 1, 2 and 8 only"
+        )
+    if not extras.flags & (S8S8 | ASYMMETRIC_SRC):
+        return
+    layout, data_type = dst.require_layout("reorder")
+    if data_type.name != "s8":
+        raise Unimplemented(f"compensation is a sum of s8 weights, and the destination is {data_type}: make it s8")
+    end = dst.offset0 + layout.span[1]
+    behind = dst.size - sum(extras.buffer_sizes(dst.padded_dims).values())
+    if layout.size and end > behind:
+        raise Unimplemented(
+            f"elements of the destination reach byte {end}, and its compensation starts at byte {behind}: reorder to "
+            "the whole tensor, not to a part of it"
+        )
 
 
 def compensated_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> CompensatedReorder:

@@ -94,7 +94,3 @@ def _steps(lanes: Lanes, exact: str, element: str, rest: str) -> str:
     below = lanes.call("floor", element, exact)
     goes_up = lanes.test("fcmp oge", element, lanes.apply("fsub", element, exact, below), rest)
     return lanes.choose(goes_up, element, lanes.apply("fadd", element, below, 1.0), below)
-
-
-def _magnitude(lanes: Lanes, value: str, element: str) -> str:
-    return _unary(lanes, "fabs", value, element)

@@ -108,15 +108,13 @@ def reorder_problem(
             extras.
     """
     src_layout, dst_layout = _layout_of(src, "source"), _layout_of(dst, "destination")
-    if src.dims != dst.dims:
-        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    require_same_dims(src, dst)
     if src_layout.has_runtime or dst_layout.has_runtime:
         raise Unimplemented("a reorder needs every dim and stride: bind the RUNTIME ones first")
     assert src.data_type is not None
     assert dst.data_type is not None
     require_no_extras(src, dst)
-    if dst_layout.overlaps:
-        raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
+    require_distinct(dst_layout)
     axes = tuple(
         ProblemAxis(n, stored, a, b)
         for n, stored, a, b in zip(
@@ -136,6 +134,26 @@ def _layout_of(desc: MemoryDesc, side: str) -> Layout:
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
+def require_same_dims(src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Refuse two tensors of different dims.
+
+    Raises:
+        InvalidArguments: the dims differ.
+    """
+    if src.dims != dst.dims:
+        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+
+
+def require_distinct(dst: Layout) -> None:
+    """Refuse a destination that has two elements in one place.
+
+    Raises:
+        InvalidArguments: some elements share an offset.
+    """
+    if dst.overlaps:
+        raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
+
+
 def require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
     """Refuse extras that a plain move does not compute: all of a destination, and a source's factor.
 
@@ -147,7 +165,16 @@ def require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
             f"the destination keeps compensation or a factor with its elements ({dst.extras!r}), which a reorder does "
             "not compute: describe it without extras"
         )
-    if src.extras.scale_adjust != 1:
+    require_factor(src, 1.0)
+
+
+def require_factor(src: MemoryDesc, wanted: float) -> None:
+    """Refuse weights that were multiplied by another factor than the wanted one.
+
+    Raises:
+        Unimplemented: they were.
+    """
+    if src.extras.scale_adjust not in (1, wanted):
         raise Unimplemented(
             f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
             "describe it without extras"
