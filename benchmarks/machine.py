@@ -11,24 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from inlay.reordering.caches import Cache, machine_caches
+
 _FALLBACK = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SYSTEM = Path("/sys/devices/system/cpu/cpu0/cache")
 _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """One cache of the first processor."""
-
-    level: int
-    """1 is the nearest."""
-    kind: str
-    """`Data`, `Instruction` or `Unified`."""
-    nbytes: int
-    """Its capacity."""
-    shared_by: tuple[int, ...]
-    """The processors that share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +41,7 @@ class Machine:
 
     def cache_bytes(self, level: int) -> int:
         """Capacity of the data cache of this level; that of a common machine where the system does not say."""
-        found = [cache.nbytes for cache in self.caches if cache.level == level and cache.kind != "Instruction"]
+        found = [cache.nbytes for cache in self.caches if cache.level == level and cache.holds_data]
         return found[0] if found else _FALLBACK[level]
 
     def lines(self) -> list[str]:
@@ -63,7 +49,7 @@ class Machine:
         caches = [
             f"L{cache.level} {cache.nbytes >> 10} KiB shared by {len(cache.shared_by)}"
             for cache in self.caches
-            if cache.kind != "Instruction"
+            if cache.holds_data
         ]
         return [
             f"{self.processor}, {self.threads} threads for everybody",
@@ -78,7 +64,7 @@ def this_machine() -> Machine:
     return Machine(
         processor=_processor_name(),
         processors=_processors(),
-        caches=tuple(sorted(_caches(), key=lambda cache: cache.level)),
+        caches=machine_caches(),
         memory=_memory_bytes(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
         huge_pages=_PAGES.read_text().strip() if _PAGES.exists() else "",
@@ -139,22 +125,3 @@ def _processor_name() -> str:
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _caches() -> list[Cache]:
-    found = []
-    for folder in _SYSTEM.glob("index*"):
-        text = {name: (folder / name).read_text().strip() for name in ("level", "type", "size", "shared_cpu_list")}
-        size = int(text["size"][:-1]) * _UNITS[text["size"][-1]]
-        found.append(Cache(int(text["level"]), text["type"], size, listed_processors(text["shared_cpu_list"])))
-    return found
-
-
-def listed_processors(text: str) -> tuple[int, ...]:
-    """The processors that a list of the system names.
-
-    >>> listed_processors("0-2,8")
-    (0, 1, 2, 8)
-    """
-    ends = [part.split("-") for part in text.split(",") if part]
-    return tuple(n for end in ends for n in range(int(end[0]), int(end[-1]) + 1))

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case, Size
-from benchmarks.machine import Cache, Machine
+from benchmarks.machine import Machine
 from benchmarks.measure import Result
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds, Spread
+from inlay.reordering.caches import Cache
 
 
 class Unreadable(ValueError):

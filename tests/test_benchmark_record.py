@@ -14,13 +14,14 @@ import pytest
 from benchmarks.aims import Aim, misses, promised
 from benchmarks.cases import Case, Size
 from benchmarks.chart import SCALE, draw_chart
-from benchmarks.machine import Cache, Machine
+from benchmarks.machine import Machine
 from benchmarks.measure import Result
 from benchmarks.record import Record, Setup, Unreadable, as_json, loaded, merged, opened
 from benchmarks.report import bystanders_lines, met_text, percent_text
 from benchmarks.runs import Row, rows_of
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds, Spread
+from inlay.reordering.caches import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 L2, BEYOND = Size("L2", 1 << 19), Size("beyond", 1 << 27, warm=False)

@@ -18,7 +18,7 @@ from benchmarks.buffers import HUGE_PAGE, Bytes, fill_with_values, huge_buffer
 from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
 from benchmarks.families import TABLES, all_cases
-from benchmarks.machine import Cache, Machine, this_machine
+from benchmarks.machine import Machine, this_machine
 from benchmarks.measure import DIFFERS, Result, agreeing_calls, fill_source, first_difference, flat_copies, measured
 from benchmarks.onednn import Refused
 from benchmarks.passes import strided_passes
@@ -28,6 +28,7 @@ from benchmarks.runs import rows_of
 from benchmarks.timing import Rounds, Spread, fastest, mean_ratio, paired, spread, take_turns
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
+from inlay.reordering.caches import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ("machine", "fitting", "cases", "families", "passes", "timing", "runs", "report")
