@@ -9,13 +9,36 @@ classes by kind.
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.eltwise import Eltwise, EltwiseBackward
 from inlay.primitives.engines import get_engine, set_engine
+from inlay.primitives.gated import (
+    AUGRU,
+    GRU,
+    LBRAUGRU,
+    LBRGRU,
+    AUGRUBackward,
+    GRUBackward,
+    LBRAUGRUBackward,
+    LBRGRUBackward,
+)
 from inlay.primitives.primitive import Primitive
+from inlay.primitives.recurrent import LSTM, LSTMBackward, VanillaRNN, VanillaRNNBackward
 
 __all__ = [
+    "AUGRU",
+    "GRU",
+    "LBRAUGRU",
+    "LBRGRU",
+    "LSTM",
+    "AUGRUBackward",
     "Eltwise",
     "EltwiseBackward",
+    "GRUBackward",
+    "LBRAUGRUBackward",
+    "LBRGRUBackward",
+    "LSTMBackward",
     "Primitive",
     "PrimitiveAttributes",
+    "VanillaRNN",
+    "VanillaRNNBackward",
     "get_engine",
     "set_engine",
 ]

@@ -75,7 +75,8 @@ class Recurrent(Primitive):
                 descs[name] = MemoryDesc(sizes.dims[name], fresh, "any")
             elif state is not None:
                 descs |= checked_descs(place, {name: state})
-        require_pairs(place, descs)
+        if kind == "lstm":
+            require_pairs(place, descs)
         require_all_dims(place, sizes, descs)
         require_all_types(place, kind, purpose, descs)
         if attributes is not None:
@@ -144,7 +145,7 @@ class RecurrentBackward(Primitive):
 
 def _backward_descs(hint: Primitive) -> dict[str, MemoryDesc]:
     """The descriptor of each argument of the gradient of `hint`, where nobody says another."""
-    found = {}
+    found: dict[str, MemoryDesc] = {}
     for name in hint.operation.descs:
         chosen = hint.desc(name)
         anew = MemoryDesc(chosen.dims, type_of(chosen), "any")
@@ -252,7 +253,7 @@ class VanillaRNNBackward(RecurrentBackward):
     >>> rnn = VanillaRNN(x, one, one, activation="relu", prop_kind="forward_training", engine="reference")
     >>> two, unit = pack(np.full((1, 1, 1), 2.0, np.float32), "tnc"), pack(np.ones((1,) * 5, np.float32), "abcde")
     >>> read = {"src_layer": two, "weights_layer": unit, "weights_iter": unit}
-    >>> found = VanillaRNNBackward(hint_forward=rnn)(**read, dst_layer=rnn(**read), diff_dst_layer=two)
+    >>> found = VanillaRNNBackward(hint_forward=rnn)(**read, **rnn(**read), diff_dst_layer=two)
     >>> float(found["diff_weights_layer"].unpack().item())
     4.0
     """
@@ -272,8 +273,8 @@ class LSTM(Recurrent):
         o = logistic(W_o x_t + U_o h_(t-1) + P_o c_t + b_o)
         h_t = R (o tanh(c_t))
 
-    Without weights_peephole P is 0, without weights_projection R leaves its argument alone and P = O. Gates stand in the
-    order i f c~ o, peepholes in the order i f o.
+    Without weights_peephole P is 0, without weights_projection R leaves its argument alone and P = O. Gates stand in
+    the order i f c~ o, peepholes in the order i f o.
 
     | argument | dims | meaning |
     |---|---|---|
@@ -296,10 +297,11 @@ class LSTM(Recurrent):
     >>> import numpy as np
     >>> from inlay.memory import pack
     >>> rng = np.random.default_rng(0)
-    >>> x, w, u = (rng.standard_normal(dims).astype(np.float32) for dims in ((5, 2, 3), (1, 1, 3, 4, 6), (1, 1, 6, 4, 6)))
-    >>> src, weights, recurrent = MemoryDesc(x.shape, "f32"), *(MemoryDesc(a.shape, "f32", "any") for a in (w, u))
-    >>> lstm = LSTM(src, weights, recurrent, dst_iter="any", dst_iter_c="any", engine="reference")
-    >>> found = lstm(src_layer=pack(x, lstm.src_desc), weights_layer=pack(w, "ldigo"), weights_iter=pack(u, "ldigo"))
+    >>> shapes = {"src_layer": (5, 2, 3), "weights_layer": (1, 1, 3, 4, 6), "weights_iter": (1, 1, 6, 4, 6)}
+    >>> descs = {name: MemoryDesc(dims, "f32", "any") for name, dims in shapes.items()}
+    >>> lstm = LSTM(**descs, dst_iter="any", dst_iter_c="any", engine="reference")
+    >>> arrays = {name: rng.standard_normal(dims).astype(np.float32) for name, dims in shapes.items()}
+    >>> found = lstm(**{name: pack(array, lstm.desc(name)) for name, array in arrays.items()})
     >>> sorted(found), found["dst_layer"].desc.dims
     (['dst_iter', 'dst_iter_c', 'dst_layer'], (5, 2, 6))
     >>> np.array_equal(found["dst_layer"].unpack()[-1], found["dst_iter"].unpack()[0, 0])
@@ -350,8 +352,7 @@ class LSTMBackward(RecurrentBackward):
     | all arguments of forward, workspace | as forward | what it read, wrote and kept |
     | diff_dst_layer, diff_dst_iter, diff_dst_iter_c | as without diff | gradients that arrive |
     | diff_src_layer, diff_src_iter, diff_src_iter_c | as without diff | results |
-    | diff_weights_layer, diff_weights_iter, diff_weights_peephole, diff_weights_projection, diff_bias | as without diff
-    | results |
+    | diff_weights_layer and the other weights, diff_bias | as without diff | results |
 
     With m = o tanh(c_t) and dm = R^T dh: do = dm tanh(c_t) o (1 - o); dc = dc_t + dm o (1 - tanh(c_t)^2) + P_o do;
     di = dc c~ i (1 - i); df = dc c_(t-1) f (1 - f); dc~ = dc i (1 - c~^2); dc_(t-1) = dc f + P_i di + P_f df. These are

@@ -159,8 +159,8 @@ def _require_channels(place: str, kind: str, sizes: Sizes, state: Dims) -> None:
     needs = kind not in ("vanilla_rnn", "lstm") or sizes.times != 1
     if needs and sizes.states != sizes.outputs:
         raise InvalidArguments(
-            f"{place}: axis 2 of weights_iter {state} has {sizes.states} state channels in, the state that goes out has "
-            f"{sizes.outputs}: make them equal, what goes out is what comes in at the next time"
+            f"{place}: axis 2 of weights_iter {state} has {sizes.states} state channels in, the state that goes out "
+            f"has {sizes.outputs}: make them equal, what goes out is what comes in at the next time"
         )
 
 
@@ -206,8 +206,8 @@ def require_all_types(place: str, kind: str, prop_kind: str, descs: Mapping[str,
     for one, other in (("src_iter", "dst_iter"), ("src_iter_c", "dst_iter_c")):
         if one in descs and other in descs and type_of(descs[one]) != type_of(descs[other]):
             raise InvalidArguments(
-                f"{place}: {one} is {type_of(descs[one])} and {other} is {type_of(descs[other])}: make them equal, what "
-                "goes out is what comes in at the next time"
+                f"{place}: {one} is {type_of(descs[one])} and {other} is {type_of(descs[other])}: make them equal, "
+                "what goes out is what comes in at the next time"
             )
 
 

@@ -42,7 +42,7 @@ class ReferenceImplementation:
         formula = TABLE[self.operation.kind, self.operation.direction]
         offered = self._offered(memories)
         results = dict(formula(**{name: offered[name] for name in signature(formula).parameters if name in offered}))
-        if self.operation.direction == "forward":
+        if self.operation.direction == "forward" and "dst" in results:
             results["dst"] = post_ops.applied(self.operation, results["dst"], memories)
         for name, array in results.items():
             if name in memories:
@@ -58,6 +58,9 @@ class ReferenceImplementation:
             **arrays,
             "sources": tuple(arrays[name] for _, name in numbered),
             "shapes": {name: desc.dims for name, desc in self.descs.items()},
+            "operation": self.operation,
+            "arguments": arrays,
+            "held": lambda name: read(memories[name]),
             "lowest": src.data_type.lowest if src is not None and src.data_type is not None else None,
         }
 

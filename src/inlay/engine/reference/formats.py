@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.engine.reference.arrays import Shape
+from inlay.engine.reference.recurrent_formulas import kept_dims
 from inlay.engine.reference.values import values_desc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
@@ -64,7 +65,8 @@ def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[t
     """What training keeps for the way back."""
     if operation.direction == "forward":
         if operation.prop_kind == "forward_training" and (kept := _kept(operation)):
-            yield "workspace", MemoryDesc(descs["dst"].dims, DATA_TYPES[kept])
+            dims = kept_dims(operation) if "src_layer" in descs else descs["dst"].dims
+            yield "workspace", MemoryDesc(dims, DATA_TYPES[kept])
         return
     if not _kept(operation) or "workspace" in descs:
         return
@@ -84,7 +86,7 @@ def _kept(operation: Operation) -> str | None:
             return "s32"
         case "batch_normalization" if isinstance(flags, frozenset) and flags & {"fuse_norm_relu", "fuse_norm_add_relu"}:
             return "u8"
-        case "lrn":
+        case "lrn" | "vanilla_rnn" | "lstm" | "gru" | "lbr_gru" | "augru" | "lbr_augru":
             return "f64"
     return None
 

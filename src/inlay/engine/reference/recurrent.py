@@ -6,9 +6,10 @@ direction, and only the last layers are joined, side by side (`concat`) or summe
 is time 0 from right to left, is `dst_iter`.
 
     outputs = forward(network, {"src_layer": x, "weights_layer": w, "weights_iter": u})
-    gradients = backward(network, {"src_layer": x, ..., "diff_dst_layer": g})
+    gradients = backward(network, {"src_layer": x, ..., "workspace": outputs["workspace"], "diff_dst_layer": g})
 
-Backward computes forward again from the same arguments, so it needs no workspace.
+The workspace holds what each cell computed: for each direction, layer, time and batch its h, c, gates and `inner`, side
+by side.
 
 Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 """
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inlay.engine.reference.arrays import Array, Shape
 from inlay.engine.reference.recurrent_cells import (
-    Array,
     Cell,
     CellWeights,
     GRUCell,
@@ -86,11 +87,32 @@ class _Layer:
     @property
     def output(self) -> Array:
         """(T, N, channels of the state), in its own order of time."""
-        return np.array([step.h for step in self.steps]).reshape(len(self.steps), *self.h.shape)
+        return self.kept[:, :, : self._outputs]
+
+    @property
+    def kept(self) -> Array:
+        """(T, N, ...), what backward needs of each step, in its own order of time."""
+        batch = self.c.shape[0]
+        width = self._outputs + (self.weights.layer.shape[1] + 2) * self.c.shape[1]
+        parts = [
+            np.concatenate([step.h, step.c, step.gates.reshape(batch, -1), step.inner], axis=1) for step in self.steps
+        ]
+        return np.array(parts).reshape(len(self.steps), batch, width)
+
+    @property
+    def _outputs(self) -> int:
+        last: int = (self.c if self.weights.projection is None else self.weights.projection).shape[1]
+        return last
+
+
+def workspace_dims(src: Shape, weights: Shape, outputs: int) -> Shape:
+    """The dims of the workspace, given those of src_layer and weights_layer and the channels of dst_iter."""
+    layers, directions, _, gates, channels = weights
+    return (directions, layers, *src[:2], outputs + (gates + 2) * channels)
 
 
 def forward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """`dst_layer`, `dst_iter` and, of LSTM, `dst_iter_c`.
+    """`dst_layer`, `dst_iter`, `workspace` and, of LSTM, `dst_iter_c`.
 
     `arrays` has src_layer (T, N, C), weights_layer (L, D, C, G, O), weights_iter (L, D, S, G, O), and may have bias
     (L, D, G or G + 1, O), src_iter (L, D, N, S), src_iter_c (L, D, N, O), weights_peephole (L, D, 3, O),
@@ -101,6 +123,7 @@ def forward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
     outputs = {
         "dst_layer": np.concatenate(tops, axis=2) if network.direction == "concat" else sum(tops[1:], start=tops[0]),
         "dst_iter": _by_layer([[layer.h for layer in layers] for layers in runs]),
+        "workspace": np.stack([np.stack([layer.kept for layer in layers]) for layers in runs]),
     }
     if network.kind == "lstm":
         outputs["dst_iter_c"] = _by_layer([[layer.c for layer in layers] for layers in runs])
@@ -110,9 +133,9 @@ def forward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
 def backward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """A gradient `diff_x` for each argument x that forward reads, summed over time for the weights.
 
-    `arrays` has what forward reads, diff_dst_layer, and may have diff_dst_iter and diff_dst_iter_c.
+    `arrays` has what forward reads, workspace, diff_dst_layer, and may have diff_dst_iter and diff_dst_iter_c.
     """
-    runs = _run(network, arrays)
+    runs = _restored(network, arrays)
     d_src = np.zeros_like(arrays["src_layer"])
     d_attention = np.zeros((*d_src.shape[:2], 1))
     found: list[list[dict[str, Array]]] = []
@@ -158,6 +181,35 @@ def _run(network: Network, arrays: Mapping[str, Array]) -> list[list[_Layer]]:
             x = layers[-1].output
         runs.append(layers)
     return runs
+
+
+def _restored(network: Network, arrays: Mapping[str, Array]) -> list[list[_Layer]]:
+    """Every layer of every direction, as the workspace holds it."""
+    runs = []
+    for d in range(len(_REVERSED[network.direction])):
+        x = _in_time(network, d, arrays["src_layer"])
+        attention = _in_time(network, d, arrays["attention"]) if "attention" in arrays else None
+        layers: list[_Layer] = []
+        for index, kept in enumerate(arrays["workspace"][d]):
+            weights = _weights(network, arrays, (index, d))
+            layers.append(_layer_restored(weights, x, attention, kept, *_initial(arrays, (index, d), x.shape[1])))
+            x = layers[-1].output
+        runs.append(layers)
+    return runs
+
+
+def _layer_restored(weights: CellWeights, x: Array, attention: Array | None, kept: Array, h: Array, c: Array) -> _Layer:
+    """One layer over time, where `kept` is its part of the workspace."""
+    gates, channels = weights.layer.shape[1:]
+    outputs = kept.shape[2] - (gates + 2) * channels
+    places = np.cumsum([outputs, channels, gates * channels])
+    inputs: list[Inputs] = []
+    steps: list[Step] = []
+    for t, row in enumerate(kept):
+        inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
+        h, c, flat, inner = np.split(row, places, axis=1)
+        steps.append(Step(h, c, flat.reshape(-1, gates, channels), inner))
+    return _Layer(weights, tuple(inputs), tuple(steps), h, c)
 
 
 def _weights(network: Network, arrays: Mapping[str, Array], at: tuple[int, int]) -> CellWeights:

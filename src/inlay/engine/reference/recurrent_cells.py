@@ -1,7 +1,7 @@
 """One cell of a recurrent network at one moment: its formula, and the gradients by the chain rule.
 
-A cell takes x (batch, channels of the layer below), the state h (batch, channels of the state), for LSTM also c, and the
-weights of its layer and direction; it answers the next state. Gates are an axis of their own: weights are
+A cell takes x (batch, channels of the layer below), the state h (batch, channels of the state), for LSTM also c, and
+the weights of its layer and direction; it answers the next state. Gates are an axis of their own: weights are
 (channels in, gates, channels out). All is f64; `keep` rounds a state to what its type stores.
 
 Source: oneAPI specification, "RNN", whose gates stand in the order i f c~ o for LSTM and u r o for GRU; the gradients
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
+from inlay.engine.reference.arrays import Array
+
 Keep: TypeAlias = Callable[[Array], Array]
 
 
@@ -60,7 +60,8 @@ class Step:
     gates: Array
     """(batch, gates, channels), activated."""
     inner: Array
-    """What else backward needs: the output before its projection (LSTM), r * h (GRU), U_o h + B_u' (LBR GRU)."""
+    """(batch, channels), what else backward needs: the gate before its function (vanilla), the output before its
+    projection (LSTM), r * h (GRU), U_o h + B_u' (LBR GRU)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class VanillaCell:
 
     def _activated(self, a: Array) -> Array:
         if self.activation == "relu":
-            return np.where(a > 0.0, a, self.alpha * a)
+            return np.maximum(a, 0.0) + self.alpha * np.minimum(a, 0.0)
         return np.tanh(a) if self.activation == "tanh" else logistic(a)
 
     def _derivative(self, step: Step) -> Array:
