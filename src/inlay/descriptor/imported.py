@@ -147,8 +147,10 @@ def destroy(library: ctypes.CDLL, pointer: c_void_p) -> None:
     _function_of(library, "dnnl_memory_desc_destroy")(pointer)
 
 
-def parts_of_handle(handle: Handle) -> Parts:
+def parts_of_handle(handle: Handle, name: str = "opaque") -> Parts:
     """The parts that the library's queries answer, without extras, not yet checked against one another.
+
+    `name` is what an opaque format is to be called.
 
     Raises:
         InvalidArguments: the library does not answer, or not as for a descriptor.
@@ -160,9 +162,12 @@ def parts_of_handle(handle: Handle) -> Parts:
     kind = handle.number(_KIND)
     if ndims == 0 or kind == _UNDEF:
         return Parts((), None, kinds.Undefined())
-    if kind not in _READERS:
+    if kind not in (*_READERS, _OPAQUE):
         raise Unimplemented(f"descriptors of oneDNN's format kind {kind} have no counterpart: give one of another kind")
-    return _READERS[kind](handle, handle.entries(_DIMS, ndims), _data_type(handle.number(_TYPE)))
+    dims, data_type = handle.entries(_DIMS, ndims), _data_type(handle.number(_TYPE))
+    if kind == _OPAQUE:
+        return Parts(dims, data_type, kinds.Opaque(name, handle.size))
+    return _READERS[kind](handle, dims, data_type)
 
 
 def _data_type(code: int) -> DataType:
@@ -213,10 +218,6 @@ def _any(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
     return Parts(dims, data_type, kinds.Any())
 
 
-def _opaque(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
-    return Parts(dims, data_type, kinds.Opaque("opaque", handle.size))
-
-
 def _sparse(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
     encoding, nnz = handle.sparse(_ENCODING), handle.sparse(_NNZ, make=c_int64)
     if encoding == _CSR:
@@ -238,12 +239,11 @@ _READERS: Mapping[int, Callable[[Handle, Dims, DataType], Parts]] = MappingProxy
     {
         _ANY: _any,
         _BLOCKED: _layout,
-        _OPAQUE: _opaque,
         _SPARSE: _sparse,
         _HOST_SCALAR: _host_scalar,
     }
 )
-"""What reads each of oneDNN's format kinds."""
+"""What reads each of oneDNN's format kinds but the opaque one."""
 
 
 def address_of(source: object) -> int:

@@ -101,13 +101,18 @@ class Portable(Encoded):
 
     @classmethod
     def from_onednn(
-        cls, source: ctypes.c_void_p | int | bytes, library: ctypes.CDLL, *, extras: Extras = NO_EXTRAS
+        cls,
+        source: ctypes.c_void_p | int | bytes,
+        library: ctypes.CDLL,
+        *,
+        extras: Extras = NO_EXTRAS,
+        name: str = "opaque",
     ) -> Self:
         """The descriptor of a loaded oneDNN 3: `source` is a `dnnl_memory_desc_t` (handle or address), or a blob of it.
 
         The handle stays the caller's. It must be one of `library`, which nothing can check; NULL is refused. A blob is
         read by the library that wrote it. Its queries do not tell extra flags, only that there are some: whoever asked
-        for them gives them as `extras`.
+        for them gives them as `extras`. An opaque format, which they only call so, gets `name`.
 
         Post-condition: the result has the dims, type, padding, strides, blocks, offset and size that the library tells.
 
@@ -120,19 +125,19 @@ class Portable(Encoded):
         from inlay.descriptor.imported import Handle, address_of, destroy, handle_of_blob
 
         if not isinstance(source, (bytes, bytearray)):
-            return cls._of_handle(Handle(library, address_of(source)), extras)
+            return cls._of_handle(Handle(library, address_of(source)), extras, name)
         pointer = handle_of_blob(library, bytes(source))
         try:
-            return cls._of_handle(Handle(library, address_of(pointer)), extras)
+            return cls._of_handle(Handle(library, address_of(pointer)), extras, name)
         finally:
             destroy(library, pointer)
 
     @classmethod
-    def _of_handle(cls, handle: "Handle", extras: Extras) -> Self:
+    def _of_handle(cls, handle: "Handle", extras: Extras, name: str) -> Self:
         from inlay.descriptor.imported import parts_of_handle, require_known_extras
         from inlay.descriptor.parts import Parts, checked
 
-        plain = parts_of_handle(handle)
+        plain = parts_of_handle(handle, name)
         # Only what is a descriptor is given back to the library's own arithmetic.
         checked(plain)
         require_known_extras(handle, plain, extras)

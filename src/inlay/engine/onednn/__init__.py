@@ -1,0 +1,33 @@
+"""The engine that computes by oneDNN's shared library, through ctypes.
+
+    engine = make_engine()                      finds the library: see `library`
+    implementation = engine.create(operation)   a primitive descriptor: see `creation`, `engine`
+    implementation.bind(memories)()             an execution: see `execution`
+
+In the order that data flows: `declarations`, the library's functions and codes as tables; `library`, finding and
+loading; `handles`, what is owned; `descs`, descriptors across the border; `capabilities`, what a library lacks;
+`attributes`; `creation`; `execution`; `engine`.
+
+**Threads.** oneDNN starts threads of its own. Where they are OpenMP's, `inlay.set_num_threads` says when a primitive is
+created how many it uses; SYCL's and TBB's follow the processors of the process alone.
+
+**Instruction sets.** The library reads `ONEDNN_MAX_CPU_ISA` itself when it is first used: with `AVX2` it chooses and
+computes as on a processor without AVX-512.
+"""
+
+from inlay.engine.onednn.capabilities import Capabilities
+from inlay.engine.onednn.engine import OnednnEngine, OnednnImplementation
+from inlay.engine.onednn.execution import Bound
+from inlay.engine.onednn.library import Library, load_library
+
+__all__ = ["Bound", "Capabilities", "Library", "OnednnEngine", "OnednnImplementation", "load_library", "make_engine"]
+
+
+def make_engine() -> OnednnEngine:
+    """The engine of the library that is found, as `primitives.engines` asks for it.
+
+    Raises:
+        MissingExtra: there is none; the text says what to install.
+        Unimplemented: INLAY_ONEDNN names a library of another version than 3.
+    """
+    return OnednnEngine(load_library())

@@ -1,0 +1,274 @@
+"""Descriptors across the border, both ways and without loss: `MemoryDesc` to `dnnl_memory_desc_t` and back.
+
+To the library, each by the create function of its kind:
+
+    strides without padding         memory_desc_create_with_strides
+    inner blocks                    memory_desc_create_with_string_tag: aBcd8b
+    any, sparse, host scalar        their own
+    opaque                          the library's own descriptor, kept here under the name that it was given
+
+No create function takes padding that is not whole blocks, strides of blocked axes, `offset0`, or extras. These are
+written where the library's queries say that they stand, and read back before the descriptor is used: a library whose
+structure is another one is found out, not misled.
+
+Back, the library is asked (`descriptor.imported`). What it chose for the same question before is recognized by its own
+`memory_desc_equal`, so the second primitive of a kind takes a microsecond for each argument.
+"""
+
+import threading
+from ctypes import Array, byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_void_p
+from typing import Final
+
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, NO_EXTRAS, RNN_U8S8, S8S8, SCALE_ADJUST, Extras
+from inlay.engine.onednn.declarations import FORMAT_ANY, INVALID_ARGUMENTS, MAX_NDIMS
+from inlay.engine.onednn.handles import Handle, created
+from inlay.engine.onednn.library import Library
+from inlay.errors import Unimplemented
+from inlay.layout import Layout
+
+DIMS: Final = c_int64 * MAX_NDIMS
+"""An array of dims, strides and the like."""
+
+_STRIDES, _OFFSET0, _PADDED, _PADDED_OFFSETS, _KIND, _IDXS = 14, 259, 260, 261, 262, 265
+_BLOCKED, _OPAQUE = 2, 3
+_S8: Final = 5
+_LETTERS: Final = "abcdefghijkl"
+_REMEMBERED: Final = 4096
+_CHOICES: Final = 16
+_FURTHEST: Final = 48  # bytes that extras may stand behind the inner blocks
+
+
+class Descriptors:
+    """The descriptors that one library was handed, and those that it chose."""
+
+    def __init__(self, library: Library) -> None:
+        """Begin with none."""
+        self._library = library
+        self._structure = Structure(library)
+        self._handles: dict[MemoryDesc, Handle] = {}
+        self._chosen: dict[MemoryDesc, list[tuple[Handle, MemoryDesc]]] = {}
+        self._opaque: dict[MemoryDesc, Handle] = {}
+        self._lock = threading.Lock()
+
+    def handle(self, desc: MemoryDesc) -> Handle:
+        """The library's descriptor that says the same as `desc`.
+
+        Raises:
+            InvalidArguments: the library refuses it.
+            Unimplemented: the library, or oneDNN at all, cannot say it: free digits, a type or kind that came later, an
+                opaque format of another engine.
+        """
+        found = self._handles.get(desc)
+        if found is None:
+            found = self._opaque.get(desc) or self._structure.made(desc)
+            # Another thread may do the same: either result is as good.
+            if len(self._handles) >= _REMEMBERED:
+                self._handles.clear()
+            self._handles[desc] = found
+        return found
+
+    def read(self, pointer: int, asked: MemoryDesc | None = None) -> MemoryDesc:
+        """The descriptor that the library's says; `asked` is what it was chosen for, with the format `any`.
+
+        Post-condition: handle(result) is equal to it.
+
+        Raises:
+            Unimplemented: it says what no descriptor here can.
+        """
+        if asked is None:
+            return self._parsed(pointer)
+        equal = self._library.functions["memory_desc_equal"]
+        for handle, desc in self._chosen.get(asked, ()):
+            if equal(handle.value, pointer):
+                return desc
+        desc = self._parsed(pointer)
+        copy = self._copied(pointer)
+        with self._lock:
+            if len(self._chosen) >= _REMEMBERED:
+                self._chosen.clear()
+            known = self._chosen.get(asked, [])
+            # A list that another thread walks through is never changed.
+            self._chosen[asked] = [(copy, desc), *known[: _CHOICES - 1]]
+        return desc
+
+    def _copied(self, pointer: int) -> Handle:
+        return created(self._library, "memory_desc_clone", "memory_desc", pointer)
+
+    def _parsed(self, pointer: int) -> MemoryDesc:
+        kind = self._structure.number(pointer, _KIND)
+        if kind != _OPAQUE:
+            extras = self._structure.extras(pointer) if kind == _BLOCKED else NO_EXTRAS
+            return MemoryDesc.from_onednn(pointer, self._library.cdll, extras=extras)
+        equal = self._library.functions["memory_desc_equal"]
+        with self._lock:
+            for known, handle in self._opaque.items():
+                if equal(handle.value, pointer):
+                    return known
+            name = f"onednn-{'.'.join(map(str, self._library.version))}-{len(self._opaque) + 1}"
+            desc = MemoryDesc.from_onednn(pointer, self._library.cdll, name=name)
+            self._opaque[desc] = self._copied(pointer)
+        return desc
+
+
+class Structure:
+    """How the library's own descriptors are made, and what stands in them that no function of it sets or tells."""
+
+    def __init__(self, library: Library) -> None:
+        """Look at nothing yet."""
+        self._library = library
+        self._call = library.functions
+        self._distance: int | None = None
+
+    def number(self, pointer: int, what: int) -> int:
+        """The answer to a query for one number."""
+        answer = c_int64()
+        self._library.require(self._call["memory_desc_query"](pointer, what, byref(answer)), lambda: f"query {what}")
+        return answer.value
+
+    def _place(self, pointer: int, what: int) -> int:
+        """The address of the array that answers a query."""
+        return self.number(pointer, what)
+
+    def made(self, desc: MemoryDesc) -> Handle:
+        """A new descriptor of the library for any kind but opaque ones.
+
+        Raises:
+            InvalidArguments: the library refuses it.
+            Unimplemented: it cannot say it.
+        """
+        match desc.layout:
+            case Layout():
+                return self._of_layout(desc)
+            case kinds.Opaque(name=name):
+                raise Unimplemented(
+                    f"the opaque format {name} of dims {desc.dims} is none that this {self._library.name} chose: only "
+                    "the engine that made it can read it, in the process in which it did"
+                )
+            case kinds.Any():
+                return self._new(desc, "with_tag", FORMAT_ANY)
+            case kinds.Undefined():
+                return created(self._library, "memory_desc_create_with_tag", "memory_desc", 0, DIMS(), 0, 0)
+            case kinds.HostScalar():
+                self._require("host_scalar", desc)
+                return created(
+                    self._library, "memory_desc_create_host_scalar", "memory_desc", _code(desc), what=lambda: repr(desc)
+                )
+            case kinds.CSR(nnz=nnz, index_type=index, pointer_type=pointers):
+                return self._new(desc, "with_csr_encoding", nnz, index.code, pointers.code)
+            case kinds.COO(nnz=nnz, index_type=index):
+                return self._new(desc, "with_coo_encoding", nnz, index.code)
+            case kinds.Packed(nnz=nnz):
+                return self._new(desc, "with_packed_encoding", nnz)
+
+    def _new(self, desc: MemoryDesc, how: str, *rest: object) -> Handle:
+        self._require(how, desc)
+        return created(
+            self._library,
+            f"memory_desc_create_{how}",
+            "memory_desc",
+            desc.ndims,
+            DIMS(*desc.dims),
+            _code(desc),
+            *rest,
+            what=lambda: repr(desc),
+        )
+
+    def _require(self, how: str, desc: MemoryDesc) -> None:
+        if f"memory_desc_create_{how}" not in self._call:
+            raise Unimplemented(f"{self._library.name} has no descriptors such as {desc!r}: a later one has")
+
+    def _of_layout(self, desc: MemoryDesc) -> Handle:
+        if desc.kind == "digits":
+            raise Unimplemented(
+                f"oneDNN cannot say the digit order of {desc!r}: reorder to a format that it can, such as a tag"
+            )
+        if not desc.inner_blocks:
+            made = self._new(desc, "with_strides", DIMS(*desc.strides))
+        else:
+            made = self._new(desc, "with_string_tag", c_char_p(_tag(desc).encode()))
+        self._complete(made.value, desc)
+        return made
+
+    def _complete(self, pointer: int, desc: MemoryDesc) -> None:
+        """Write what the create function did not take, and see that the library understands it so."""
+        if desc.inner_blocks:
+            self._entries(pointer, _STRIDES)[: desc.ndims] = list(desc.strides)
+        if desc.padded_dims != desc.dims or desc.inner_blocks:
+            self._entries(pointer, _PADDED)[: desc.ndims] = list(desc.padded_dims)
+        if desc.offset0:
+            # The field that follows the padded offsets.
+            c_int64.from_address(self._place(pointer, _PADDED_OFFSETS) + 8 * MAX_NDIMS).value = desc.offset0
+            if self.number(pointer, _OFFSET0) != desc.offset0:
+                raise Unimplemented(f"{self._library.name} does not say where offset0 of a descriptor stands: {desc!r}")
+        if desc.extras:
+            self._write_extras(pointer, desc.extras)
+
+    def _entries(self, pointer: int, what: int) -> Array[c_int64]:
+        return DIMS.from_address(self._place(pointer, what))
+
+    # Extras
+
+    def extras(self, pointer: int) -> Extras:
+        """The extras of a blocked descriptor; none where this library's place of them is not known."""
+        at = self._extras_at(pointer)
+        flags = c_uint64.from_address(at).value if at else 0
+        if not flags:
+            return NO_EXTRAS
+        mask, factor, asymmetric = (
+            c_int.from_address(at + 8),
+            c_float.from_address(at + 12),
+            c_int.from_address(at + 16),
+        )
+        return Extras(
+            flags,
+            compensation_mask=mask.value if flags & (S8S8 | RNN_U8S8) else 0,
+            scale_adjust=factor.value if flags & SCALE_ADJUST else 1.0,
+            asymmetric_mask=asymmetric.value if flags & ASYMMETRIC_SRC else 0,
+        )
+
+    def _write_extras(self, pointer: int, extras: Extras) -> None:
+        at = self._extras_at(pointer)
+        if not at or extras.flags & GPU:
+            raise Unimplemented(f"{self._library.name} cannot be told {extras!r}: it keeps such weights for itself")
+        c_uint64.from_address(at).value = extras.flags
+        c_int.from_address(at + 8).value = extras.compensation_mask
+        c_float.from_address(at + 12).value = extras.scale_adjust
+        c_int.from_address(at + 16).value = extras.asymmetric_mask
+
+    def _extras_at(self, pointer: int) -> int:
+        """The address of the flags, or 0 where they were not found."""
+        if self._distance is None:
+            self._distance = self._found_distance()
+        return self._place(pointer, _IDXS) + 8 * MAX_NDIMS + self._distance if self._distance >= 0 else 0
+
+    def _found_distance(self) -> int:
+        """Bytes from the end of the inner blocks to the flags: where one makes the library refuse to reshape; or -1.
+
+        Between them stands the rest of a union, whose size differs from version to version.
+        """
+        dims = DIMS(4, 6)
+        for distance in range(0, _FURTHEST, 8):
+            made = created(self._library, "memory_desc_create_with_strides", "memory_desc", 2, dims, _S8, DIMS(6, 1))
+            end = self._place(made.value, _IDXS) + 8 * MAX_NDIMS
+            c_uint64.from_address(end + distance).value = S8S8
+            out = c_void_p()
+            status = self._call["memory_desc_reshape"](byref(out), made.value, 2, dims)
+            if status == INVALID_ARGUMENTS:
+                return distance
+            if out.value:
+                self._call["memory_desc_destroy"](out.value)
+        return -1
+
+
+def _code(desc: MemoryDesc) -> int:
+    assert desc.data_type is not None
+    return desc.data_type.code
+
+
+def _tag(desc: MemoryDesc) -> str:
+    """A tag with the inner blocks of `desc`; its order of axes is of no matter, since strides are written after."""
+    letters = _LETTERS[: desc.ndims]
+    blocked = {axis for axis, _ in desc.inner_blocks}
+    outer = "".join(letter.upper() if i in blocked else letter for i, letter in enumerate(letters))
+    return outer + "".join(f"{size}{letters[axis]}" for axis, size in desc.inner_blocks)

@@ -1,0 +1,175 @@
+"""Finding oneDNN's shared library and loading it with the declarations of `declarations`.
+
+Where it is looked for, in this order:
+
+    INLAY_ONEDNN       a file, or a folder that holds one
+    the prefix         lib/libdnnl.so.3 of this Python or of the user, where the wheels `onednn-cpu-gomp` (3.2) and
+                       `onednn` (3.13) put it
+    the system         libdnnl.so.3 as the dynamic linker finds it
+
+The wheel `onednn` runs on SYCL and says nowhere where the libraries that it needs lie, nor the driver of its processor:
+they lie beside it, so they are loaded first and named in OCL_ICD_FILENAMES.
+"""
+
+import ctypes
+import os
+import site
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from inlay.engine.onednn.declarations import CPU, FUNCTIONS, RUNTIMES, SUCCESS, Version
+from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
+
+_FILE: Final = "libdnnl.so.3"
+_ENVIRONMENT: Final = "INLAY_ONEDNN"
+_INSTALL: Final = "pip install 'inlay[engine]' (Linux on x86-64), or set INLAY_ONEDNN to a libdnnl.so of version 3"
+_NEEDED_BY_SYCL: Final = ("libintlc.so.5", "libimf.so", "libsvml.so", "libtbb.so.12", "libsycl.so.9", "libsycl.so.8")
+_DRIVER: Final = "libintelocl.so"
+
+# Calls that compute or compile let other threads run; the rest take less time than letting go of the lock.
+_LONG: Final = ("primitive_desc_create", "primitive_create", "primitive_execute", "stream_wait", "engine_create")
+
+
+class Library:
+    """A loaded oneDNN: its functions with the types of `FUNCTIONS`, those that it has."""
+
+    def __init__(self, path: str) -> None:
+        """Load the file.
+
+        Raises:
+            MissingExtra: it cannot be loaded, is no oneDNN, or finds no processor that it can compute on.
+            Unimplemented: its version is not 3.
+        """
+        self.path = path
+        """The file, as the linker was told."""
+        self.cdll = _loaded(path)
+        """For what needs the library itself."""
+        self.functions: Mapping[str, Callable[..., Any]] = _bound(self.cdll, path)
+        """By name without `dnnl_`; what a version lacks is left out."""
+        self.version, self.runtime = self._asked()
+        self._require_processor()
+
+    version: tuple[int, int, int]
+    """Major, minor, patch."""
+    runtime: str
+    """What it starts threads with: sequential, omp, tbb, threadpool, sycl."""
+
+    def _asked(self) -> tuple[tuple[int, int, int], str]:
+        if "version" not in self.functions:
+            raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {_INSTALL}")
+        found = Version.from_address(self.functions["version"]())
+        if found.major != 3:
+            raise Unimplemented(
+                f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: {_INSTALL}"
+            )
+        return (found.major, found.minor, found.patch), RUNTIMES.get(found.cpu_runtime, f"code {found.cpu_runtime}")
+
+    def _require_processor(self) -> None:
+        if not self.functions["engine_get_count"](CPU):
+            raise MissingExtra(
+                f"{self.path} finds no processor to compute on: set OCL_ICD_FILENAMES to the {_DRIVER} beside it "
+                "before Python starts"
+            )
+
+    @property
+    def name(self) -> str:
+        """What messages call it, such as `oneDNN 3.2.0`."""
+        return f"oneDNN {'.'.join(map(str, self.version))}"
+
+    def require(self, status: int, what: Callable[[], str]) -> None:
+        """Raise the error of a status; `what` says what was asked, if it comes to that.
+
+        Raises:
+            InvalidArguments, Unimplemented, OutOfMemory: the statuses of these names.
+            InlayError: another status.
+        """
+        if status != SUCCESS:
+            raise self.error(status, what())
+
+    def error(self, status: int, what: str) -> InlayError:
+        """The error of a status."""
+        kind, problem = _ERRORS.get(status, (InlayError, f"fails with status {status} at"))
+        return kind(f"{self.name} {problem} {what}")
+
+
+_ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
+    1: (OutOfMemory, "has no memory for"),
+    2: (InvalidArguments, "refuses the arguments of"),
+    3: (Unimplemented, "has no implementation of"),
+}
+
+
+def _bound(cdll: ctypes.CDLL, path: str) -> dict[str, Callable[..., Any]]:
+    """The functions that the library has, as objects of our own: other users of the file see no change."""
+    quick = ctypes.PyDLL(path)
+    found: dict[str, Callable[..., Any]] = {}
+    for name, (arguments, answer) in FUNCTIONS.items():
+        source = cdll if any(part in name for part in _LONG) else quick
+        if hasattr(source, name):
+            function = source[name]
+            function.argtypes = arguments
+            function.restype = answer
+            found[name.removeprefix("dnnl_")] = function
+    return found
+
+
+def _loaded(path: str) -> ctypes.CDLL:
+    folder = Path(path).parent
+    beside = [folder / name for name in (*_NEEDED_BY_SYCL, _DRIVER) if os.sep in path and (folder / name).exists()]
+    try:
+        for needed in beside:
+            if needed.name == _DRIVER:
+                os.environ.setdefault("OCL_ICD_FILENAMES", str(needed))
+            else:
+                ctypes.CDLL(str(needed), ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise MissingExtra(f"{path} cannot be loaded ({error}): {_INSTALL}") from error
+
+
+def candidates(environment: Mapping[str, str]) -> Iterator[str]:
+    """The files to try, best first.
+
+    Raises:
+        MissingExtra: INLAY_ONEDNN names what does not exist.
+    """
+    named = environment.get(_ENVIRONMENT, "")
+    if named:
+        path = Path(named)
+        if path.is_dir():
+            path = path / _FILE
+        if not path.exists():
+            raise MissingExtra(f"{_ENVIRONMENT} is {named!r}, which does not exist: give a libdnnl.so of version 3")
+        yield str(path)
+        return
+    for prefix in (sys.prefix, site.getuserbase()):
+        path = Path(prefix) / "lib" / _FILE
+        if path.exists():
+            yield str(path)
+    yield _FILE
+
+
+@cache
+def load_library() -> Library:
+    """The library of this process, loaded at the first call.
+
+    Raises:
+        MissingExtra: none can be loaded; the text says what to install.
+        Unimplemented: the one that INLAY_ONEDNN names has another version.
+    """
+    named = os.environ.get(_ENVIRONMENT, "")
+    problems = []
+    for path in candidates(os.environ):
+        try:
+            return Library(path)
+        except (MissingExtra, Unimplemented) as error:
+            if named:
+                raise
+            problems.append(str(error))
+    if len(problems) == 1:
+        # Nothing is installed where wheels go, and what the linker says of the system is no news.
+        raise MissingExtra(f"no oneDNN is installed: {_INSTALL}")
+    raise MissingExtra(problems[0])
