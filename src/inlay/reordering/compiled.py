@@ -16,6 +16,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.bound import bound_of
 from inlay.reordering.caches import cache_sizes
+from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
 from inlay.reordering.elements import LINE, address_bits, bits_of
 from inlay.reordering.emit import ENTRY, kernel_ir
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
@@ -78,6 +79,8 @@ class CompiledReorder:
     """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
     grain: int = 1
     """How many tiles stay together on one thread."""
+    decision: Decision = UNMEASURED
+    """Who decided how it is done."""
 
     def run(
         self, src_address: int, dst_address: int, threads: int | None = None, table_address: int | None = None
@@ -99,12 +102,18 @@ class CompiledReorder:
         if dst % LINE and plan.kernel.stores != "cached":
             code = machine_code(replace(plan.kernel, stores="cached"), host_target())
         # Two threads cannot both write to one byte.
-        parts = 1 if self.units[1] > 1 else min(parts_for(self.moved_bytes, threads), table.tiles // self.grain)
+        parts = 1 if self.units[1] > 1 else min(self._threads(threads), table.tiles // self.grain)
         if parts <= 1:
             code.entry(src, dst, words, 0, table.tiles)
         else:
             call = Call(code.entry, code.address, src, dst, words, table.tiles, self.grain)
             run_parts(call, parts, host_target())
+
+    def _threads(self, wanted: int | None = None) -> int:
+        """How many threads share the bytes: those that pay, unless fewer were chosen and no number is `wanted`."""
+        threads = parts_for(self.moved_bytes, wanted)
+        most = self.decision.choice.threads
+        return threads if wanted is not None or most is None else min(threads, most)
 
     def explain(self, target: str | None = None) -> str:
         """Every stage in words, on this machine or on the one that is called `target`.
@@ -154,11 +163,20 @@ def compile_reorder(
 
 @lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
+    return compiled_as(problem, UNMEASURED)
+
+
+def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
+    """The reorder that solves `problem` as was decided.
+
+    Raises:
+        Unimplemented: LLVM knows no such processor.
+    """
     types = (problem.src_type, problem.dst_type)
     if problem.is_empty:
         return CompiledReorder(problem, None, None, 0, (0, 0))
     target = host_target()
-    plan = planned(problem, target)
+    plan = planned(problem, target, decision.choice)
     code = machine_code(plan.kernel, target)
     offsets = (problem.src_offset, problem.dst_offset)
     units = [address_bits(t.name, plan.kernel.lanes) for t in types]
@@ -171,6 +189,7 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
         starts=(starts[0], starts[1]),
         units=(8 // units[0], 8 // units[1]),
         grain=plan.grain,
+        decision=decision,
     )
 
 
@@ -187,8 +206,11 @@ def explained(problem: ReorderProblem, plan: Plan, target: Target, threads: int)
     return "\n".join(f"{name}\n{text}" for name, text in sections.items())
 
 
-def planned(problem: ReorderProblem, target: Target) -> Plan:
-    """The plan of `problem`, which is not empty, on `target`, with the caches of this machine."""
+def planned(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) -> Plan:
+    """The plan of `problem`, which is not empty, on `target`, with the caches of this machine.
+
+    What `choice` leaves open is decided by the models of the stages.
+    """
     types = (problem.src_type, problem.dst_type)
     is_sum = problem.attributes.sum is not None
     # With a sum the formula runs last, on elements that were shuffled as the source has them.
@@ -196,13 +218,18 @@ def planned(problem: ReorderProblem, target: Target) -> Plan:
     converts = types[0] != types[1] or problem.computes
     nest, caches = loop_nest(problem), cache_sizes()
     suits = partial(begins_at_bytes, problem)
-    chosen = schedule(nest, narrower, target.vector_bytes, converts=converts, shuffles=target.shuffles, suits=suits)
+    width = min(target.vector_bytes, choice.width or target.vector_bytes)
+    shuffles = target.shuffles
+    chosen = schedule(nest, narrower, width, converts=converts, shuffles=shuffles, suits=suits, choice=choice)
     moved = problem.moved_bytes
-    streams = moved > caches.last
-    ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, types[0].bits, streams=streams)
+    streams = moved > caches.last if choice.streams is None else choice.streams
+    ahead, fetches = choice.ahead, choice.ahead != 0
+    if ahead is None:
+        ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, types[0].bits, streams=streams)
+        fetches = moved > caches.second
     table = table_of(problem, chosen, ahead)
     stores = _stores(problem, chosen, table) if streams and not is_sum else "cached"
-    return Plan(chosen, kernel_of(problem, chosen, stores, fetches=moved > caches.second), table)
+    return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
 
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:

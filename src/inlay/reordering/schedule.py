@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 
+from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
 from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, Side, shuffle_network
 from inlay.reordering.walk import OuterLoop, distance, walked
@@ -131,6 +132,7 @@ def schedule(
     converts: bool = False,
     shuffles: Shuffles = _ALL_SHUFFLES,
     suits: Callable[[Schedule], bool] = lambda plan: True,
+    choice: Choice = BY_MODEL,
 ) -> Schedule:
     """The cheapest schedule of `nest` on registers of `vector_bytes`.
 
@@ -140,24 +142,25 @@ def schedule(
         converts: whether elements change their type on the way.
         shuffles: those that the processor has.
         suits: which schedules may be chosen; those of one element at a time always may.
+        choice: what is decided already, of the side to walk and the registers of a tile.
 
     Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what they cover twice.
     """
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
     choices = [
-        choice
+        found
         for lanes in range(most, -1, -1)
         for variant, odd in _variants(nest, 1 << lanes)
         if (odd is None or shuffles.deals(1 << lanes, element_bytes))
-        and (choice := _choice(variant, lanes, converts, odd)) is not None
+        and (found := _choice(variant, lanes, converts, odd, choice.registers or _UNROLLED)) is not None
     ]
     best, least = None, inf
-    for choice in sorted(choices, key=_Choice.cost):
+    for found in sorted(choices, key=_Choice.cost):
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
-        if choice.cost() < least and (tile := choice.tile(near, shuffles)) is not None:
-            cost = choice.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(choice.nest, tile, element_bytes)):
+        if found.cost() < least and (tile := found.tile(near, shuffles)) is not None:
+            cost = found.cost(len(tile.network.steps))
+            if cost < least and suits(plan := _around(found.nest, tile, element_bytes, choice.walk)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
@@ -216,7 +219,7 @@ class _Choice:
         return tiles * (full + (1 - whole) * (start + each * registers))
 
 
-def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None) -> _Choice | None:
+def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int) -> _Choice | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
     src, dst = (_contiguous_bits(nest.loops, lanes, side, odd) for side in _SIDES)
     if src is None or dst is None:
@@ -225,7 +228,7 @@ def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None) -> _Cho
     registers = (1 if odd is None else odd.run.extent) << len(bits) - lanes
     if odd is not None and registers > _MOST_REGISTERS:
         return None
-    bits += _unrolled(nest.loops, bits, odd, _UNROLLED // registers)
+    bits += _unrolled(nest.loops, bits, odd, unrolled // registers)
     return _Choice(nest, tuple(bits), tuple(dst), converts, odd)
 
 
@@ -299,8 +302,8 @@ def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
     return weight * loop.extent >= nest.guards[guard].stored
 
 
-def _around(nest: LoopNest, tile: Tile, element_bytes: int) -> Schedule:
-    """The loops around `tile`, and guards for loops that its steps overrun."""
+def _around(nest: LoopNest, tile: Tile, element_bytes: int, side: Side | None) -> Schedule:
+    """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
     for i, loop in enumerate(nest.loops):
@@ -311,7 +314,7 @@ def _around(nest: LoopNest, tile: Tile, element_bytes: int) -> Schedule:
             guards.append(Guard(loop.extent, loop.extent))
         if extent > 1:
             outer.append(OuterLoop(i, extent, step))
-    ordered, walk = walked(loops, outer, element_bytes)
+    ordered, walk = walked(loops, outer, element_bytes, side)
     if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
         ordered.append(ordered.pop(-2))

@@ -14,6 +14,7 @@ from inlay.reordering.network import Side
 # Measured: steps in the source that still are as good as no step, in bytes; places that may be written in turns; how
 # far ahead to ask for lines, in bytes along the source, and in tiles along the destination when stores are cached
 # (False) or pass the caches (True).
+_SIDES: tuple[Side, Side] = ("src", "dst")
 _SHORT_STEP = 32 << 10
 _FEW_PLACES = 64
 _BYTES_AHEAD = 256
@@ -39,12 +40,16 @@ def distance(loop: Loop, side: Side) -> int:
     return steps[0] if steps else 0
 
 
-def walked(loops: list[Loop], outer: list[OuterLoop], element_bytes: int) -> tuple[list[OuterLoop], Side]:
-    """The loops around the tile, outermost first, and the side whose order it is.
+def walked(
+    loops: list[Loop], outer: list[OuterLoop], element_bytes: int, side: Side | None = None
+) -> tuple[list[OuterLoop], Side]:
+    """The loops around the tile, outermost first, and the side whose order it is: `side`, or the better one.
 
     Loops with a table of offsets are outermost, so that the innermost has a stride.
     """
-    orders = {side: _sorted_by(loops, outer, side) for side in ("src", "dst")}
+    orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in _SIDES}
+    if side is not None:
+        return orders[side], side
     if outer:
         inner = orders["dst"][-1]
         step = loops[inner.loop].src
