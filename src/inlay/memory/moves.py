@@ -23,7 +23,7 @@ from inlay.reordering.attributes import PLAIN, Attributes, require_attributes
 from inlay.reordering.compensated import compensated_reorder, require_extras
 from inlay.reordering.computed import compute_reorder
 from inlay.reordering.operands import Operands, codes_of
-from inlay.reordering.problem import require_distinct, require_same_dims
+from inlay.reordering.problem import ReorderProblem, require_distinct, require_same_dims
 from inlay.reordering.reference import reference_reorder
 
 _REMEMBERED = 512  # moves, descriptors and reaches: a network has hundreds of weights
@@ -85,6 +85,10 @@ _NO_LAYOUT = {
 class Explained(Protocol):
     """What can be asked how it is done."""
 
+    @property
+    def problem(self) -> ReorderProblem | None:
+        """What the compiler is given; None where it is given nothing."""
+
     def explain(self, target: str | None = None) -> str:
         """What is done and why, as text."""
 
@@ -114,6 +118,11 @@ class ByCoordinate:
         self._sides = (src, dst)
         self._attributes = attributes
 
+    @property
+    def problem(self) -> None:
+        """Nothing that could be compiled or tuned."""
+        return None
+
     def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
         """Move from the buffer at one address to the buffer at the other."""
         pairs = zip(self._nbytes, (src_address, dst_address), strict=True)
@@ -123,7 +132,7 @@ class ByCoordinate:
 
     def explain(self, target: str | None = None) -> str:
         """What is moved and how, as text."""
-        lines = [f"{self._sides[0]} -> {self._sides[1]}", "  moved coordinate by coordinate"]
+        lines = [f"{self._sides[0]} -> {self._sides[1]}", "  moved coordinate by coordinate: there is nothing to tune"]
         if self._attributes != PLAIN:
             lines.append(f"  {self._attributes}")
         return "\n".join(lines)

@@ -23,6 +23,7 @@ from inlay.memory.moves import (
     new_computation,
     new_move,
 )
+from inlay.memory.tuned import seconds_of, tuned
 from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes
 from inlay.reordering.operands import Given, attributes_of, checked_seed, operands
 
@@ -41,13 +42,27 @@ class Reorder:
 
     __slots__ = ("_attributes", "_computation", "_dst", "_either", "_move", "_src")
 
-    def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes | None = None) -> None:
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        attributes: Attributes | None = None,
+        *,
+        tune: bool | float = False,
+    ) -> None:
         """Compile the move, with what is computed on the way.
+
+        With `tune`, some ways to do it are timed for about a second, or for as many seconds as the number says, on
+        memory of the same size. The best is remembered on disk, for this machine and number of threads: every Reorder
+        that is made of equal descriptors later uses it, with `tune` or without, and with `tune` nothing is timed again
+        unless for longer. No byte of the result depends on it; `explain` says what was decided.
 
         Raises:
             InvalidArguments: `src` or `dst` is no descriptor, the dims differ, a side has no layout, elements of the
-                destination overlap, or the attributes do not fit the descriptors (see `require_attributes`).
+                destination overlap, the attributes do not fit the descriptors (see `require_attributes`), or `tune` is
+                no truth value and no positive number.
             Unimplemented: a dim or stride is RUNTIME, or the destination has extras that no reorder computes.
+            OutOfMemory: there is no room to tune in.
         """
         for name, desc in (("src", src), ("dst", dst)):
             if not isinstance(desc, MemoryDesc):
@@ -58,13 +73,20 @@ class Reorder:
         self._src = src
         self._dst = dst
         self._attributes = _checked_attributes(attributes)
+        seconds = seconds_of(tune)
+        self._compile()
+        if seconds is not None and self._either.problem is not None:
+            tuned(src, dst, self._either.problem, seconds)
+            self._compile()
+
+    def _compile(self) -> None:
         self._move: Move | None = None
         self._computation: Computation | None = None
         self._either: Explained
         if self._attributes == PLAIN:
-            self._either = self._move = new_move(src, dst)
+            self._either = self._move = new_move(self._src, self._dst)
         else:
-            self._either = self._computation = new_computation(src, dst, self._attributes)
+            self._either = self._computation = new_computation(self._src, self._dst, self._attributes)
 
     @property
     def src(self) -> MemoryDesc:

@@ -1,4 +1,4 @@
-"""Machine code kept between processes.
+"""Machine code kept between processes, and what was found out about it.
 
 Objects are files in a directory that only the user can read and write, `INLAY_CACHE_DIR` or `inlay` in the user's
 cache directory. The name of a file is the digest of what its content follows from, which `linking` says. The content
@@ -38,21 +38,21 @@ def object_key(*parts: str) -> str:
     return sha256("\0".join(parts).encode()).hexdigest()
 
 
-def read_object(key: str) -> bytes | None:
-    """The object kept under `key`, or None if there is no sound one."""
+def read_object(key: str, kind: str = "o") -> bytes | None:
+    """The object of this kind kept under `key`, or None if there is no sound one."""
     directory = cache_directory()
     if directory is None:
         return None
     try:
-        content = (directory / f"{key}.o").read_bytes()
+        content = (directory / f"{key}.{kind}").read_bytes()
     except OSError:
         return None
     digest, data = content[:_DIGEST], content[_DIGEST:]
     return data if digest == _seal(key, data) else None
 
 
-def write_object(key: str, data: bytes) -> None:
-    """Keep `data` under `key`; nothing happens where the directory cannot be written."""
+def write_object(key: str, data: bytes, kind: str = "o") -> None:
+    """Keep `data` of this kind under `key`; nothing happens where the directory cannot be written."""
     directory = cache_directory()
     if directory is None:
         return
@@ -61,7 +61,7 @@ def write_object(key: str, data: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_seal(key, data) + data)
-            Path(name).replace(directory / f"{key}.o")
+            Path(name).replace(directory / f"{key}.{kind}")
         except OSError:
             Path(name).unlink()
             raise

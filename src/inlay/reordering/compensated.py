@@ -26,7 +26,7 @@ from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.compiled import CompiledReorder, compile_reorder
 from inlay.reordering.computed import ComputedReorder, compute_reorder
 from inlay.reordering.operands import Operands
-from inlay.reordering.problem import require_factor
+from inlay.reordering.problem import ReorderProblem, require_factor
 
 _FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
@@ -41,6 +41,11 @@ class CompensatedReorder:
     """What moves and computes its elements."""
     back: CompiledReorder | None
     """What reads them row-major; None where nothing is summed."""
+
+    @property
+    def problem(self) -> ReorderProblem:
+        """What is moved and computed, the sums left out."""
+        return self.elements.problem
 
     def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
         """Move the weights into the buffer at `dst_address` and write their sums behind them."""

@@ -26,6 +26,7 @@ from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Call, parts_for, run_parts
+from inlay.reordering.tuned import remembered
 from inlay.reordering.walk import bytes_ahead
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -127,9 +128,10 @@ class CompiledReorder:
         machine = named_target(target)
         if self.problem.is_empty:
             return f"problem\n{self.problem}\nnothing to move"
-        plan = planned(self.problem, machine)
-        threads = min(parts_for(self.moved_bytes), plan.schedule.tiles)
-        return explained(self.problem, plan, machine, threads)
+        decision = self.decision if target is None else UNMEASURED
+        plan = planned(self.problem, machine, decision.choice)
+        threads = min(self._threads(), plan.schedule.tiles)
+        return explained(self.problem, plan, machine, threads, decision)
 
     def assembly(self, target: str | None = None) -> str:
         """The assembly of the kernel on this machine, or on the one that is called `target`.
@@ -146,7 +148,8 @@ class CompiledReorder:
         machine = named_target(target)
         if self.problem.is_empty:
             return ""
-        return assembly_of(ir_of(planned(self.problem, machine).kernel, machine), machine)
+        choice = self.decision.choice if target is None else BY_MODEL
+        return assembly_of(ir_of(planned(self.problem, machine, choice).kernel, machine), machine)
 
 
 def compile_reorder(
@@ -163,7 +166,12 @@ def compile_reorder(
 
 @lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
-    return compiled_as(problem, UNMEASURED)
+    return compiled_as(problem, remembered(problem, host_target()) or UNMEASURED)
+
+
+def forget() -> None:
+    """Plan reorders anew when they are asked for next: what is remembered of them has changed."""
+    _compiled.cache_clear()
 
 
 def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
@@ -193,13 +201,15 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
     )
 
 
-def explained(problem: ReorderProblem, plan: Plan, target: Target, threads: int) -> str:
+def explained(
+    problem: ReorderProblem, plan: Plan, target: Target, threads: int, decision: Decision = UNMEASURED
+) -> str:
     """Every stage of `plan` in words, and what bounds it on `threads` threads of this machine."""
     bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, cache_sizes(), threads)
     sections = {
         "problem": problem,
         "loops": plan.schedule.nest,
-        "schedule": f"{plan.schedule}\n  stores {plan.kernel.stores}",
+        "schedule": f"{plan.schedule}\n  stores {plan.kernel.stores}\n  {decision}",
         "network": plan.kernel.network,
         "bound": bound,
     }

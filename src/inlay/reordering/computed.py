@@ -64,6 +64,11 @@ class ComputedReorder:
     block: Block | None
     """What it is given with each call; None where it computes nothing."""
 
+    @property
+    def problem(self) -> ReorderProblem:
+        """What is moved and computed."""
+        return self.compiled.problem
+
     def run(self, src_address: int, dst_address: int, values: Operands, seed: int = 0) -> None:
         """Compute the tensor from the buffer at one address to the one at the other, as `CompiledReorder.run` does.
 
@@ -102,7 +107,11 @@ def compute_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, fa
         InvalidArguments: as `compile_reorder`.
         Unimplemented: as `compile_reorder`; or groups cut through blocks.
     """
-    compiled = compile_reorder(src, dst, attributes, factor)
+    return with_values(compile_reorder(src, dst, attributes, factor))
+
+
+def with_values(compiled: CompiledReorder) -> ComputedReorder:
+    """The reorder with a place for the values that it is given with each call."""
     return ComputedReorder(compiled, None if compiled.plan is None else block_of(compiled.problem, compiled.plan))
 
 
