@@ -221,7 +221,7 @@ loops
 schedule
 """
     )
-    assert "\n  stores cached\nnetwork\n" in text
+    assert "\n  stores cached\n  decided by the model\nnetwork\n" in text
     assert text.endswith("bound by the call")
 
 

@@ -5,7 +5,6 @@ processor finds hard in any type: bytes of 0x3F are 0.75 as f32, 1.8 as f16, 63 
 """
 
 from math import inf
-from numbers import Real
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
@@ -30,7 +29,7 @@ def seconds_of(wanted: Any) -> float | None:
     """
     if isinstance(wanted, bool):
         return SECONDS if wanted else None
-    if not isinstance(wanted, Real) or not 0 < wanted < inf:
+    if not isinstance(wanted, (int, float)) or not 0 < wanted < inf:
         raise InvalidArguments(
             f"tune is {wanted!r}: give True to tune for {SECONDS:g} s, or the seconds that it may take, more than 0"
         )

@@ -1,10 +1,10 @@
 """The choices that are worth a try for a problem, the most promising first.
 
-The first is always what the models of the stages decide by themselves. Each of the others departs from it in one or two
-things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer registers,
-narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the estimate of `bound`
-- bytes through the level of memory that they live in, instructions, masks at the edges - and what departs from its
-assumptions, pages touched in turns and lines that nobody asked for. Plans that are the same plan are tried once.
+The first is always what the models of the stages decide by themselves. Each of the others departs from it in one or
+two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer registers,
+narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the estimate of
+`bound` (bytes through the level of memory that they live in, instructions, masks at the edges), and what departs from
+its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same plan are tried once.
 
 The estimate orders what is tried; it is not good enough to decide, or nothing would have to be measured.
 """

@@ -69,7 +69,9 @@ def read(data: bytes) -> Decision | None:
 
 
 def _is_sound(decision: Decision) -> bool:
-    choice = decision.choice
+    # As they were read: nothing is known of the parts.
+    choice: Any = decision.choice
+    numbers: tuple[Any, ...] = (decision.gain, decision.seconds)
     return (
         choice.walk in (None, "src", "dst")
         and choice.streams in (None, False, True)
@@ -77,7 +79,7 @@ def _is_sound(decision: Decision) -> bool:
         and _is_power(choice.width, 16, 256)
         and _is_whole(choice.ahead, -_FURTHEST, _FURTHEST)
         and _is_whole(choice.threads, 1, 1 << 20)
-        and all(isinstance(number, float) and 0 < number < _FURTHEST for number in (decision.gain, decision.seconds))
+        and all(isinstance(number, float) and 0 < number < _FURTHEST for number in numbers)
     )
 
 
