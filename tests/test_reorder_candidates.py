@@ -48,6 +48,10 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     compiled.forget()
 
 
+def problem_of(dims: tuple[int, ...], data_type: str, src: str, dst: str) -> ReorderProblem:
+    return reorder_problem(MemoryDesc(dims, data_type, src), MemoryDesc(dims, data_type, dst))
+
+
 def all_of(problem: ReorderProblem, sizes: CacheSizes) -> tuple[Candidate, ...]:
     return candidates(problem, host_target(), sizes)
 
@@ -85,7 +89,7 @@ def test_chosen_at_random_with_attributes_types_targets_and_threads(seed: int, m
 
 
 def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: CacheSizes) -> None:
-    problem = reorder_problem(*(MemoryDesc((2, 64, 28, 28), "u8", tag) for tag in ("nchw", "nhwc")))
+    problem = problem_of((2, 64, 28, 28), "u8", "nchw", "nhwc")
     found = all_of(problem, sizes)
     assert found[0].choice == BY_MODEL
     assert found[0].plan.schedule == compiled.planned(problem, host_target()).schedule
@@ -97,7 +101,7 @@ def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: CacheS
 
 
 def test_what_is_chosen_is_done() -> None:
-    problem = reorder_problem(*(MemoryDesc((4096, 4096), "f32", tag) for tag in ("ab", "ba")))
+    problem = problem_of((4096, 4096), "f32", "ab", "ba")
 
     def planned(**choice: Any) -> compiled.Plan:
         return compiled.planned(problem, TARGETS["x86-64-v4"], Choice(**choice))
@@ -111,7 +115,7 @@ def test_what_is_chosen_is_done() -> None:
 
 
 def test_past_the_caches_costs_who_reads_next_only_where_the_caches_would_have_kept_it() -> None:
-    problem = reorder_problem(*(MemoryDesc((1024, 1024), "f32", tag) for tag in ("ab", "ba")))
+    problem = problem_of((1024, 1024), "f32", "ab", "ba")
     debts = {}
     for name, sizes in SIZES.items():
         with pytest.MonkeyPatch.context() as patch:
@@ -123,7 +127,7 @@ def test_past_the_caches_costs_who_reads_next_only_where_the_caches_would_have_k
 
 
 def test_a_tile_that_no_table_describes_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = reorder_problem(*(MemoryDesc((64, 64), "f32", tag) for tag in ("ab", "ba")))
+    problem = problem_of((64, 64), "f32", "ab", "ba")
     every = all_of(problem, SIZES["L2"])
 
     def planned(problem: Any, target: Any, choice: Choice) -> compiled.Plan:
@@ -140,7 +144,7 @@ def test_fewer_threads_are_used_if_fewer_were_chosen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(threads, "available_threads", lambda: 4)
     used: list[int] = []
     monkeypatch.setattr(compiled, "run_parts", lambda call, parts, target: used.append(parts))
-    problem = reorder_problem(*(MemoryDesc((2048, 2048), "f32", tag) for tag in ("ab", "ba")))
+    problem = problem_of((2048, 2048), "f32", "ab", "ba")
     x, y = np.zeros((2, 2048, 2048), np.float32)
     for most in (2, 3, 4, 9, None):
         compiled_as(problem, Decision(Choice(threads=most))).run(x.ctypes.data, y.ctypes.data)

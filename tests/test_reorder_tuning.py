@@ -222,8 +222,8 @@ def test_another_problem_is_not_this_one(other: dict[str, Any]) -> None:
 
 def test_what_changes_no_byte_is_the_same_problem() -> None:
     remember(PROBLEM, host_target(), WON)
-    spelled = [MemoryDesc((96, 160), "f32", strides=strides) for strides in ((160, 1), (1, 96))]
-    assert remembered(reorder_problem(*spelled), host_target()) == WON
+    src, dst = (MemoryDesc((96, 160), "f32", strides=strides) for strides in ((160, 1), (1, 96)))
+    assert remembered(reorder_problem(src, dst), host_target()) == WON
 
 
 def test_another_machine_has_decisions_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +424,8 @@ def test_what_is_no_time_is_refused(wrong: Any) -> None:
 
 
 def test_without_room_for_a_second_tensor_nothing_is_tuned(directory: Path) -> None:
-    src, dst = (MemoryDesc((1 << 25, 1 << 25), "f32", tag) for tag in ("ab", "ba"))
+    n = 1 << 25
+    src, dst = (MemoryDesc((n, n), "f32", strides=strides) for strides in ((n, 1), (1, n)))
     with pytest.raises(OutOfMemory):
         inlay.Reorder(src, dst, tune=True)
     assert decisions(directory) == []
