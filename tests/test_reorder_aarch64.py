@@ -10,12 +10,13 @@ from dataclasses import replace
 import emulated
 import numpy as np
 import pytest
+from brought import assert_same, values_for
 from edge_codes import edge_codes
 from emulated import Emulator, image_of, run_in_qemu, run_in_unicorn
 from guarded import GuardedBuffer
 from test_conversion import PAIRS
 from test_reorder import Flush, judge, noise, span_bytes
-from test_reorder_attributes import assert_same, contents, values_for
+from test_reorder_attributes import contents
 from test_reorder_targets import CASES, TYPES
 
 from inlay.data_type import DATA_TYPES

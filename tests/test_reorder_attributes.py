@@ -7,11 +7,11 @@ computed on may be any NaN.
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from brought import assert_same, values_for
 from guarded import GuardedBuffer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,56 +22,15 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from inlay.reordering.computed import compute_reorder
-from inlay.reordering.operands import Operands, codes_of
-from inlay.reordering.reference import read_codes, reference_reorder, stored_bytes, write_codes
-from inlay.reordering.reference.numbers import decode
-from inlay.testing import reorder_problems
+from inlay.reordering.operands import codes_of
+from inlay.reordering.reference import reference_reorder, stored_bytes
+from inlay.testing import attributes, reorder_problems
 
 Bytes = npt.NDArray[np.uint8]
 WHOLE = [name for name, t in DATA_TYPES.items() if not t.is_sub_byte]
 MANY = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-
-
-@st.composite
-def entries(draw: st.DrawFn, dims: tuple[int, ...], kind: type[Any], groups: bool) -> Any:
-    mask = draw(st.integers(0, 2 ** len(dims) - 1))
-    chosen: tuple[int, ...] = ()
-    if groups and mask >> (len(dims) - 2) == 3 and 0 not in dims:
-        chosen = tuple(draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0])) for n in dims[-2:])
-    return kind(mask, chosen)
-
-
-@st.composite
-def attributes_for(draw: st.DrawFn, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
-    """Any attributes that fit."""
-    found: dict[str, Any] = {}
-    for name in ("src_scales", "dst_scales", "src_zero_points", "dst_zero_points"):
-        desc = src if name.startswith("src") else dst
-        assert desc.data_type is not None
-        if name.endswith("points") and desc.data_type.kind == "float":
-            continue
-        if draw(st.booleans()):
-            kind = Scales if name.endswith("scales") else ZeroPoints
-            found[name] = draw(entries(src.dims, kind, groups=name.startswith("src") and len(src.dims) > 1))
-    if not found or draw(st.booleans()):
-        found["sum"] = draw(st.sampled_from([1.0, 0.5, -3.0]))
-    return Attributes(**found, rounding_mode=draw(st.sampled_from(["nearest", "nearest", "stochastic"])))
-
-
-def values_for(attributes: Attributes, dims: tuple[int, ...], seed: int) -> Operands:
-    rng = np.random.default_rng(seed)
-    values: Operands = {}
-    for name in attributes.names:
-        entry = attributes.entry(name)
-        shape = entry.shape(dims)
-        lowest = -8 if entry.type.kind == "signed" else 0
-        numbers: Any = rng.uniform(0.1, 3, shape) if isinstance(entry, Scales) else rng.integers(lowest, 8, shape)
-        if entry.data_type == "e8m0":
-            numbers = np.exp2(rng.integers(-3, 3, shape))
-        values[name] = np.asarray(numbers).astype(entry.type.numpy)
-    return values
 
 
 def contents(desc: MemoryDesc, seed: int) -> Bytes:
@@ -103,44 +62,18 @@ def check(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, seed: int = 
     assert_same(dst, target.bytes, expected)
 
 
-def assert_same(dst: MemoryDesc, got: Bytes, expected: Bytes) -> None:
-    _, data_type = dst.require_layout("test")
-    codes = [read_codes(dst, buffer) for buffer in (got, expected)]
-    same = codes[0] == codes[1]
-    if data_type.kind == "float":
-        numbers = [decode(c, data_type, "f64") for c in codes]
-        same |= np.isnan(numbers[0]) & np.isnan(numbers[1])
-        if data_type.name == "f4_e2m1":
-            same |= codes[0] & 7 == codes[1] & 7
-    assert same.all(), f"element {np.argwhere(~same)[0]}: {[hex(c[~same][0]) for c in codes]} ({(~same).sum()} wrong)"
-    assert (padding_of(dst, got) == 0).all(), "padding is not zero"
-
-
-def padding_of(dst: MemoryDesc, buffer: Bytes) -> Bytes:
-    """The bytes that belong to padding alone."""
-    layout, data_type = dst.require_layout("test")
-    data = MemoryDesc.from_layout(layout, data_type, dims=dst.dims, offset0=dst.offset0)
-    codes = read_codes(data, np.zeros(buffer.size, np.uint8))
-    zeroed = np.full(buffer.size, 0xFF, np.uint8)
-    write_codes(data, zeroed, np.zeros_like(codes))
-    whole = np.zeros(buffer.size, np.uint8)
-    write_codes(data, whole, np.full(codes.shape, 2**data_type.bits - 1, np.uint64))
-    padding: Bytes = buffer[(zeroed == 0) & (whole == 0)]
-    return padding
-
-
 @MANY
 @given(reorder_problems(convert=True), st.data(), st.integers(0, 99))
 def test_compiled_equals_reference(pair: tuple[MemoryDesc, MemoryDesc], data: st.DataObject, seed: int) -> None:
     with suppress(Unimplemented):  # groups that cut through blocks
-        check(*pair, data.draw(attributes_for(*pair)), seed)
+        check(*pair, data.draw(attributes(*pair)), seed)
 
 
 @MANY
 @given(reorder_problems(convert=True, large=True), st.data())
 def test_compiled_equals_reference_on_whole_tiles(pair: tuple[MemoryDesc, MemoryDesc], data: st.DataObject) -> None:
     with suppress(Unimplemented):  # groups that cut through blocks
-        check(*pair, data.draw(attributes_for(*pair)))
+        check(*pair, data.draw(attributes(*pair)))
 
 
 ALL = [
@@ -159,10 +92,10 @@ AT_ONCE = {(a, b) for one in WHOLE for a, b in ((one, "f32"), ("f32", one), (one
     ("src", "dst"), [pytest.param(*pair, marks=[] if pair in AT_ONCE else [pytest.mark.heavy]) for pair in PAIRS]
 )
 def test_every_pair_of_types(src: str, dst: str) -> None:
-    for attributes in ALL:
-        if attributes.src_zero_points is not None and "float" in (DATA_TYPES[src].kind, DATA_TYPES[dst].kind):
+    for computed in ALL:
+        if computed.src_zero_points is not None and "float" in (DATA_TYPES[src].kind, DATA_TYPES[dst].kind):
             continue
-        check(MemoryDesc((48, 36), src, "ab"), MemoryDesc((48, 36), dst, "ba"), attributes)
+        check(MemoryDesc((48, 36), src, "ab"), MemoryDesc((48, 36), dst, "ba"), computed)
 
 
 FORMATS = [
@@ -180,23 +113,23 @@ FORMATS = [
 @pytest.mark.parametrize(("src", "dst", "dims"), FORMATS, ids=[f"{s}-{d}" for s, d, _ in FORMATS])
 def test_formats(src: str, dst: str, dims: tuple[int, ...], mask: int) -> None:
     for types in (("f32", "s8"), ("u8", "f32"), ("f32", "f32"), ("s32", "s32")):
-        attributes = Attributes(src_scales=Scales(mask), dst_scales=Scales(0b0010))
-        check(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst), attributes)
+        computed = Attributes(src_scales=Scales(mask), dst_scales=Scales(0b0010))
+        check(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst), computed)
 
 
 @pytest.mark.parametrize("group", [1, 2, 16, 32, 48, 96])
 @pytest.mark.parametrize(("src", "dst"), [("ab", "ba"), ("ab", "BA16a64b4a"), ("ba", "ab"), ("AB16b16a", "ab")])
 def test_groups(src: str, dst: str, group: int) -> None:
-    attributes = Attributes(src_scales=Scales(0b11, (group, 1)), src_zero_points=ZeroPoints(0b11, (group, 2)))
-    check(MemoryDesc((96, 70), "u8", src), MemoryDesc((96, 70), "bf16", dst), attributes)
+    computed = Attributes(src_scales=Scales(0b11, (group, 1)), src_zero_points=ZeroPoints(0b11, (group, 2)))
+    check(MemoryDesc((96, 70), "u8", src), MemoryDesc((96, 70), "bf16", dst), computed)
 
 
 @pytest.mark.parametrize(
     ("scales", "points"), [("f32", "s32"), ("bf16", "s8"), ("f16", "u8"), ("e8m0", "s4"), ("f8_e4m3", "u4")]
 )
 def test_values_of_every_type(scales: str, points: str) -> None:
-    attributes = Attributes(src_scales=Scales(0b10, (), scales), src_zero_points=ZeroPoints(0b01, (), points))
-    check(MemoryDesc((20, 36), "s8", "ab"), MemoryDesc((20, 36), "f32", "ba"), attributes)
+    computed = Attributes(src_scales=Scales(0b10, (), scales), src_zero_points=ZeroPoints(0b01, (), points))
+    check(MemoryDesc((20, 36), "s8", "ab"), MemoryDesc((20, 36), "f32", "ba"), computed)
 
 
 def test_groups_that_cut_through_blocks_are_left_to_the_reference() -> None:

@@ -11,9 +11,10 @@ import pytest
 import soak
 import soaked
 from soak import first_failure, seed_of, shrunk
-from soaked import Case, drawn_case, run_case
+from soaked import Case, drawn_case, run_case, simpler
 
 from inlay.descriptor import MemoryDesc
+from inlay.memory import Reorder
 from inlay.reordering.attributes import PLAIN
 from inlay.reordering.reference import reference_reorder
 
@@ -44,9 +45,23 @@ def test_cases_are_of_many_kinds() -> None:
     cases = [drawn_case(number) for number in range(400)]
     for name, least in (("threads", 4), ("streaming", 2), ("flush", 2), ("align", 2), ("attributes", 60)):
         assert len({getattr(case, name) for case in cases}) >= least
+    grouped = [c for c in cases if any(c.attributes.entry(name).groups for name in c.attributes.names)]
+    weights = [c for c in cases if c.dst.extras]
+    assert len(grouped) > 20
+    assert len(weights) > 30
+    assert any(c.attributes.names for c in weights)
     types = {(c.src.data_type, c.dst.data_type) for c in cases}
     assert len(types) > 60
     assert sum(a != b for a, b in types) > 50
+
+
+def test_what_is_simpler_can_be_made_too() -> None:
+    """A refusal is no failure: shrinking would end at a case that nobody can run."""
+    weights = [c for c in map(drawn_case, range(300)) if c.dst.extras or c.attributes.dst_zero_points][:8]
+    smaller = [s for case in weights for s in simpler(case)]
+    assert len(smaller) > 60
+    for case in smaller:
+        Reorder(case.src, case.dst, case.attributes)
 
 
 def test_a_number_draws_one_case() -> None:
@@ -104,22 +119,14 @@ def test_a_wrong_byte_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         run_case(case)
 
 
+def printed(*options: str) -> str:
+    """What the program prints."""
+    command = [sys.executable, str(SOAK), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+
+
 def test_the_program_says_its_seed_and_how_many_cases_ran() -> None:
-    done = subprocess.run(
-        [sys.executable, str(SOAK), "--minutes", "0.02", "--seed", "9"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    first, last = done.stdout.splitlines()
+    first, last = printed("--minutes", "0.02", "--seed", "9").splitlines()
     assert first == "seed 9, 0.02 minutes"
     assert last.endswith(" cases, no failure (seed 9)")
-    again = subprocess.run(
-        [sys.executable, str(SOAK), "--seed", "9", "--case", "1"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    assert again.stdout == f"{drawn_case(seed_of(9, 1))}\n"
+    assert printed("--seed", "9", "--case", "1") == f"{drawn_case(seed_of(9, 1))}\n"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from regrouped import coordinates
+from regrouped import coordinates, regroupings
 
 from inlay import views
 from inlay.descriptor import MemoryDesc
@@ -87,26 +87,6 @@ def test_submemory_of_a_submemory_is_one_submemory(desc: MemoryDesc, data: st.Da
     whole = desc.submemory(second_dims, np.add(first, second), allow_empty=True)
     assume(not whole.is_zero)
     assert part.submemory(second_dims, second).offset0 == whole.offset0
-
-
-@st.composite
-def regroupings(draw: st.DrawFn, dims: Dims) -> Dims:
-    """Dims of the same volume: axes split and joined, unit axes dropped and inserted."""
-    new: list[int] = []
-    for dim in dims:
-        if dim == 1 and draw(st.booleans()):
-            continue
-        factors = [d for d in range(2, dim) if dim % d == 0]
-        if draw(st.booleans()) and factors:
-            factor = draw(st.sampled_from(factors))
-            new += [factor, dim // factor]
-        elif new and draw(st.integers(0, 2)) == 0:
-            new[-1] *= dim
-        else:
-            new.append(dim)
-    for _ in range(draw(st.integers(0, 2))):
-        new.insert(draw(st.integers(0, len(new))), 1)
-    return tuple(new)
 
 
 @given(descriptors(broadcast=True), st.data())

@@ -39,6 +39,7 @@ from inlay.testing.cases import (
     draw_submemory,
 )
 from inlay.testing.choices import Choices, Drawn, Seeded, strategy
+from inlay.testing.computing import draw_attributes, draw_weight_problem
 from inlay.testing.drawing import (
     BLOCK_SIZES,
     CONVERTIBLE,
@@ -53,6 +54,7 @@ from inlay.testing.kinds import draw_any_descriptor, draw_extras, draw_flagged, 
 from inlay.testing.sparse import draw_sparse_descriptor, draw_sparse_memory
 from inlay.testing.strategies import (
     any_descriptors,
+    attributes,
     data_types,
     descriptors,
     extras,
@@ -63,6 +65,7 @@ from inlay.testing.strategies import (
     sparse_descriptors,
     sparse_memories,
     unbound_descriptors,
+    weight_problems,
 )
 
 __all__ = [
@@ -79,10 +82,12 @@ __all__ = [
     "Seeded",
     "Submemory",
     "any_descriptors",
+    "attributes",
     "data_types",
     "descriptors",
     "draw_any_descriptor",
     "draw_any_kind",
+    "draw_attributes",
     "draw_blocked",
     "draw_by_strides",
     "draw_by_tag",
@@ -101,6 +106,7 @@ __all__ = [
     "draw_submemory",
     "draw_tag",
     "draw_unbound",
+    "draw_weight_problem",
     "extras",
     "format_tags",
     "layouts",
@@ -110,4 +116,5 @@ __all__ = [
     "sparse_memories",
     "strategy",
     "unbound_descriptors",
+    "weight_problems",
 ]

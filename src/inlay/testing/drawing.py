@@ -187,10 +187,11 @@ def draw_reorder_problem(
         src_type, dst_type = (as_data_type(choose.pick(CONVERTIBLE)) for _ in range(2))
     else:
         src_type = dst_type = draw_data_type(choose, sub_byte=sub_byte)
-    dims = _tile_shape(choose) if large else draw_shape(choose)
+    dims = draw_tile_shape(choose) if large else draw_shape(choose)
     return draw_descriptor(choose, dims, src_type, broadcast=True), draw_descriptor(choose, dims, dst_type)
 
 
-def _tile_shape(choose: Choices) -> Dims:
+def draw_tile_shape(choose: Choices) -> Dims:
+    """Two dims of 64 to 130, which fill whole vector tiles and leave tails, and up to two of 1 or 2."""
     wide = [choose.integer(64, 130) for _ in range(2)]
     return tuple(choose.shuffled(wide + choose.several((1, 2), 0, 2)))

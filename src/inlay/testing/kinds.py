@@ -24,6 +24,11 @@ def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
     flags = choose.integer(1, 31)
     if gpu:
         flags = choose.pick((flags, flags, flags | 32, 32, 96, 224))
+    return extras_of(choose, flags, ndims)
+
+
+def extras_of(choose: Choices, flags: int, ndims: int) -> Extras:
+    """These flags with what they need."""
     geometry = choose.pick(((), tuple(range(12)))) if flags & 32 else ()
     return Extras(
         flags,

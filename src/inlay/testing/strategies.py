@@ -12,7 +12,8 @@ from inlay.descriptor import Extras, MemoryDesc
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.memory import Memory
-from inlay.testing import drawing, kinds, sparse
+from inlay.reordering.attributes import Attributes
+from inlay.testing import computing, drawing, kinds, sparse
 from inlay.testing.choices import strategy
 
 
@@ -116,6 +117,30 @@ def reorder_problems(
     True
     """
     return strategy(drawing.draw_reorder_problem)(sub_byte=sub_byte, convert=convert, large=large)
+
+
+def weight_problems(*, large: bool = False) -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc]]:
+    """A source of any type, and int8 weights of equal dims with extras that a reorder computes: flags 1, 2 and 8.
+
+    `large` asks for two dims of 64 to 130.
+
+    >>> from hypothesis import find
+    >>> src, dst = find(weight_problems(), lambda pair: pair[1].extras.flags == 9)
+    >>> src.dims == dst.dims, dst.data_type.name
+    (True, 's8')
+    """
+    return strategy(computing.draw_weight_problem)(large=large)
+
+
+def attributes(src: MemoryDesc, dst: MemoryDesc) -> st.SearchStrategy[Attributes]:
+    """Attributes that a reorder from `src` to `dst` can have: masks, groups and types of values, sum, rounding.
+
+    >>> from hypothesis import find
+    >>> src, dst = MemoryDesc((4, 6), "s8"), MemoryDesc((4, 6), "f32")
+    >>> find(attributes(src, dst), lambda a: a.src_scales and a.src_scales.groups[:1] == (2,)).src_scales.mask
+    3
+    """
+    return strategy(computing.draw_attributes)(src, dst)
 
 
 def sparse_descriptors(
