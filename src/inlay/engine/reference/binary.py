@@ -39,5 +39,4 @@ def forward(*, src_0: Array, src_1: Array, src_2: Array | None = None, algorithm
 
 def apply(algorithm: str, x: Array, y: Array) -> Array:
     """The combination of two arrays."""
-    with np.errstate(all="ignore"):
-        return _FUNCTIONS[algorithm](x, y).astype(np.float64)
+    return _FUNCTIONS[algorithm](x, y).astype(np.float64)

@@ -63,6 +63,11 @@ def _logistic(x: Array) -> Array:
     return result
 
 
+def _relu(x: Array, a: float, b: float) -> Array:
+    """Without a slope, infinity and -0.0 give 0 too."""
+    return np.where(x > 0, x, a * x) if a else np.maximum(x, 0.0)
+
+
 def _gelu_argument(x: Array) -> Array:
     result: Array = _SQRT_2_OVER_PI * (x + 0.044715 * x**3)
     return result
@@ -100,7 +105,7 @@ def _pow_slope(x: Array, a: float, b: float) -> Array:
 
 
 _FORWARD: Mapping[str, Function] = {
-    "relu": lambda x, a, b: np.where(x > 0, x, a * x),
+    "relu": _relu,
     "tanh": lambda x, a, b: np.tanh(x),
     "elu": lambda x, a, b: np.where(x > 0, x, a * np.expm1(x)),
     "square": lambda x, a, b: x**2,

@@ -7,10 +7,13 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from inlay.descriptor import MemoryDesc
 from inlay.engine.reference import post_ops
 from inlay.engine.reference.arrays import Array
 from inlay.engine.reference.formats import settled
+from inlay.engine.reference.reordered import attributes_of, reordered
 from inlay.engine.reference.table import TABLE
 from inlay.engine.reference.values import Memories, read, real, write
 from inlay.errors import Unimplemented
@@ -36,14 +39,18 @@ class ReferenceImplementation:
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What reads these memories, computes once, and writes what the formula gives and a memory is given for."""
+        if self.operation.kind == "reorder":
+            return partial(reordered, self.operation, dict(memories))
         return partial(self._run, dict(memories))
 
     def _run(self, memories: Memories) -> None:
         formula = TABLE[self.operation.kind, self.operation.direction]
         offered = self._offered(memories)
-        results = dict(formula(**{name: offered[name] for name in signature(formula).parameters if name in offered}))
-        if self.operation.direction == "forward" and "dst" in results:
-            results["dst"] = post_ops.applied(self.operation, results["dst"], memories)
+        # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
+        with np.errstate(all="ignore"):
+            results = dict(formula(**{name: offered[name] for name in signature(formula).parameters & offered.keys()}))
+            if self.operation.direction == "forward" and "dst" in results:
+                results["dst"] = post_ops.applied(self.operation, results["dst"], memories)
         for name, array in results.items():
             if name in memories:
                 write(array, memories[name])
@@ -84,12 +91,15 @@ class ReferenceEngine:
         return "reference"
 
     def create(self, operation: Operation) -> ReferenceImplementation:
-        """Choose the formats that are `any`: row-major, or in backward primitives those of the forward arguments.
+        """Choose the formats that are `any`, as `formats` says.
 
         Raises:
             InvalidArguments: a workspace is needed and the hint has none.
-            Unimplemented: there is no formula, or an argument has RUNTIME dims or no layout.
+            Unimplemented: there is no formula, an argument has RUNTIME dims or no layout, or a reorder has attributes
+                that Inlay's has not.
         """
-        if (operation.kind, operation.direction) not in TABLE:
+        if operation.kind == "reorder":
+            attributes_of(operation)
+        elif (operation.kind, operation.direction) not in TABLE:
             raise Unimplemented(f"the reference engine does not compute {operation.kind} {operation.direction}")
         return ReferenceImplementation(operation, settled(operation))

@@ -1,7 +1,9 @@
 """The descriptor of every argument: what `any` becomes, and what no one gives: workspace, statistics, attributes.
 
-`any` becomes row-major. In a backward primitive it becomes the format of the forward argument instead, so gradients lie
-as what they are gradients of.
+`any` becomes row-major where a primitive multiplies by weights. Elsewhere the destination takes the format in which the
+source arrives, and in a backward primitive a gradient the format of what it is the gradient of.
+
+Source: oneAPI specification, "Memory format propagation".
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,9 @@ from inlay.engine.reference.values import values_desc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 from inlay.primitives.attributes import Binary, DepthwiseConvolution, PReLU
-from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.operation import Operation
+
+_COMPUTE_INTENSIVE = frozenset({"convolution", "deconvolution", "inner_product", "matmul"})
 
 
 def settled(operation: Operation) -> dict[str, MemoryDesc]:
@@ -24,41 +28,33 @@ def settled(operation: Operation) -> dict[str, MemoryDesc]:
         InvalidArguments: a workspace is needed and the hint has none.
         Unimplemented: an argument has dims that are RUNTIME, or no layout.
     """
-    descs = {name: _chosen(name, desc, operation.hint) for name, desc in operation.descs.items()}
+    descs = {name: _chosen(desc, _model(operation, name)) for name, desc in operation.descs.items()}
     for name, desc in descs.items():
         if desc.has_runtime or not isinstance(desc.layout, Layout):
             raise Unimplemented(
                 f"the reference engine computes on tensors with known dims and a layout: {name} is {desc!r}"
             )
-    descs |= dict(_statistics(operation))
     descs |= dict(_workspace(operation, descs))
     descs |= dict(_post_ops(operation, descs))
     return descs | dict(_values(operation, descs))
 
 
-def _chosen(name: str, desc: MemoryDesc, hint: Implementation | None) -> MemoryDesc:
-    """`desc`, or what it becomes if it is `any`."""
+def _model(operation: Operation, name: str) -> MemoryDesc | None:
+    """The argument that `name` takes the format of."""
+    if operation.hint is not None:
+        return operation.hint.descs.get(name.removeprefix("diff_"))
+    if operation.kind in _COMPUTE_INTENSIVE:
+        return None
+    return operation.descs.get("src") or operation.descs.get("src_0")
+
+
+def _chosen(desc: MemoryDesc, model: MemoryDesc | None) -> MemoryDesc:
+    """`desc`, or if it is `any`: the format of `model`, or row-major where there is none that fits these dims."""
     if desc.kind != "any":
         return desc
-    model = None if hint is None else hint.descs.get(name.removeprefix("diff_"))
     assert desc.data_type is not None
-    if model is not None and model.dims == desc.dims and isinstance(model.layout, Layout) and not model.layout.overlaps:
-        return MemoryDesc.from_layout(model.layout, desc.data_type, dims=desc.dims)
-    return MemoryDesc(desc.dims, desc.data_type)
-
-
-def _statistics(operation: Operation) -> Iterator[tuple[str, MemoryDesc]]:
-    """Mean and variance where a training normalization writes them and nobody described them."""
-    if "mean" not in operation.signature.writes or operation.prop_kind != "forward_training":
-        return
-    dims, groups = operation.descs["src"].dims, operation.parameters.get("groups")
-    if operation.kind == "batch_normalization":
-        shape = dims[1:2]
-    else:
-        shape = (dims[0], groups) if isinstance(groups, int) else dims[:-1]
-    for name in ("mean", "variance"):
-        if name not in operation.descs:
-            yield name, MemoryDesc(shape, "f32")
+    tag = None if model is None or model.ndims != desc.ndims else model.tag
+    return MemoryDesc(desc.dims, desc.data_type, tag)
 
 
 def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
@@ -97,7 +93,7 @@ def _post_ops(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tu
         dst = descs["dst"]
         match post_op:
             case Binary(src_1=src_1):
-                yield f"post_op_{i}_src_1", _chosen("src_1", src_1, None)
+                yield f"post_op_{i}_src_1", _chosen(src_1, dst if src_1.dims == dst.dims else None)
             case PReLU(mask=mask):
                 shape = tuple(n if mask >> axis & 1 else 1 for axis, n in enumerate(dst.dims))
                 yield f"post_op_{i}_weights", MemoryDesc(shape, "f32")

@@ -10,6 +10,8 @@ the lowest number of the type, and no gradient.
 Source: oneAPI specification, "Pooling"; oneDNN for ties and empty windows.
 """
 
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +39,7 @@ def forward(
     windows = taps.windows(src, out, -np.inf)
     greatest = windows.max(axis=last, initial=-np.inf)
     is_first = (windows == greatest[(..., *[None] * len(kernel))]) & inside
-    index = is_first.reshape(*greatest.shape, -1).argmax(axis=-1)
+    index = is_first.reshape(*greatest.shape, prod(kernel)).argmax(axis=-1)
     return {"dst": np.where(inside.any(axis=last), greatest, lowest), "workspace": index}
 
 
@@ -77,6 +79,6 @@ def _inside(taps: Taps, shape: Shape, out: Shape) -> npt.NDArray[np.bool_]:
 def _count(taps: Taps, algorithm: str, shape: Shape, out: Shape) -> Array:
     """The number of elements that each window's sum is divided by."""
     if algorithm == "avg_include_padding":
-        return np.full((1,) * len(shape), float(np.prod(taps.kernel)))
+        return np.full((1,) * len(shape), float(prod(taps.kernel)))
     count: Array = _inside(taps, shape, out).sum(axis=tuple(range(-len(taps.kernel), 0)), dtype=np.float64)
     return count

@@ -1,0 +1,215 @@
+"""Batch, layer and group normalization: tensors brought to mean 0 and variance 1.
+
+    dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
+
+They differ in the axes that share a mean: all but channels, the last one, or a group of channels and space. The
+variance is the biased one. With `use_global_stats` mean and variance are given and constant, also to the gradient.
+Batch normalization may end in a ReLU, `dst = max(0, ...)`, before which it may add a second source; the workspace says
+where the result was positive.
+
+Source: oneAPI specification, "Batch normalization", "Layer normalization" and "Group normalization"; oneDNN for the
+fused forms.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from inlay.engine.reference.arrays import Array, Results, Shape
+
+FUSED = frozenset({"fuse_norm_relu", "fuse_norm_add_relu"})
+"""The flags with which batch normalization ends in a ReLU."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Which axes share a mean, in a view of the tensor where these are axes of their own."""
+
+    view: Shape
+    """The dims of the view."""
+    axes: Shape
+    """The axes of the view that share a mean and a variance."""
+    statistics: Shape
+    """The dims of mean and variance."""
+    channels: int
+    """The axis of the tensor along which scale and shift differ."""
+
+    def mean(self, array: Array) -> Array:
+        """The mean over these axes, which stay as axes of length 1; 0 of nothing."""
+        count = max(1, prod([array.shape[i] for i in self.axes]))
+        mean: Array = array.sum(axis=self.axes, keepdims=True) / count
+        return mean
+
+    def kept(self, statistics: Array) -> Array:
+        """Mean or variance with axes of length 1."""
+        return statistics.reshape([1 if i in self.axes else n for i, n in enumerate(self.view)])
+
+    def along(self, values: Array, ndim: int) -> Array:
+        """Scale or shift with axes of length 1."""
+        return values.reshape([-1 if i == self.channels else 1 for i in range(ndim)])
+
+    def over(self, array: Array) -> Array:
+        """The sum over all axes but that of scale and shift."""
+        total: Array = array.sum(axis=tuple(i for i in range(array.ndim) if i != self.channels))
+        return total
+
+
+def _batch(shape: Shape) -> _Kind:
+    return _Kind(shape, tuple(i for i in range(len(shape)) if i != 1), shape[1:2], 1)
+
+
+def _layer(shape: Shape) -> _Kind:
+    last = len(shape) - 1
+    return _Kind(shape, (last,), shape[:-1], last)
+
+
+def _group(shape: Shape, groups: int) -> _Kind:
+    view = (shape[0], groups, shape[1] // groups, *shape[2:])
+    return _Kind(view, tuple(range(2, len(view))), view[:2], 1)
+
+
+def batch_forward(
+    *,
+    src: Array,
+    mean: Array | None = None,
+    variance: Array | None = None,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    src_1: Array | None = None,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """Batch normalization: channels have a mean each."""
+    results = _forward(_batch(src.shape), src, mean, variance, scale, shift, epsilon, flags)
+    if flags & FUSED:
+        total = results["dst"] if src_1 is None else results["dst"] + src_1
+        results |= {"dst": np.maximum(total, 0), "workspace": (total > 0).astype(np.float64)}
+    return results
+
+
+def batch_backward(
+    *,
+    src: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array | None = None,
+    diff_dst: Array,
+    workspace: Array | None = None,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """The gradients of batch normalization; that of a second source is what the ReLU let through."""
+    diff = diff_dst
+    if flags & FUSED:
+        assert workspace is not None
+        diff = np.where(workspace != 0, diff_dst, 0.0)
+    results = _backward(_batch(src.shape), src, mean, variance, scale, diff, epsilon, flags)
+    return results | ({"diff_src_1": diff} if "fuse_norm_add_relu" in flags else {})
+
+
+def layer_forward(
+    *,
+    src: Array,
+    mean: Array | None = None,
+    variance: Array | None = None,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """Layer normalization: each row along the last axis has its mean."""
+    return _forward(_layer(src.shape), src, mean, variance, scale, shift, epsilon, flags)
+
+
+def layer_backward(
+    *,
+    src: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array | None = None,
+    diff_dst: Array,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """The gradients of layer normalization."""
+    return _backward(_layer(src.shape), src, mean, variance, scale, diff_dst, epsilon, flags)
+
+
+def group_forward(
+    *,
+    src: Array,
+    mean: Array | None = None,
+    variance: Array | None = None,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    groups: int,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """Group normalization: each group of channels of an image has its mean; scale and shift are by channel."""
+    return _forward(_group(src.shape, groups), src, mean, variance, scale, shift, epsilon, flags)
+
+
+def group_backward(
+    *,
+    src: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array | None = None,
+    diff_dst: Array,
+    groups: int,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """The gradients of group normalization."""
+    return _backward(_group(src.shape, groups), src, mean, variance, scale, diff_dst, epsilon, flags)
+
+
+def _forward(
+    kind: _Kind,
+    src: Array,
+    mean: Array | None,
+    variance: Array | None,
+    scale: Array | None,
+    shift: Array | None,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    x = src.reshape(kind.view)
+    if "use_global_stats" in flags:
+        assert mean is not None
+        assert variance is not None
+        center, spread = kind.kept(mean), kind.kept(variance)
+    else:
+        center = kind.mean(x)
+        spread = kind.mean((x - center) ** 2)
+    dst = ((x - center) / np.sqrt(spread + epsilon)).reshape(src.shape)
+    dst = dst if scale is None else dst * kind.along(scale, src.ndim)
+    dst = dst if shift is None else dst + kind.along(shift, src.ndim)
+    computed = {"mean": center.reshape(kind.statistics), "variance": spread.reshape(kind.statistics)}
+    return {"dst": dst} | ({} if "use_global_stats" in flags else computed)
+
+
+def _backward(
+    kind: _Kind,
+    src: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array | None,
+    diff_dst: Array,
+    epsilon: float,
+    flags: frozenset[str],
+) -> Results:
+    """What varies of the source also moves mean and variance, unless these are constant."""
+    inverse = 1 / np.sqrt(kind.kept(variance) + epsilon)
+    normal = (src.reshape(kind.view) - kind.kept(mean)) * inverse
+    scaled = diff_dst if scale is None else diff_dst * kind.along(scale, src.ndim)
+    diff = scaled.reshape(kind.view)
+    if "use_global_stats" not in flags:
+        diff = diff - kind.mean(diff) - normal * kind.mean(diff * normal)
+    return {
+        "diff_src": (diff * inverse).reshape(src.shape),
+        "diff_scale": kind.over(diff_dst * normal.reshape(src.shape)),
+        "diff_shift": kind.over(diff_dst),
+    }
