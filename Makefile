@@ -4,7 +4,8 @@
 #   make test      the tests
 #   make test-all  the heavy tests too, with the peers (torch, JAX, oneDNN 3.13) that can be installed here
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
-#   make bench     the benchmarks, about half an hour, to build/bench.json and build/bench.svg; RUNS=3 for three runs
+#   make bench     the benchmarks, ten minutes, to build/bench.json and build/bench.svg; RUNS=3 for three runs
+#   make bench-costs         only import, compile and call, beside their aims
 #   make bench-descriptors   only those of descriptors, in seconds
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
 #   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
@@ -28,7 +29,7 @@ PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
-.PHONY: demo test test-all parity bench bench-descriptors mutation soak lint types clean
+.PHONY: demo test test-all parity bench bench-costs bench-descriptors mutation soak lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -46,6 +47,9 @@ parity: $(VENV)/.test $(VENV)/.peers
 bench: $(VENV)/.bench $(VENV)/.peers
 	$(BIN)/python -m benchmarks.descriptors
 	$(WITH_PEERS) $(BIN)/python -m benchmarks --runs $(RUNS) --json $(BENCH).json --svg $(BENCH).svg
+
+bench-costs: $(VENV)/.bench $(VENV)/.peers
+	$(WITH_PEERS) $(BIN)/python -m benchmarks.costs
 
 bench-descriptors: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.descriptors

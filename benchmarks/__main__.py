@@ -1,6 +1,8 @@
 """`python -m benchmarks`: the benchmark of the reorders, and of what is paid beside them."""
 
+import time
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +18,11 @@ from benchmarks.measure import measured
 from benchmarks.output import built_on, console, head_lines, print_record, rows_among, somebody_differs, write_chart
 from benchmarks.peers import Peer, find_peers, sources_of_inlay
 from benchmarks.record import Record, Setup, Unreadable, opened
-from benchmarks.startup import measured_startup
+from benchmarks.startup import PROCESSES, measured_startup
 from benchmarks.timing import DEFAULT_ROUNDS, QUICK, Rounds
+
+UNFINISHED = 3
+"""The exit code of a run that has stopped before its end."""
 
 Json = Annotated[
     Path | None,
@@ -42,6 +47,10 @@ Tables = Annotated[
 ]
 Count = Annotated[int, typer.Option("--rounds", min=1, help="How often everybody takes a turn in each case.")]
 Runs = Annotated[int, typer.Option("--runs", min=1, help="Measure everything so many times, one run after another.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option("--minutes", min=0, help="Stop after so many and exit with 3; the same command goes on, with --json."),
+]
 Startup = Annotated[bool, typer.Option(help="Measure import, compile and call as well.")]
 
 
@@ -55,8 +64,10 @@ def run(
     count: Count = DEFAULT_ROUNDS,
     runs: Runs = 1,
     startup: Startup = True,
+    minutes: Minutes = None,
 ) -> None:
     """Measure reorders against a copy of the same bytes and against oneDNN, NumPy and PyTorch."""
+    end = inf if minutes is None else time.monotonic() + 60 * minutes
     machine = this_machine()
     rounds = replace(QUICK, count=min(count, QUICK.count)) if quick else Rounds(count)
     cases = matching(all_cases(chosen_sizes(machine, sizes), chosen_tables(tables)), only)
@@ -72,9 +83,12 @@ def run(
     except Unreadable as error:
         raise typer.BadParameter(str(error)) from error
     if startup and not record.startup:
-        record.startup = measured_startup(2 if quick else 5)
+        record.startup = measured_startup(2 if quick else PROCESSES)
         record.write()
-    measure_all(record, cases, peers, runs)
+    missing_cases = measure_all(record, cases, peers, runs, end)
+    if missing_cases:
+        console().print(f"{missing_cases} cases are still to be measured: the same command goes on", markup=False)
+        raise typer.Exit(UNFINISHED)
     record.is_complete = True
     record.write()
     rows = rows_among(record, {case.label for case in cases})
@@ -119,20 +133,26 @@ def chosen_tables(names: str) -> list[str]:
     return [name for name in TABLES if name in wanted]
 
 
-def measure_all(record: Record, cases: list[Case], peers: list[Peer], runs: int) -> None:
+def measure_all(record: Record, cases: list[Case], peers: list[Peer], runs: int, end: float) -> int:
     """Measure what the record does not hold yet, run by run, case by case, and keep each result at once.
 
-    The progress bar is drawn between cases only, never while a clock runs.
+    No case is begun after `end` on the monotonic clock. The progress bar is drawn between cases only, never while a
+    clock runs.
+
+    Post-condition: the number of cases that are still missing.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     memcpy = ThreadedMemcpy(record.setup.machine.processors)
     missing = [(case, number) for number in range(runs) for case in cases if not record.holds(case, number)]
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
         task = progress.add_task("", total=len(missing))
-        for case, number in missing:
+        for done, (case, number) in enumerate(missing):
+            if time.monotonic() >= end:
+                return len(missing) - done
             progress.update(task, description=case.label, refresh=True)
             record.add(measured(case, peers, memcpy, record.setup.rounds, number))
             progress.advance(task)
+    return 0
 
 
 if __name__ == "__main__":

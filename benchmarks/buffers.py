@@ -36,6 +36,8 @@ def huge_buffer(nbytes: int) -> Bytes:
 def fill_with_values(buffer: Bytes, data_type: DataType) -> None:
     """Fill `buffer` with ordinary values: integers up to 300 either way, or floats without subnormals and infinities.
 
+    Of 4 bits all integers are ordinary.
+
     A peer that computes `1.0 * x` on the way is neither slowed down nor made to change bits by them. Conversions to
     integers round most floats and saturate some.
     """
@@ -48,6 +50,8 @@ def fill_with_values(buffer: Bytes, data_type: DataType) -> None:
 @cache
 def _values(data_type: DataType) -> Bytes:
     random = np.random.default_rng(0)
+    if data_type.is_sub_byte:
+        return random.integers(0, 255, _PERIOD, np.uint8, endpoint=True)  # two of them; every code is an integer
     if data_type.kind == "float":
         spread = min(64.0, data_type.highest / 8)
         values = (spread * random.standard_normal(_PERIOD, np.float32)).astype(data_type.numpy)

@@ -21,7 +21,11 @@ from math import prod
 from benchmarks.fitting import Fitting
 from benchmarks.machine import Machine
 from inlay.data_type import as_data_type
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import Extras, MemoryDesc
+from inlay.reordering.attributes import PLAIN, Attributes
+
+NO_EXTRAS = Extras()
+"""Nothing behind the elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,10 @@ class Pair:
     """What the tensor is like, where the formats and the types do not say enough: `RGB`."""
     aim: float | None = None
     """The percent of the copy it is to reach beyond the L3; None where none is set."""
+    attributes: Attributes = PLAIN
+    """What is computed on the way."""
+    extras: Extras = NO_EXTRAS
+    """What the destination keeps behind its elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,10 @@ class Case:
     """The table it belongs to: `issue`, or one of the families."""
     aim: float | None = None
     """The percent of the copy it is to reach; None where none is set."""
+    attributes: Attributes = PLAIN
+    """What is computed on the way."""
+    extras: Extras = NO_EXTRAS
+    """What the destination keeps behind its elements."""
 
     @property
     def converts(self) -> bool:
@@ -110,13 +122,19 @@ class Case:
     @property
     def dst(self) -> MemoryDesc:
         """The descriptor of the destination."""
-        return MemoryDesc(self.dims, self.dst_type, self.dst_tag)
+        return MemoryDesc(self.dims, self.dst_type, self.dst_tag, extras=self.extras)
 
     @property
     def nbytes(self) -> int:
-        """The compulsory bytes: source elements read, destination elements and padding written."""
-        read = prod(self.dims) * as_data_type(self.src_type).itemsize
-        return read + prod(self.dst.padded_dims) * as_data_type(self.dst_type).itemsize
+        """The compulsory bytes: source elements read, destination elements and padding written, and what else it keeps.
+
+        With a sum the elements of the destination are read as well.
+        """
+        dst = self.dst
+        read = prod(self.dims) * as_data_type(self.src_type).bits
+        written = prod(dst.padded_dims) * as_data_type(self.dst_type).bits
+        old = prod(self.dims) * as_data_type(self.dst_type).bits if self.attributes.sum is not None else 0
+        return -(-(read + old + written) // 8) + sum(self.extras.buffer_sizes(dst.padded_dims).values())
 
 
 def sizes_of(machine: Machine) -> tuple[Size, ...]:
@@ -134,11 +152,14 @@ def _case(pair: Pair, size: Size, table: str) -> Case:
     src_type, dst_type = (pair.types, pair.types) if isinstance(pair.types, str) else pair.types
 
     def nbytes(dims: tuple[int, ...]) -> int:
-        return MemoryDesc(dims, src_type, pair.src_tag).size + MemoryDesc(dims, dst_type, pair.dst_tag).size
+        src = MemoryDesc(dims, src_type, pair.src_tag)
+        return src.size + MemoryDesc(dims, dst_type, pair.dst_tag, extras=pair.extras).size
 
     dims = pair.tensor.fitted(nbytes, size.footprint, not size.warm)
     aim = None if size.warm else pair.aim
-    return Case(pair.src_tag, pair.dst_tag, src_type, dst_type, size, dims, pair.note, table, aim)
+    return Case(
+        pair.src_tag, pair.dst_tag, src_type, dst_type, size, dims, pair.note, table, aim, pair.attributes, pair.extras
+    )
 
 
 def matching(cases: Iterable[Case], pattern: str) -> list[Case]:

@@ -3,7 +3,7 @@
 Formats, types and dims are those that its driver benchdnn reads from `tests/benchdnn/inputs/reorder`; each group of
 pairs names its file. Since those tensors are small, axes grow until a size is reached, and those of a kernel or of a
 tail (17, 56 or 65 channels) do not. Weights of RNN have the formats of oneDNN's RNN primitives and the dims of
-`inputs/rnn`. What those files ask of attributes (scales, zero points, sums, compensation) is left out here.
+`inputs/rnn`. What those files ask of attributes (scales, zero points, sums, compensation) is in `quantization`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from benchmarks.cases import Case, Pair, Size, cases_of
 from benchmarks.fitting import Tensor
 from benchmarks.pairs import IMAGES, ISSUE, KERNELS, SQUARE
+from benchmarks.quantization import FOUR_BITS, SCALED
 
 
 def _batches(*dims: int) -> Tensor:
@@ -168,6 +169,8 @@ TABLES: Mapping[str, Sequence[Pair]] = MappingProxyType(
         "quantized": QUANTIZED,
         "grouped": GROUPED,
         "recurrent": RECURRENT,
+        "scaled": SCALED,
+        "4 bits": FOUR_BITS,
     }
 )
 """Every table by its name: the promised pairs, then the families."""

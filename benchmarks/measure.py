@@ -1,6 +1,6 @@
 """One case: everybody's bytes are compared with Inlay's, then everybody is timed in the same rounds as the copies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -14,8 +14,12 @@ from benchmarks.onednn import Refused
 from benchmarks.peers import NumPy, Peer
 from benchmarks.timing import Call, Rounds, Spread, fastest, paired, take_turns
 from inlay.descriptor import MemoryDesc
+from inlay.reordering.attributes import PLAIN, Attributes
 
+FAR = 1.5
+"""How many times as long as Inlay a peer must take for a few rounds to be enough."""
 _GARBAGE = 0xA5
+_COPY = "copy "
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +63,35 @@ def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: 
     """The times of everybody on one case. `peers` begins with Inlay."""
     src, dst = huge_buffer(max(case.src.size, case.dst.size)), huge_buffer(max(case.src.size, case.dst.size))
     fill_source(src, case.src)
-    calls, absent = agreeing_calls(peers, case.src, src, case.dst, dst)
+    calls, absent = agreeing_calls(peers, case.src, src, case.dst, dst, case.attributes)
     copies = flat_copies(peers, src, dst, case.nbytes // 2, memcpy)
-    everybody = calls | {f"copy {name}": call for name, call in copies.items()}
+    everybody = calls | {f"{_COPY}{name}": call for name, call in copies.items()}
     bystanders = Bystanders()
-    times = take_turns(everybody, rounds, case.size.warm)
+    times = take_turns(everybody, rounds, case.size.warm, decided)
     return Result(
         case,
         {name: times[name] for name in calls},
-        {name: times[f"copy {name}"] for name in copies},
+        {name: times[f"{_COPY}{name}"] for name in copies},
         absent,
         run,
         bystanders.share(),
     )
+
+
+def decided(times: Mapping[str, Sequence[float]]) -> set[str]:
+    """Of whom a few rounds say enough: copies that never came near the best one, peers that Inlay leaves behind.
+
+    A copy is out where its fastest round is slower than the median of the best copy; a peer where it took `FAR` times
+    as long as Inlay in each round. Whoever is near, or ahead of Inlay, takes part in all rounds.
+    """
+    copies = {name: seconds for name, seconds in times.items() if name.startswith(_COPY)}
+    best = min(map(median, copies.values()), default=0.0)
+    out = {name for name, seconds in copies.items() if min(seconds) > best}
+    ours = times.get("Inlay", ())
+    for name in times.keys() - copies.keys() - {"Inlay"}:
+        if ours and all(a > FAR * b for a, b in zip(times[name], ours, strict=False)):
+            out.add(name)
+    return out
 
 
 def fill_source(buffer: Bytes, desc: MemoryDesc) -> None:
@@ -87,7 +107,12 @@ def fill_source(buffer: Bytes, desc: MemoryDesc) -> None:
 
 
 def agreeing_calls(
-    peers: Sequence[Peer], src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes
+    peers: Sequence[Peer],
+    src: MemoryDesc,
+    src_buffer: Bytes,
+    dst: MemoryDesc,
+    dst_buffer: Bytes,
+    attributes: Attributes = PLAIN,
 ) -> tuple[dict[str, Call], dict[str, str]]:
     """The calls that leave the same bytes as the first peer's, and why the others are left out."""
     calls: dict[str, Call] = {}
@@ -95,7 +120,7 @@ def agreeing_calls(
     expected: Bytes | None = None
     for peer in peers:
         try:
-            call = peer.prepare(src, src_buffer, dst, dst_buffer)
+            call = peer.prepare(src, src_buffer, dst, dst_buffer, attributes)
         except Refused as reason:
             absent[peer.name] = str(reason)
             continue

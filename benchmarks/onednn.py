@@ -9,16 +9,18 @@ Source: oneDNN's public header `dnnl.h`; codes as in `dnnl_types.h`.
 import ctypes
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 from benchmarks.buffers import Bytes
+from benchmarks.onednn_attributes import SIGNATURES, STATUS, Refused, made_attributes, values_for, write_extras
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InlayError
 from inlay.format_tag import ENUMERATED
+from inlay.reordering.attributes import PLAIN, Attributes
 
-_STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented")
+__all__ = ["OneDNN", "Refused"]
+
 _CPU, _IN_ORDER, _ARG_SRC, _ARG_DST = 1, 1, 1, 17
 _MAX_NDIMS = 12
 _OF_THE_WHEEL = ("libtbb.so.12", "libimf.so", "libsvml.so", "libintlc.so.5", "libsycl.so.9")
@@ -41,10 +43,6 @@ _SIGNATURES = {
 }
 
 
-class Refused(InlayError):
-    """A peer cannot do this reorder."""
-
-
 class _Version(ctypes.Structure):
     _fields_ = (("major", c_int), ("minor", c_int), ("patch", c_int))
 
@@ -64,7 +62,7 @@ class OneDNN:
         """
         _load_what_it_needs(path.parent)
         self._lib = ctypes.CDLL(str(path))
-        for function, arguments in _SIGNATURES.items():
+        for function, arguments in (_SIGNATURES | SIGNATURES).items():
             getattr(self._lib, function).argtypes = arguments
         self._lib.dnnl_version.restype = POINTER(_Version)
         found = self._lib.dnnl_version().contents
@@ -78,47 +76,84 @@ class OneDNN:
         handle = c_void_p()
         status = getattr(self._lib, function)(byref(handle), *arguments)
         if status:
-            raise Refused(f"{function}: {_STATUS[status] if status < len(_STATUS) else status}")
+            raise Refused(f"{function}: {STATUS[status] if status < len(STATUS) else status}")
         return handle
 
     def _descriptor(self, desc: MemoryDesc) -> c_void_p:
         """The format by its code, or spelled where oneDNN has no code for it: `BA16a32b4a`."""
-        if desc.tag is None or desc.data_type is None:
+        tag, data_type = _tag_of(desc), desc.data_type
+        if tag is None or data_type is None:
             raise Refused(f"oneDNN has no tag for the format of {desc}")
         dims = (c_int64 * _MAX_NDIMS)(*desc.dims)
-        code = ENUMERATED.get(str(desc.tag))
+        code = ENUMERATED.get(tag)
         if code is not None:
-            return self._made("dnnl_memory_desc_create_with_tag", desc.ndims, dims, desc.data_type.code, code)
-        spelled = str(desc.tag).encode()
-        return self._made("dnnl_memory_desc_create_with_string_tag", desc.ndims, dims, desc.data_type.code, spelled)
+            made = self._made("dnnl_memory_desc_create_with_tag", desc.ndims, dims, data_type.code, code)
+        else:
+            spelled = "dnnl_memory_desc_create_with_string_tag"
+            made = self._made(spelled, desc.ndims, dims, data_type.code, tag.encode())
+        if desc.extras:
+            write_extras(self._lib, made, desc.extras)
+        return made
 
-    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Callable[[], object]:
+    def prepare(
+        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
+    ) -> Callable[[], object]:
         """The reorder as a call; the buffers must outlive it.
 
         Raises:
-            Refused: oneDNN has no implementation of it.
+            Refused: oneDNN has no implementation of it, or a wrong one.
         """
+        if attributes.src_zero_points is not None and self.version.startswith("3.2."):
+            raise Refused("3.2 leaves the zero points of a source out, in some sizes")
         lib, stream = self._lib, self._stream
         descs = (self._descriptor(src), self._descriptor(dst))
-        plan = self._made("dnnl_reorder_primitive_desc_create", descs[0], self._engine, descs[1], self._engine, None)
-        primitive = self._made("dnnl_primitive_create", plan)
-        addresses = (src_buffer.ctypes.data, dst_buffer.ctypes.data)
-        memories = [self._made("dnnl_memory_create", d, self._engine, a) for d, a in zip(descs, addresses, strict=True)]
-        arguments = (_ExecArg * 2)(_ExecArg(_ARG_SRC, memories[0]), _ExecArg(_ARG_DST, memories[1]))
-        lib.dnnl_primitive_desc_destroy(plan)
-        for desc in descs:
+        primitive = self._primitive(*descs, attributes)
+        values = values_for(attributes, src.dims)
+        given = [(_ARG_SRC, descs[0], src_buffer), (_ARG_DST, descs[1], dst_buffer)]
+        given += [(code, self._flat(count, of_type), numbers) for code, of_type, count, numbers in values]
+        memories = [self._made("dnnl_memory_create", d, self._engine, b.ctypes.data) for _, d, b in given]
+        pairs = [_ExecArg(code, memory) for (code, _, _), memory in zip(given, memories, strict=True)]
+        arguments, count = (_ExecArg * len(pairs))(*pairs), len(pairs)
+        for _, desc, _ in given:
             lib.dnnl_memory_desc_destroy(desc)
 
         def run() -> None:
-            status = lib.dnnl_primitive_execute(primitive, stream, 2, arguments) or lib.dnnl_stream_wait(stream)
+            status = lib.dnnl_primitive_execute(primitive, stream, count, arguments) or lib.dnnl_stream_wait(stream)
             if status:
-                raise Refused(f"dnnl_primitive_execute: {_STATUS[status] if status < len(_STATUS) else status}")
+                raise Refused(f"dnnl_primitive_execute: {STATUS[status] if status < len(STATUS) else status}")
 
-        weakref.finalize(run, _destroy, lib, primitive, memories)
+        weakref.finalize(run, _destroy, lib, primitive, memories, values)
         return run
 
+    def _primitive(self, src: c_void_p, dst: c_void_p, attributes: Attributes) -> c_void_p:
+        """The reorder between two descriptors."""
+        lib = self._lib
+        attr = None if attributes == PLAIN else made_attributes(lib, attributes)
+        try:
+            plan = self._made("dnnl_reorder_primitive_desc_create", src, self._engine, dst, self._engine, attr)
+        finally:
+            if attr is not None:
+                lib.dnnl_primitive_attr_destroy(attr)
+        primitive = self._made("dnnl_primitive_create", plan)
+        lib.dnnl_primitive_desc_destroy(plan)
+        return primitive
 
-def _destroy(lib: ctypes.CDLL, primitive: c_void_p, memories: list[c_void_p]) -> None:
+    def _flat(self, count: int, type_code: int) -> c_void_p:
+        """The descriptor of so many values in a row."""
+        dims = (c_int64 * _MAX_NDIMS)(count)
+        return self._made("dnnl_memory_desc_create_with_strides", 1, dims, type_code, None)
+
+
+def _tag_of(desc: MemoryDesc) -> str | None:
+    """The tag of a format, whatever stands behind the elements."""
+    if desc.extras:
+        layout, data_type = desc.require_layout("benchmark")
+        desc = MemoryDesc.from_layout(layout, data_type, dims=desc.dims)
+    return None if desc.tag is None else str(desc.tag)
+
+
+def _destroy(lib: ctypes.CDLL, primitive: c_void_p, memories: list[c_void_p], values: Sequence[object]) -> None:
+    """Free what a call needed; `values` were kept until now because a memory holds their address."""
     lib.dnnl_primitive_destroy(primitive)
     for memory in memories:
         lib.dnnl_memory_destroy(memory)

@@ -10,10 +10,19 @@ from rich.console import Console
 
 from benchmarks.aims import promised
 from benchmarks.chart import draw_chart
-from benchmarks.measure import DIFFERS
+from benchmarks.measure import DIFFERS, FAR
+from benchmarks.misses import known_reasons, missed_aims, stale
 from benchmarks.peers import Missing
 from benchmarks.record import Record
-from benchmarks.report import aims_table, bystanders_lines, means_table, notes, reorder_tables, startup_table
+from benchmarks.report import (
+    aims_table,
+    bystanders_lines,
+    means_table,
+    misses_table,
+    notes,
+    reorder_tables,
+    startup_table,
+)
 from benchmarks.runs import Row, rows_of
 from benchmarks.timing import Rounds
 
@@ -47,17 +56,25 @@ def built_on() -> str:
 
 def rounds_line(rounds: Rounds, runs: int) -> str:
     """How the figures were taken."""
-    block, rest = f"{rounds.block_seconds * 1e3:g} ms", f"{rounds.settle_seconds * 1e3:g} ms"
-    blocks = f"blocks of {block} or one call, {rest} of rest before each"
+    blocks = f"blocks of {rounds.block_seconds * 1e3:g} ms or one call, each after every thread has gone to rest"
+    few = f"{rounds.first} of whoever takes {FAR} times as long as Inlay in each of these"
     if runs > 1:
-        return f"medians of {runs} runs of {rounds.count} interleaved rounds, lowest and highest in brackets; {blocks}"
-    return f"medians of {rounds.count} interleaved rounds, quartiles in brackets; {blocks}"
+        spread = f"medians of {runs} runs of {rounds.count} interleaved rounds, lowest and highest in brackets"
+    else:
+        spread = f"medians of {rounds.count} interleaved rounds, quartiles in brackets"
+    return f"{spread} ({few}); {blocks}"
 
 
 def print_record(record: Record, rows: Sequence[Row], to: Console) -> None:
     """Every table, and who is not in them."""
     others = [name for name in record.setup.versions if name != "Inlay"]
+    reasons = known_reasons()
+    missed = missed_aims(rows, reasons)
     to.print(*reorder_tables(rows, others), means_table(rows, others), aims_table(promised(rows)))
+    if missed:
+        to.print(misses_table(missed))
+    for reason in stale(reasons, rows, missed):
+        to.print(f"misses.toml explains what is not missed: {reason.case} {reason.misses}", markup=False)
     if record.startup:
         to.print(startup_table(record.startup))
     missing = [Missing(name, reason) for name, reason in record.setup.missing.items()]

@@ -20,12 +20,17 @@ import numpy.typing as npt
 
 import inlay
 from benchmarks.buffers import Bytes, huge_buffer
+from benchmarks.eager import TORCH_NAMES, eager_reorder
 from benchmarks.onednn import OneDNN, Refused
 from benchmarks.passes import Passes, strided_passes
+from benchmarks.values import values_of
 from inlay import __version__
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder
+from inlay.reordering import CompiledReorder, compile_reorder
+from inlay.reordering.attributes import PLAIN, Attributes
+from inlay.reordering.compensated import CompensatedReorder, compensated_reorder
+from inlay.reordering.computed import ComputedReorder, compute_reorder
 
 Call = Callable[[], object]
 
@@ -38,8 +43,10 @@ class Peer(Protocol):
     version: str
     """Its version."""
 
-    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
-        """The reorder as a call without arguments."""
+    def prepare(
+        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
+    ) -> Call:
+        """The reorder as a call without arguments, with `values_of` its attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +65,24 @@ class Inlay:
     name = "Inlay"
     version = __version__
 
-    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
+    def prepare(
+        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
+    ) -> Call:
         """The compiled reorder between the two addresses."""
-        run = compile_reorder(src, dst).run
         src_address, dst_address = src_buffer.ctypes.data, dst_buffer.ctypes.data
-        return lambda: run(src_address, dst_address)
+        reorder = compiled(src, dst, attributes)
+        if isinstance(reorder, CompiledReorder):
+            return partial(reorder.run, src_address, dst_address)
+        return partial(reorder.run, src_address, dst_address, values_of(attributes, src.dims))
+
+
+def compiled(
+    src: MemoryDesc, dst: MemoryDesc, attributes: Attributes
+) -> CompiledReorder | ComputedReorder | CompensatedReorder:
+    """Inlay's reorder, of the simplest of its three kinds."""
+    if dst.extras:
+        return compensated_reorder(src, dst, attributes)
+    return compile_reorder(src, dst) if attributes == PLAIN else compute_reorder(src, dst, attributes)
 
 
 def sources_of_inlay() -> str:
@@ -80,12 +100,16 @@ class NumPy:
     name = "NumPy"
     version = np.__version__
 
-    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
+    def prepare(
+        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
+    ) -> Call:
         """One `copyto` per pass.
 
         Raises:
-            Refused: it converts otherwise than Inlay.
+            Refused: it has no such operation, or converts otherwise than Inlay.
         """
+        if dst.extras or attributes != PLAIN:
+            raise Refused("NumPy has no operation that quantizes")
         src_type, dst_type = _types_converted_alike(src, dst)
         if src_type == dst_type:
             of_type = to_type = np.dtype(f"u{src_type.itemsize}")
@@ -118,18 +142,22 @@ class Torch:
         self.version = str(torch.__version__)
         self._torch = torch
 
-    def prepare(self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes) -> Call:
-        """One `copy_` per pass.
+    def prepare(
+        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
+    ) -> Call:
+        """One `copy_` per pass; with attributes one operator per step.
 
         Raises:
-            Refused: it converts otherwise than Inlay.
+            Refused: it has no such operation, or converts otherwise than Inlay.
         """
         torch = self._torch
+        if dst.extras or attributes != PLAIN:
+            return eager_reorder(torch, src, src_buffer, dst, dst_buffer, attributes)
         src_type, dst_type = _types_converted_alike(src, dst)
         if src_type == dst_type:
             of_type = to_type = getattr(torch, _TORCH_BY_SIZE[src_type.itemsize])
         else:
-            of_type, to_type = (getattr(torch, _TORCH_BY_NAME[t.name]) for t in (src_type, dst_type))
+            of_type, to_type = (getattr(torch, TORCH_NAMES[t.name]) for t in (src_type, dst_type))
 
         def view(buffer: Bytes, is_dst: bool, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
             return torch.from_numpy(buffer).view(to_type if is_dst else of_type).as_strided(shape, strides)
@@ -139,16 +167,6 @@ class Torch:
 
 
 _TORCH_BY_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}
-_TORCH_BY_NAME = {
-    "f32": "float32",
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "s32": "int32",
-    "s8": "int8",
-    "u8": "uint8",
-    "f8_e4m3": "float8_e4m3fn",
-    "f8_e5m2": "float8_e5m2",
-}
 
 
 def _types_converted_alike(src: MemoryDesc, dst: MemoryDesc) -> tuple[DataType, DataType]:
@@ -160,6 +178,8 @@ def _types_converted_alike(src: MemoryDesc, dst: MemoryDesc) -> tuple[DataType, 
     of, to = src.data_type, dst.data_type
     if of is None or to is None:
         raise Refused("a descriptor without a type")
+    if of.is_sub_byte or to.is_sub_byte:
+        raise Refused("NumPy and PyTorch keep no two elements in one byte")
     if of != to and to.kind != "float":
         if of.kind == "float":
             raise Refused(f"{of} -> {to} rounds toward zero and wraps around, in place of nearest and saturated")

@@ -19,6 +19,8 @@ from benchmarks.machine import Machine
 from benchmarks.measure import Result
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds, Spread
+from inlay.descriptor import Extras
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from inlay.reordering.caches import Cache
 
 
@@ -171,9 +173,24 @@ def _result_json(result: Result) -> dict[str, Any]:
 
 def _result(entry: Mapping[str, Any]) -> Result:
     names = ("src_tag", "dst_tag", "src_type", "dst_type", "note", "table", "aim")
-    case = Case(**{name: entry[name] for name in names}, size=Size(**entry["size"]), dims=tuple(entry["dims"]))
+    case = Case(
+        **{name: entry[name] for name in names},
+        size=Size(**entry["size"]),
+        dims=tuple(entry["dims"]),
+        attributes=_attributes(entry["attributes"]),
+        extras=Extras(**entry["extras"] | {"gpu_geometry": tuple(entry["extras"]["gpu_geometry"])}),
+    )
     times, copies, absent = entry["seconds"], entry["copy_seconds"], entry["absent"]
     return Result(case, times, copies, absent, entry["run"], entry["share_of_others"])
+
+
+def _attributes(entry: Mapping[str, Any]) -> Attributes:
+    kinds = {"scales": Scales, "zero_points": ZeroPoints}
+    given = {name: value for name, value in entry.items() if value is not None}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            given[name] = kinds[name[4:]](**value | {"groups": tuple(value["groups"])})
+    return Attributes(**given)
 
 
 def _machine(entry: Mapping[str, Any]) -> Machine:

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.aims import Aim, misses
+from benchmarks.misses import UNKNOWN, Miss
 from benchmarks.peers import Missing
 from benchmarks.runs import Row
 from benchmarks.startup import Figure
@@ -30,9 +31,7 @@ def reorder_tables(rows: Sequence[Row], others: Sequence[str]) -> list[Table]:
 
 
 def _reorder_table(name: str, rows: Sequence[Row], others: Sequence[str]) -> Table:
-    title = (
-        f"{name}: percent of the best copy, and how many times faster than each peer; none may be slower than oneDNN"
-    )
+    title = f"{name}: percent of the best copy, and how many times faster than each peer; the aim is 1 with oneDNN"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     for heading in ("reorder", "type", "size", "dims"):
         table.add_column(heading, no_wrap=True)
@@ -112,6 +111,26 @@ def aims_table(aims: Iterable[Aim]) -> Table:
         table.add_column(heading, justify="right")
     for aim in aims:
         table.add_row(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO")
+    return table
+
+
+def misses_table(misses: Sequence[Miss]) -> Table:
+    """Every aim that a case misses: what was found, what was aimed at, why, and what was tried."""
+    unknown = sum(miss.reason is None for miss in misses)
+    words = f": {unknown} without a reason" if unknown else ""
+    table = Table(box=box.SIMPLE_HEAD, title=f"Missed: {len(misses)}{words}", title_justify="left")
+    for heading in ("case", "found", "aim"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("reason", "tried"):
+        table.add_column(heading, overflow="fold")
+    for miss in misses:
+        row = miss.row
+        if miss.missed == "copy":
+            found, aim = f"{percent_text(row.percent_of_copy('Inlay'))} % of copy", f"{row.case.aim:.0f} %"
+        else:
+            found, aim = f"{ratio_text(row.times_faster_than(miss.missed))} x {miss.missed}", "1"
+        why = (UNKNOWN, "") if miss.reason is None else (miss.reason.reason, miss.reason.tried)
+        table.add_row(row.case.label, found, aim, *why)
     return table
 
 

@@ -43,7 +43,11 @@ SMALL_RATIO = 1.5
 """How many times as long as oneDNN's a call of 64 kB may take."""
 
 
-def measured_startup(processes: int = 5) -> list[Figure]:
+PROCESSES = 5
+"""Fresh processes for each figure."""
+
+
+def measured_startup(processes: int = PROCESSES) -> list[Figure]:
     """Every figure, from so many fresh processes each."""
     with tempfile.TemporaryDirectory() as code, tempfile.TemporaryDirectory() as folder:
         with_bytecode = {"PYTHONPYCACHEPREFIX": code, "PYTHONDONTWRITEBYTECODE": ""}

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from benchmarks.cases import Case
     from inlay.descriptor import MemoryDesc
 
 
@@ -55,20 +56,19 @@ def compile_seconds() -> dict[str, float]:
     from inlay.descriptor import MemoryDesc
 
     cases = all_cases([sizes_of(this_machine())[-1]])
-    found["first"] = _in_a_fork("first", cases[0].src, cases[0].dst, None)
+    found["first"] = _in_a_fork("first", cases[0], None)
     small, large = ((MemoryDesc((n, n), "f64", "ab"), MemoryDesc((n, n), "f64", "ba")) for n in (2, 8))
     compile_reorder(*small)
     for i, case in enumerate(cases):
-        found[case.label] = _in_a_fork(str(i), case.src, case.dst, large)
+        found[case.label] = _in_a_fork(str(i), case, large)
     return found
 
 
-def _in_a_fork(
-    folder: str, src: "MemoryDesc", dst: "MemoryDesc", unmeasured: "tuple[MemoryDesc, MemoryDesc] | None"
-) -> float:
+def _in_a_fork(folder: str, case: "Case", unmeasured: "tuple[MemoryDesc, MemoryDesc] | None") -> float:
     """Seconds to compile the reorder in a child of this process, whose cache is the given folder of ours."""
     from multiprocessing import get_context
 
+    from benchmarks.peers import compiled
     from inlay.reordering import compile_reorder
 
     context = get_context("fork")
@@ -78,8 +78,9 @@ def _in_a_fork(
         os.environ["INLAY_CACHE_DIR"] = f"{os.environ['INLAY_CACHE_DIR']}/{folder}"
         if unmeasured is not None:
             compile_reorder(*unmeasured)
+        src, dst = case.src, case.dst
         started = time.perf_counter()
-        compile_reorder(src, dst)
+        compiled(src, dst, case.attributes)
         sender.send(time.perf_counter() - started)
 
     child = context.Process(target=work)

@@ -7,30 +7,38 @@ second then slows both sides of a ratio. The spread is the range of the middle h
     >>> paired([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
     Spread(median=2.0, low=1.5, high=2.5)
 
-Before its block a runner waits until the threads of its predecessor have gone to sleep: OpenMP's workers spin for
+Before its block a runner waits until every thread of this process has gone to sleep: OpenMP's workers spin for
 milliseconds after each call, on a processor that somebody else then lacks. Where the case fits a cache it then runs
-untimed, eight calls and three milliseconds at least, or forty milliseconds: until its own threads are awake, the data
+untimed, four calls and three milliseconds at least, or twenty milliseconds: until its own threads are awake, the data
 is there and the processors have left the sleep in which the wait put them.
 
-Whoever takes longer than `Rounds.patience` for one call takes a turn in the first third of the
-rounds only: his figure needs no more, and everybody else can be measured more often.
+Not everybody's figure needs all rounds. After the first third a judge may say whose does not: of a copy that cannot
+become the best one, of a peer that is far behind. Whoever takes longer than `Rounds.patience` for one call has those
+rounds only as well, and whoever takes longer than `Rounds.once` has none: one call is timed. All times that were taken
+are kept, so that a reader sees how many they are.
 """
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from statistics import geometric_mean, median, quantiles
 
 Call = Callable[[], object]
+Judge = Callable[[Mapping[str, Sequence[float]]], Collection[str]]
+"""Says of whom the times of the first rounds say enough."""
 
 DEFAULT_ROUNDS = 9
-SETTLE_SECONDS = 0.012
-"""Longer than OpenMP's workers spin by default."""
-WARM_CALLS, WARM_SECONDS = 8, 3e-3
+FEWEST = 3
+"""Rounds in which everybody takes part."""
+SETTLE_SECONDS = 0.25
+"""Longer than any runtime's workers spin by default: OpenMP's of GNU do so for some 8 ms, Intel's for 200."""
+WARM_CALLS, WARM_SECONDS = 4, 3e-3
 """How many untimed calls a warm block follows, and how long they take at least."""
+_LOOK_SECONDS, _LOOKS, _IDLE = 1e-3, 2, 0.15
+"""The process rests where it works for less than this share of a processor, look after look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +62,25 @@ class Rounds:
     block_seconds: float = 2e-3
     """A block repeats its call until it takes about this long."""
     settle_seconds: float = SETTLE_SECONDS
-    """The wait before each block."""
+    """The longest wait before a block for threads that spin; 0 is no wait."""
     patience: float = 50e-3
-    """Seconds of one call from which on its runner takes a turn in a third of the rounds."""
-    warm_enough: float = 40e-3
-    """Seconds of untimed calls that are enough before a block, however few they were."""
+    """Seconds of one call from which on its runner takes part in the first rounds only."""
+    once: float = 200e-3
+    """Seconds of one call from which on it is timed once, before the rounds."""
+    warm_enough: float = 20e-3
+    """Seconds of untimed calls that are enough before a block, however few; longer calls need none."""
 
-    def turns(self, call_seconds: float) -> int:
-        """Rounds in which a runner takes part whose call takes so long.
+    @property
+    def first(self) -> int:
+        """Rounds in which everybody takes part: a third, three at least.
 
-        >>> Rounds(count=9).turns(1e-3), Rounds(count=9).turns(0.2), Rounds(count=2).turns(0.2)
-        (9, 3, 1)
+        >>> Rounds(count=21).first, Rounds(count=9).first, Rounds(count=2).first
+        (7, 3, 2)
         """
-        return self.count if call_seconds < self.patience else ceil(self.count / 3)
+        return min(self.count, max(FEWEST, ceil(self.count / 3)))
 
 
-QUICK = Rounds(count=3, block_seconds=1e-3, settle_seconds=4e-3, patience=5e-3, warm_enough=8e-3)
+QUICK = Rounds(count=3, block_seconds=1e-3, settle_seconds=12e-3, warm_enough=8e-3)
 """Enough for a look."""
 
 
@@ -99,30 +110,45 @@ def fastest(times: Mapping[str, Sequence[float]]) -> str:
     return min(times, key=lambda name: median(times[name]))
 
 
-def take_turns(runners: Mapping[str, Call], rounds: Rounds, warm: bool) -> dict[str, list[float]]:
-    """Seconds per call of each runner, one entry per round; of a slow one fewer.
+def _nobody(times: Mapping[str, Sequence[float]]) -> Collection[str]:
+    """Everybody's figure needs all rounds."""
+    return ()
+
+
+def take_turns(
+    runners: Mapping[str, Call], rounds: Rounds, warm: bool, judge: Judge = _nobody
+) -> dict[str, list[float]]:
+    """Seconds per call of each runner, one entry per round; fewer of one that is slow or that `judge` names.
 
     Each round begins with another runner. With `warm`, each block follows calls that are not timed.
     """
-    if warm:
-        for call in runners.values():
-            _warm_up(call, rounds.warm_enough)
     shortest = {name: _shortest(call, rounds.block_seconds) for name, call in runners.items()}
     calls = {name: max(1, ceil(rounds.block_seconds / seconds)) for name, seconds in shortest.items()}
-    turns = {name: rounds.turns(seconds) for name, seconds in shortest.items()}
-    times: dict[str, list[float]] = {name: [] for name in runners}
-    order = list(runners)
+    times = {name: [seconds] if seconds >= rounds.once else [] for name, seconds in shortest.items()}
+    order = [name for name, taken in times.items() if not taken]
     with _no_collection():
         for i in range(rounds.count):
-            first = i % len(order)
+            if i == rounds.first:
+                slow = {name for name, seconds in shortest.items() if seconds >= rounds.patience}
+                done = slow.union(judge(times))
+                order = [name for name in order if name not in done]
+            first = i % max(1, len(order))
             for name in order[first:] + order[:first]:
-                if i >= turns[name]:
-                    continue
-                time.sleep(rounds.settle_seconds)
-                if warm:
+                _rest(rounds.settle_seconds)
+                if warm and shortest[name] < rounds.warm_enough:
                     _warm_up(runners[name], rounds.warm_enough)
                 times[name].append(seconds_per_call(runners[name], calls[name]))
     return times
+
+
+def _rest(longest: float) -> None:
+    """Sleep until no thread of this process works any more."""
+    end, looks = time.perf_counter() + longest, 0
+    while looks < _LOOKS and time.perf_counter() < end:
+        worked, started = time.process_time(), time.perf_counter()
+        time.sleep(_LOOK_SECONDS)
+        is_idle = time.process_time() - worked < _IDLE * (time.perf_counter() - started)
+        looks = looks + 1 if is_idle else 0
 
 
 def _warm_up(call: Call, enough: float) -> None:

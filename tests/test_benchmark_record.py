@@ -6,21 +6,27 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import misses as misses_module
 from benchmarks.aims import Aim, misses, promised
-from benchmarks.cases import Case, Size
+from benchmarks.cases import Case, Size, sizes_of
 from benchmarks.chart import SCALE, draw_chart
+from benchmarks.families import all_cases
 from benchmarks.machine import Machine
 from benchmarks.measure import Result
+from benchmarks.misses import UNKNOWN, Reason, known_reasons, missed_aims, stale
 from benchmarks.record import Record, Setup, Unreadable, as_json, loaded, merged, opened
-from benchmarks.report import bystanders_lines, met_text, percent_text
+from benchmarks.report import bystanders_lines, met_text, misses_table, percent_text
 from benchmarks.runs import Row, rows_of
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds, Spread
+from inlay.descriptor import Extras
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from inlay.reordering.caches import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,6 +105,58 @@ def test_aims_over_many_cases_count_and_average_the_promised_ones() -> None:
     ]
 
 
+def test_a_miss_stands_beside_its_reason_and_a_reason_without_a_miss_is_stale() -> None:
+    rows = [
+        row(CASE, Inlay=2.0, oneDNN=1.0),
+        row(FAMILY, Inlay=1.0, oneDNN=0.5),
+        row(replace(CASE, dst_tag="aB8b"), Inlay=1.0),
+    ]
+    transposed = Reason("ab -> ba*beyond", "copy", "4096 rows share a set of the cache", "blocks of 8 rows: 3 % more")
+    never = Reason("ab -> aB8b*", "", "not missed", "")
+    elsewhere = Reason("nchw -> nhwc*", "", "not measured", "")
+    found = missed_aims(rows, [transposed, never, elsewhere])
+    assert [(miss.row.case.label, miss.missed, miss.reason) for miss in found] == [
+        ("ab -> ba f32 beyond", "copy", transposed),
+        ("ab -> ba f32 beyond", "oneDNN", None),
+        ("oihw -> hwio f32 -> s8 a note L2", "oneDNN", None),
+    ]
+    assert stale([transposed, never, elsewhere], rows, found) == [never]
+    table = misses_table(found)
+    assert table.title == "Missed: 3: 2 without a reason"
+    cells = [list(column.cells) for column in table.columns]
+    assert cells[1] == ["50 [50-50] % of copy", "0.50 [0.50-0.50] x oneDNN", "0.50 [0.50-0.50] x oneDNN"]
+    assert cells[2] == ["80 %", "1", "1"]
+    assert cells[3] == [transposed.reason, UNKNOWN, UNKNOWN]
+    assert cells[4] == [transposed.tried, "", ""]
+
+
+def test_the_projects_reasons_are_about_cases_that_exist() -> None:
+    labels = [case.label.lower() for case in all_cases(sizes_of(MACHINE))]
+    for reason in known_reasons():
+        assert any(fnmatch(label, reason.case.lower()) for label in labels), reason.case
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("miss = [", "misses.toml holds no list of reasons: "),
+        ("", "misses.toml holds no list of reasons: KeyError('miss')"),
+        ("[[miss]]\ncase = 'a'\nreason = 'b'\nwhy = 'c'", "misses.toml holds no list of reasons: TypeError("),
+        ("[[miss]]\ncase = 'a'\nreason = ''", "misses.toml has an entry without a case or without a reason: "),
+        (
+            "[[miss]]\ncase = 'a'\nreason = 'b'\nmisses = 'torch'",
+            "misses.toml: 'torch' is nothing to miss, it is copy, oneDNN or oneDNN 3.13",
+        ),
+    ],
+)
+def test_a_file_of_reasons_that_says_nothing_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "misses.toml"
+    path.write_text(text)
+    with pytest.raises(misses_module.Unreadable) as refused:
+        known_reasons(path)
+    assert str(refused.value).startswith(words)
+
+
 def test_json_holds_every_time_and_the_figures_formed_from_them() -> None:
     measured = Result(CASE, {"Inlay": [2.0, 4.0, 4.0], "NumPy": [8.0, 8.0, 12.0]}, {"a": [1.0, 2.0, 1.0]}, {"b": "no"})
     figures = [Figure("import inlay", Spread(0.2, 0.1, 0.3), 0.15)]
@@ -140,6 +198,16 @@ def test_a_finished_run_is_not_gone_on_with(tmp_path: Path) -> None:
     record.add(result(Inlay=1.0))
     assert opened(path, SETUP).results == []
     assert loaded(path).results == record.results
+
+
+def test_attributes_and_sums_behind_weights_are_read_back(tmp_path: Path) -> None:
+    attributes = Attributes(Scales(3, (8, 1), "f16"), dst_zero_points=ZeroPoints(1), sum=0.5)
+    case = replace(FAMILY, attributes=attributes, extras=Extras(9, compensation_mask=1, asymmetric_mask=1))
+    path = tmp_path / "times.json"
+    opened(path, SETUP).add(result(case, Inlay=1.0))
+    assert loaded(path).results[0].case == case
+    assert opened(path, SETUP).holds(case, 0)
+    assert not opened(path, SETUP).holds(FAMILY, 0)
 
 
 @pytest.mark.parametrize(
@@ -262,6 +330,16 @@ def test_runs_print_their_tables_write_their_times_and_merge_to_the_same_tables(
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines() == done.stdout.splitlines()
     assert (tmp_path / "again.svg").read_text() == picture.read_text()
+
+
+def test_a_run_stops_when_its_minutes_are_over_and_goes_on_with_the_same_command(tmp_path: Path) -> None:
+    times = tmp_path / "times.json"
+    options = ("--no-startup", "--rounds", "1", "--only", "ab -> ba ?? l2", "--json", str(times))
+    done = benchmark("benchmarks", *options, "--minutes", "0")
+    assert (done.returncode, done.stdout) == (3, "1 cases are still to be measured: the same command goes on\n")
+    again = benchmark("benchmarks", *options, "--minutes", "5")
+    assert again.returncode == 0, again.stderr
+    assert len(json.loads(times.read_text())["results"]) == 1
 
 
 @pytest.mark.parametrize(
