@@ -4,28 +4,22 @@ import doctest
 import importlib
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from benchmarked import filled, found
 
 from benchmarks.buffers import HUGE_PAGE, Bytes, fill_with_values, huge_buffer
 from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
-from benchmarks.eager import eager_reorder
 from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Machine, this_machine
 from benchmarks.measure import (
     DIFFERS,
     Result,
     agreeing_calls,
-    decided,
     fill_source,
     first_difference,
     flat_copies,
@@ -33,17 +27,14 @@ from benchmarks.measure import (
 )
 from benchmarks.onednn import Refused
 from benchmarks.passes import strided_passes
-from benchmarks.peers import FINDERS, Inlay, Missing, NumPy, Peer
+from benchmarks.peers import Inlay, Missing, NumPy, Peer
 from benchmarks.report import notes
 from benchmarks.runs import rows_of
-from benchmarks.timing import Rounds, Spread, fastest, mean_ratio, paired, spread, take_turns
-from benchmarks.values import values_of
+from benchmarks.timing import Rounds, Spread, fastest
 from inlay.data_type import DATA_TYPES
-from inlay.descriptor import Extras, MemoryDesc
-from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
+from inlay.descriptor import MemoryDesc
+from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.caches import Cache
-from inlay.reordering.operands import codes_of
-from inlay.reordering.reference import reference_reorder
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ("machine", "fitting", "cases", "families", "values", "passes", "timing", "runs", "misses", "report")
@@ -72,14 +63,6 @@ CONVERSIONS = [
 TO_INTEGERS = [("nchw", "nhwc", (2, 5, 3, 7), *types) for types in (("f32", "s8"), ("bf16", "u8"), ("s32", "s8"))]
 
 
-def found(name: str) -> Peer:
-    """The peer of this name, or the end of the test."""
-    peer = FINDERS[name](2)
-    if isinstance(peer, Missing):
-        pytest.skip(f"{peer.name} is missing: {peer.reason}")
-    return peer
-
-
 def by_coordinates(values: Bytes, src: MemoryDesc, dst: MemoryDesc) -> Bytes:
     """What a reorder must write, by asking both descriptors for the offset of every coordinate.
 
@@ -96,118 +79,11 @@ def by_coordinates(values: Bytes, src: MemoryDesc, dst: MemoryDesc) -> Bytes:
     return result.view(np.uint8)
 
 
-def filled(src: MemoryDesc) -> Bytes:
-    """A source buffer: values where the data is, zeros in the padding."""
-    values = huge_buffer(src.size)
-    fill_source(values, src)
-    return values
-
-
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_of_the_benchmark_run(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
     assert outcome.failed == 0
     assert outcome.attempted > 0
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=12))
-def test_the_spread_encloses_the_median_and_lies_within_the_measurements(values: list[float]) -> None:
-    figure = spread(values)
-    assert min(values) <= figure.low <= figure.median <= figure.high <= max(values)
-
-
-@given(st.lists(st.floats(1.0, 10.0), min_size=3, max_size=9), st.floats(0.1, 10.0))
-def test_a_ratio_does_not_see_what_slows_both_sides_down(drift: list[float], ratio: float) -> None:
-    figure = paired([ratio * slow for slow in drift], drift)
-    assert figure.low == pytest.approx(ratio)
-    assert figure.high == pytest.approx(ratio)
-
-
-@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=9))
-def test_the_mean_of_inverse_ratios_is_the_inverse_of_the_mean(ratios: list[float]) -> None:
-    assert mean_ratio([1 / r for r in ratios]) == pytest.approx(1 / mean_ratio(ratios))
-
-
-def test_everybody_takes_one_turn_per_round_and_another_one_begins_each_round() -> None:
-    turns: list[str] = []
-    runners = {name: partial(turns.append, name) for name in "abc"}
-    rounds = Rounds(count=4, block_seconds=0, settle_seconds=0)
-    seconds = take_turns(runners, rounds, warm=False)
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 4, "b": 4, "c": 4}
-    calibration = "aaabbbccc"
-    assert "".join(turns) == calibration + "abc" + "bca" + "cab" + "abc"
-
-
-def test_whose_first_rounds_say_enough_has_no_others() -> None:
-    turns: list[str] = []
-    runners = {name: partial(turns.append, name) for name in "abc"}
-    rounds = Rounds(count=5, block_seconds=0, settle_seconds=0)
-    asked: list[dict[str, int]] = []
-
-    def judge(times: Mapping[str, Sequence[float]]) -> str:
-        asked.append({name: len(values) for name, values in times.items()})
-        return "a"
-
-    seconds = take_turns(runners, rounds, warm=False, judge=judge)
-    assert asked == [{"a": 3, "b": 3, "c": 3}]
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 5, "c": 5}
-    assert "".join(turns[9:]) == "abc" + "bca" + "cab" + "cb" + "bc"
-
-
-def test_a_call_without_patience_for_it_is_timed_once() -> None:
-    rounds = Rounds(count=3, block_seconds=1e-6, settle_seconds=0, once=2e-3)
-    seconds = take_turns({"slowest": partial(time.sleep, 4e-3), "quick": int}, rounds, warm=True)
-    assert {name: len(values) for name, values in seconds.items()} == {"slowest": 1, "quick": 3}
-
-
-def test_copies_behind_the_best_and_peers_far_behind_are_decided_early() -> None:
-    times = {
-        "Inlay": [2.0, 2.0, 2.0],
-        "near": [9.0, 2.9, 9.0],
-        "far": [3.1, 3.1, 3.1],
-        "ahead": [1.0, 1.0, 1.0],
-        "copy best": [1.0, 1.1, 1.2],
-        "copy close": [1.0, 1.3, 1.3],
-        "copy behind": [1.2, 1.2, 1.2],
-    }
-    assert decided(times) == {"far", "copy behind"}
-
-
-def test_nobody_begins_while_a_thread_of_the_process_works() -> None:
-    is_over, ended = threading.Event(), []
-
-    def work() -> None:
-        end = time.perf_counter() + 0.05
-        while time.perf_counter() < end:
-            sum(range(1000))
-        ended.append(time.perf_counter())
-        is_over.set()
-
-    begun: list[float] = []
-    worker = threading.Thread(target=work)
-    worker.start()
-    take_turns({"a": lambda: begun.append(time.perf_counter())}, Rounds(count=1, block_seconds=0), warm=False)
-    worker.join()
-    assert is_over.is_set()
-    assert begun[-1] > ended[0]
-
-
-def test_a_slow_runner_takes_a_turn_in_a_third_of_the_rounds_and_ratios_pair_those() -> None:
-    rounds = Rounds(count=7, block_seconds=1e-6, settle_seconds=0, patience=2e-3)
-    seconds = take_turns({"slow": partial(time.sleep, 4e-3), "quick": int}, rounds, warm=True)
-    assert {name: len(values) for name, values in seconds.items()} == {"slow": 3, "quick": 7}
-    assert paired([2.0, 4.0, 6.0, 100.0], [1.0, 1.0, 1.0]) == Spread(4.0, 3.0, 5.0)
-
-
-def test_a_short_call_is_repeated_until_a_block_is_long_enough() -> None:
-    calls = 0
-
-    def call() -> None:
-        nonlocal calls
-        calls += 1
-
-    take_turns({"short": call}, Rounds(count=1, block_seconds=1e-3, settle_seconds=0), warm=False)
-    assert calls > 100
 
 
 def example_result(**seconds: list[float]) -> Result:
@@ -261,13 +137,6 @@ def test_only_promised_cases_beyond_the_caches_aim_at_a_percentage() -> None:
     assert aims == {True: {80, 85}, False: {None}}
 
 
-@given(st.binary(min_size=1, max_size=1))
-def test_of_four_bits_every_code_is_a_value(spoiled: bytes) -> None:
-    buffer = np.full(4096, spoiled[0], np.uint8)
-    fill_with_values(buffer, DATA_TYPES["s4"])
-    assert set((buffer & 15).tolist()) == set((buffer >> 4).tolist()) == set(range(16))
-
-
 @pytest.mark.parametrize("data_type", ["f32", "bf16", "f16", "f8_e5m2", "u8", "s8", "s32"])
 def test_a_filled_buffer_holds_ordinary_values_up_to_its_end(data_type: str) -> None:
     buffer = huge_buffer(4_000_028)
@@ -307,16 +176,6 @@ def test_every_peer_moves_every_byte_where_the_descriptors_say(name: str) -> Non
         assert np.array_equal(to, by_coordinates(of, src, dst)), (src_tag, dst_tag, dims, src_type, dst_type)
 
 
-@pytest.mark.parametrize("table", ["scaled", "4 bits"])
-def test_cases_that_compute_leave_the_bytes_that_the_reference_leaves(table: str) -> None:
-    for case in cases_of(TABLES[table], [Size("tiny", 1 << 12)], table):
-        of, to, expected = filled(case.src), huge_buffer(case.dst.size), huge_buffer(case.dst.size)
-        values = values_of(case.attributes, case.dims)
-        reference_reorder(case.src, of, case.dst, expected, case.attributes, codes_of(values))
-        Inlay().prepare(case.src, of, case.dst, to, case.attributes)()
-        assert np.array_equal(to, expected), case.label
-
-
 @pytest.mark.parametrize("name", ["NumPy", pytest.param("torch", marks=[pytest.mark.heavy, pytest.mark.parity])])
 @pytest.mark.parametrize(
     ("src_type", "dst_type", "reason"),
@@ -343,86 +202,6 @@ def test_every_case_of_the_benchmark_leaves_the_same_bytes_with_everybody_who_is
             assert "Inlay" in calls
             differing += [case.pair for text in absent.values() if text.startswith(DIFFERS)]
     assert differing == []
-
-
-def test_oneDNN_computes_the_cases_with_attributes_that_it_knows() -> None:  # noqa: N802 - its name
-    """Everybody's bytes are equal (above); here, that they were compared at all."""
-    peer = found("oneDNN")
-    taken = set()
-    for case in cases_of(TABLES["scaled"], [Size("tiny", 1 << 12)], "scaled"):
-        of, to = filled(case.src), huge_buffer(case.dst.size)
-        try:
-            peer.prepare(case.src, of, case.dst, to, case.attributes)()
-        except Refused:
-            continue
-        taken.add(case.note)
-    assert taken >= {"scales", "scales, sum 0.5", "scale, zero point", "scales, s8s8", "s8s8", "s8s8, zp"}
-
-
-def test_compulsory_bytes_count_half_bytes_old_elements_and_sums_behind_weights() -> None:
-    size = Size("L2", 1 << 19)
-    nibbles = Case("ab", "ba", "s4", "bf16", size, (6, 10))
-    assert nibbles.nbytes == 6 * 10 // 2 + 2 * 6 * 10
-    added = Case("ab", "ba", "f32", "f32", size, (6, 10), attributes=Attributes(sum=0.5))
-    assert added.nbytes == 3 * 4 * 6 * 10
-    summed = Case("oihw", "OIhw4i16o4i", "s8", "s8", size, (32, 16, 3, 3), extras=Extras(1, compensation_mask=1))
-    assert summed.nbytes == 2 * 32 * 16 * 9 + 4 * 32
-
-
-@pytest.mark.heavy
-@pytest.mark.parity
-def test_operators_of_pytorch_step_by_step_leave_the_same_bytes() -> None:
-    peer, taken = found("torch"), set()
-    for case in cases_of(TABLES["scaled"], [Size("tiny", 1 << 12)], "scaled"):
-        of, to = filled(case.src), huge_buffer(case.dst.size)
-        calls, absent = agreeing_calls([Inlay(), peer], case.src, of, case.dst, to, case.attributes)
-        assert not any(text.startswith(DIFFERS) for text in absent.values()), case.label
-        taken |= {case.note} if "torch" in calls else set()
-    assert taken >= {"scales", "scale, zero point", "33 columns, zero point"}
-
-
-def test_a_sum_by_operators_adds_the_old_elements() -> None:
-    torch = pytest.importorskip("torch")
-    src, dst = MemoryDesc((4, 6), "f32", "ab"), MemoryDesc((4, 6), "f32", "ba")
-    attributes = Attributes(Scales(0b10), sum=0.5)
-    of, ours = filled(src), huge_buffer(dst.size)
-    fill_with_values(ours, DATA_TYPES["f32"])
-    theirs = ours.copy()
-    Inlay().prepare(src, of, dst, ours, attributes)()
-    eager_reorder(torch, src, of, dst, theirs, attributes)()
-    assert np.array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize(
-    ("src", "dst", "attributes", "reason"),
-    [
-        (("u4", "ab"), ("f32", "ab"), Attributes(Scales(3, (2, 1))), "PyTorch has no operator with values in groups"),
-        (("u4", "ab"), ("f32", "ab"), Attributes(Scales(3)), "PyTorch has no such steps for u4"),
-        (
-            ("f32", "ab"),
-            ("s8", "aB4b"),
-            Attributes(Scales()),
-            "PyTorch has no operator that quantizes into blocks or out of them",
-        ),
-    ],
-)
-def test_what_operators_cannot_compute_is_refused(
-    src: tuple[str, str], dst: tuple[str, str], attributes: Attributes, reason: str
-) -> None:
-    of, to = MemoryDesc((4, 8), *src), MemoryDesc((4, 8), *dst)
-    with pytest.raises(Refused) as refused:
-        eager_reorder(None, of, huge_buffer(of.size), to, huge_buffer(to.size), attributes)
-    assert str(refused.value) == reason
-
-
-def test_oneDNN_refuses_what_its_version_computes_wrongly() -> None:  # noqa: N802 - its name
-    peer = found("oneDNN")
-    if not peer.version.startswith("3.2."):
-        pytest.skip(f"this oneDNN is {peer.version}")
-    src, dst = MemoryDesc((4, 6), "u8", "ab"), MemoryDesc((4, 6), "f32", "ba")
-    with pytest.raises(Refused) as refused:
-        peer.prepare(src, filled(src), dst, huge_buffer(dst.size), Attributes(src_zero_points=ZeroPoints()))
-    assert str(refused.value) == "3.2 leaves the zero points of a source out, in some sizes"
 
 
 def test_the_padding_of_a_source_holds_zeros() -> None:
