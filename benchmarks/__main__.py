@@ -16,8 +16,9 @@ from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Machine, this_machine
 from benchmarks.measure import measured
 from benchmarks.output import built_on, console, head_lines, print_record, rows_among, somebody_differs, write_chart
-from benchmarks.peers import Peer, find_peers, sources_of_inlay
+from benchmarks.peers import Missing, Peer, find_peers, sources_of_inlay
 from benchmarks.record import Record, Setup, Unreadable, opened
+from benchmarks.runs import Row
 from benchmarks.startup import PROCESSES, measured_startup
 from benchmarks.timing import DEFAULT_ROUNDS, QUICK, Rounds
 
@@ -76,22 +77,41 @@ def run(
     if not cases:
         raise typer.BadParameter(f"no case of the sizes {sizes} has a label like *{only}*, such as nchw -> nhwc f32 L3")
     peers, missing = find_peers(machine.threads)
-    versions = {peer.name: peer.version for peer in peers}
-    versions["Inlay"] = f"{versions['Inlay']} (sources {sources_of_inlay()}; {built_on()})"
-    try:
-        record = opened(json_file, Setup(machine, rounds, versions, {peer.name: peer.reason for peer in missing}))
-    except Unreadable as error:
-        raise typer.BadParameter(str(error)) from error
+    record = record_for(json_file, machine, rounds, peers, missing)
     if startup and not record.startup:
         record.startup = measured_startup(2 if quick else PROCESSES)
         record.write()
-    missing_cases = measure_all(record, cases, peers, runs, end)
-    if missing_cases:
-        console().print(f"{missing_cases} cases are still to be measured: the same command goes on", markup=False)
+    still = measure_all(record, cases, peers, runs, end)
+    if still:
+        console().print(f"{still} cases are still to be measured: the same command goes on", markup=False)
         raise typer.Exit(UNFINISHED)
     record.is_complete = True
     record.write()
-    rows = rows_among(record, {case.label for case in cases})
+    show(record, rows_among(record, {case.label for case in cases}), svg_file)
+
+
+def record_for(
+    json_file: Path | None, machine: Machine, rounds: Rounds, peers: list[Peer], missing: list[Missing]
+) -> Record:
+    """The record that a run with these peers writes to: the unfinished one in the file, or a new one.
+
+    Raises:
+        typer.BadParameter: the file holds something else, or another run.
+    """
+    versions = {peer.name: peer.version for peer in peers}
+    versions["Inlay"] = f"{versions['Inlay']} (sources {sources_of_inlay()}; {built_on()})"
+    try:
+        return opened(json_file, Setup(machine, rounds, versions, {peer.name: peer.reason for peer in missing}))
+    except Unreadable as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def show(record: Record, rows: list[Row], svg_file: Path | None) -> None:
+    """Print the tables of these rows, and draw the picture if it is wanted.
+
+    Raises:
+        typer.Exit: somebody's bytes differ from Inlay's.
+    """
     to = console()
     for line in head_lines(record, rows):
         to.print(line, markup=False)
