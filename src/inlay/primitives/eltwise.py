@@ -6,7 +6,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.primitives.algorithms import ALL_ELTWISE, USE_DST
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of
+from inlay.primitives.mapped import MappedBackward
+from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, number, settled, type_of
 
 
@@ -69,7 +70,7 @@ class Eltwise(Primitive):
         )
 
 
-class EltwiseBackward(Primitive):
+class EltwiseBackward(MappedBackward):
     """The gradient of an elementwise function: `diff_src = diff_dst f'(src)`.
 
     | argument | dims | format |
@@ -92,36 +93,8 @@ class EltwiseBackward(Primitive):
     __slots__ = ()
     kind: ClassVar[str] = "eltwise"
     in_place = frozenset({("diff_dst", "diff_src")})
+    forward = Eltwise
 
-    def __init__(
-        self,
-        diff_dst: MemoryDesc | None = None,
-        diff_src: MemoryDesc | None = None,
-        *,
-        hint_forward: Eltwise | None = None,
-        attributes: PrimitiveAttributes | None = None,
-        engine: EngineLike = None,
-    ) -> None:
-        """Create it for the gradient of `hint_forward`, with its function.
-
-        Raises:
-            InvalidArguments: the hint is missing, a gradient has other dims, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
-        """
-        place = "EltwiseBackward"
-        hint = forward_of(place, hint_forward, Eltwise)
-        kept = "dst" if hint.operation.parameters["algorithm"] in USE_DST else "src"
-        data = hint.desc(kept)
-        why = f"{kept} {data.dims} of hint_forward"
-        self._create(
-            "backward",
-            {
-                kept: data,
-                "diff_dst": settled(place, "diff_dst", diff_dst, data.dims, type_of(data), why),
-                "diff_src": settled(place, "diff_src", diff_src, data.dims, type_of(data), why),
-            },
-            hint.operation.parameters,
-            attributes=attributes,
-            hint=hint,
-            engine=engine,
-        )
+    @classmethod
+    def _kept(cls, hint: Primitive) -> tuple[str, ...]:
+        return ("dst",) if hint.operation.parameters["algorithm"] in USE_DST else ("src",)

@@ -72,9 +72,14 @@ class Primitive:
         require_free(place, given, SIGNATURES[self.kind, operation.direction].free)
         require_attributes(place, operation)
         self._operation = operation
-        self._engine, self._implementation = created(place, operation, engine, None if hint is None else hint._engine)
+        self._engine, self._implementation = self._ask(operation, engine, None if hint is None else hint._engine)
         self._expected = expected(operation, self._implementation)
         self._last = None
+
+    @classmethod
+    def _ask(cls, operation: Operation, engine: EngineLike, hinted: Engine | None) -> tuple[Engine, Implementation]:
+        """The engine that computes, and its answer."""
+        return created(cls.__name__, operation, engine, hinted)
 
     @property
     def operation(self) -> Operation:

@@ -1,0 +1,76 @@
+"""What the gradients of bandwidth-limited primitives share: they take their data as it lies, and any for the rest.
+
+Such a primitive does little for each element, so it works in the format in which its source arrives. Backward, data
+tensors keep the formats of forward, and gradients may be any: the engine takes what is consistent with forward.
+
+Source: oneAPI specification, "Memory format propagation".
+"""
+
+from typing import ClassVar
+
+from inlay.descriptor import MemoryDesc
+from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.engines import EngineLike
+from inlay.primitives.primitive import Primitive, forward_of
+from inlay.primitives.rules import settled, type_of
+
+
+class MappedBackward(Primitive):
+    """The gradient of what maps src to dst; the classes of each kind say its formula."""
+
+    __slots__ = ()
+    forward: ClassVar[type[Primitive]]
+    """The class whose gradient it is."""
+    kept: ClassVar[tuple[str, ...]] = ()
+    """What it reads of forward's data."""
+
+    def __init__(
+        self,
+        diff_dst: MemoryDesc | None = None,
+        diff_src: MemoryDesc | None = None,
+        *,
+        hint_forward: Primitive | None = None,
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+    ) -> None:
+        """Create it for `hint_forward`, with its parameters; gradients left out have its dims and types and any format.
+
+        Raises:
+            InvalidArguments: the hint is missing or of inference, a gradient has other dims, or what `Primitive`
+                refuses.
+            Unimplemented: no engine computes it.
+        """
+        hint = forward_of(type(self).__name__, hint_forward, self.forward)
+        descs = {name: hint.desc(name) for name in self._kept(hint)}
+        self._create(
+            "backward",
+            descs | self._gradients(hint, diff_dst, diff_src),
+            hint.operation.parameters,
+            attributes=attributes,
+            hint=hint,
+            engine=engine,
+        )
+
+    @classmethod
+    def _kept(cls, hint: Primitive) -> tuple[str, ...]:
+        return cls.kept
+
+    @classmethod
+    def _gradients(
+        cls, hint: Primitive, diff_dst: MemoryDesc | None, diff_src: MemoryDesc | None
+    ) -> dict[str, MemoryDesc]:
+        return gradients(cls.__name__, hint, diff_dst=diff_dst, diff_src=diff_src)
+
+
+def gradients(place: str, hint: Primitive, **given: MemoryDesc | None) -> dict[str, MemoryDesc]:
+    """By name, the gradients of what the forward primitive reads and writes, of the dims that it has for them.
+
+    Raises:
+        InvalidArguments: one has other dims.
+    """
+    found = {}
+    for name, desc in given.items():
+        data = hint.desc(name.removeprefix("diff_"))
+        why = f"those of {name.removeprefix('diff_')} of hint_forward"
+        found[name] = settled(place, name, desc, data.dims, type_of(data), why)
+    return found

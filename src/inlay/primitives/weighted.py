@@ -1,0 +1,127 @@
+"""What multiplies by weights: the rules that convolution, deconvolution, inner product and matmul share, and gradients.
+
+All are compute-intensive, so every format may be any: the engine chooses what is fastest for the machine.
+
+Source: oneAPI specification, "Convolution and deconvolution", "Inner product", "Matmul".
+"""
+
+from typing import ClassVar
+
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.engines import EngineLike
+from inlay.primitives.primitive import Primitive, forward_of
+from inlay.primitives.rules import settled, type_of
+
+_FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
+_QUANTIZED = ("s8", "u8")
+_PACKED = ("s8", "u8", "s4", "u4")
+
+
+def require_factors(place: str, src: MemoryDesc, weights: MemoryDesc, compressed: bool = False) -> None:
+    """Refuse types that are not multiplied with one another.
+
+    Raises:
+        InvalidArguments: floats with weights of another type (integers only where weights may be `compressed`), or
+            integers other than s8 and u8 with other weights than s8.
+    """
+    first, second = type_of(src).name, type_of(weights).name
+    allowed: tuple[str, ...] = ()
+    if first in _FLOATS:
+        allowed = tuple(name for name in _FLOATS if name == first or name[:2] == first[:2] == "f8")
+        allowed += _PACKED if compressed else ()
+    elif first in _QUANTIZED:
+        allowed = _PACKED if compressed else ("s8",)
+    else:
+        known = ", ".join((*_FLOATS, *_QUANTIZED))
+        raise InvalidArguments(f"{place}: src is {first}: a product takes one of {known}, reorder it to one")
+    if second not in allowed:
+        raise InvalidArguments(
+            f"{place}: weights are {second}, src is {first}: it is multiplied by {' or '.join(allowed)}, "
+            "reorder the weights"
+        )
+
+
+def dst_type(src: MemoryDesc) -> DataType:
+    """The type of a destination that is left out: that of floats, f32 for integers."""
+    data_type = type_of(src)
+    return data_type if data_type.kind == "float" else DATA_TYPES["f32"]
+
+
+class WeightedBackwardData(Primitive):
+    """The gradient with respect to the source; the classes of each kind say its formula."""
+
+    __slots__ = ()
+    forward: ClassVar[type[Primitive]]
+    """The class whose gradient it is."""
+
+    def __init__(
+        self,
+        diff_dst: MemoryDesc | None = None,
+        weights: MemoryDesc | None = None,
+        diff_src: MemoryDesc | None = None,
+        *,
+        hint_forward: Primitive | None = None,
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+    ) -> None:
+        """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
+
+        Raises:
+            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, or what `Primitive`
+                refuses.
+            Unimplemented: no engine computes it.
+        """
+        place = type(self).__name__
+        hint = forward_of(place, hint_forward, self.forward)
+        given = {"diff_dst": (diff_dst, "dst"), "weights": (weights, "weights"), "diff_src": (diff_src, "src")}
+        descs = {name: _like(place, name, desc, hint, other) for name, (desc, other) in given.items()}
+        parameters = hint.operation.parameters
+        self._create("backward_data", descs, parameters, attributes=attributes, hint=hint, engine=engine)
+
+
+class WeightedBackwardWeights(Primitive):
+    """The gradient with respect to weights and bias; the classes of each kind say its formula."""
+
+    __slots__ = ()
+    forward: ClassVar[type[Primitive]]
+    """The class whose gradient it is."""
+
+    def __init__(
+        self,
+        src: MemoryDesc | None = None,
+        diff_dst: MemoryDesc | None = None,
+        diff_weights: MemoryDesc | None = None,
+        diff_bias: MemoryDesc | None = None,
+        *,
+        hint_forward: Primitive | None = None,
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+    ) -> None:
+        """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
+
+        There is a gradient of the bias where the forward primitive has a bias.
+
+        Raises:
+            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, `diff_bias` is given
+                without a bias, or what `Primitive` refuses.
+            Unimplemented: no engine computes it.
+        """
+        place = type(self).__name__
+        hint = forward_of(place, hint_forward, self.forward)
+        if diff_bias is not None and hint.bias_desc.is_zero:
+            raise InvalidArguments(f"{place}: diff_bias is given, and hint_forward has no bias: leave it out")
+        given = {"src": (src, "src"), "diff_dst": (diff_dst, "dst"), "diff_weights": (diff_weights, "weights")}
+        if not hint.bias_desc.is_zero:
+            given["diff_bias"] = (diff_bias, "bias")
+        descs = {name: _like(place, name, desc, hint, other) for name, (desc, other) in given.items()}
+        parameters = hint.operation.parameters
+        self._create("backward_weights", descs, parameters, attributes=attributes, hint=hint, engine=engine)
+
+
+def _like(place: str, name: str, given: MemoryDesc | None, hint: Primitive, other: str) -> MemoryDesc:
+    """A descriptor of the dims that the forward primitive has for the argument `other`."""
+    desc = hint.desc(other)
+    return settled(place, name, given, desc.dims, type_of(desc), f"those of {other} of hint_forward")
