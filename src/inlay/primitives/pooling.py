@@ -68,16 +68,9 @@ class Pooling(Primitive):
         if dst is not None:
             require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, _IMAGE)
         window = per_axis(place, "kernel", kernel, image.ndims - 2, 1)
-        walked = walk(
-            Place(place, "src", "dst"),
-            image.dims[2:],
-            None if dst is None else dst.dims[2:],
-            window,
-            strides=strides,
-            dilations=dilations,
-            padding_l=padding_l,
-            padding_r=padding_r,
-        )
+        sizes = image.dims[2:], None if dst is None else dst.dims[2:], window
+        numbers = {"strides": strides, "dilations": dilations, "padding_l": padding_l}
+        walked = walk(Place(place, "src", "dst"), *sizes, **numbers, padding_r=padding_r)
         chosen = choice(place, "algorithm", algorithm, POOLING)
         if chosen == "avg_exclude_padding":
             _require_elements(window, walked)
