@@ -2,6 +2,7 @@
 
 from itertools import product
 from math import prod
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,10 @@ from inlay.reordering import compile_reorder
 from inlay.reordering.caches import cache_sizes
 from inlay.reordering.kernel import TableShape, kernel_of, table_of
 from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, with_run
-from inlay.reordering.network import Run
+from inlay.reordering.network import Run, Side
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.walk import OuterLoop, bytes_ahead
+from inlay.reordering.walk import Level, OuterLoop, Traffic, bytes_ahead
 from inlay.testing import reorder_problems
 
 Move = tuple[int | None, int]
@@ -230,24 +231,52 @@ def test_nothing_to_move_is_explained() -> None:
     assert compile_reorder(desc, desc).explain().endswith("nothing to move")
 
 
-def planned(dims: tuple[int, ...], data_type: str, src: str, dst: str) -> Schedule:
-    problem = reorder_problem(MemoryDesc(dims, data_type, src), MemoryDesc(dims, data_type, dst))
-    return schedule(loop_nest(problem), problem.src_type.itemsize, 64)
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+
+def traffic_of(src: MemoryDesc, dst: MemoryDesc, level: Level) -> Traffic:
+    problem = reorder_problem(src, dst)
+    return Traffic(problem.src_type.bits, problem.dst_type.bits, level)
+
+
+def walk_of(
+    dims: tuple[int, ...], data_type: str, src: str, dst: str, level: Level = "memory", to_type: str = ""
+) -> tuple[Side, int]:
+    """Which side is walked, and how far ahead lines are asked for."""
+    a, b = MemoryDesc(dims, data_type, src), MemoryDesc(dims, to_type or data_type, dst)
+    problem, traffic = reorder_problem(a, b), traffic_of(a, b, level)
+    item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
+    plan = schedule(loop_nest(problem), item, 64, converts=a.data_type != b.data_type, traffic=traffic)
+    return plan.walk, bytes_ahead(plan.nest.loops, plan.outer, plan.walk, traffic)
 
 
 def test_the_side_that_scatters_least_is_walked() -> None:
-    assert planned((4, 256, 56, 56), "u8", "nhwc", "nchw").walk == "dst", "256 planes, and 16 KiB to the next pixels"
-    assert planned((4, 256, 56, 56), "u8", "nchw", "nhwc").walk == "src"
-    assert planned((4096, 4096), "f32", "ab", "ba").walk == "src", "256 KiB to the next rows"
+    tiles = 64 * 256
+    assert walk_of((4, 256, 56, 56), "u8", "nhwc", "nchw") == ("dst", 4 * tiles), "256 planes, four tiles of 64 pixels"
+    assert walk_of((4, 256, 56, 56), "u8", "nhwc", "nchw", "L3") == ("dst", 2 * tiles)
+    assert walk_of((4, 256, 56, 56), "u8", "nchw", "nhwc") == ("src", 256)
+    assert walk_of((4096, 4096), "f32", "ab", "ba") == ("src", 256), "256 KiB to the next rows"
 
 
-def test_lines_of_later_tiles_are_asked_for() -> None:
-    along_dst = planned((4, 256, 56, 56), "u8", "nhwc", "nchw")
-    ahead = bytes_ahead(along_dst.nest.loops, along_dst.outer, along_dst.walk, 8, streams=True)
-    assert ahead == 4 * 64 * 256, "four tiles of 64 pixels"
-    assert bytes_ahead(along_dst.nest.loops, along_dst.outer, along_dst.walk, 8, streams=False) == ahead // 2
-    along_src = planned((4096, 4096), "f32", "ab", "ba")
-    assert bytes_ahead(along_src.nest.loops, along_src.outer, along_src.walk, 32, streams=True) == 256
+def test_fewer_places_are_too_many_beyond_the_caches_and_any_within_the_shared_one() -> None:
+    volumes = (4, 64, 31, 32, 16), "f32", "ndhwc", "ncdhw"
+    assert [walk_of(*volumes, level)[0] for level in LEVELS] == ["src", "dst", "dst"]
+    heads = (64, 128, 16, 64), "bf16", "abcd", "acbd"
+    assert [walk_of(*heads, level)[0] for level in LEVELS] == ["src", "dst", "src"], "16 rows of 128 bytes"
+
+
+def test_steps_are_counted_in_the_bytes_of_the_source() -> None:
+    dims = 6080, 2368
+    assert walk_of(dims, "bf16", "ab", "BA16a32b2a")[0] == "dst", "4 rows of 4736 bytes"
+    assert walk_of(dims, "f32", "ab", "BA16a32b2a", to_type="bf16")[0] == "src", "4 rows of 9472 bytes"
+
+
+def test_parts_of_lines_meet_in_a_cache() -> None:
+    assert walk_of((64, 36, 36, 3, 3), "s8", "hwigo", "gOIhw4o4i") == ("dst", 256), "16 bytes of each line at a time"
+
+
+def test_a_short_loop_is_no_reason_to_walk_the_destination() -> None:
+    assert walk_of((32 * 64, 32 * 64, 3, 3), "s8", "hwio", "OIhw4i16o4i")[0] == "src", "3 rows of a kernel"
 
 
 @pytest.mark.parametrize(("n", "fetches"), [(256, False), (1024, True)])
@@ -259,4 +288,4 @@ def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches:
 
 def test_a_table_innermost_is_fetched_along_the_source() -> None:
     loops = (Loop(3, (0, 5, 7), (0, 9, 4)),)
-    assert bytes_ahead(loops, (OuterLoop(0, 3, 1),), "dst", 32, streams=False) == 256
+    assert bytes_ahead(loops, (OuterLoop(0, 3, 1),), "dst", Traffic(32, 32)) == 256

@@ -14,15 +14,13 @@ memory, another process.
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 from inlay.data_type import DATA_TYPES
 from inlay.reordering.caches import CacheSizes
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Schedule
-
-Level = Literal["L2", "L3", "memory"]
+from inlay.reordering.walk import Level
 
 BANDWIDTHS = {"L2": 80.0, "L3": 55.0, "memory": 22.0}
 """Bytes per ns and thread, read plus written, where a tensor lives: in one core's cache, in the shared one, beyond."""

@@ -27,7 +27,7 @@ from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Call, parts_for, run_parts
 from inlay.reordering.tuned import remembered
-from inlay.reordering.walk import bytes_ahead
+from inlay.reordering.walk import Traffic, bytes_ahead, level_of
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _MANY_RUNS = 64  # as many can be dealt out to threads evenly enough without being cut
@@ -228,17 +228,25 @@ def planned(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) 
     converts = types[0] != types[1] or problem.computes
     nest, caches = loop_nest(problem), cache_sizes()
     suits = partial(begins_at_bytes, problem)
-    width = min(target.vector_bytes, choice.width or target.vector_bytes)
-    shuffles = target.shuffles
-    chosen = schedule(nest, narrower, width, converts=converts, shuffles=shuffles, suits=suits, choice=choice)
     moved = problem.moved_bytes
-    streams = moved > caches.last if choice.streams is None else choice.streams
+    level = level_of(moved, caches, choice.streams)
+    traffic = Traffic(types[0].bits, types[1].bits, level)
+    chosen = schedule(
+        nest,
+        narrower,
+        min(target.vector_bytes, choice.width or target.vector_bytes),
+        converts=converts,
+        shuffles=target.shuffles,
+        traffic=traffic,
+        suits=suits,
+        choice=choice,
+    )
     ahead, fetches = choice.ahead, choice.ahead != 0
     if ahead is None:
-        ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, types[0].bits, streams=streams)
+        ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, traffic)
         fetches = moved > caches.second
     table = table_of(problem, chosen, ahead)
-    stores = _stores(problem, chosen, table) if streams and not is_sum else "cached"
+    stores = _stores(problem, chosen, table) if traffic.streams and not is_sum else "cached"
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
 
 

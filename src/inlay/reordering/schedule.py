@@ -16,7 +16,7 @@ from math import ceil, inf, log2, prod
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
 from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, Side, shuffle_network
-from inlay.reordering.walk import OuterLoop, distance, walked
+from inlay.reordering.walk import OuterLoop, Traffic, distance, walked
 
 Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
@@ -131,6 +131,7 @@ def schedule(
     *,
     converts: bool = False,
     shuffles: Shuffles = _ALL_SHUFFLES,
+    traffic: Traffic | None = None,
     suits: Callable[[Schedule], bool] = lambda plan: True,
     choice: Choice = BY_MODEL,
 ) -> Schedule:
@@ -141,6 +142,7 @@ def schedule(
         vector_bytes: the width of a register.
         converts: whether elements change their type on the way.
         shuffles: those that the processor has.
+        traffic: what the loops around the tile depend on; by default a tensor of such elements that fits the caches.
         suits: which schedules may be chosen; those of one element at a time always may.
         choice: what is decided already, of the side to walk and the registers of a tile.
 
@@ -148,6 +150,7 @@ def schedule(
     """
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
+    traffic = traffic or Traffic(8 * element_bytes, 8 * element_bytes)
     choices = [
         found
         for lanes in range(most, -1, -1)
@@ -160,7 +163,7 @@ def schedule(
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
         if found.cost() < least and (tile := found.tile(near, shuffles)) is not None:
             cost = found.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(found.nest, tile, element_bytes, choice.walk)):
+            if cost < least and suits(plan := _around(found.nest, tile, traffic, choice.walk)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
@@ -302,7 +305,7 @@ def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
     return weight * loop.extent >= nest.guards[guard].stored
 
 
-def _around(nest: LoopNest, tile: Tile, element_bytes: int, side: Side | None) -> Schedule:
+def _around(nest: LoopNest, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
     """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
@@ -314,7 +317,7 @@ def _around(nest: LoopNest, tile: Tile, element_bytes: int, side: Side | None) -
             guards.append(Guard(loop.extent, loop.extent))
         if extent > 1:
             outer.append(OuterLoop(i, extent, step))
-    ordered, walk = walked(loops, outer, element_bytes, side)
+    ordered, walk = walked(loops, outer, traffic, side)
     if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
         ordered.append(ordered.pop(-2))
