@@ -15,10 +15,9 @@ from benchmarks.copies import ThreadedMemcpy
 from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Machine, this_machine
 from benchmarks.measure import measured
-from benchmarks.output import built_on, console, head_lines, print_record, rows_among, somebody_differs, write_chart
+from benchmarks.output import built_on, console, rows_among, show
 from benchmarks.peers import Missing, Peer, find_peers, sources_of_inlay
 from benchmarks.record import Record, Setup, Unreadable, opened
-from benchmarks.runs import Row
 from benchmarks.startup import PROCESSES, measured_startup
 from benchmarks.timing import DEFAULT_ROUNDS, QUICK, Rounds
 
@@ -87,7 +86,8 @@ def run(
         raise typer.Exit(UNFINISHED)
     record.is_complete = True
     record.write()
-    show(record, rows_among(record, {case.label for case in cases}), svg_file)
+    if not show(record, rows_among(record, {case.label for case in cases}), svg_file):
+        raise typer.Exit(1)
 
 
 def record_for(
@@ -104,22 +104,6 @@ def record_for(
         return opened(json_file, Setup(machine, rounds, versions, {peer.name: peer.reason for peer in missing}))
     except Unreadable as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def show(record: Record, rows: list[Row], svg_file: Path | None) -> None:
-    """Print the tables of these rows, and draw the picture if it is wanted.
-
-    Raises:
-        typer.Exit: somebody's bytes differ from Inlay's.
-    """
-    to = console()
-    for line in head_lines(record, rows):
-        to.print(line, markup=False)
-    print_record(record, rows, to)
-    if svg_file is not None:
-        write_chart(record, rows, svg_file)
-    if somebody_differs(rows):
-        raise typer.Exit(1)
 
 
 def chosen_sizes(machine: Machine, names: str) -> list[Size]:

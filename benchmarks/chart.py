@@ -25,7 +25,9 @@ MARKS = {
 }
 """The outline of each peer's mark, around its place."""
 
-_LEFT, _PANEL, _GAP, _ROW, _LINE, _MARGIN = 370, 260, 76, 18, 17, 20
+_LEFT, _PANEL, _GAP, _ROW, _LINE, _MARGIN = 400, 260, 84, 18, 17, 20
+_HEAD = 24
+"""From the name of a table to its first row: the names of the sizes, and the scales below them."""
 _EM = 6.7
 
 
@@ -48,7 +50,7 @@ def draw_chart(rows: Sequence[Row], head: Sequence[str]) -> str:
     y = _head(body, head, [name for name in MARKS if any(name in row.peers for row in rows)])
     for table, group in groupby(rows, key=lambda row: row.case.table):
         y = _table(body, table, list(group), sizes, y)
-    width, height = _LEFT + len(sizes) * (_PANEL + _GAP) + _MARGIN, y + _MARGIN
+    width, height = _LEFT + len(sizes) * (_PANEL + _GAP), y + _MARGIN
     box = {"viewBox": f"0 0 {width} {height:.0f}", "width": f"{width}", "height": f"{height:.0f}"}
     svg = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img", **box})
     ElementTree.SubElement(svg, "title").text = "Speed of reorders in percent of the best copy of the same bytes"
@@ -98,28 +100,37 @@ def _head(body: ElementTree.Element, head: Sequence[str], marks: Sequence[str]) 
 
 
 def _table(body: ElementTree.Element, name: str, rows: Sequence[Row], sizes: Sequence[str], y: float) -> float:
-    """One table: its name, the scales, a line per pair; the y below it."""
-    y += 22
+    """One table: its name, the sizes and their scales, a line per pair; the y below it."""
+    y += 24
     _text(body, _MARGIN, y, name, "heading")
     pairs = list(dict.fromkeys(row.case.pair for row in rows))
-    bottom = y + 8 + len(pairs) * _ROW
+    bottom = y + _HEAD + len(pairs) * _ROW
     lefts = {size: float(_LEFT + i * (_PANEL + _GAP)) for i, size in enumerate(sizes)}
+    lines = {pair: y + _HEAD + (i + 0.5) * _ROW for i, pair in enumerate(pairs)}
+    for i, (pair, middle) in enumerate(lines.items()):
+        if i % 2:
+            _band(body, middle, len(sizes))
+        _text(body, _LEFT - 10, middle + 4, pair, "right")
     for size, x in lefts.items():
         _scale(body, size, _Place(x, y), bottom)
-    lines = {pair: y + 8 + (i + 0.5) * _ROW for i, pair in enumerate(pairs)}
-    for pair, middle in lines.items():
-        _text(body, _LEFT - 10, middle + 4, pair, "right")
     for row in rows:
         _case(body, row, _Place(lefts[row.case.size.name], lines[row.case.pair]))
     return bottom
 
 
+def _band(body: ElementTree.Element, middle: float, panels: int) -> None:
+    """The shade of every other line, which leads the eye from the pair to its bars."""
+    width = _LEFT + panels * (_PANEL + _GAP) - 2 * _MARGIN
+    box = {"x": f"{_MARGIN}", "y": f"{middle - _ROW / 2:.1f}", "width": f"{width}", "height": f"{_ROW}"}
+    ElementTree.SubElement(body, "rect", {"class": "band", **box})
+
+
 def _scale(body: ElementTree.Element, size: str, place: _Place, bottom: float) -> None:
-    _text(body, place.x + _PANEL + _GAP - 22, place.y, size, "right strong")
+    _text(body, place.x, place.y, size, "strong")
     for percent in (0, 25, 50, 75, 100, 125):
         x = place.at(percent)
-        _path(body, "copy" if percent == 100 else "grid", f"M{x:.1f} {place.y + 6:.1f}V{bottom:.1f}")
-        _text(body, x, place.y, f"{percent}", "middle")
+        _path(body, "copy" if percent == 100 else "grid", f"M{x:.1f} {place.y + 20:.1f}V{bottom:.1f}")
+        _text(body, x, place.y + 16, f"{percent}", "middle")
 
 
 def _case(body: ElementTree.Element, row: Row, place: _Place) -> None:
@@ -135,7 +146,7 @@ def _case(body: ElementTree.Element, row: Row, place: _Place) -> None:
         if name in row.peers:
             at = place.at(row.percent_of_copy(name).median)
             _path(group, _mark_class(name), outline, _Place(at, place.y))
-    _text(group, place.x + _PANEL + _GAP - 22, place.y + 4, f"{figure.median:.0f}", f"right strong {kind}")
+    _text(group, place.x + _PANEL + 34, place.y + 4, f"{figure.median:.0f}", f"right strong {kind}")
 
 
 def _tooltip(row: Row) -> str:
@@ -156,14 +167,14 @@ _STYLE = f"""
 text{{font:11px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:{INK}}}
 .title{{font-size:16px;font-weight:bold}} .heading{{font-size:14px;font-weight:bold}} .strong{{font-weight:bold}}
 .muted,.middle{{fill:#59636e}} .middle{{text-anchor:middle}} .right{{text-anchor:end}}
-.page{{fill:#fff}}
-.grid{{stroke:#e3e7eb;fill:none}} .copy{{stroke:#8b949e;fill:none}}
+.page{{fill:#fff}} .band{{fill:#f4f6f8}}
+.grid{{stroke:#dde2e7;fill:none}} .copy{{stroke:#8b949e;fill:none}}
 rect.met{{fill:#7fb2e5}} rect.missed{{fill:#f0a07c}} rect.free{{fill:#c4ccd4}} text.missed{{fill:#a8431a}}
 .spread{{stroke:{INK};stroke-width:1.5;fill:none}} .aim{{stroke:#c2185b;stroke-width:2.5;fill:none}}
 .mark{{stroke-width:1.3;stroke:{INK}}}
 .p0{{fill:#fff}} .p1{{fill:{INK}}} .p2{{fill:#f2e3a4}} .p3{{fill:#94d3bf}}
 @media (prefers-color-scheme:dark){{
-text{{fill:{CHALK}}} .muted,.middle{{fill:#9da7b3}} .page{{fill:#15191f}}
+text{{fill:{CHALK}}} .muted,.middle{{fill:#9da7b3}} .page{{fill:#15191f}} .band{{fill:#1b2028}}
 .grid{{stroke:#2a313a}} .copy{{stroke:#6e7681}}
 rect.met{{fill:#2f6ea8}} rect.missed{{fill:#a8572f}} rect.free{{fill:#444d57}} text.missed{{fill:#f0a07c}}
 .spread{{stroke:{CHALK}}} .aim{{stroke:#ff6fa3}} .mark{{stroke:{CHALK}}}

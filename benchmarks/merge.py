@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.output import console, head_lines, print_record, somebody_differs, write_chart
+from benchmarks.output import show
 from benchmarks.record import Unreadable, as_json, loaded, merged
 from benchmarks.runs import rows_of
 
@@ -29,16 +29,9 @@ def run(files: Files, json_file: Json = None, svg_file: Svg = None) -> None:
         raise typer.BadParameter(str(error)) from error
     if not record.results:
         raise typer.BadParameter("the files hold no case yet")
-    rows = rows_of(record.results)
-    to = console()
-    for line in head_lines(record, rows):
-        to.print(line, markup=False)
-    print_record(record, rows, to)
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(record)) + "\n")
-    if svg_file is not None:
-        write_chart(record, rows, svg_file)
-    if somebody_differs(rows):
+    if not show(record, rows_of(record.results), svg_file):
         raise typer.Exit(1)
 
 

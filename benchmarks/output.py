@@ -34,6 +34,20 @@ def console() -> Console:
     return Console(highlight=False, width=_WIDTH)
 
 
+def show(record: Record, rows: Sequence[Row], svg_file: Path | None) -> bool:
+    """Print the tables of these rows, and draw the picture if it is wanted.
+
+    Post-condition: whether everybody who was measured left the same bytes as Inlay.
+    """
+    to = console()
+    for line in head_lines(record, rows):
+        to.print(line, markup=False)
+    print_record(record, rows, to)
+    if svg_file is not None:
+        write_chart(record, rows, svg_file)
+    return not somebody_differs(rows)
+
+
 def head_lines(record: Record, rows: Sequence[Row]) -> list[str]:
     """What a reader must know beside the figures: machine, versions, sizes, how often was measured."""
     setup = record.setup
