@@ -1,7 +1,7 @@
 """What a run says: the tables of reorders, their means, what was aimed at, and the table of start-up.
 
-Every figure stands with its spread in brackets, `87 [85-88]`: of one run the quartiles over the rounds, of several the
-lowest and the highest run.
+Every figure stands with its spread in brackets, `87.2 [85-88]`: of one run the quartiles over the rounds, of several
+the lowest and the highest run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -191,9 +191,9 @@ def percent_text(figure: Spread) -> str:
     """A percentage and its spread.
 
     >>> percent_text(Spread(87.2, 84.9, 88.1))
-    '87 [85-88]'
+    '87.2 [85-88]'
     """
-    return f"{figure.median:.0f} [{figure.low:.0f}-{figure.high:.0f}]"
+    return f"{figure.median:.1f} [{figure.low:.0f}-{figure.high:.0f}]"
 
 
 def ratio_text(figure: Spread) -> str:
