@@ -130,14 +130,14 @@ def _require_weights(place: str, kind: str, direction: str, sizes: Sizes, layer:
     """Refuse weights_layer that does not fit the kind, the direction or src_layer."""
     if layer[0] < 1 or (kind in _ATTENTIVE and layer[0] != 1):
         count = "one layer" if kind in _ATTENTIVE else "at least one layer"
-        raise InvalidArguments(f"{place}: axis 0 of weights_layer {layer} has {layer[0]} layers: it takes {count}")
+        raise InvalidArguments(f"{place}: axis 0 of weights_layer {layer} says {layer[0]} as layers: it takes {count}")
     if kind in _ATTENTIVE and direction != "left2right":
         raise InvalidArguments(
             f"{place}: direction is {direction!r}: with attention it is 'left2right', reverse src_layer and attention"
         )
     if layer[1] != sizes.directions:
         raise InvalidArguments(
-            f"{place}: axis 1 of weights_layer {layer} has {layer[1]} directions: {direction!r} has {sizes.directions}"
+            f"{place}: axis 1 of weights_layer {layer} says {layer[1]} as directions: {direction!r} has {sizes.directions}"
         )
     if layer[2] != sizes.inputs:
         raise InvalidArguments(
@@ -146,7 +146,7 @@ def _require_weights(place: str, kind: str, direction: str, sizes: Sizes, layer:
         )
     if layer[3] != sizes.gates:
         gates = f"{sizes.gates} gates ({' '.join(GATES[kind])})" if sizes.gates > 1 else "one gate"
-        raise InvalidArguments(f"{place}: axis 3 of weights_layer {layer} has {layer[3]} gates: it takes {gates}")
+        raise InvalidArguments(f"{place}: axis 3 of weights_layer {layer} says {layer[3]} as gates: it takes {gates}")
 
 
 def _require_channels(place: str, kind: str, sizes: Sizes, state: Dims) -> None:

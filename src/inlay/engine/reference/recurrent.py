@@ -92,12 +92,12 @@ class _Layer:
     @property
     def kept(self) -> Array:
         """(T, N, ...), what backward needs of each step, in its own order of time."""
-        batch = self.c.shape[0]
-        width = self._outputs + (self.weights.layer.shape[1] + 2) * self.c.shape[1]
+        batch, channels = self.c.shape
+        flat = self.weights.layer.shape[1] * channels
         parts = [
-            np.concatenate([step.h, step.c, step.gates.reshape(batch, -1), step.inner], axis=1) for step in self.steps
+            np.concatenate([step.h, step.c, step.gates.reshape(batch, flat), step.inner], axis=1) for step in self.steps
         ]
-        return np.array(parts).reshape(len(self.steps), batch, width)
+        return np.array(parts).reshape(len(self.steps), batch, self._outputs + flat + 2 * channels)
 
     @property
     def _outputs(self) -> int:
@@ -208,7 +208,7 @@ def _layer_restored(weights: CellWeights, x: Array, attention: Array | None, kep
     for t, row in enumerate(kept):
         inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
         h, c, flat, inner = np.split(row, places, axis=1)
-        steps.append(Step(h, c, flat.reshape(-1, gates, channels), inner))
+        steps.append(Step(h, c, flat.reshape(x.shape[1], gates, channels), inner))
     return _Layer(weights, tuple(inputs), tuple(steps), h, c)
 
 

@@ -1,0 +1,187 @@
+"""Random recurrent networks: of every kind, direction and choice of optional arguments, with seeded distinct values.
+
+A `Case` has the arrays of each argument by name and makes the primitive; gradients that arrive come with it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.descriptor import MemoryDesc
+from inlay.memory import Memory, pack, reorder
+from inlay.primitives import (
+    AUGRU,
+    GRU,
+    LBRAUGRU,
+    LBRGRU,
+    LSTM,
+    AUGRUBackward,
+    GRUBackward,
+    LBRAUGRUBackward,
+    LBRGRUBackward,
+    LSTMBackward,
+    Primitive,
+    VanillaRNN,
+    VanillaRNNBackward,
+)
+
+FORWARD: Mapping[str, Any] = {
+    "vanilla_rnn": VanillaRNN,
+    "lstm": LSTM,
+    "gru": GRU,
+    "lbr_gru": LBRGRU,
+    "augru": AUGRU,
+    "lbr_augru": LBRAUGRU,
+}
+BACKWARD: Mapping[str, Any] = {
+    "vanilla_rnn": VanillaRNNBackward,
+    "lstm": LSTMBackward,
+    "gru": GRUBackward,
+    "lbr_gru": LBRGRUBackward,
+    "augru": AUGRUBackward,
+    "lbr_augru": LBRAUGRUBackward,
+}
+GATES = {"vanilla_rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3}
+DIRECTIONS = ("left2right", "right2left", "concat", "sum")
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network with the values of its arguments."""
+
+    kind: str
+    direction: str
+    arrays: Arrays
+    """What forward reads."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """Activation and alpha."""
+    states: bool = True
+    """Whether the states at the end are written."""
+    data_type: str = "f32"
+    """Of all but c, bias and peepholes, which are f32."""
+
+    def __str__(self) -> str:
+        """A name for a test."""
+        sizes = "x".join(map(str, (*self.arrays["src_layer"].shape, *self.arrays["weights_layer"].shape[::4])))
+        extras = [name.removeprefix("weights_") for name in ("weights_peephole", "weights_projection")]
+        given = [name for name in extras if f"weights_{name}" in self.arrays]
+        given += [] if "bias" in self.arrays else ["unbiased"]
+        given += [] if self.states else ["stateless"]
+        return "-".join([self.kind, self.direction, sizes, *map(str, self.told.values()), *given])
+
+    def type_of(self, name: str) -> str:
+        """The data type of an argument."""
+        plain = name.removeprefix("diff_") in ("bias", "src_iter_c", "dst_iter_c", "weights_peephole")
+        if plain or name.startswith("diff_"):
+            return "f32"
+        return "s8" if name.startswith("weights") and self.data_type == "u8" else self.data_type
+
+    def forward(self, prop_kind: str = "forward_training", engine: Any = "reference", **more: Any) -> Primitive:
+        """The forward primitive, every format `any`."""
+        descs = {name: MemoryDesc(array.shape, self.type_of(name), "any") for name, array in self.arrays.items()}
+        states = {"dst_iter": "any"} | ({"dst_iter_c": "any"} if self.kind == "lstm" else {}) if self.states else {}
+        told = {**self.told, **states, "prop_kind": prop_kind, "engine": engine, **more}
+        primitive: Primitive = FORWARD[self.kind](**descs, **told, direction=self.direction)
+        return primitive
+
+    def backward(self, forward: Primitive, **more: Any) -> Primitive:
+        """The backward primitive of `forward`."""
+        primitive: Primitive = BACKWARD[self.kind](hint_forward=forward, **more)
+        return primitive
+
+    def gradients(self, forward: Primitive, seed: int = 1) -> Arrays:
+        """Gradients of everything that `forward` writes."""
+        rng = np.random.default_rng(seed)
+        names = [name for name in forward.arguments if name.startswith("dst_")]
+        return {f"diff_{name}": rng.standard_normal(forward.desc(name).dims).astype(np.float32) for name in names}
+
+
+def packed(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
+    """Memory of each argument of `primitive` that has an array."""
+    return {name: pack(arrays[name], primitive.desc(name)) for name in primitive.arguments if name in arrays}
+
+
+def run_forward(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
+    """What it writes."""
+    written = primitive(**packed(primitive, arrays))
+    return {"dst_layer": written} if isinstance(written, Memory) else dict(written)
+
+
+def run_backward(
+    forward: Primitive, backward: Primitive, arrays: Mapping[str, npt.NDArray[Any]], gradients: Arrays
+) -> Arrays:
+    """The gradients that backward writes, after forward has run."""
+    kept = run_forward(forward, arrays)
+    read = packed(backward, {**arrays, **gradients})
+    for name, memory in kept.items():
+        wanted = backward.desc(name)
+        read[name] = memory if memory.desc == wanted else reorder(memory, wanted)
+    return {name: memory.unpack() for name, memory in backward(**read).items()}
+
+
+def make_case(
+    kind: str,
+    direction: str = "left2right",
+    *,
+    times: int = 3,
+    batch: int = 2,
+    inputs: int | None = None,
+    channels: int = 5,
+    layers: int = 1,
+    projection: int | None = None,
+    peephole: bool = False,
+    bias: bool = True,
+    states: bool = True,
+    told: Mapping[str, Any] | None = None,
+    data_type: str = "f32",
+    seed: int = 0,
+) -> Case:
+    """A network with random values of moderate size, so that no gate saturates."""
+    rng = np.random.default_rng(seed)
+    both, gates, outputs = (layers, 2 if direction in ("concat", "sum") else 1), GATES[kind], projection or channels
+    entering = outputs if layers > 1 else inputs or channels + 2
+    shapes = {"src_layer": (times, batch, entering)}
+    if states:
+        shapes["src_iter"] = (*both, batch, outputs)
+        if kind == "lstm":
+            shapes["src_iter_c"] = (*both, batch, channels)
+    if kind in ("augru", "lbr_augru"):
+        shapes["attention"] = (times, batch, 1)
+    shapes["weights_layer"] = (*both, entering, gates, channels)
+    shapes["weights_iter"] = (*both, outputs, gates, channels)
+    if peephole:
+        shapes["weights_peephole"] = (*both, 3, channels)
+    if projection:
+        shapes["weights_projection"] = (*both, channels, projection)
+    if bias:
+        shapes["bias"] = (*both, gates + kind.startswith("lbr_"), channels)
+    arrays = {name: (rng.standard_normal(shape) * 0.6).astype(np.float32) for name, shape in shapes.items()}
+    if "attention" in arrays:
+        arrays["attention"] = rng.uniform(0.1, 0.9, shapes["attention"]).astype(np.float32)
+    activation = {"activation": "tanh"} if kind == "vanilla_rnn" else {}
+    return Case(kind, direction, arrays, activation if told is None else told, states, data_type)
+
+
+def small_cases() -> Iterator[Case]:
+    """Every kind in every direction with one layer and two, and each optional argument with and without."""
+    for seed, (kind, direction, layers) in enumerate(product(GATES, DIRECTIONS, (1, 2))):
+        if kind in ("augru", "lbr_augru") and (direction, layers) != ("left2right", 1):
+            continue
+        yield make_case(kind, direction, layers=layers, seed=seed)
+    for kind in GATES:
+        yield make_case(kind, bias=False, seed=100)
+        yield make_case(kind, states=False, seed=101)
+        yield make_case(kind, times=1, batch=1, channels=1, inputs=1, seed=102)
+        yield make_case(kind, times=2, batch=3, channels=17, inputs=33, seed=103)
+    for direction, layers in product(DIRECTIONS, (1, 2)):
+        yield make_case("lstm", direction, layers=layers, peephole=True, seed=104)
+        yield make_case("lstm", direction, layers=layers, projection=3, seed=105)
+    yield make_case("lstm", "concat", layers=2, peephole=True, projection=7, seed=106)
+    for activation in ({"activation": "logistic"}, {"activation": "relu"}, {"activation": "relu", "alpha": 0.2}):
+        yield make_case("vanilla_rnn", "sum", layers=2, told=activation, seed=107)
