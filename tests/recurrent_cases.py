@@ -146,7 +146,7 @@ def make_case(
     rng = np.random.default_rng(seed)
     both, gates, outputs = (layers, 2 if direction in ("concat", "sum") else 1), GATES[kind], projection or channels
     entering = outputs if layers > 1 else inputs or channels + 2
-    shapes = {"src_layer": (times, batch, entering)}
+    shapes: dict[str, tuple[int, ...]] = {"src_layer": (times, batch, entering)}
     if states:
         shapes["src_iter"] = (*both, batch, outputs)
         if kind == "lstm":

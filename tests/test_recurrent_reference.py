@@ -1,6 +1,7 @@
 """Recurrent networks of the reference engine: outputs are those of the formulas, gradients those of the outputs."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ def test_formats_change_where_numbers_lie_and_not_what_they_are(kind: str) -> No
     descs = {name: MemoryDesc(array.shape, "f32", tags.get(name, "any")) for name, array in case.arrays.items()}
     told = {**case.told, "prop_kind": "forward_training", "engine": "reference", "dst_layer": None}
     told["dst_layer"] = MemoryDesc(plain.dst_desc.dims, "f32", "ntc")
-    other = type(plain)(**descs, **told)  # type: ignore[call-arg]
+    other = type(plain)(**descs, **told)
     assert other.dst_desc.tag == "bac"
     wanted = run_forward(plain, case.arrays)["dst_layer"].unpack()
     assert np.array_equal(run_forward(other, case.arrays)["dst_layer"].unpack(), wanted)
@@ -212,7 +213,7 @@ def test_8_bits_mean_numbers_by_their_scales(
     codes, meant = quantized(numbers.arrays, scales, states or "u8")
     case = replace(numbers, arrays=codes)
     descs = {name: MemoryDesc(array.shape, as_data_type(array.dtype), "any") for name, array in codes.items()}
-    told = {} if states is None else {"dst_iter": MemoryDesc(codes["src_iter"].shape, states)}
+    told: dict[str, Any] = {} if states is None else {"dst_iter": MemoryDesc(codes["src_iter"].shape, states)}
     told |= {"dst_iter_c": "any"} if states is not None and kind == "lstm" else {}
     attributes = PrimitiveAttributes(recurrent=scales)
     primitive = FORWARD[kind](**descs, **told, direction=direction, attributes=attributes, engine="reference")

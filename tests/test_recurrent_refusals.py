@@ -7,7 +7,7 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME
-from inlay.primitives import AUGRU, GRU, LBRAUGRU, LBRGRU, LSTM, LSTMBackward, VanillaRNN
+from inlay.primitives import AUGRU, GRU, LBRAUGRU, LBRGRU, LSTM, Eltwise, LSTMBackward, VanillaRNN
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales, Sum
 
 E = "reference"
