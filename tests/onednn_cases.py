@@ -1,7 +1,7 @@
 """One small problem for each primitive, and the backward problems that follow from a forward one.
 
-    forward("pooling")                      an operation, sources in plain formats, what may be `any` is
-    backward(implementation, direction)     the operation that goes back through a forward implementation
+forward("pooling")                      an operation, sources in plain formats, what may be `any` is
+backward(implementation, direction)     the operation that goes back through a forward implementation
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,10 @@ def _gates(gates: int, bias_gates: int | None = None) -> Mapping[str, tuple[int,
     }
 
 
+def _one_layer(dims: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+    return {name: (1, *shape[1:]) if shape[0] == _L else shape for name, shape in dims.items()}
+
+
 _RECURRENT: Mapping[str, Parameter] = {"direction": "left2right", "flags": frozenset({"diff_weights_overwrite"})}
 _CELLS = {"src_iter_c": (_L, _D, _N, _C), "dst_iter_c": (_L, _D, _N, _C)}
 _ATTENTION = {"attention": (_T, _N, 1)}
@@ -47,8 +51,8 @@ DIMS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "lstm": {**_SEQUENCE, **_CELLS, **_gates(4)},
     "gru": {**_SEQUENCE, **_gates(3)},
     "lbr_gru": {**_SEQUENCE, **_gates(3, 4)},
-    "augru": {**_SEQUENCE, **_ATTENTION, **_gates(3)},
-    "lbr_augru": {**_SEQUENCE, **_ATTENTION, **_gates(3, 4)},
+    "augru": _one_layer({**_SEQUENCE, **_ATTENTION, **_gates(3)}),
+    "lbr_augru": _one_layer({**_SEQUENCE, **_ATTENTION, **_gates(3, 4)}),
     "pooling": {"src": (2, 18, 8, 7), "dst": (2, 18, 4, 5)},
     "batch_normalization": {**_IMAGE, **_PER_CHANNEL, "mean": (18,), "variance": (18,)},
     "layer_normalization": {
@@ -124,8 +128,14 @@ def backward(hint: Implementation, direction: Direction) -> Operation:
         descs[name] = MemoryDesc(desc.dims, str(desc.data_type), "any") if name in row.free else desc
     if kind == "eltwise":
         del descs["dst"]
-    prop_kind: PropKind = "backward" if direction in ("forward", "backward") else direction
-    return Operation(kind, prop_kind, descs, hint.operation.parameters, hint=hint)
+    return Operation(kind, _BACKWARD[direction], descs, hint.operation.parameters, hint=hint)
+
+
+_BACKWARD: Mapping[Direction, PropKind] = {
+    "backward": "backward",
+    "backward_data": "backward_data",
+    "backward_weights": "backward_weights",
+}
 
 
 def directions(kind: str) -> tuple[Direction, ...]:

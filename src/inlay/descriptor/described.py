@@ -149,7 +149,10 @@ class Described:
     @property
     def _remedy(self) -> str:
         """How to get what this kind has not, as the end of a message."""
-        return "; inlay.to_dense(memory) has a layout" if self.kind == "sparse" else ""
+        return {
+            "sparse": "; inlay.to_dense(memory) has a layout",
+            "opaque": "; a reorder of the engine that chose it has one, as inlay.primitives.Reorder makes",
+        }.get(self.kind, "")
 
     @property
     def inner_nblks(self) -> int:

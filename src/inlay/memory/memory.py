@@ -45,13 +45,15 @@ class Memory:
         of the descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. New bytes are
         `desc.size`, or as many as the layout reaches if that is more, and start at a multiple of 64 (2 MiB if large).
 
+        Memory of an opaque format is as many bytes as its engine asks for, which that engine alone can read and write.
+
         The memory of a host scalar takes its value, a number, in place of a buffer.
 
         Sparse memory takes a list of buffers, `desc.num_handles` of them: values, indices and pointers for CSR, values
         and the indices of each axis for COO. What they say is not checked here; `sparse.check` does.
 
         Raises:
-            InvalidArguments: `desc` has no layout (any, opaque, the zero descriptor), or is a host scalar without a
+            InvalidArguments: `desc` has no layout (any, the zero descriptor), or is a host scalar without a
                 value or with one that its type cannot hold; it reaches below the start of the buffer; or `buffer` is
                 too small, not contiguous, of another type, not aligned to its elements, or no buffer; or there are
                 not as many as sparse memory has.

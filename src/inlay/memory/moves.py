@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataType
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
@@ -43,7 +43,8 @@ def reach(desc: object) -> tuple[int, int, DataType]:
     """The first byte of the buffer that `desc` reaches, the one past the last, and its type.
 
     Raises:
-        InvalidArguments: `desc` is no descriptor, has no layout, or reaches below the start of the buffer.
+        InvalidArguments: `desc` is no descriptor, has no layout and is not opaque, or reaches below the start of the
+            buffer.
         Unimplemented: a dim or stride is RUNTIME.
 
     >>> reach(MemoryDesc((4, 6), "f32").submemory((2, 3), (2, 3)))[:2]
@@ -56,6 +57,8 @@ def reach(desc: object) -> tuple[int, int, DataType]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
+    if isinstance(desc.layout, kinds.Opaque) and desc.data_type is not None:
+        return 0, desc.layout.nbytes, desc.data_type
     if not isinstance(desc.layout, Layout) or desc.data_type is None:
         raise InvalidArguments(f"memory needs a layout: {desc!r} is of kind {desc.kind}; {_NO_LAYOUT[desc.kind]}")
     if desc.has_runtime:
@@ -76,7 +79,6 @@ def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
 _NO_LAYOUT = {
     "undef": "it describes nothing",
     "any": "give a format tag, or ask a primitive which format it takes",
-    "opaque": "only the engine that made it can allocate it",
     "sparse": "its elements are in several buffers, which inlay.to_dense joins",
     "host_scalar": "its value is passed with the call",
 }

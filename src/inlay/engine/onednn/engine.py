@@ -123,9 +123,10 @@ class OnednnImplementation:
         self._lock = threading.Lock()
         self._primitive: Handle | None = None
         arguments, scratch = _arguments(engine, operation, descriptor)
+        hidden = _hidden(engine, operation, descriptor)
         self.descs = MappingProxyType({argument.name: argument.desc for argument in arguments})
         asynchronous = engine.capabilities.is_asynchronous
-        self._plan = Plan(arguments, scratch, threads, asynchronous, f"{operation.kind} {operation.prop_kind}")
+        self._plan = Plan(arguments, hidden, scratch, threads, asynchronous, f"{operation.kind} {operation.prop_kind}")
 
     @property
     def impl(self) -> str:
@@ -180,6 +181,13 @@ def _arguments(engine: OnednnEngine, operation: Operation, descriptor: Handle) -
     return found, scratchpad[0].desc.size if scratchpad else 0
 
 
+def _hidden(engine: OnednnEngine, operation: Operation, descriptor: Handle) -> list[Argument]:
+    """The shift that 3.2 counts among the arguments of a layer normalization on its way back."""
+    if operation.kind != "layer_normalization" or operation.direction == "forward" or "shift" in operation.descs:
+        return []
+    return _Asked(engine, operation, descriptor).if_any("shift")
+
+
 class _Asked:
     """Questions to one primitive descriptor."""
 
@@ -203,7 +211,7 @@ class _Asked:
         return Argument(name, code, descriptors.read(pointer, desc), self._descriptor, pointer, 0)
 
     def if_any(self, name: str) -> list[Argument]:
-        """The workspace or scratchpad, if it has bytes."""
+        """An argument that nobody described, such as the workspace, if the primitive has one."""
         pointer = self._pointer(ARGUMENTS[name])
         if not pointer or not self._engine.library.functions["memory_desc_get_size"](pointer):
             return []

@@ -164,7 +164,7 @@ class Bound:
     ) -> None:
         """Own the memory objects in `array`; `kept` is what must live as long."""
         self._library, self._lanes, self._primitive, self._kept = library, lanes, primitive, kept
-        self._count, self._scratch, self._threads = len(plan.arguments), plan.scratch, plan.threads
+        self._count, self._scratch, self._threads = len(array), plan.scratch, plan.threads
         self._is_asynchronous, self._what = plan.is_asynchronous, plan.what
         self._execute = library.functions["primitive_execute"]
         self._destroy = library.functions["memory_destroy"]
@@ -213,7 +213,9 @@ class Plan:
     """What all executions of a primitive have in common."""
 
     arguments: Sequence[Argument]
-    """All but a scratchpad of the engine's own."""
+    """What each execution is given."""
+    hidden: Sequence[Argument]
+    """What the library asks for and never reads: memory of the engine's own."""
     scratch: int
     """Bytes of the engine's own scratchpad; 0 for none."""
     threads: int
@@ -233,11 +235,14 @@ class Plan:
         """
         if len(memories) != len(self.arguments) or any(a.name not in memories for a in self.arguments):
             self._refuse(memories)
-        array = (ExecutionArgument * len(self.arguments))()
-        bound = Bound(library, lanes, primitive, array, (dict(memories), self), self)
-        for i, argument in enumerate(self.arguments):
+        given = dict(memories)
+        for argument in self.hidden:
+            given[argument.name] = Memory(argument.desc)
+        array = (ExecutionArgument * len(given))()
+        bound = Bound(library, lanes, primitive, array, (given, self), self)
+        for i, argument in enumerate((*self.arguments, *self.hidden)):
             array[i].code = argument.code
-            status = _create_memory(library, argument, memories[argument.name], engine, addressof(array) + i * _STEP)
+            status = _create_memory(library, argument, given[argument.name], engine, addressof(array) + i * _STEP)
             if status:
                 raise library.error(status, f"memory of {argument.name}, {argument.desc!r}")
         return bound
