@@ -137,7 +137,8 @@ def _require_weights(place: str, kind: str, direction: str, sizes: Sizes, layer:
         )
     if layer[1] != sizes.directions:
         raise InvalidArguments(
-            f"{place}: axis 1 of weights_layer {layer} says {layer[1]} as directions: {direction!r} has {sizes.directions}"
+            f"{place}: axis 1 of weights_layer {layer} says {layer[1]} as directions: {direction!r} has "
+            f"{sizes.directions}"
         )
     if layer[2] != sizes.inputs:
         raise InvalidArguments(
