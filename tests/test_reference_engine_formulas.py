@@ -343,7 +343,9 @@ def test_inner_product_sums_over_everything_but_the_image(n: int, c: int, o: int
     src, weights, bias = random(25, n, c, *space), random(26, o, c, *space), random(27, o)
 
     def element(at: Any) -> float:
-        return math.fsum(src[(at[0], *x)] * weights[(at[1], *x)] for x in formulas.every((c, *space))) + bias[at[1]]
+        return float(
+            math.fsum(src[(at[0], *x)] * weights[(at[1], *x)] for x in formulas.every((c, *space))) + bias[at[1]]
+        )
 
     close(products.inner_product(src=src, weights=weights, bias=bias)["dst"], formulas.elementwise((n, o), element))
 
@@ -358,7 +360,7 @@ def test_matmul_repeats_batches_of_one(batch: Any) -> None:
         *b, m, n = at
         x = src[tuple(i if s > 1 else 0 for i, s in zip(b, batch[0], strict=True))]
         w = weights[tuple(i if s > 1 else 0 for i, s in zip(b, batch[1], strict=True))]
-        return math.fsum(x[m, k] * w[k, n] for k in range(4)) + bias.reshape(-1)[n]
+        return float(math.fsum(x[m, k] * w[k, n] for k in range(4)) + bias.reshape(-1)[n])
 
     result = products.matmul(src=src, weights=weights, bias=bias)["dst"]
     close(result, formulas.elementwise((*out, 3, 5), element))

@@ -167,7 +167,7 @@ def reduction(src: Array, algorithm: str, p: float, eps: float, out: Index) -> A
         spans = [range(n) if m == 1 else [i] for i, n, m in zip(at, src.shape, out, strict=True)]
         values = [float(src[coordinate]) for coordinate in itertools.product(*spans)]
         powers = math.fsum(abs(x) ** p for x in values) if algorithm.startswith("norm") else 0.0
-        return {
+        found: dict[str, Callable[[], float]] = {
             "max": lambda: max(values),
             "min": lambda: min(values),
             "sum": lambda: math.fsum(values),
@@ -177,7 +177,8 @@ def reduction(src: Array, algorithm: str, p: float, eps: float, out: Index) -> A
             "norm_lp_sum": lambda: (powers + eps) ** (1 / p),
             "norm_lp_power_p_max": lambda: max(powers, eps),
             "norm_lp_power_p_sum": lambda: powers + eps,
-        }[algorithm]()
+        }
+        return found[algorithm]()
 
     return elementwise(out, element)
 

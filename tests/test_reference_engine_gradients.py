@@ -1,0 +1,209 @@
+"""The gradients of the reference engine against central differences of its forward formulas, in f64.
+
+The loss of a case is the sum of dst * diff_dst. Moving one element of an input by h either way moves the loss by 2 h
+times its gradient; with numbers around 1 and h = 1e-5 the error of this is about 1e-10.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay.engine.reference.eltwise import ALGORITHMS
+from inlay.engine.reference.table import TABLE
+from inlay.primitives.signatures import SIGNATURES
+
+Arrays = Mapping[str, Any]
+STEP = 1e-5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A primitive with its inputs; each of `backward` gives gradients of some."""
+
+    kind: str
+    inputs: dict[str, Any]
+    parameters: dict[str, Any]
+    dst: tuple[int, ...]
+    backward: tuple[str, ...] = ("backward",)
+    skipped: frozenset[str] = field(default_factory=frozenset)
+    """Inputs without a gradient."""
+
+    def forward(self, inputs: Arrays) -> Arrays:
+        """What the forward formula gives."""
+        return called(TABLE[self.kind, "forward"], {**self.parameters, **inputs, "shapes": self.shapes})
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The dims of every argument."""
+        dims = {name: array.shape for name, array in self.inputs.items()}
+        return {**dims, **{f"diff_{name}": shape for name, shape in dims.items()}, "dst": self.dst}
+
+
+def called(formula: Callable[..., Arrays], offered: Arrays) -> Arrays:
+    """What a formula gives, told of what it names."""
+    names = formula.__code__.co_varnames[: formula.__code__.co_kwonlyargcount]
+    return formula(**{name: offered[name] for name in names if name in offered})
+
+
+def gradients(case: Case, diff_dst: Any) -> dict[str, Any]:
+    """What the backward formulas give, with all that forward gave at hand."""
+    results = case.forward(case.inputs)
+    known = {**case.parameters, **results, **case.inputs, "diff_dst": diff_dst, "shapes": case.shapes}
+    return {k: v for name in case.backward for k, v in called(TABLE[case.kind, name], known).items()}  # type: ignore[index]
+
+
+def differences(loss: Callable[[Any], float], at: Any) -> Any:
+    """The central difference of the loss for each element."""
+    result = np.zeros(at.shape)
+    for i in np.ndindex(at.shape):
+        high, low = at.copy(), at.copy()
+        high[i] += STEP
+        low[i] -= STEP
+        result[i] = (loss(high) - loss(low)) / (2 * STEP)
+    return result
+
+
+def random(seed: int, *shape: int) -> Any:
+    """Distinct numbers, none near the others or 0, so that no maximum changes and no corner is crossed."""
+    count = int(np.prod(shape))
+    steps = np.random.default_rng(seed).permutation(count) - count // 2
+    return ((steps + 0.3) * (3.0 / max(count, 1))).reshape(shape)
+
+
+def positive(seed: int, *shape: int) -> Any:
+    return np.abs(random(seed, *shape)) + 0.5
+
+
+def window(spatial: int) -> dict[str, Any]:
+    return {"strides": (2,) * spatial, "dilations": (1,) * spatial, "padding_l": (1,) * spatial}
+
+
+def weighted() -> Iterator[Any]:
+    both = ("backward_data", "backward_weights")
+    for kind, swapped in (("convolution", False), ("deconvolution", True)):
+        for groups, ic, oc, spatial in ((1, 2, 3, 1), (2, 1, 2, 2), (3, 1, 1, 1), (1, 1, 1, 3)):
+            small, large = (2,) * spatial, (4,) * spatial
+            src, dst = (small, large) if swapped else (large, small)
+            weights = ([groups] if groups > 1 else []) + [oc, ic] + [2] * spatial
+            inputs = {
+                "src": random(1, 2, groups * ic, *src),
+                "weights": random(2, *weights),
+                "bias": random(3, groups * oc),
+            }
+            name = f"{kind}-{groups}-{spatial}"
+            yield pytest.param(Case(kind, inputs, window(spatial), (2, groups * oc, *dst), both), id=name)
+    for space in ((), (2, 3)):
+        inputs = {"src": random(4, 2, 3, *space), "weights": random(5, 4, 3, *space), "bias": random(6, 4)}
+        yield pytest.param(Case("inner_product", inputs, {}, (2, 4), both), id=f"inner_product-{len(space)}")
+
+
+def windowed() -> Iterator[Any]:
+    for algorithm in ("max", "avg_include_padding", "avg_exclude_padding"):
+        for spatial in (1, 2):
+            inputs = {"src": random(7, 2, 2, *[5] * spatial)}
+            parameters = window(spatial) | {"kernel": (3,) * spatial, "algorithm": algorithm, "lowest": -1e300}
+            dst = (2, 2, *[2] * spatial)
+            yield pytest.param(Case("pooling", inputs, parameters, dst), id=f"{algorithm}-{spatial}")
+    for algorithm in ("nearest", "linear"):
+        for out in ((7,), (2,), (3, 5)):
+            case = Case("resampling", {"src": random(8, 1, 2, *[4] * len(out))}, {"algorithm": algorithm}, (1, 2, *out))
+            yield pytest.param(case, id=f"{algorithm}-{out}")
+    for algorithm in ("across_channels", "within_channel"):
+        for size in (3, 4):
+            parameters = {"algorithm": algorithm, "local_size": size, "alpha": 0.7, "beta": 0.75, "k": 1.5}
+            case = Case("lrn", {"src": random(9, 2, 5, 3)}, parameters, (2, 5, 3))
+            yield pytest.param(case, id=f"{algorithm}-{size}")
+
+
+def normalized() -> Iterator[Any]:
+    flags = {"use_scale", "use_shift"}
+    for kind, channels, extra in (
+        ("batch_normalization", 4, {}),
+        ("layer_normalization", 3, {}),
+        ("group_normalization", 4, {"groups": 2}),
+    ):
+        inputs = {"src": random(10, 2, 4, 3), "scale": positive(11, channels), "shift": random(12, channels)}
+        plain = {"epsilon": 0.1, "flags": frozenset(flags), **extra}
+        yield pytest.param(Case(kind, inputs, plain, (2, 4, 3)), id=kind)
+        bare = {"epsilon": 0.1, "flags": frozenset(), **extra}
+        yield pytest.param(Case(kind, {"src": inputs["src"]}, bare, (2, 4, 3)), id=f"{kind}-bare")
+        dims = {"batch_normalization": (4,), "layer_normalization": (2, 4), "group_normalization": (2, 2)}[kind]
+        given = {**inputs, "mean": random(13, *dims), "variance": positive(14, *dims)}
+        fixed = {"epsilon": 0.1, "flags": frozenset(flags | {"use_global_stats"}), **extra}
+        skipped = frozenset({"mean", "variance"})
+        yield pytest.param(Case(kind, given, fixed, (2, 4, 3), skipped=skipped), id=f"{kind}-global")
+    for flag in ("fuse_norm_relu", "fuse_norm_add_relu"):
+        inputs = {"src": random(15, 2, 4, 3), "scale": positive(16, 4), "shift": random(17, 4)}
+        inputs |= {"src_1": random(18, 2, 4, 3)} if "add" in flag else {}
+        parameters = {"epsilon": 0.1, "flags": frozenset(flags | {flag})}
+        yield pytest.param(Case("batch_normalization", inputs, parameters, (2, 4, 3)), id=flag)
+
+
+def pointwise() -> Iterator[Any]:
+    for name, (_, slope) in ALGORITHMS.items():
+        if slope is None:
+            continue
+        needs_positive = name.removesuffix("_use_dst_for_bwd") in ("sqrt", "log", "pow")
+        src = (positive if needs_positive else random)(19, 3, 7)
+        parameters = {"algorithm": name, "alpha": 0.4, "beta": 0.8}
+        yield pytest.param(Case("eltwise", {"src": src}, parameters, (3, 7)), id=name)
+    for algorithm in ("accurate", "log"):
+        for axis in (0, 1):
+            case = Case("softmax", {"src": random(20, 3, 4)}, {"algorithm": algorithm, "axis": axis}, (3, 4))
+            yield pytest.param(case, id=f"softmax-{algorithm}-{axis}")
+    for shape in ((1, 3, 1), (2, 3, 4), (1, 1, 1)):
+        inputs = {"src": random(21, 2, 3, 4), "weights": random(22, *shape)}
+        yield pytest.param(Case("prelu", inputs, {}, (2, 3, 4)), id=f"prelu-{shape}")
+    yield pytest.param(
+        Case("shuffle", {"src": random(23, 2, 6, 2)}, {"axis": 1, "group_size": 3}, (2, 6, 2)), id="shuffle"
+    )
+
+
+CASES = [*weighted(), *windowed(), *normalized(), *pointwise()]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_the_differences_of_the_forward_formula(case: Case) -> None:
+    dst = case.forward(case.inputs)["dst"]
+    assert dst.shape == case.dst
+    diff_dst = random(99, *dst.shape)
+    found = gradients(case, diff_dst)
+    for name, array in case.inputs.items():
+        if name in case.skipped:
+            continue
+
+        def loss(moved: Any, name: str = name) -> float:
+            return float((case.forward({**case.inputs, name: moved})["dst"] * diff_dst).sum())
+
+        np.testing.assert_allclose(found[f"diff_{name}"], differences(loss, array), rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_every_gradient_is_tested() -> None:
+    tested = {(case.kind, name) for param in CASES for case in param.values for name in case.backward}
+    feedforward = {key for key in TABLE if "src_layer" not in SIGNATURES[key].reads}
+    assert tested == {key for key in feedforward if key[1] != "forward"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("batch_normalization", (0, 3, 2)), ("layer_normalization", (2, 0)), ("group_normalization", (2, 4, 0))],
+)
+def test_normalization_of_nothing_gives_nothing(kind: str, shape: Any) -> None:
+    parameters = {"epsilon": 0.1, "flags": frozenset({"use_scale"}), "groups": 2}
+    inputs = {"src": np.zeros(shape), "scale": np.ones(shape[-1 if kind == "layer_normalization" else 1])}
+    case = Case(kind, inputs, parameters, shape)
+    assert case.forward(inputs)["dst"].shape == shape
+    found = gradients(case, np.zeros(shape))
+    assert found["diff_src"].shape == shape
+    assert found["diff_scale"].tolist() == [0.0] * len(inputs["scale"])
+
+
+def test_the_differences_see_a_wrong_gradient() -> None:
+    (case,) = next(iter(pointwise())).values
+    diff_dst = np.ones(case.dst)
+    wrong = gradients(case, 1.001 * diff_dst)["diff_src"]
+    right = differences(lambda x: float(case.forward({"src": x})["dst"].sum()), case.inputs["src"])
+    assert not np.allclose(wrong, right, rtol=1e-6, atol=1e-7)
