@@ -41,6 +41,7 @@ ROOMS = (
     "chunked",
     "render",
     "cli",
+    "__main__",
     "testing",
 )
 """From the ground up: a room imports from rooms before it, never after."""

@@ -228,7 +228,7 @@ def in_process(
     directory: Path, arguments: list[str], prepare: Callable[[], None] | None = None
 ) -> tuple[int, str, str]:
     """Exit code, output and errors of the command in a process of its own."""
-    call = [sys.executable, "-c", "import sys; from inlay.cli import main; sys.exit(main())", *arguments]
+    call = [sys.executable, "-m", "inlay", *arguments]
     done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=directory, preexec_fn=prepare)
     return done.returncode, done.stdout, done.stderr
 
@@ -298,7 +298,7 @@ def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: pytest.Captu
 
 
 def test_a_full_device_under_the_output_is_an_error_in_words() -> None:
-    call = [sys.executable, "-c", "import sys; from inlay.cli import main; sys.exit(main())", "names"]
+    call = [sys.executable, "-m", "inlay", "names"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (

@@ -15,7 +15,7 @@ from inlay.chunked import ConversionPlan, convert, open_memories
 from inlay.format_tag import ALIASES, ENUMERATED
 from inlay.render import show
 
-CODE = "import sys; from inlay.cli import main; sys.exit(main())"
+INLAY = [sys.executable, "-m", "inlay"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 def command(*args: str, **options: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     env = os.environ | options
-    return subprocess.run([sys.executable, "-c", CODE, *args], capture_output=True, text=True, env=env, check=False)
+    return subprocess.run([*INLAY, *args], capture_output=True, text=True, env=env, check=False)
 
 
 def test_show_prints_the_picture_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +156,7 @@ def test_sigterm_leaves_nothing_half_written() -> None:
 def test_a_reader_that_stops_early_ends_the_command_without_a_word() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    call = [sys.executable, "-c", CODE, "names"]
+    call = [*INLAY, "names"]
     done = subprocess.run(call, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (1, "")

@@ -6,7 +6,7 @@ caller's hands. Sparse memory has several buffers and is converted, to and from 
 """
 
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
@@ -112,7 +112,7 @@ class Reorder:
         dst_scales: object = None,
         src_zero_points: object = None,
         dst_zero_points: object = None,
-        seed: int | None = None,
+        seed: SupportsIndex | None = None,
     ) -> None:
         """Write the elements of `src` into `dst`; its padding becomes zero, and nothing else in it changes.
 
@@ -141,6 +141,11 @@ class Reorder:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by descriptors and attributes: code is compiled, or found, where it is to run."""
         return type(self), (self._src, self._dst, self._attributes)
+
+    def __repr__(self) -> str:
+        """The descriptors, and the attributes if there are any."""
+        computing = "" if self._attributes == PLAIN else f", {self._attributes!r}"
+        return f"<Reorder of {self._src!r} to {self._dst!r}{computing}>"
 
     def explain(self, target: str | None = None) -> str:
         """What was compiled and why, as text: for this machine, or for the one that is called `target`.
@@ -214,7 +219,7 @@ def reorder(
     dst_scales: object = None,
     src_zero_points: object = None,
     dst_zero_points: object = None,
-    seed: int | None = None,
+    seed: SupportsIndex | None = None,
 ) -> Memory:
     """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
 

@@ -25,7 +25,7 @@ primitive; its rules are refused here in the same cases, with `InvalidArguments`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 from operator import index
 from types import MappingProxyType
@@ -45,7 +45,7 @@ _NEED_MASK = ("e8m0", "f8_e4m3", "s4", "u4")
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Entry:
     """Where the values of one attribute differ, and their type: what `Scales` and `ZeroPoints` have in common."""
 
@@ -83,6 +83,10 @@ class Entry:
             why = "in groups" if groups else f"of type {name}"
             raise InvalidArguments(f"{self.WORD} {why} need a mask: set the bits of the axes along which they differ")
 
+    def __repr__(self) -> str:
+        """Python that makes it; what is as usual is left out."""
+        return _spelled(self)
+
     @property
     def type(self) -> DataType:
         """Their type."""
@@ -97,7 +101,7 @@ class Entry:
         return tuple([count if self.mask >> i & 1 else 1 for i, count in enumerate(counts)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Scales(Entry):
     """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
 
@@ -108,7 +112,7 @@ class Scales(Entry):
     TYPES: ClassVar[tuple[str, ...]] = ("f32", "bf16", "f16", "e8m0", "f8_e4m3")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ZeroPoints(Entry):
     """Where the zero points of one side differ, and their type; `ZeroPoints()` is one s32 for the whole tensor."""
 
@@ -117,6 +121,11 @@ class ZeroPoints(Entry):
 
     WORD: ClassVar[str] = "zero points"
     TYPES: ClassVar[tuple[str, ...]] = ("s32", "s8", "u8", "s4", "u4")
+
+
+def _spelled(value: "Entry | Attributes") -> str:
+    parts = [f"{f.name}={getattr(value, f.name)!r}" for f in fields(value) if getattr(value, f.name) != f.default]
+    return f"{type(value).__name__}({', '.join(parts)})"
 
 
 def _integer(what: str, value: object, least: int) -> int:
@@ -135,7 +144,7 @@ ENTRIES: Mapping[str, type[Entry]] = MappingProxyType(
 """The attributes that have values, in oneDNN's order, and what each is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Attributes:
     """What a reorder computes on the way; a field left out is a step left out.
 
@@ -176,6 +185,10 @@ class Attributes:
         object.__setattr__(self, "sum", _factor(self.sum))
         if self.rounding_mode not in ("nearest", "stochastic"):
             raise InvalidArguments(f"rounding_mode is {self.rounding_mode!r}: it is 'nearest' or 'stochastic'")
+
+    def __repr__(self) -> str:
+        """Python that makes it; what is as usual is left out."""
+        return _spelled(self)
 
     @property
     def names(self) -> tuple[str, ...]:

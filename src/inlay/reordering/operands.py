@@ -5,7 +5,7 @@ that the attributes want, one entry along each axis for every value, 1 along the
 
 >>> attributes, given = attributes_of((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
 >>> attributes.src_scales
-Scales(mask=2, groups=(), data_type='f32')
+Scales(mask=2)
 >>> operands(attributes, (8, 3, 4, 4), given)["src_scales"].shape
 (1, 3, 1, 1)
 """
@@ -90,10 +90,12 @@ def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims
 
 
 def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
-    raise InvalidArguments(
-        f"{name} of shape {shape} do not spread over dims {dims}: along each axis give 1 value or one for each "
-        "coordinate, or for each of equal groups along the last two"
-    )
+    remedy = "along each axis give 1 value or one for each coordinate, or for each of equal groups along the last two"
+    if len(shape) == 1 and shape[0] in dims:
+        axis = dims.index(shape[0])
+        fitting = (*shape, *(1,) * (len(dims) - 1 - axis))
+        remedy = f"give shape {fitting}, one for each coordinate of axis {axis}"
+    raise InvalidArguments(f"{name} of shape {shape} do not spread over dims {dims}: {remedy}")
 
 
 def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
@@ -205,9 +207,9 @@ def checked_seed(attributes: Attributes, seed: object) -> int:
         return 0
     if seed is None:
         raise InvalidArguments("rounding is stochastic: give a seed, so that the result can be had again")
-    if type(seed) is not int or not 0 <= seed <= _MOST_SEED:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed <= _MOST_SEED:
         raise InvalidArguments(f"seed is {seed!r}: give an integer from 0 to {_MOST_SEED}")
-    return seed
+    return int(seed)
 
 
 def codes_of(values: Operands) -> Operands:

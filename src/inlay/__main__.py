@@ -1,0 +1,8 @@
+"""`python -m inlay`: the command line, where the command `inlay` is not on the path."""
+
+import sys
+
+from inlay.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
