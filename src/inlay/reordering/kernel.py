@@ -222,8 +222,7 @@ class _Builder:
         strides = [where * run.step if isinstance(where, int) else 0 for where in maps]
         moves = [self.places(side, stride) for side, stride in enumerate(strides)]
         rows = [0 if isinstance(where, int) or run.step == 1 else 8 * self.shape.registers for where in maps]
-        counts = dict(run.loop.counts)
-        guards = [counts.get(g, 0) * run.step for g in range(self.shape.guards)]
+        guards = [run.loop.weight(g) * run.step for g in range(self.shape.guards)]
         self.words[at : at + 1 + self.shape.sums] = [run.extent, *moves, *rows, *guards]
 
     def tables(self, at: int, run: _Run) -> None:
@@ -322,13 +321,13 @@ def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:
 
 def _weight(schedule: Schedule, bit: Bit, guard: int) -> int:
     loop, position = bit
-    return dict(schedule.nest.loops[loop].counts).get(guard, 0) << position
+    return schedule.nest.loops[loop].weight(guard) << position
 
 
 def _odd_weight(schedule: Schedule, guard: int) -> int:
     """What one step of the odd digit adds to a coordinate."""
     odd = schedule.tile.odd
-    return 0 if odd is None else dict(schedule.nest.loops[odd.loop].counts).get(guard, 0)
+    return 0 if odd is None else schedule.nest.loops[odd.loop].weight(guard)
 
 
 def _sums(parts: list[int]) -> Words:

@@ -31,6 +31,10 @@ class Loop:
     counts: tuple[tuple[int, int], ...] = ()
     """(guard, weight): what one step adds to the coordinate of each guard it counts for."""
 
+    def weight(self, guard: int) -> int:
+        """What one step adds to the coordinate of a guard."""
+        return dict(self.counts).get(guard, 0)
+
     @property
     def is_affine(self) -> bool:
         """Whether both sides are strides."""

@@ -35,10 +35,10 @@ def _values(problem: ReorderProblem, schedule: Schedule, side: Literal["src", "d
             continue
         count = problem.places.index(place)
         # Lanes that an odd digit lies among differ from register to register.
-        is_odd = odd is not None and any(dict(schedule.nest.loops[i].counts).get(count) for i in (odd, *dict(lanes)))
+        is_odd = odd is not None and any(schedule.nest.loops[i].weight(count) for i in (odd, *dict(lanes)))
         taken = [0]
         for loop, bit in lanes:
-            weight = dict(schedule.nest.loops[loop].counts).get(count, 0) << bit
+            weight = schedule.nest.loops[loop].weight(count) << bit
             taken += [other + weight for other in taken]
         is_near = max(taken) < 2 * len(taken) and not is_odd
         values.append(Value(step, count, tuple(taken) if is_near else None))
@@ -49,6 +49,6 @@ def reaches(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
     """For each count of values, the greatest that any element of any tile takes, beyond the tensor too."""
     loops = [(loop, schedule.tile.covers(i)) for i, loop in enumerate(schedule.nest.loops)]
     return {
-        count: sum((-(-loop.extent // step) * step - 1) * dict(loop.counts).get(count, 0) for loop, step in loops)
+        count: sum((-(-loop.extent // step) * step - 1) * loop.weight(count) for loop, step in loops)
         for count in range(len(problem.places))
     }

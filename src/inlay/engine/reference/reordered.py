@@ -12,7 +12,7 @@ def reordered(operation: Operation, memories: Memories) -> None:
     """Move the source into the destination."""
     wanted = attributes_of(operation)
     values = {name: memories[name].unpack() for name in wanted.names}
-    reorder(memories["src"], memories["dst"].desc, attributes=wanted, out=memories["dst"], **values)  # type: ignore[arg-type]
+    reorder(memories["src"], memories["dst"].desc, attributes=wanted, out=memories["dst"], **values)
 
 
 def attributes_of(operation: Operation) -> Attributes:
