@@ -24,7 +24,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     `array` is a NumPy or ml_dtypes array with any strides, or whatever `Memory` can wrap. `format` is a tag, an alias,
     or a whole descriptor of the array's dims. A sparse one says how many elements are stored; `to_csr` counts them.
 
-    Post-condition: pack(array, format).unpack() equals `array`, bit for bit.
+    Post-condition: pack(array, format).unpack() equals `array`, bit for bit where the type is kept.
 
     Raises:
         InvalidArguments: `array` is no array or has no axes, its type cannot be stored, `format` is of another kind or
