@@ -14,7 +14,7 @@ from benchmarks.cases import Case, Size, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
 from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Machine, this_machine
-from benchmarks.measure import measured
+from benchmarks.measure import measured_in_quiet
 from benchmarks.output import built_on, console, rows_among, show
 from benchmarks.peers import Missing, Peer, find_peers, sources_of_inlay
 from benchmarks.record import Record, Setup, Unreadable, opened
@@ -140,21 +140,22 @@ def chosen_tables(names: str) -> list[str]:
 def measure_all(record: Record, cases: list[Case], peers: list[Peer], runs: int, end: float) -> int:
     """Measure what the record does not hold yet, run by run, case by case, and keep each result at once.
 
-    No case is begun after `end` on the monotonic clock. The progress bar is drawn between cases only, never while a
-    clock runs.
+    What others disturbed in an earlier piece of the run is measured anew at the end. No case is begun after `end` on
+    the monotonic clock. The progress bar is drawn between cases only, never while a clock runs.
 
     Post-condition: the number of cases that are still missing.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     memcpy = ThreadedMemcpy(record.setup.machine.processors)
-    missing = [(case, number) for number in range(runs) for case in cases if not record.holds(case, number)]
+    wanted = [(case, number) for number in range(runs) for case in cases]
+    missing = [one for one in wanted if not record.holds(*one)] + [one for one in wanted if record.is_loud(*one)]
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
         task = progress.add_task("", total=len(missing))
         for done, (case, number) in enumerate(missing):
             if time.monotonic() >= end:
                 return len(missing) - done
             progress.update(task, description=case.label, refresh=True)
-            record.add(measured(case, peers, memcpy, record.setup.rounds, number))
+            record.add(measured_in_quiet(case, peers, memcpy, record.setup.rounds, number))
             progress.advance(task)
     return 0
 

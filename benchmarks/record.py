@@ -61,9 +61,17 @@ class Record:
         """Whether this case was measured in this run."""
         return any(r.run == run and r.case == case for r in self.results)
 
+    def is_loud(self, case: Case, run: int) -> bool:
+        """Whether others disturbed this case in this run."""
+        return any(r.is_loud for r in self.results if r.run == run and r.case == case)
+
     def add(self, result: Result) -> None:
-        """Keep one more result, and write the file."""
-        self.results.append(result)
+        """Keep one more result, in the place of an earlier one of the same case and run, and write the file."""
+        same = [i for i, r in enumerate(self.results) if r.run == result.run and r.case == result.case]
+        if same:
+            self.results[same[0]] = result
+        else:
+            self.results.append(result)
         self.write()
 
     def write(self) -> None:

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.aims import Aim, misses
+from benchmarks.measure import LOUD
 from benchmarks.misses import UNKNOWN, Miss
 from benchmarks.peers import Missing
 from benchmarks.runs import Row
@@ -18,8 +19,6 @@ from benchmarks.timing import Spread, mean_ratio
 
 QUIET = 0.03
 """Of all processors: what the system itself needs."""
-LOUD = 0.10
-"""Of all processors during one case: more than the system's clock can be wrong by."""
 _MANY = 4
 _SUFFERS = "threads that wait for each other suffer most from company"
 

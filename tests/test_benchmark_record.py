@@ -16,9 +16,10 @@ from benchmarks import misses as misses_module
 from benchmarks.aims import Aim, misses, promised
 from benchmarks.cases import Case, Size, sizes_of
 from benchmarks.chart import SCALE, draw_chart
+from benchmarks.copies import ThreadedMemcpy
 from benchmarks.families import all_cases
 from benchmarks.machine import Machine
-from benchmarks.measure import Result
+from benchmarks.measure import Result, measured_in_quiet
 from benchmarks.misses import UNKNOWN, Reason, known_reasons, missed_aims, stale
 from benchmarks.record import Record, Setup, Unreadable, as_json, loaded, merged, opened
 from benchmarks.report import bystanders_lines, met_text, misses_table, percent_text
@@ -189,6 +190,31 @@ def test_a_file_gives_the_figures_that_were_printed_when_it_was_written(tmp_path
     again = loaded(tmp_path / "times.json")
     assert percent_text(rows_of(again.results)[0].percent_of_copy("Inlay")) == "87.5 [88-88]"
     assert again.results == record.results
+
+
+def test_a_disturbed_case_is_known_and_replaced_in_its_place() -> None:
+    record = Record(SETUP, None, [result(CASE, share=0.5, Inlay=1.0), result(FAMILY, share=0.09, Inlay=2.0)])
+    assert [record.is_loud(case, run) for case in (CASE, FAMILY) for run in (0, 1)] == [True, False, False, False]
+    record.add(result(CASE, share=0.0, Inlay=3.0))
+    record.add(result(CASE, run=1, share=None, Inlay=4.0))
+    assert [(r.case.label, r.run, r.seconds["Inlay"][0]) for r in record.results] == [
+        (CASE.label, 0, 3.0),
+        (FAMILY.label, 0, 2.0),
+        (CASE.label, 1, 4.0),
+    ]
+    assert not record.is_loud(CASE, 0)
+
+
+@pytest.mark.parametrize(
+    ("shares", "taken"), [([0.02], 0), ([0.5, 0.0], 1), ([0.5, 0.3, 0.4], 1), ([None], 0), ([0.3, 0.5, 0.2, 0.0], 2)]
+)
+def test_a_disturbed_case_is_measured_again_and_the_quietest_attempt_counts(
+    shares: list[float | None], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = iter([result(share=share, Inlay=1.0 + i) for i, share in enumerate(shares)])
+    monkeypatch.setattr("benchmarks.measure.measured", lambda *_: next(attempts))
+    found = measured_in_quiet(CASE, [], ThreadedMemcpy(MACHINE.processors[:1]), Rounds())
+    assert found.seconds["Inlay"][0] == 1.0 + taken
 
 
 def test_a_finished_run_is_not_gone_on_with(tmp_path: Path) -> None:
