@@ -24,6 +24,7 @@ TRIES = 3
 """How often a case is measured that others disturb."""
 _GARBAGE = 0xA5
 _COPY = "copy "
+_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,9 @@ def measured_in_quiet(
 
 def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: Rounds, run: int = 0) -> Result:
     """The times of everybody on one case. `peers` begins with Inlay."""
-    src, dst = huge_buffer(max(case.src.size, case.dst.size)), huge_buffer(max(case.src.size, case.dst.size))
+    # A sum moves more bytes than half of both buffers: the copies need room for theirs.
+    room = -(-max(case.src.size, case.dst.size, case.nbytes // 2) // _LINE) * _LINE
+    src, dst = huge_buffer(room), huge_buffer(room)
     fill_source(src, case.src)
     calls, absent = agreeing_calls(peers, case.src, src, case.dst, dst, case.attributes)
     copies = flat_copies(peers, src, dst, case.nbytes // 2, memcpy)

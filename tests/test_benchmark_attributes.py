@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from benchmarks.buffers import fill_with_values, huge_buffer
 from benchmarks.cases import Case, Size, cases_of
+from benchmarks.copies import ThreadedMemcpy
 from benchmarks.eager import eager_reorder
 from benchmarks.families import TABLES
-from benchmarks.measure import DIFFERS, agreeing_calls
+from benchmarks.machine import this_machine
+from benchmarks.measure import DIFFERS, agreeing_calls, measured
 from benchmarks.onednn import Refused
-from benchmarks.peers import Inlay
+from benchmarks.peers import Inlay, NumPy
+from benchmarks.timing import Rounds
 from benchmarks.values import values_of
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc
@@ -116,3 +119,16 @@ def test_oneDNN_refuses_what_its_version_computes_wrongly() -> None:  # noqa: N8
     with pytest.raises(Refused) as refused:
         peer.prepare(src, filled(src), dst, huge_buffer(dst.size), Attributes(src_zero_points=ZeroPoints()))
     assert str(refused.value) == "3.2 leaves the zero points of a source out, in some sizes"
+
+
+@pytest.mark.parametrize("table", ["scaled", "4 bits"])
+def test_every_case_that_computes_is_measured_beside_copies_of_as_many_bytes(table: str) -> None:
+    memcpy, rounds = ThreadedMemcpy(this_machine().processors), Rounds(count=1, block_seconds=0, settle_seconds=0)
+    for case in cases_of(TABLES[table], [Size("tiny", 1 << 12)], table):
+        result = measured(case, [Inlay(), NumPy()], memcpy, rounds)
+        assert list(result.seconds)[0] == "Inlay", case.label
+        assert {name: len(times) for name, times in result.copy_seconds.items()} == {
+            "Inlay": 1,
+            "NumPy": 1,
+            "memcpy": 1,
+        }
