@@ -40,6 +40,7 @@ ROOMS = (
     "graph",
     "chunked",
     "render",
+    "bench",
     "cli",
     "__main__",
     "testing",

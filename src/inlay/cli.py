@@ -4,6 +4,7 @@
     inlay offset nChw8c 2x17x5x4 1,16,4,3
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
+    inlay bench nchw nChw16c 8x64x56x56
 
 The exit code is 0 when all went well, 2 with one message on the error stream when it did not, and 130 after Ctrl-C; it
 is 1, without a message, where the reader of the output, such as `head`, stops early. With INLAY_DEBUG set in the
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated
@@ -200,6 +202,46 @@ def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
     with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as bar:
         task = bar.add_task(plan.target.name, total=plan.nbytes)
         yield lambda n: bar.advance(task, n)
+
+
+@app.command(short_help="Time a reorder against a copy.")
+def bench(
+    src: Annotated[str, typer.Argument(metavar="SRC", help="Format of the source: nchw, nChw8c, ...")],
+    dst: Annotated[str, typer.Argument(metavar="DST", help="Format of the destination.")],
+    dims: DimsArgument,
+    data_type: TypeOption = "f32",
+    to_type: Annotated[
+        str | None, typer.Option("--to-dtype", metavar="TYPE", help="Data type of the destination, if another.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", help="How often everybody takes a turn.")] = 9,
+    tune: Annotated[bool, typer.Option("--tune", help="Try other ways first; the best is remembered.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="S", help="With --tune: how long to try, 1 by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the time of every round.")] = False,
+) -> None:
+    """Time a reorder, a copy of as many bytes, and oneDNN, NumPy and PyTorch where they are installed.
+
+    Everybody takes turns. Printed are medians, the percent of the speed of the copy, with the range of the middle half
+    of the rounds, and how many times as fast Inlay is.
+
+    Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench ab ba 4096x4096 --dtype u8 --tune
+    """
+    from inlay.bench import bench as carry_out
+
+    if seconds is not None and not tune:
+        raise InvalidArguments("--seconds says how long --tune may take: give both, or --tune alone")
+    if seconds is not None and not 0 < seconds < inf:
+        raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
+    extent = parse_dims(dims)
+    descs = MemoryDesc(extent, data_type, src), MemoryDesc(extent, to_type or data_type, dst)
+    report = carry_out(*descs, rounds=rounds, tune=(seconds or 1.0) if tune else None)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.as_json(), indent=2))
+        return
+    typer.echo(f"{src} -> {dst}, {report}")
 
 
 @app.command(short_help="List tags, aliases and data types.")

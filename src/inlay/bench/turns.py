@@ -1,0 +1,83 @@
+"""How a time is taken: everybody takes turns, and neighbors in time are compared.
+
+In one round each call does one block, timed as a whole. A ratio is formed within each round, and the figure is the
+median of these ratios: what slows the machine down for a second slows both sides. The spread is the range of the middle
+half of the rounds.
+
+    >>> paired([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
+    Spread(median=2.0, low=1.5, high=2.5)
+
+Before its block each waits until the threads of its predecessor sleep: those of OpenMP spin for some milliseconds. Then
+it runs untimed, until its own threads are awake and what fits a cache is there.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import quantiles
+
+Call = Callable[[], object]
+
+_SETTLE = 0.012
+_WARM = 3e-3
+_BLOCK = 2e-3
+_PATIENCE = 50e-3  # of one call: who takes longer takes a turn in a third of the rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure that was measured several times."""
+
+    median: float
+    """The figure."""
+    low: float
+    """A quarter of the rounds gave less."""
+    high: float
+    """A quarter of the rounds gave more."""
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The median and the quartiles of some measurements."""
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return Spread(middle, low, high)
+
+
+def paired(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
+    """The ratio of two calls, formed in each round in which both took a turn; who is slow has fewer."""
+    return spread([a / b for a, b in zip(numerators, denominators, strict=False)])
+
+
+def take_turns(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Seconds per call of each, one entry per round; of a slow one fewer. Each round begins with another."""
+    first = {name: _seconds(call, 1) for name, call in calls.items()}
+    turns = {name: rounds if seconds < _PATIENCE else ceil(rounds / 3) for name, seconds in first.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    for i in range(rounds):
+        begin = i % len(order)
+        for name in order[begin:] + order[:begin]:
+            if i < turns[name]:
+                time.sleep(_SETTLE)
+                times[name].append(_block(calls[name]))
+    return times
+
+
+def _block(call: Call) -> float:
+    """Seconds of one call, in a block that follows untimed calls."""
+    started, calls = time.perf_counter(), 0
+    while (spent := time.perf_counter() - started) < _WARM:
+        call()
+        calls += 1
+    return _seconds(call, max(1, ceil(_BLOCK * calls / spent)))
+
+
+def _seconds(call: Call, count: int) -> float:
+    """Seconds of one of `count` calls in a row."""
+    repeats = range(count)
+    started = time.perf_counter()
+    for _ in repeats:
+        call()
+    return (time.perf_counter() - started) / count
