@@ -13,7 +13,6 @@ memory, another process.
 """
 
 from dataclasses import dataclass
-from math import prod
 
 from inlay.data_type import DATA_TYPES
 from inlay.reordering.caches import CacheSizes
@@ -166,9 +165,8 @@ def bound_of(
     """The bound of `kernel` on `threads` threads of a machine with these caches and registers."""
     moved = problem.moved_bytes
     level: Level = "memory" if moved > caches.last else "L3" if moved > caches.second * threads else "L2"
-    stored = prod(axis.stored for axis in problem.axes) * problem.dst_type.bits // 8
     reads_lines = problem.attributes.sum is not None or (level == "memory" and kernel.stores == "cached")
-    traffic = moved + (stored if reads_lines else 0)
+    traffic = moved + (problem.written_bits // 8 if reads_lines else 0)
     return Bound(
         level,
         traffic,

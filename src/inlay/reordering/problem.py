@@ -77,10 +77,14 @@ class ReorderProblem:
         return any(axis.stored == 0 for axis in self.axes)
 
     @property
+    def written_bits(self) -> int:
+        """The bits of the destination's elements, padding included."""
+        return prod(axis.stored for axis in self.axes) * self.dst_type.bits
+
+    @property
     def moved_bytes(self) -> int:
         """The compulsory bytes: source elements read plus destination elements written, padding included."""
-        data = prod(axis.data for axis in self.axes) * self.src_type.bits
-        return -(-(data + prod(axis.stored for axis in self.axes) * self.dst_type.bits) // 8)
+        return -(-(prod(self.dims) * self.src_type.bits + self.written_bits) // 8)
 
     def __str__(self) -> str:
         """One line for each axis: what is copied, what is zeroed, and the digits of both sides."""

@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import log2
 
-import numpy as np
-
 from inlay.errors import Unimplemented
 from inlay.reordering.bound import BANDWIDTHS, bound_of
 from inlay.reordering.caches import CacheSizes
@@ -108,8 +106,7 @@ def _candidate(
         bytes_us *= 1 + _off_distance(ahead_of(plan), ahead_of(model or plan))
     debt = 0.0
     if bound.level != "memory" and plan.kernel.stores != "cached":
-        written = np.prod([axis.stored for axis in problem.axes], dtype=float) * problem.dst_type.bits / 8
-        debt = written * (1 / BANDWIDTHS["memory"] - 1 / BANDWIDTHS[bound.level]) / threads / 1000
+        debt = problem.written_bits / 8 * (1 / BANDWIDTHS["memory"] - 1 / BANDWIDTHS[bound.level]) / threads / 1000
     return Candidate(choice, plan, bound.call_us + max(bytes_us, bound.instructions_us), debt)
 
 
