@@ -68,9 +68,10 @@ class Pooling(Primitive):
         if dst is not None:
             require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, _IMAGE)
         window = per_axis(place, "kernel", kernel, image.ndims - 2, 1)
-        sizes = image.dims[2:], None if dst is None else dst.dims[2:], window
+        places = Place(place, "src", "dst")
+        outcome = None if dst is None else dst.dims[2:]
         numbers = {"strides": strides, "dilations": dilations, "padding_l": padding_l}
-        walked = walk(Place(place, "src", "dst"), *sizes, **numbers, padding_r=padding_r)
+        walked = walk(places, image.dims[2:], outcome, window, **numbers, padding_r=padding_r)
         chosen = choice(place, "algorithm", algorithm, POOLING)
         if chosen == "avg_exclude_padding":
             _require_elements(window, walked)
