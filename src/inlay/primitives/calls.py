@@ -4,13 +4,15 @@
 What is written may be left out and is new memory then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+import numpy as np
+
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.memory import Memory
+from inlay.memory import Memory, pack, reorder
 from inlay.primitives.operation import Implementation, Operation
 from inlay.primitives.values import value_memory, values_descs
 
@@ -27,6 +29,10 @@ class Expected:
     """What is written, the scratchpad too."""
     values: frozenset[str]
     """Arguments that are values of attributes: a number or an array will do."""
+    is_empty: bool
+    """Whether nothing that is written has an element."""
+    vanishes: bool
+    """Whether what drives the results has no element, so that they are zero: statistics or gradients of no images."""
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -59,7 +65,15 @@ def expected(operation: Operation, implementation: Implementation) -> Expected:
     if operation.attributes.scratchpad_mode == "user" and chosen.get("scratchpad", MemoryDesc()).size:
         writes.append("scratchpad")
     reads += [*values, *depthwise]
-    return Expected({name: descs[name] for name in (*reads, *writes)}, tuple(reads), tuple(writes), frozenset(values))
+    results = [descs[name] for name in writes if name not in ("workspace", "scratchpad")]
+    return Expected(
+        {name: descs[name] for name in (*reads, *writes)},
+        tuple(reads),
+        tuple(writes),
+        frozenset(values),
+        all(0 in desc.dims for desc in results),
+        all(0 in descs[name].dims for name in writes + reads if name in _drives(operation)),
+    )
 
 
 def _reads(operation: Operation) -> list[str]:
@@ -73,6 +87,11 @@ def _writes(operation: Operation) -> list[str]:
     row = operation.signature.writes
     names = [name for name in row if name not in _STATISTICS or not _reads_statistics(operation)]
     return names + [name for name in operation.descs if name not in row and name.startswith("diff_src_1")]
+
+
+def _drives(operation: Operation) -> tuple[str, ...]:
+    """What the other results are sums over: forward what becomes dst, backward its gradient."""
+    return ("dst", "dst_layer") if operation.direction == "forward" else ("diff_dst", "diff_dst_layer")
 
 
 _STATISTICS = ("mean", "variance")
@@ -116,6 +135,17 @@ def checked(
         _require_known(place, expected, memories)
     _require_apart(place, expected, found, in_place)
     return Given(found, tuple(fresh), is_kept and not fresh)
+
+
+def zeroing(memories: Sequence[Memory]) -> Callable[[], None]:
+    """What writes zeros to the elements of all these memories."""
+    zeros = [pack(np.zeros(memory.desc.dims, np.float32), memory.desc) for memory in memories]
+
+    def run() -> None:
+        for zero, memory in zip(zeros, memories, strict=True):
+            reorder(zero, memory.desc, out=memory)
+
+    return run
 
 
 def _not_memory(place: str, expected: Expected, name: str, value: object) -> Memory:

@@ -31,8 +31,8 @@ class LRN(Primitive):
     >>> from inlay.memory import pack
     >>> image = pack(np.array([1, 2, 3], np.float32).reshape(1, 3, 1, 1), "nchw")
     >>> lrn = LRN(image.desc, local_size=3, alpha=3.0, beta=1.0, k=1.0, engine="reference")
-    >>> lrn(src=image).unpack().ravel().round(4).tolist()
-    [0.1667, 0.1333, 0.2143]
+    >>> lrn(src=image).unpack().ravel().round(4)
+    array([0.1667, 0.1333, 0.2143], dtype=float32)
     """
 
     __slots__ = ()
@@ -102,8 +102,8 @@ class LRNBackward(MappedBackward):
     >>> gradient = LRNBackward(hint_forward=lrn)
     >>> kept = {name: memory for name, memory in lrn(src=image).items() if name == "workspace"}
     >>> ones = pack(np.ones((1, 2, 1), np.float32), gradient.diff_dst_desc)
-    >>> gradient(src=image, diff_dst=ones, **kept).unpack().ravel().round(4).tolist()
-    [0.0, -0.12]
+    >>> gradient(src=image, diff_dst=ones, **kept).unpack().ravel().round(4)
+    array([ 0.  , -0.12], dtype=float32)
     """
 
     __slots__ = ()

@@ -86,14 +86,14 @@ class Pooling(Primitive):
 
 
 def _require_elements(window: tuple[int, ...], walked: Walk) -> None:
-    for i, (size, gap, *padding) in enumerate(
-        zip(window, walked.dilations, walked.padding_l, walked.padding_r, strict=True)
-    ):
+    sides = zip(window, walked.dilations, walked.padding_l, walked.padding_r, strict=True)
+    for i, (size, gap, *padding) in enumerate(sides):
         extent = (size - 1) * (gap + 1) + 1
-        if max(padding) >= extent:
+        if max(padding) >= extent or gap >= walked.image[i] > 0:
             raise InvalidArguments(
-                f"Pooling: along spatial axis {i} padding of {max(padding)} holds a whole window of {extent}, whose "
-                "mean over no element is not defined: use less padding, or avg_include_padding"
+                f"Pooling: along spatial axis {i} a window of {size} elements, {gap} left out between two, "
+                f"may hold padding alone: the image has {walked.image[i]} with {padding[0]} + {padding[1]} of padding, "
+                "and the mean of no element is not defined: use less padding or dilation, or avg_include_padding"
             )
 
 

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
-from inlay.primitives.calls import Expected, Given, checked, expected
+from inlay.primitives.calls import Expected, Given, checked, expected, zeroing
 from inlay.primitives.created import created
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
@@ -223,16 +224,24 @@ class Primitive:
                 f"{type(self).__name__}: {name} is missing, and what is bound must be there: give "
                 f"{name}=Memory(primitive.desc({name!r}))"
             )
-        return self._implementation.bind(given.memories)
+        return self._bound(given.memories)
 
     def _called(self, memories: Mapping[str, object]) -> Any:
         given = self._checked(memories)
-        run = self._implementation.bind(given.memories)
+        run = self._bound(given.memories)
         run()
         written = {name: given.memories[name] for name in self._expected.results}
         result: Any = written if len(written) != 1 else next(iter(written.values()))
         self._last = _Call(memories, run, result) if given.is_kept else None
         return result
+
+    def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        # oneDNN divides by the number of images, or refuses: no engine is asked for what has no elements.
+        if self._expected.is_empty:
+            return _compute_nothing
+        if self._expected.vanishes:
+            return zeroing([memories[name] for name in self._expected.results])
+        return self._implementation.bind(memories)
 
     def _checked(self, memories: Mapping[str, object]) -> Given:
         return checked(type(self).__name__, self._expected, self.in_place, memories)
@@ -243,6 +252,10 @@ class Primitive:
             f"{name} {desc}" for name, desc in self._expected.descs.items() if name not in ("workspace", "scratchpad")
         )
         return f"<{type(self).__name__} {self.prop_kind}: {formats}; {self.impl} of {self._engine.name}>"
+
+
+def _compute_nothing() -> None:
+    """Write nothing: all results are without elements."""
 
 
 class _Call:

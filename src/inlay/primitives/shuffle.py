@@ -12,9 +12,9 @@ from inlay.primitives.rules import axis_of, desc_of, integer, settled, type_of
 
 
 class Shuffle(Primitive):
-    """Shuffle along an axis: its coordinates as a matrix of `group_size` rows are transposed.
+    """Shuffle along an axis: its coordinates, as a matrix with rows of `group_size`, are transposed.
 
-        dst[.., j * group_size + i, ..] = src[.., i * columns + j, ..],    columns = dims[axis] / group_size
+        dst[.., j * rows + i, ..] = src[.., i * group_size + j, ..],    rows = dims[axis] / group_size
 
     | argument | dims | format |
     |---|---|---|
@@ -27,7 +27,7 @@ class Shuffle(Primitive):
     >>> from inlay.memory import pack
     >>> row = pack(np.arange(6, dtype=np.float32).reshape(1, 6), "ab")
     >>> Shuffle(row.desc, axis=1, group_size=3, engine="reference")(src=row).unpack().tolist()
-    [[0.0, 2.0, 4.0, 1.0, 3.0, 5.0]]
+    [[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]]
     """
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class Shuffle(Primitive):
         source = desc_of(place, "src", src)
         along = axis_of(place, "axis", axis, source.ndims)
         size = integer(place, "group_size", group_size, 1)
-        if source.dims[along] % size:
+        if source.dims[along] < size or source.dims[along] % size:
             raise InvalidArguments(
                 f"Shuffle: axis {along} of src {source.dims} has {source.dims[along]} coordinates, which {size} does "
                 "not divide: give a group_size that does"

@@ -8,6 +8,7 @@
     scales and shifts of layer normalization not f32        the reference engine
     root mean square normalization (flag rms_norm)          the reference engine
     f8, f4, e8m0, s4, u4, s64                               the reference engine
+    LRN of one element in training (crashes, 3.13 too)      the reference engine
 
 Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
 Nothing here is a table of versions: functions and types are looked for in the library itself, so a build that leaves
@@ -105,6 +106,9 @@ def _lacks(known: Capabilities, operation: Operation) -> Iterator[str]:
             yield f"execution with RUNTIME dims or strides, as {name} has: bind them first"
         if desc.ndims > MAX_NDIMS:
             yield f"{desc.ndims} dims"
+    if operation.kind == "lrn" and operation.parameters["local_size"] == 1 and "inference" not in operation.prop_kind:
+        # 3.2 and 3.13 read past the end of channels-last memory there, and the process ends.
+        yield "a safe gradient of LRN with a local_size of 1"
     flags = operation.parameters.get("flags")
     if isinstance(flags, frozenset) and "rms_norm" in flags and known.version < _RMS_SINCE:
         yield "root mean square normalization"

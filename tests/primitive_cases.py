@@ -1,0 +1,497 @@
+"""Random problems for every kind of primitive, forward and backward, and what an engine makes of them.
+
+A `Case` is a problem without data: a class, descriptors, parameters, and the classes of its gradients. `run` makes it
+with one engine and computes it on data that are drawn from the case alone, so two engines get the same numbers in
+whatever formats they choose; what comes back are logical arrays of everything written. Values are seeded and distinct,
+never constants: a wrong index gives a wrong number.
+
+    case = draw("convolution", seed=7)
+    assert_close(case, run(case, "onednn"), run(case, "reference"))
+
+`shape_of` and the drawers cover zero-size tensors, 1 x 1 images, channels that are no multiple of a block, groups,
+dilation, strided views, blocked and channels-last sources.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.memory import Memory, pack, reorder
+from inlay.primitives import attributes as a
+from inlay.primitives.primitive import Primitive
+
+Array = npt.NDArray[Any]
+Dims = tuple[int, ...]
+Rng = np.random.Generator
+
+CHANNELS = (1, 2, 3, 5, 8, 15, 16, 17, 24, 32, 33)
+SPATIAL = ("w", "hw", "dhw")
+PLAIN = ("ab", "abc", "abcd", "abcde")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem without data."""
+
+    kind: str
+    """The name of its drawer."""
+    seed: int
+    """What its data are drawn from."""
+    forward: Callable[..., Primitive]
+    """The class."""
+    descs: Mapping[str, MemoryDesc]
+    """Its descriptors by argument."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Its other arguments."""
+    backward: tuple[type[Primitive], ...] = ()
+    """Classes of its gradients."""
+    positive: frozenset[str] = frozenset()
+    """Arguments whose data are positive."""
+
+    def create(self, engine: Any, **changed: Any) -> Primitive:
+        """The forward primitive of an engine; some options may be changed."""
+        descs: dict[str, Any] = dict(self.descs)
+        if "src_1" in descs and self.kind in ("concat", "sum"):
+            descs = {"srcs": [desc for name, desc in descs.items() if name != "dst"], "dst": descs.get("dst")}
+        return self.forward(**descs, **{**self.options, **changed}, engine=engine)
+
+    def data(self, name: str, desc: MemoryDesc) -> Array:
+        """The logical array of an argument: drawn from the seed and the name."""
+        rng = np.random.default_rng([self.seed, *name.encode()])
+        return distinct(rng, desc, positive=name in self.positive or name == "variance")
+
+
+def distinct(rng: Rng, desc: MemoryDesc, *, positive: bool = False) -> Array:
+    """An array of the dims of `desc`: different numbers between -1 and 1, or 0.5 and 1.5, or small integers."""
+    count = int(np.prod(desc.dims, dtype=np.int64))
+    assert desc.data_type is not None
+    if desc.data_type.kind != "float":
+        low = 1 if positive else max(-40, int(desc.data_type.lowest))
+        return rng.integers(low, 41, desc.dims).astype(np.float32)
+    spread = (2.0 * rng.permutation(count) + 0.5 - count) / max(count, 1)
+    return (spread / 2 + 1 if positive else spread).reshape(desc.dims).astype(np.float32)
+
+
+# Running a case
+
+
+def run(case: Case, engine: Any, *, backward: bool = True) -> dict[str, Array]:
+    """Every result of the case, forward and backward, as logical f64 arrays by name."""
+    primitive = case.create(engine)
+    inputs = {name: case.data(name, primitive.desc(name)) for name in _reads(primitive)}
+    given = {name: placed(array, primitive.desc(name)) for name, array in inputs.items()}
+    if any(isinstance(post_op, a.Sum) for post_op in primitive.attributes.post_ops):
+        given["dst"] = placed(case.data("dst", primitive.dst_desc), primitive.dst_desc)
+    written = named(primitive, primitive(**given))
+    results = {name: unpacked(memory) for name, memory in written.items() if name != "workspace"}
+    if backward:
+        for kind in case.backward:
+            results |= run_backward(case, kind, primitive, {**given, **written})
+    return results
+
+
+def run_backward(case: Case, kind: type[Primitive], hint: Primitive, kept: Mapping[str, Memory]) -> dict[str, Array]:
+    """Every result of one gradient, where `kept` are the memories of forward."""
+    gradient = kind(hint_forward=hint)  # type: ignore[call-arg]
+    given = {}
+    for name in _reads(gradient):
+        desc = gradient.desc(name)
+        if name.startswith("diff_"):
+            given[name] = placed(case.data(name, desc), desc)
+        else:
+            given[name] = kept[name] if kept[name].desc == desc else reorder(kept[name], desc)
+    written = named(gradient, gradient(**given))
+    return {name: unpacked(memory) for name, memory in written.items()}
+
+
+def _reads(primitive: Primitive) -> list[str]:
+    written = {*primitive.operation.signature.writes, "scratchpad"}
+    statistics = {"mean", "variance"} if "use_global_stats" in _flags(primitive) else set()
+    is_forward = primitive.operation.direction == "forward"
+    return [
+        name
+        for name in primitive.arguments
+        if name not in written or name in statistics or (name == "workspace" and not is_forward)
+    ]
+
+
+def _flags(primitive: Primitive) -> Any:
+    return primitive.operation.parameters.get("flags", ())
+
+
+def named(primitive: Primitive, result: Any) -> dict[str, Memory]:
+    """What a call answered, by name also where it is one memory."""
+    if not isinstance(result, Memory):
+        return dict(result)
+    (name,) = (n for n in primitive.arguments if primitive.desc(n) is result.desc and n in _writes(primitive))
+    return {name: result}
+
+
+def _writes(primitive: Primitive) -> tuple[str, ...]:
+    return tuple(name for name in primitive.operation.signature.writes if name in primitive.arguments)
+
+
+def placed(array: Array, desc: MemoryDesc) -> Memory:
+    """The array as memory of `desc`, an opaque one too."""
+    if desc.kind != "opaque":
+        return pack(array, desc)
+    plain = pack(array, MemoryDesc(desc.dims, desc.data_type))
+    result: Memory = p.Reorder(plain.desc, desc)(src=plain)
+    return result
+
+
+def unpacked(memory: Memory) -> Array:
+    """The logical array of a memory, an opaque one too, in f64."""
+    if memory.desc.kind == "opaque":
+        memory = p.Reorder(memory.desc, MemoryDesc(memory.desc.dims, memory.desc.data_type))(src=memory)
+    return memory.unpack().astype(np.float64)
+
+
+# Comparing
+
+BOUNDS = {"f64": 1e-12, "f32": 2e-5, "bf16": 2.0**-6, "f16": 2.0**-9, "f8_e5m2": 0.3, "f8_e4m3": 0.15}
+"""How far apart results may be, as a part of the greatest of them: rounding of the type, and sums in another order."""
+
+
+def bound_of(case: Case) -> float:
+    """The bound for the least exact type of the case; integers may differ by one where a tie is rounded."""
+    types = [str(desc.data_type) for desc in case.descs.values()]
+    return max((BOUNDS.get(name, 0.0) for name in types), default=0.0) or 1.0 / 40
+
+
+def assert_close(case: Case, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> None:
+    """Hold two results against one another."""
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        found = ours[name]
+        assert found.shape == expected.shape, (case, name)
+        if not expected.size:
+            continue
+        scale = max(float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)), 1e-3)
+        off = np.abs(found - expected)
+        off[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0
+        assert float(off.max()) <= bound_of(case) * scale, (case, name, float(off.max()), scale)
+
+
+# Drawing
+
+DRAWERS: dict[str, Callable[[Rng, int], Case]] = {}
+"""By kind, what draws a case of it from a generator and a seed."""
+
+
+def _drawer(draw: Callable[[Rng, int], Case]) -> Callable[[Rng, int], Case]:
+    DRAWERS[draw.__name__.lstrip("_")] = draw
+    return draw
+
+
+def draw(kind: str, seed: int) -> Case:
+    """The case of this kind and seed."""
+    case = DRAWERS[kind](np.random.default_rng([seed, *kind.encode()]), seed)
+    return replace(case, kind=kind, seed=seed)
+
+
+def one_of(rng: Rng, choices: Any) -> Any:
+    """One of the choices."""
+    return choices[int(rng.integers(len(choices)))]
+
+
+def batch_of(rng: Rng) -> int:
+    """How many images: sometimes none."""
+    return int(one_of(rng, (0, 1, 1, 2, 2, 3, 3)))
+
+
+def shape_of(rng: Rng, *, least: int = 1, spatial: tuple[int, ...] = (1, 2, 3)) -> Dims:
+    """The dims of images: batch, channels, and one to three spatial axes of `least` or more."""
+    extents = tuple(int(rng.integers(least, least + 7)) for _ in range(one_of(rng, spatial)))
+    if rng.random() < 0.1 and least == 1:
+        extents = (1,) * len(extents)
+    return (batch_of(rng), int(one_of(rng, CHANNELS)), *extents)
+
+
+def type_of(rng: Rng) -> str:
+    """A type of floats, mostly f32."""
+    return str(one_of(rng, ("f32", "f32", "f32", "bf16")))
+
+
+def arriving(rng: Rng, dims: Dims, data_type: str) -> MemoryDesc:
+    """A descriptor as it may arrive: plain, channels last, blocked, or a view with gaps."""
+    way = int(rng.integers(5))
+    letters = "abcdefghijkl"[: len(dims)]
+    if way == 0 or len(dims) < 3:
+        return MemoryDesc(dims, data_type, letters)
+    if way == 1:
+        return MemoryDesc(dims, data_type, letters[0] + letters[2:] + "b")
+    if way in (2, 3):
+        return MemoryDesc(dims, data_type, f"a{letters[1:].replace('b', 'B')}{8 * (way - 1)}b")
+    wider = MemoryDesc((*dims[:-1], dims[-1] + 2), data_type, letters)
+    return MemoryDesc(dims, data_type, strides=wider.strides)
+
+
+def any_or(rng: Rng, dims: Dims, data_type: str) -> MemoryDesc:
+    """Mostly `any`, sometimes a plain format or channels last."""
+    letters = "abcdefghijkl"[: len(dims)]
+    format = one_of(rng, ("any", "any", "any", letters, letters[0] + letters[2:] + "b" if len(dims) > 2 else letters))
+    return MemoryDesc(dims, data_type, format)
+
+
+def post_ops_of(rng: Rng, dims: Dims) -> a.PrimitiveAttributes | None:
+    """What follows, half of the time."""
+    row = MemoryDesc((1, dims[1], *(1,) * (len(dims) - 2)), "f32")
+    ways: tuple[tuple[a.PostOp, ...], ...] = (
+        (a.Eltwise("relu"),),
+        (a.Eltwise("linear", 0.5, 0.25),),
+        (a.Sum(),),
+        (a.Sum(0.5), a.Eltwise("relu", 0.1)),
+        (a.Binary("add", row),),
+    )
+    return a.PrimitiveAttributes(post_ops=one_of(rng, ways)) if rng.random() < 0.5 else None
+
+
+def _window(rng: Rng, count: int) -> tuple[Dims, dict[str, Any], Dims]:
+    """A kernel, the numbers of its walk, and the least extents that it takes."""
+    kernel = tuple(int(rng.integers(1, 4)) for _ in range(count))
+    dilations = tuple(int(k > 1 and rng.random() < 0.25) for k in kernel)
+    extents = tuple((k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True))
+    padding = [tuple(int(rng.integers(0, extent)) for extent in extents) for _ in range(2)]
+    numbers = {
+        "strides": tuple(int(rng.integers(1, 3)) for _ in range(count)),
+        "dilations": dilations,
+        "padding_l": padding[0],
+        "padding_r": padding[1],
+    }
+    least = tuple(max(1, e - low - high) for e, low, high in zip(extents, *padding, strict=True))
+    return kernel, numbers, least
+
+
+def _convolving(rng: Rng, seed: int, forward: Any, backward: tuple[Any, ...]) -> Case:
+    count = int(one_of(rng, (1, 2, 2, 2, 3)))
+    kernel, numbers, least = _window(rng, count)
+    groups = int(one_of(rng, (1, 1, 1, 2, 4)))
+    inputs, outputs = int(one_of(rng, CHANNELS)), int(one_of(rng, CHANNELS))
+    if rng.random() < 0.15:
+        groups, inputs, outputs = int(one_of(rng, CHANNELS)), 1, 1
+    room = int(forward is p.Deconvolution) * sum(numbers["padding_l"] + numbers["padding_r"])
+    spatial = tuple(n + room + int(rng.integers(0, 6)) for n in least)
+    quantized = rng.random() < 0.15
+    data_type = str(one_of(rng, ("u8", "s8"))) if quantized else type_of(rng)
+    weights_type = "s8" if quantized else data_type
+    dims = (batch_of(rng), groups * inputs, *spatial)
+    weights = (*((groups,) if groups > 1 else ()), outputs, inputs, *kernel)
+    descs = {
+        "src": any_or(rng, dims, data_type),
+        "weights": MemoryDesc(weights, weights_type, "any"),
+    }
+    if rng.random() < 0.5:
+        descs["bias"] = MemoryDesc((groups * outputs,), "f32" if quantized else data_type, "any")
+    trained = not quantized and rng.random() < 0.7
+    attributes = None if trained else post_ops_of(rng, (dims[0], groups * outputs, *spatial))
+    options = {**numbers, "prop_kind": "forward_training" if trained else "forward_inference", "attributes": attributes}
+    return Case("", seed, forward, descs, options, backward if trained else ())
+
+
+@_drawer
+def _convolution(rng: Rng, seed: int) -> Case:
+    return _convolving(rng, seed, p.Convolution, (p.ConvolutionBackwardData, p.ConvolutionBackwardWeights))
+
+
+@_drawer
+def _deconvolution(rng: Rng, seed: int) -> Case:
+    return _convolving(rng, seed, p.Deconvolution, (p.DeconvolutionBackwardData, p.DeconvolutionBackwardWeights))
+
+
+@_drawer
+def _inner_product(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng, spatial=(0, 0, 1, 2, 3))
+    outputs = int(one_of(rng, CHANNELS))
+    quantized = rng.random() < 0.15
+    data_type = str(one_of(rng, ("u8", "s8"))) if quantized else type_of(rng)
+    descs = {
+        "src": any_or(rng, dims, data_type),
+        "weights": MemoryDesc((outputs, *dims[1:]), "s8" if quantized else data_type, "any"),
+    }
+    if rng.random() < 0.5:
+        descs["bias"] = MemoryDesc((outputs,), "f32" if quantized else data_type, "any")
+    trained = not quantized and rng.random() < 0.7
+    attributes = None if trained else post_ops_of(rng, (dims[0], outputs))
+    options = {"prop_kind": "forward_training" if trained else "forward_inference", "attributes": attributes}
+    backward = (p.InnerProductBackwardData, p.InnerProductBackwardWeights) if trained else ()
+    return Case("", seed, p.InnerProduct, descs, options, backward)
+
+
+@_drawer
+def _matmul(rng: Rng, seed: int) -> Case:
+    rows, inner, columns = (int(one_of(rng, (1, 2, 3, 7, 16, 17, 33))) for _ in range(3))
+    batch = tuple(int(rng.integers(1, 4)) for _ in range(one_of(rng, (0, 0, 1, 2))))
+    repeated = tuple(1 if rng.random() < 0.5 else n for n in batch)
+    quantized = rng.random() < 0.15
+    data_type = str(one_of(rng, ("u8", "s8"))) if quantized else type_of(rng)
+    letters = "abcdef"[: len(batch) + 2]
+    turned = letters[:-2] + letters[-1] + letters[-2]
+    descs = {
+        "src": MemoryDesc((*batch, rows, inner), data_type, one_of(rng, ("any", letters, turned))),
+        "weights": MemoryDesc(
+            (*repeated, inner, columns), "s8" if quantized else data_type, one_of(rng, ("any", letters, turned))
+        ),
+    }
+    dims = (*batch, rows, columns)
+    if rng.random() < 0.4:
+        descs["bias"] = MemoryDesc((*(1,) * (len(dims) - 1), columns), "f32", letters)
+    return Case("", seed, p.MatMul, descs, {"attributes": post_ops_of(rng, dims) if len(dims) == 2 else None})
+
+
+@_drawer
+def _pooling(rng: Rng, seed: int) -> Case:
+    count = int(one_of(rng, (1, 2, 2, 3)))
+    kernel, numbers, least = _window(rng, count)
+    spatial = tuple(n + int(rng.integers(0, 6)) for n in least)
+    algorithm = str(one_of(rng, ("max", "avg_include_padding", "avg_exclude_padding")))
+    if algorithm == "avg_exclude_padding":
+        spatial = tuple(max(n, d + 1) for n, d in zip(spatial, numbers["dilations"], strict=True))
+    dims = (batch_of(rng), int(one_of(rng, CHANNELS)), *spatial)
+    options = {"algorithm": algorithm, "kernel": kernel, **numbers, "prop_kind": "forward_training"}
+    descs = {"src": arriving(rng, dims, type_of(rng))}
+    return Case("", seed, p.Pooling, descs, options, (p.PoolingBackward,))
+
+
+def _flags_of(rng: Rng, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if rng.random() < 0.5)
+
+
+_SCALED = ("use_global_stats", "use_scale", "use_shift")
+
+
+@_drawer
+def _batch_normalization(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng, least=3, spatial=(0, 1, 2, 3))
+    options = {"epsilon": 1e-3, "flags": _flags_of(rng, (*_SCALED, "fuse_norm_relu")), "prop_kind": "forward_training"}
+    descs = {"src": arriving(rng, (dims[0] + 5 * (len(dims) == 2), *dims[1:]), "f32")}
+    return Case("", seed, p.BatchNormalization, descs, options, (p.BatchNormalizationBackward,))
+
+
+@_drawer
+def _layer_normalization(rng: Rng, seed: int) -> Case:
+    dims = tuple(int(rng.integers(2, 20)) for _ in range(one_of(rng, (2, 3, 4))))
+    options = {"epsilon": 1e-3, "flags": _flags_of(rng, _SCALED), "prop_kind": "forward_training"}
+    descs = {"src": MemoryDesc(dims, "f32", "abcd"[: len(dims)])}
+    return Case("", seed, p.LayerNormalization, descs, options, (p.LayerNormalizationBackward,))
+
+
+@_drawer
+def _group_normalization(rng: Rng, seed: int) -> Case:
+    groups, dims = int(rng.integers(1, 5)), shape_of(rng, least=2)
+    options = {"groups": groups, "epsilon": 1e-3, "flags": _flags_of(rng, _SCALED), "prop_kind": "forward_training"}
+    descs = {"src": arriving(rng, (max(dims[0], 1), groups * dims[1], *dims[2:]), "f32")}
+    return Case("", seed, p.GroupNormalization, descs, options, (p.GroupNormalizationBackward,))
+
+
+@_drawer
+def _lrn(rng: Rng, seed: int) -> Case:
+    options = {
+        "algorithm": str(one_of(rng, ("across_channels", "across_channels", "within_channel"))),
+        "local_size": int(one_of(rng, (1, 3, 5))),
+        "alpha": 0.7,
+        "beta": 0.75,
+        "k": float(one_of(rng, (1.0, 2.0))),
+        "prop_kind": "forward_training",
+    }
+    descs = {"src": arriving(rng, shape_of(rng, spatial=(2,)), "f32")}
+    return Case("", seed, p.LRN, descs, options, (p.LRNBackward,))
+
+
+_POSITIVE = ("sqrt", "log", "pow", "sqrt_use_dst_for_bwd")
+
+
+@_drawer
+def _eltwise(rng: Rng, seed: int) -> Case:
+    algorithm = str(p.algorithms.ALL_ELTWISE[seed % len(p.algorithms.ALL_ELTWISE)])
+    numbers = (0.25, 0.75) if algorithm != "linear" else (1.5, -0.5)
+    backward = () if algorithm == "round" else (p.EltwiseBackward,)
+    options = {"algorithm": algorithm, "alpha": numbers[0], "beta": numbers[1], "prop_kind": "forward_training"}
+    descs = {"src": arriving(rng, shape_of(rng), "f32")}
+    positive = frozenset({"src"} if algorithm in _POSITIVE else set())
+    return Case("", seed, p.Eltwise, descs, options, backward, positive)
+
+
+@_drawer
+def _shuffle(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng)
+    axis = int(rng.integers(not dims[0], len(dims)))
+    sizes = [n for n in range(1, dims[axis] + 1) if dims[axis] % n == 0]
+    options = {"axis": axis, "group_size": int(one_of(rng, sizes)), "prop_kind": "forward_training"}
+    descs = {"src": arriving(rng, dims, str(one_of(rng, ("f32", "bf16"))))}
+    return Case("", seed, p.Shuffle, descs, options, (p.ShuffleBackward,))
+
+
+@_drawer
+def _softmax(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng, spatial=(0, 1, 2, 3))
+    options = {
+        "axis": int(rng.integers(0, len(dims))),
+        "algorithm": str(one_of(rng, ("accurate", "log"))),
+        "prop_kind": "forward_training",
+    }
+    return Case("", seed, p.Softmax, {"src": arriving(rng, dims, "f32")}, options, (p.SoftmaxBackward,))
+
+
+@_drawer
+def _prelu(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng)
+    weights = tuple(1 if rng.random() < 0.5 else n for n in dims)
+    descs = {"src": arriving(rng, dims, "f32"), "weights": MemoryDesc(weights, "f32", "any")}
+    return Case("", seed, p.PReLU, descs, {"prop_kind": "forward_training"}, (p.PReLUBackward,))
+
+
+@_drawer
+def _resampling(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng)
+    descs = {"src": arriving(rng, dims, "f32")}
+    descs["dst"] = MemoryDesc((*dims[:2], *(int(rng.integers(1, 12)) for _ in dims[2:])), "f32", "any")
+    options = {"algorithm": str(one_of(rng, ("nearest", "linear"))), "prop_kind": "forward_training"}
+    return Case("", seed, p.Resampling, descs, options, (p.ResamplingBackward,))
+
+
+@_drawer
+def _reduction(rng: Rng, seed: int) -> Case:
+    dims = tuple(max(n, 2) for n in shape_of(rng))
+    axis = int(rng.integers(0, len(dims)))
+    kept = tuple(1 if i == axis or rng.random() < 0.3 else n for i, n in enumerate(dims))
+    algorithm = str(p.algorithms.REDUCTION[seed % len(p.algorithms.REDUCTION)])
+    descs = {"src": arriving(rng, dims, "f32"), "dst": MemoryDesc(kept, "f32", "any")}
+    options = {"algorithm": algorithm, "p": float(one_of(rng, (1.0, 2.0, 3.0))), "eps": 0.01}
+    return Case("", seed, p.Reduction, descs, options, (), frozenset({"src"} if algorithm == "mul" else set()))
+
+
+@_drawer
+def _concat(rng: Rng, seed: int) -> Case:
+    dims = shape_of(rng)
+    axis = int(rng.integers(0, len(dims)))
+    data_type = type_of(rng)
+    descs = {}
+    for i in range(int(rng.integers(2, 5))):
+        extent = int(rng.integers(1, 20))
+        descs[f"src_{i}"] = arriving(rng, (*dims[:axis], extent, *dims[axis + 1 :]), data_type)
+    return Case("", seed, p.Concat, descs, {"axis": axis})
+
+
+@_drawer
+def _sum(rng: Rng, seed: int) -> Case:
+    dims, data_type = shape_of(rng), type_of(rng)
+    descs = {f"src_{i}": arriving(rng, dims, data_type) for i in range(int(rng.integers(2, 5)))}
+    return Case("", seed, p.Sum, descs, {"scales": tuple(rng.permutation(5)[: len(descs)] / 2 + 0.5)})
+
+
+@_drawer
+def _binary(rng: Rng, seed: int) -> Case:
+    algorithm = str(p.algorithms.BINARY[seed % len(p.algorithms.BINARY)])
+    dims = shape_of(rng)
+    repeated = tuple(1 if rng.random() < 0.3 else n for n in dims)
+    descs = {"src_0": arriving(rng, dims, "f32"), "src_1": arriving(rng, repeated, "f32")}
+    if algorithm == "select":
+        descs = {"src_0": arriving(rng, dims, "f32"), "src_1": arriving(rng, dims, "f32")}
+        descs["src_2"] = MemoryDesc(dims, "s8", "abcde"[: len(dims)])
+    return Case("", seed, p.Binary, descs, {"algorithm": algorithm}, (), frozenset({"src_1"}))
