@@ -16,15 +16,12 @@ something out is treated as what it is.
 """
 
 from collections.abc import Iterator
-from ctypes import byref, c_void_p
 from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
-from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn.declarations import CREATORS, MAX_NDIMS, creator_name
-from inlay.engine.onednn.descs import DIMS
+from inlay.engine.onednn.declarations import CREATORS, creator_name
 from inlay.engine.onednn.library import Library
-from inlay.primitives.attributes import Binary, PrimitiveAttributes
+from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.operation import Operation
 
 _RMS_SINCE = (3, 9)
@@ -51,70 +48,58 @@ class Capabilities:
         return self.runtime in ("sycl", "threadpool")
 
 
-def capabilities(library: Library) -> Capabilities:
-    """What `library` has."""
+def capabilities(library: Library, data_types: frozenset[str]) -> Capabilities:
+    """What `library` has, of which these are the types."""
     functions = library.functions
     present = {row for row in CREATORS if creator_name(*row).removeprefix("dnnl_") in functions}
     return Capabilities(
         library.version,
         library.runtime,
-        frozenset(name for name, data_type in DATA_TYPES.items() if _stores(library, data_type.code)),
+        data_types,
         frozenset(present),
         "primitive_attr_set_scales" in functions and "primitive_attr_set_zero_points" in functions,
     )
 
 
-def _stores(library: Library, code: int) -> bool:
-    out = c_void_p()
-    create = library.functions["memory_desc_create_with_strides"]
-    stored = not create(byref(out), 1, DIMS(2), code, DIMS(1))
-    if out.value:
-        library.functions["memory_desc_destroy"](out.value)
-    return stored
-
-
 def row_of(operation: Operation) -> tuple[str, str, str]:
     """The row of `CREATORS` that makes an operation."""
     kind, direction = operation.kind, operation.direction
-    if (kind, direction, "") not in CREATORS:
-        direction = ""  # type: ignore[assignment]
-    return kind, direction, "v2" if _needs_second(operation) else ""
+    if kind == "binary":
+        return kind, "", "v2" if "src_2" in operation.descs else ""
+    if kind == "layer_normalization":
+        return kind, direction, "v2" if _has_other_scales(operation) else ""
+    return kind, "" if kind in _FORWARD_ONLY else direction, ""
 
 
-def _needs_second(operation: Operation) -> bool:
-    if operation.kind == "binary":
-        return "src_2" in operation.descs
-    return operation.kind == "layer_normalization" and any(
-        desc.data_type is not None and desc.data_type.name != "f32"
-        for name, desc in operation.descs.items()
-        if name in ("scale", "shift", "diff_scale", "diff_shift")
-    )
+_FORWARD_ONLY = frozenset(kind for kind, direction, _ in CREATORS if not direction)
+
+
+def _has_other_scales(operation: Operation) -> bool:
+    """Whether a scale or shift is not f32."""
+    descs = [operation.descs.get(name) for name in ("scale", "shift", "diff_scale", "diff_shift")]
+    return any(desc is not None and desc.data_type != DATA_TYPES["f32"] for desc in descs)
 
 
 def lacking(known: Capabilities, operation: Operation) -> str | None:
     """What the library lacks of an operation, as the end of a sentence; None where only the library itself can tell."""
-    return next(_lacks(known, operation), None)
-
-
-def _lacks(known: Capabilities, operation: Operation) -> Iterator[str]:
-    if operation.kind not in ("reorder", "concat", "sum") and row_of(operation) not in known.creators:
-        yield _NEWER.get(operation.kind, operation.kind)
-    for name, desc in _all_descs(operation):
-        if desc.data_type is not None and desc.data_type.name not in known.data_types:
-            yield f"the data type {desc.data_type} of {name}"
-        if desc.has_runtime:
-            yield f"execution with RUNTIME dims or strides, as {name} has: bind them first"
-        if desc.ndims > MAX_NDIMS:
-            yield f"{desc.ndims} dims"
-    if operation.kind == "lrn" and operation.parameters["local_size"] == 1 and "inference" not in operation.prop_kind:
+    kind = operation.kind
+    if kind not in _JOINED and row_of(operation) not in known.creators:
+        return _NEWER.get(kind, kind)
+    if kind == "lrn" and operation.parameters.get("local_size") == 1 and operation.prop_kind != "forward_inference":
         # 3.2 and 3.13 read past the end of channels-last memory there, and the process ends.
-        yield "a safe gradient of LRN with a local_size of 1"
-    flags = operation.parameters.get("flags")
-    if isinstance(flags, frozenset) and "rms_norm" in flags and known.version < _RMS_SINCE:
-        yield "root mean square normalization"
-    yield from _lacks_values(known, operation.attributes)
+        return "a safe gradient of LRN with a local_size of 1"
+    if kind in _WITH_RMS and known.version < _RMS_SINCE:
+        flags = operation.parameters.get("flags")
+        if isinstance(flags, frozenset) and "rms_norm" in flags:
+            return "root mean square normalization"
+    attributes = operation.attributes
+    if attributes is PLAIN or known.grouped_values:
+        return None
+    return next(_lacks_values(attributes), None)
 
 
+_JOINED = frozenset(("reorder", "concat", "sum"))
+_WITH_RMS = frozenset(("layer_normalization", "batch_normalization"))
 _NEWER = {
     "group_normalization": "group normalization",
     "binary": "the binary algorithm select",
@@ -122,16 +107,7 @@ _NEWER = {
 }
 
 
-def _all_descs(operation: Operation) -> Iterator[tuple[str, MemoryDesc]]:
-    yield from operation.descs.items()
-    for i, post_op in enumerate(operation.attributes.post_ops):
-        if isinstance(post_op, Binary):
-            yield f"post_op_{i}_src_1", post_op.src_1
-
-
-def _lacks_values(known: Capabilities, attributes: PrimitiveAttributes) -> Iterator[str]:
-    if known.grouped_values:
-        return
+def _lacks_values(attributes: PrimitiveAttributes) -> Iterator[str]:
     for what, entries, plain in (
         ("scales", attributes.scales, "f32"),
         ("zero points", attributes.zero_points, "s32"),

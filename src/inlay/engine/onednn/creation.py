@@ -7,9 +7,10 @@ The library divides by strides and groups that it was told, and follows a hint t
 Everything else it checks itself, and its status becomes our error.
 """
 
-from collections.abc import Mapping
-from ctypes import c_float, c_void_p
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_float, c_void_p
+from functools import lru_cache
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn.attributes import algorithm_code
@@ -24,14 +25,18 @@ from inlay.engine.onednn.declarations import (
     NOT_DESCRIPTORS,
     PROP_KINDS,
     RECURRENT_FLAGS,
+    creator_name,
 )
 from inlay.engine.onednn.descs import DIMS, Descriptors
-from inlay.engine.onednn.handles import Handle, created
+from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments
 from inlay.primitives.operation import Operation
+from inlay.primitives.signatures import SIGNATURES
 
 _LARGEST = 2**31 - 1
+_DIRECTION = "direction"
+_F32 = 3
 _POSITIVE = {"strides", "kernel"}
 _COUNTS = ("axis", "group_size", "local_size", "groups")
 _RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
@@ -48,26 +53,32 @@ class Problem(Protocol):
     """The library's."""
 
 
+Given: TypeAlias = Callable[[Problem, Operation, Handle | None], Any]
+"""What gives a creator one of its arguments."""
+
+
 def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, hint: Handle | None) -> Handle:
     """The library's primitive descriptor of an operation; `hint` is that of the forward operation.
 
     Raises:
         InvalidArguments: an argument or parameter is missing or wrong, or the library refuses them.
-        Unimplemented: the library has no implementation.
+        Unimplemented: the library has no implementation, or cannot say a descriptor.
         OutOfMemory: the library says so.
     """
-    if operation.kind == "reorder":
-        return _reorder(problem, operation, attributes)
-    if operation.kind in ("concat", "sum"):
-        return _joined(problem, operation, attributes)
-    row = row_of(operation)
-    arguments = [_argument(problem, operation, word, hint) for word in CREATORS[row]]
-    name = "_".join(filter(None, (*row[:2], "primitive_desc_create", row[2])))
-    return _created(problem, operation, name, problem.engine.value, *arguments, attributes.value)
-
-
-def _created(problem: Problem, operation: Operation, name: str, *arguments: Any) -> Handle:
-    return created(problem.library, name, "primitive_desc", *arguments, what=lambda: said(operation))
+    kind, engine = operation.kind, problem.engine.value
+    if kind == "reorder":
+        src, dst = (problem.descriptors.given(_described(operation, name)).pointer for name in ("src", "dst"))
+        name, arguments = "reorder_primitive_desc_create", [src, engine, dst, engine]
+    elif kind in ("concat", "sum"):
+        name, arguments = f"{kind}_primitive_desc_create", [engine, *_joined(problem, operation)]
+    else:
+        name, gives = _ROWS[row_of(operation)]
+        arguments = [engine, *[give(problem, operation, hint) for give in gives]]
+    out = c_void_p()
+    status = problem.library.functions[name](byref(out), *arguments, attributes.value)
+    if status or not out.value:
+        raise problem.library.error(status, said(operation))
+    return Handle(problem.library.functions["primitive_desc_destroy"], out.value)
 
 
 def said(operation: Operation) -> str:
@@ -86,111 +97,118 @@ def _shown(value: object) -> str:
     return " | ".join(sorted(value)) or "none" if isinstance(value, frozenset) else repr(value)
 
 
-def _reorder(problem: Problem, operation: Operation, attributes: Handle) -> Handle:
-    src, dst = (_desc(problem, operation, name) for name in ("src", "dst"))
-    engine = problem.engine.value
-    return _created(problem, operation, "reorder_primitive_desc_create", src, engine, dst, engine, attributes.value)
-
-
-def _joined(problem: Problem, operation: Operation, attributes: Handle) -> Handle:
-    """Concat and sum, which take any number of sources."""
-    count = sum(name.startswith("src_") for name in operation.descs)
-    sources = (c_void_p * max(1, count))(*(_desc(problem, operation, f"src_{i}") for i in range(max(1, count))))
-    dst = _desc(problem, operation, "dst")
+def _joined(problem: Problem, operation: Operation) -> list[Any]:
+    """The arguments of concat and sum, which take any number of sources."""
+    count = max(1, sum(name.startswith("src_") for name in operation.descs))
+    described = [_described(operation, f"src_{i}") for i in range(count)]
+    sources = (c_void_p * count)(*(problem.descriptors.given(desc).pointer for desc in described))
+    dst = problem.descriptors.given(_described(operation, "dst")).pointer
     if operation.kind == "concat":
-        told: Any = _count(operation, "axis")
-        order = (dst, count, told, sources)
-    else:
-        scales = _floats(operation, "scales", count)
-        order = (dst, count, scales, sources)
-    name = f"{operation.kind}_primitive_desc_create"
-    return _created(problem, operation, name, problem.engine.value, *order, attributes.value)
+        return [dst, count, _count(operation, "axis"), sources]
+    return [dst, count, _floats(operation, "scales", count), sources]
 
 
-def _argument(problem: Problem, operation: Operation, word: str, hint: Handle | None) -> Any:
-    """What a creator is given for a word of its row."""
-    if word not in NOT_DESCRIPTORS:
-        return _desc(problem, operation, word)
-    if word in DIMS_WORDS:
-        return _dims(operation, word)
-    if word in _COUNTS:
-        return _count(operation, word)
-    match word:
-        case "hint":
-            return None if hint is None else hint.value
-        case "prop":
-            return PROP_KINDS[operation.prop_kind]
-        case "algorithm":
-            return algorithm_code(ALGORITHMS[operation.kind], operation.kind, _told(operation, word))
-        case "activation":
-            return algorithm_code(ELTWISE, "eltwise", _told(operation, word))
-        case "direction":
-            return algorithm_code(DIRECTIONS, "direction", _told(operation, word))
-        case "flags":
-            return _flags(operation)
-        case "factors":
-            src = operation.descs.get("src") or operation.descs["diff_src"]
-            return _floats(operation, word, src.ndims - 2)
-        case "scale_type" | "diff_scale_type":
-            return _scale_type(operation, "diff_" if word.startswith("diff") else "")
-        case _:
-            return _number(operation, word)
-
-
-def _desc(problem: Problem, operation: Operation, word: str) -> int | None:
-    """The library's descriptor of an argument; None for one that is left out and may be."""
-    name = word
-    if word == "data":
-        algorithm = operation.parameters.get("algorithm")
-        name = "dst" if isinstance(algorithm, str) and algorithm.endswith("use_dst_for_bwd") else "src"
-    elif word == "statistics":
-        name = "mean"
+def _described(operation: Operation, name: str) -> MemoryDesc:
+    """The descriptor of an argument that must be there."""
     desc = operation.descs.get(name)
     if desc is None:
-        if word == "statistics" or word in operation.signature.optional:
-            return None
-        raise InvalidArguments(
-            f"{operation.kind} {operation.prop_kind} has no {name}: describe it, with any or a format"
-        )
+        raise InvalidArguments(f"{operation.kind} {operation.prop_kind} lacks {name}: describe it, by a format or any")
     if desc.is_zero:
         raise InvalidArguments(f"{name} of {operation.kind} is the zero descriptor: describe it, or leave it out")
-    return problem.descriptors.handle(within(desc)).value
+    return desc
 
 
-def within(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor without `offset0`, which is added to the address instead: the library has fast code for it then.
+def _gives(row: tuple[str, str, str], word: str) -> Given:
+    """What gives the argument that a word of a row names."""
+    if word not in NOT_DESCRIPTORS:
+        return _gives_desc(row, word)
+    if word in _GIVES:
+        return _GIVES[word]
+    if word in DIMS_WORDS:
+        return lambda problem, operation, hint: _dims(operation, word)
+    if word in _COUNTS:
+        return lambda problem, operation, hint: _count(operation, word)
+    if word == "algorithm":
+        table = ALGORITHMS[row[0]]
+        return lambda problem, operation, hint: algorithm_code(table, row[0], _told(operation, word))
+    return lambda problem, operation, hint: _number(operation, word)
 
-    What lies behind elements counts from the start of the buffer, and half a byte has no address: these keep it.
-    """
-    if not desc.offset0 or desc.extras or desc.data_type is None or desc.data_type.is_sub_byte:
-        return desc
-    layout, data_type = desc.require_layout("offset0")
-    return MemoryDesc.from_layout(layout, data_type, dims=desc.dims)
+
+def _gives_desc(row: tuple[str, str, str], word: str) -> Given:
+    if word == "data":
+        return lambda problem, operation, hint: _pointer(problem, operation, _kept_of(operation))
+    if word == "statistics":
+        return lambda problem, operation, hint: _pointer_or_none(problem, operation, "mean")
+    signature = SIGNATURES[row[0], row[1] or "forward"]  # type: ignore[index]
+    if word in signature.optional:
+        return lambda problem, operation, hint: _pointer_or_none(problem, operation, word)
+    return lambda problem, operation, hint: _pointer(problem, operation, word)
+
+
+def _pointer(problem: Problem, operation: Operation, name: str) -> int:
+    desc = operation.descs.get(name)
+    if desc is None or not desc.dims:
+        desc = _described(operation, name)
+    return problem.descriptors.given(desc).pointer
+
+
+def _pointer_or_none(problem: Problem, operation: Operation, name: str) -> int | None:
+    return _pointer(problem, operation, name) if name in operation.descs else None
+
+
+def _kept_of(operation: Operation) -> str:
+    """What an elementwise function goes back by."""
+    algorithm = operation.parameters.get("algorithm")
+    return "dst" if isinstance(algorithm, str) and algorithm.endswith("use_dst_for_bwd") else "src"
+
+
+_GIVES: Mapping[str, Given] = {
+    "hint": lambda problem, operation, hint: None if hint is None else hint.value,
+    "prop": lambda problem, operation, hint: PROP_KINDS[operation.prop_kind],
+    "activation": lambda problem, operation, hint: algorithm_code(ELTWISE, "eltwise", _told(operation, "activation")),
+    "direction": lambda problem, operation, hint: algorithm_code(
+        DIRECTIONS, "direction", _told(operation, "direction")
+    ),
+    "flags": lambda problem, operation, hint: _flags(operation),
+    "factors": lambda problem, operation, hint: _floats(operation, "factors", _spatial(operation)),
+    "scale_type": lambda problem, operation, hint: _scale_type(operation, ("scale", "shift")),
+    "diff_scale_type": lambda problem, operation, hint: _scale_type(operation, ("diff_scale", "diff_shift")),
+}
 
 
 def _told(operation: Operation, word: str) -> object:
     if word not in operation.parameters:
-        raise InvalidArguments(
-            f"{operation.kind} has no {word}: it is told {', '.join(operation.signature.parameters)}"
-        )
+        told = ", ".join(operation.signature.parameters)
+        raise InvalidArguments(f"{operation.kind} lacks the parameter {word}: it is told {told}")
     return operation.parameters[word]
 
 
-def _refuse(operation: Operation, word: str, rule: str) -> NoReturn:
-    raise InvalidArguments(f"{word} of {operation.kind} is {operation.parameters[word]!r}: {rule}")
+def _refuse(word: str, kind: str, value: object, rule: str) -> NoReturn:
+    raise InvalidArguments(f"{word} of {kind} is {value!r}: {rule}")
+
+
+def _spatial(operation: Operation) -> int:
+    """The number of spatial axes."""
+    image = operation.descs.get("src") or operation.descs.get("diff_src")
+    return 0 if image is None else len(image.dims) - 2
 
 
 def _dims(operation: Operation, word: str) -> Any:
-    values = _told(operation, word)
-    ndims = next(iter(operation.descs.values())).ndims - 2 if operation.descs else 0
-    image = operation.descs.get("src") or operation.descs.get("diff_src")
-    ndims = image.ndims - 2 if image is not None else ndims
-    if not isinstance(values, tuple) or len(values) != ndims:
-        _refuse(operation, word, f"give {ndims} numbers, one for each spatial axis")
+    value = _told(operation, word)
+    if not isinstance(value, tuple):
+        _refuse(word, operation.kind, value, "give a tuple of numbers, one for each spatial axis")
+    return _dims_array(value, word, operation.kind, _spatial(operation))
+
+
+@lru_cache(maxsize=1024)
+def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> Any:
+    """The array of a parameter with an entry for each spatial axis; the library divides by some of them."""
     least = 1 if word in _POSITIVE else 0 if word == "dilations" else -_LARGEST
+    if len(values) != ndims:
+        _refuse(word, kind, values, f"give {ndims} numbers, one for each spatial axis")
     for value in values:
         if type(value) is not int or not least <= value <= _LARGEST:
-            _refuse(operation, word, f"each is a whole number, {least} or more" if least >= 0 else "give whole numbers")
+            _refuse(word, kind, values, f"give whole numbers from {least} to {_LARGEST}")
     return DIMS(*values)
 
 
@@ -198,23 +216,23 @@ def _count(operation: Operation, word: str) -> int:
     value = _told(operation, word)
     least = 0 if word == "axis" else 1
     if type(value) is not int or not least <= value <= _LARGEST:
-        _refuse(operation, word, f"give a whole number, {least} or more")
+        _refuse(word, operation.kind, value, f"give a whole number from {least} to {_LARGEST}")
     return value
 
 
 def _number(operation: Operation, word: str) -> float:
     value = _told(operation, word)
-    if type(value) not in (int, float):
-        _refuse(operation, word, "give a number")
-    return float(value)  # type: ignore[arg-type]
+    if type(value) is float or type(value) is int:
+        return value
+    _refuse(word, operation.kind, value, "give a number")
 
 
 def _floats(operation: Operation, word: str, count: int) -> Any:
     values = _told(operation, word)
     if not isinstance(values, tuple) or len(values) != count:
-        _refuse(operation, word, f"give {count} numbers")
+        _refuse(word, operation.kind, values, f"give {count} numbers")
     if not all(type(value) in (int, float) for value in values):
-        _refuse(operation, word, "give numbers")
+        _refuse(word, operation.kind, values, "give numbers")
     return (c_float * max(1, count))(*values)
 
 
@@ -222,17 +240,17 @@ def _flags(operation: Operation) -> int:
     table = RECURRENT_FLAGS if operation.kind in _RECURRENT else FLAGS
     flags = operation.parameters.get("flags", frozenset())
     if not isinstance(flags, frozenset) or not flags <= table.keys():
-        _refuse(operation, "flags", f"give a frozenset of {', '.join(table)}")
-    return _bits(table, flags)
+        _refuse("flags", operation.kind, flags, f"give a frozenset of {', '.join(table)}")
+    return sum(table[str(name)] for name in flags)
 
 
-def _bits(table: Mapping[str, int], names: frozenset[Any]) -> int:
-    return sum(table[name] for name in names)
+def _scale_type(operation: Operation, names: tuple[str, ...]) -> int:
+    found = [operation.descs[name] for name in (*names, "scale", "shift") if name in operation.descs]
+    return found[0].data_type.code if found and found[0].data_type is not None else _F32
 
 
-def _scale_type(operation: Operation, prefix: str) -> int:
-    for name in (f"{prefix}scale", f"{prefix}shift", "scale", "shift"):
-        desc = operation.descs.get(name)
-        if desc is not None and desc.data_type is not None:
-            return desc.data_type.code
-    return 3
+_ROWS = {
+    row: (creator_name(*row).removeprefix("dnnl_"), tuple(_gives(row, word) for word in words))
+    for row, words in CREATORS.items()
+}
+"""By row of `CREATORS`: the function, and what gives each of its arguments."""

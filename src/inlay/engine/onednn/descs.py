@@ -17,8 +17,10 @@ Back, the library is asked (`descriptor.imported`). What it chose for the same q
 
 import threading
 from ctypes import Array, byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_void_p
+from dataclasses import dataclass
 from typing import Final
 
+from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, NO_EXTRAS, RNN_U8S8, S8S8, SCALE_ADJUST, Extras
 from inlay.engine.onednn.declarations import FORMAT_ANY, INVALID_ARGUMENTS, MAX_NDIMS
@@ -39,6 +41,18 @@ _CHOICES: Final = 16
 _FURTHEST: Final = 48  # bytes that extras may stand behind the inner blocks
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A descriptor as an argument of a primitive."""
+
+    handle: Handle
+    """The library's descriptor."""
+    pointer: int
+    """The same, for calls."""
+    shift: int
+    """Bytes from the address of the memory to the one that the library is given."""
+
+
 class Descriptors:
     """The descriptors that one library was handed, and those that it chose."""
 
@@ -46,8 +60,9 @@ class Descriptors:
         """Begin with none."""
         self._library = library
         self._structure = Structure(library)
-        self._handles: dict[MemoryDesc, Handle] = {}
-        self._chosen: dict[MemoryDesc, list[tuple[Handle, MemoryDesc]]] = {}
+        self._given: dict[MemoryDesc, Given] = {}
+        self._chosen: dict[MemoryDesc, list[tuple[int, MemoryDesc, Handle]]] = {}
+        self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
         self._lock = threading.Lock()
 
@@ -59,17 +74,40 @@ class Descriptors:
             Unimplemented: the library, or oneDNN at all, cannot say it: free digits, a type or kind that came later, an
                 opaque format of another engine.
         """
-        found = self._handles.get(desc)
+        return self._opaque.get(desc) or self._structure.made(desc)
+
+    def given(self, desc: MemoryDesc) -> Given:
+        """The library's descriptor of an argument, remembered; `offset0` is left to the address.
+
+        The library has fast code for tensors that start where their memory does. What lies behind elements counts from
+        the start of the buffer, and half a byte has no address: these keep their `offset0`.
+
+        Raises:
+            InvalidArguments, Unimplemented: as `handle`, and where something is RUNTIME.
+        """
+        found = self._given.get(desc)
         if found is None:
-            found = self._opaque.get(desc) or self._structure.made(desc)
+            if desc.has_runtime:
+                raise Unimplemented(
+                    f"primitives are made for known dims and strides: bind the RUNTIME ones of {desc!r}"
+                )
+            within = _within(desc)
+            handle = self.handle(within)
+            shift = desc.offset0 * desc.data_type.itemsize if desc.data_type and within is not desc else 0
+            found = Given(handle, handle.value, shift)
             # Another thread may do the same: either result is as good.
-            if len(self._handles) >= _REMEMBERED:
-                self._handles.clear()
-            self._handles[desc] = found
+            if len(self._given) >= _REMEMBERED:
+                self._given.clear()
+            self._given[desc] = found
         return found
 
+    @property
+    def data_types(self) -> frozenset[str]:
+        """The types that the library's descriptors can have."""
+        return self._structure.data_types
+
     def read(self, pointer: int, asked: MemoryDesc | None = None) -> MemoryDesc:
-        """The descriptor that the library's says; `asked` is what it was chosen for, with the format `any`.
+        """The descriptor that the library's says; `asked` is what it was chosen for, so that it is looked for there.
 
         Post-condition: handle(result) is equal to it.
 
@@ -78,18 +116,16 @@ class Descriptors:
         """
         if asked is None:
             return self._parsed(pointer)
-        equal = self._library.functions["memory_desc_equal"]
-        for handle, desc in self._chosen.get(asked, ()):
-            if equal(handle.value, pointer):
+        for known, desc, _ in self._chosen.get(asked, ()):
+            if self._equal(known, pointer):
                 return desc
         desc = self._parsed(pointer)
         copy = self._copied(pointer)
         with self._lock:
             if len(self._chosen) >= _REMEMBERED:
                 self._chosen.clear()
-            known = self._chosen.get(asked, [])
             # A list that another thread walks through is never changed.
-            self._chosen[asked] = [(copy, desc), *known[: _CHOICES - 1]]
+            self._chosen[asked] = [(copy.value, desc, copy), *self._chosen.get(asked, [])[: _CHOICES - 1]]
         return desc
 
     def _copied(self, pointer: int) -> Handle:
@@ -100,10 +136,9 @@ class Descriptors:
         if kind != _OPAQUE:
             extras = self._structure.extras(pointer) if kind == _BLOCKED else NO_EXTRAS
             return MemoryDesc.from_onednn(pointer, self._library.cdll, extras=extras)
-        equal = self._library.functions["memory_desc_equal"]
         with self._lock:
             for known, handle in self._opaque.items():
-                if equal(handle.value, pointer):
+                if self._equal(handle.value, pointer):
                     return known
             name = f"onednn-{'.'.join(map(str, self._library.version))}-{len(self._opaque) + 1}"
             desc = MemoryDesc.from_onednn(pointer, self._library.cdll, name=name)
@@ -115,10 +150,19 @@ class Structure:
     """How the library's own descriptors are made, and what stands in them that no function of it sets or tells."""
 
     def __init__(self, library: Library) -> None:
-        """Look at nothing yet."""
+        """Find out which types there are."""
         self._library = library
         self._call = library.functions
         self._distance: int | None = None
+        self.data_types = frozenset(name for name, data_type in DATA_TYPES.items() if self._stores(data_type.code))
+        """The types that descriptors can have."""
+
+    def _stores(self, code: int) -> bool:
+        out = c_void_p()
+        stored = not self._call["memory_desc_create_with_strides"](byref(out), 1, DIMS(2), code, DIMS(1))
+        if out.value:
+            self._call["memory_desc_destroy"](out.value)
+        return stored
 
     def number(self, pointer: int, what: int) -> int:
         """The answer to a query for one number."""
@@ -137,6 +181,8 @@ class Structure:
             InvalidArguments: the library refuses it.
             Unimplemented: it cannot say it.
         """
+        if desc.data_type is not None and desc.data_type.name not in self.data_types:
+            raise Unimplemented(f"{self._library.name} has no data type {desc.data_type}: {desc!r}")
         match desc.layout:
             case Layout():
                 return self._of_layout(desc)
@@ -259,6 +305,14 @@ class Structure:
             if out.value:
                 self._call["memory_desc_destroy"](out.value)
         return -1
+
+
+def _within(desc: MemoryDesc) -> MemoryDesc:
+    """The descriptor without `offset0`, where an address can have it."""
+    if not desc.offset0 or desc.extras or desc.data_type is None or desc.data_type.is_sub_byte:
+        return desc
+    layout, data_type = desc.require_layout("offset0")
+    return MemoryDesc.from_layout(layout, data_type, dims=desc.dims)
 
 
 def _code(desc: MemoryDesc) -> int:

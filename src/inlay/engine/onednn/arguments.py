@@ -1,0 +1,156 @@
+"""The arguments of a primitive, asked of its primitive descriptor: which there are, and what each of them is.
+
+`chosen` answers at once what a caller asks for, the descriptor of each argument; `arguments` adds what an execution
+needs, when there is one. The library is asked by the code of an argument, and answers with a descriptor of its own that
+lives as long as the primitive descriptor.
+
+    given with a format     as it was given, offset0 taken off: see `Descriptors.given`
+    given as any            asked
+    workspace, scratchpad   asked, and there if they have bytes
+    values of attributes    one axis, as many as their mask says
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache, partial
+from typing import NamedTuple, Protocol
+
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.engine.onednn.attributes import code_of, post_op_codes, value_arguments
+from inlay.engine.onednn.declarations import ARGUMENTS, QUERY_ARGUMENT
+from inlay.engine.onednn.descs import Descriptors
+from inlay.engine.onednn.handles import Handle
+from inlay.engine.onednn.library import Library
+from inlay.primitives.attributes import PLAIN, Binary, PReLU
+from inlay.primitives.operation import Operation
+from inlay.primitives.signatures import SIGNATURES
+
+_KEEP = frozenset(key for key, row in SIGNATURES.items() if "workspace" in (*row.reads, *row.writes))
+
+
+class Argument(NamedTuple):
+    """One argument of a primitive."""
+
+    name: str
+    """As the signature calls it."""
+    code: int
+    """As the library calls it."""
+    desc: MemoryDesc
+    """What its memory is."""
+    handle: Handle
+    """The library's descriptor of it, or what that belongs to."""
+    pointer: int
+    """The library's descriptor of it."""
+    shift: int
+    """Bytes from the address of the memory to the address that the library is given."""
+
+
+class Answering(Protocol):
+    """What questions are put to."""
+
+    library: Library
+    """That answers."""
+    descriptors: Descriptors
+    """Of that library."""
+
+
+def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[str, MemoryDesc]:
+    """The descriptor of each argument that is read or written, none `any`.
+
+    Raises:
+        Unimplemented: the library chose what no descriptor here can say.
+    """
+    query, read = engine.library.functions["primitive_desc_query_md"], engine.descriptors.read
+    codes, pointer = _codes(operation.kind), descriptor.value
+    found = dict(operation.descs)
+    for name, desc in found.items():
+        if isinstance(desc.layout, kinds.Any):
+            found[name] = read(query(pointer, QUERY_ARGUMENT, codes(name)), desc)
+    attributes = operation.attributes
+    if attributes is not PLAIN:
+        found |= {name: desc for name, (_, desc) in value_arguments(operation).items()}
+        for name, code in post_op_codes(attributes).items():
+            asked = _post_op(operation, name)
+            if asked is None or asked.kind == "any":
+                asked = read(query(pointer, QUERY_ARGUMENT, code), asked)
+            found[name] = asked
+        if attributes.scratchpad_mode == "user":
+            found |= _sized(engine, descriptor, "scratchpad")
+    if _keeps(operation):
+        found |= _sized(engine, descriptor, "workspace")
+    return found
+
+
+@cache
+def _codes(kind: str) -> Callable[[str], int]:
+    """The code of each argument of a kind, remembered."""
+    return lru_cache(maxsize=256)(partial(code_of, kind))
+
+
+def _keeps(operation: Operation) -> bool:
+    """Whether there may be a workspace that nobody described."""
+    if operation.prop_kind == "forward_inference" or "workspace" in operation.descs:
+        return False
+    return (operation.kind, operation.direction) in _KEEP
+
+
+def _post_op(operation: Operation, name: str) -> MemoryDesc | None:
+    """What a post-operation was told that it reads, if it was told."""
+    post_op = operation.attributes.post_ops[int(name.split("_")[2])]
+    if isinstance(post_op, Binary):
+        return post_op.src_1
+    if isinstance(post_op, PReLU):
+        dims = operation.descs["dst"].dims
+        return MemoryDesc([n if post_op.mask >> k & 1 else 1 for k, n in enumerate(dims)], "f32")
+    return None
+
+
+def _pointer(engine: Answering, descriptor: Handle, code: int) -> int:
+    query = engine.library.functions["primitive_desc_query_md"]
+    return int(query(descriptor.value, QUERY_ARGUMENT, code) or 0)
+
+
+def size_of(engine: Answering, descriptor: Handle, name: str) -> int:
+    """Bytes of the workspace or the scratchpad; 0 if the primitive has none."""
+    pointer = _pointer(engine, descriptor, ARGUMENTS[name])
+    return int(engine.library.functions["memory_desc_get_size"](pointer)) if pointer else 0
+
+
+def _sized(engine: Answering, descriptor: Handle, name: str) -> dict[str, MemoryDesc]:
+    size = size_of(engine, descriptor, name)
+    if not size:
+        return {}
+    # Most are so many bytes in a row.
+    asked = MemoryDesc((size,), "u8")
+    return {name: engine.descriptors.read(_pointer(engine, descriptor, ARGUMENTS[name]), asked)}
+
+
+def arguments(
+    engine: Answering, operation: Operation, descriptor: Handle, descs: Mapping[str, MemoryDesc]
+) -> list[Argument]:
+    """What an execution is given, where `descs` is what was chosen."""
+    kind, attributes = operation.kind, operation.attributes
+    codes = post_op_codes(attributes) | {name: code for name, (code, _) in value_arguments(operation).items()}
+    found = []
+    for name, desc in descs.items():
+        code = codes.get(name) or code_of(kind, name)
+        if name in operation.descs and operation.descs[name] is desc:
+            given = engine.descriptors.given(desc)
+            found.append(Argument(name, code, desc, given.handle, given.pointer, given.shift))
+            continue
+        pointer = _pointer(engine, descriptor, code) if name not in codes else 0
+        handle = descriptor
+        if not pointer:
+            known = engine.descriptors.given(desc)
+            handle, pointer = known.handle, known.pointer
+        found.append(Argument(name, code, desc, handle, pointer, 0))
+    return found
+
+
+def hidden(engine: Answering, operation: Operation, descriptor: Handle) -> list[Argument]:
+    """The shift that 3.2 counts among the arguments of a layer normalization on its way back, and does not read."""
+    if operation.kind != "layer_normalization" or operation.direction == "forward" or "shift" in operation.descs:
+        return []
+    descs = _sized(engine, descriptor, "shift")
+    code = ARGUMENTS["shift"]
+    pointer = _pointer(engine, descriptor, code)
+    return [Argument(name, code, desc, descriptor, pointer, 0) for name, desc in descs.items()]

@@ -1,0 +1,100 @@
+"""What each Python thread executes with: a stream, a scratchpad that its primitives share, a number of threads.
+
+    lanes.lane              of the calling thread, made when it is first asked for
+    lane.reserve(nbytes)    the scratchpad is at least so large
+    lane.tell(threads)      OpenMP starts so many for what this thread calls
+
+One scratchpad serves all primitives of a thread because they run one after the other, and it is never returned before
+the thread ends: it is as large as the largest.
+"""
+
+import threading
+from ctypes import c_int
+from typing import Any
+
+from inlay.engine.onednn.declarations import IN_ORDER
+from inlay.engine.onednn.handles import Handle, created
+from inlay.engine.onednn.library import Library
+from inlay.memory.buffers import address_of, allocate
+from inlay.reordering.processors import limited
+
+
+class Team:
+    """How many threads the library starts: OpenMP's number, which each Python thread has for itself."""
+
+    def __init__(self, library: Library) -> None:
+        """Find the functions of the OpenMP that the library was linked to, if it was."""
+        self._set: Any = None
+        self.most = 0
+        """As many as OpenMP starts if it is told nothing; 0 where another runtime decides."""
+        if library.runtime == "omp" and hasattr(library.cdll, "omp_set_num_threads"):
+            most: Any = library.cdll["omp_get_max_threads"]
+            most.restype = c_int
+            self._set = library.cdll["omp_set_num_threads"]
+            self._set.argtypes = (c_int,)
+            self._set.restype = None
+            self.most = most()
+
+    @property
+    def wanted(self) -> int:
+        """What `set_num_threads` allows now; 0 where it has no say."""
+        return limited(self.most)
+
+    def tell(self, threads: int) -> None:
+        """Set the number for the calling Python thread."""
+        if self._set is not None:
+            self._set(threads)
+
+
+class Lane:
+    """What one Python thread executes with."""
+
+    __slots__ = ("_buffer", "_engine", "_handle", "_library", "_stream", "_team", "memory", "size", "stream", "threads")
+
+    stream: int
+    """The library's stream."""
+    memory: int
+    """The `dnnl_memory_t` of the scratchpad."""
+    size: int
+    """Bytes of the scratchpad."""
+    threads: int
+    """What the library was last told in this thread; -1 before it was."""
+
+    def __init__(self, library: Library, engine: Handle, scratch: Handle, team: Team) -> None:
+        """Make a stream, and a scratchpad without bytes; `scratch` describes some bytes."""
+        self._library, self._engine, self._team = library, engine, team
+        self._stream = created(library, "stream_create", "stream", engine.value, IN_ORDER)
+        self._buffer = allocate(0)
+        self._handle = created(library, "memory_create", "memory", scratch.value, engine.value, None)
+        self.stream, self.memory = self._stream.value, self._handle.value
+        self.size, self.threads = 0, -1
+
+    def tell(self, threads: int) -> None:
+        """Run what follows in this thread on so many."""
+        self._team.tell(threads)
+        self.threads = threads
+
+    def reserve(self, nbytes: int) -> None:
+        """Make the scratchpad at least so large.
+
+        Raises:
+            OutOfMemory: there is no room.
+        """
+        if nbytes > self.size:
+            self.wait()
+            self._buffer = allocate(nbytes)
+            set_handle = self._library.functions["memory_set_data_handle"]
+            self._library.require(set_handle(self.memory, address_of(self._buffer)), lambda: "its scratchpad")
+            self.size = nbytes
+
+    def wait(self) -> None:
+        """Return when everything that was begun in this thread is done."""
+        self._library.require(self._library.functions["stream_wait"](self.stream), lambda: "a stream")
+
+
+class Lanes(threading.local):
+    """The lane of each thread, made when it is first asked for."""
+
+    def __init__(self, library: Library, engine: Handle, scratch: Handle, team: Team) -> None:
+        """Called once in each thread."""
+        self.lane = Lane(library, engine, scratch, team)
