@@ -10,6 +10,7 @@ code, and is copied with masks to its place: no second network, and not one byte
 
 from inlay.reordering.elements import LINE
 from inlay.reordering.emit_edge import edge_function
+from inlay.reordering.emit_mask import forget, kept_words, mask_functions
 from inlay.reordering.emit_tile import Emitter, tile_function
 from inlay.reordering.emit_values import value_arguments
 from inlay.reordering.ir import Code, declaration_of
@@ -33,7 +34,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
     if kernel.bounds:
         if kernel.shuffles and kernel.stores == "streamed":
             functions.append(tile_function(emitter, "scratch_tile", streams=False))
-        functions.append(edge_function(emitter))
+        functions += [*mask_functions(emitter), edge_function(emitter)]
     functions.append(_entry_function(emitter, fence))
     declarations = sorted(set().union(*(code.declarations for _, code in functions)))
     texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
@@ -48,6 +49,9 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     code.label("entry")
     if emitter.kernel.stores == "staged":
         code.do(f"%stage = alloca [{STAGE_BYTES} x i8], align {LINE}")
+    if emitter.kernel.bounds:
+        code.do(f"%masks = alloca [{kept_words(emitter)} x i64], align {LINE}")
+        forget(code, emitter)
     loops = code.load_word("%table", shape.LOOPS)
     extent, *steps = (code.load_word("%table", shape.INNERMOST + i) for i in range(1 + shape.sums))
     whole = [code.load_word("%table", shape.bound(g, 2)) for g in guards]
@@ -131,7 +135,7 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
         code.do(f"br i1 {both}, label %whole_tile, label %edge_tile")
         code.label("edge_tile")
         all_ = "".join(f", i64 {name}" for name in coordinates)
-        code.do(f"call void @edge({arguments}, ptr %table{all_})")
+        code.do(f"call void @edge({arguments}, ptr %table, ptr %masks{all_})")
         code.do("br label %step_end")
         code.label("whole_tile")
     code.do(f"call void @tile({arguments}{counted})")
