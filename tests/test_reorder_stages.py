@@ -141,6 +141,15 @@ def test_an_odd_digit_is_split_off_among_the_lanes() -> None:
     assert with_odd_digit(nest, "dst", 64) is None
 
 
+def test_tiles_grow_along_loops_that_are_cut_off_if_few_tiles_are() -> None:
+    def registers(rows: int) -> int:
+        src, dst = (MemoryDesc((rows, 240), "f32", tag) for tag in ("ab", "BA16a16b"))
+        return schedule(loop_nest(reorder_problem(src, dst)), 4, 64).tile.registers
+
+    assert registers(271) == 8, "33 of 34 tiles are whole"
+    assert registers(17) == 1, "of two rows of tiles one would be cut off"
+
+
 def test_odd_digits_in_a_row_are_one() -> None:
     src, dst = (MemoryDesc((32, 48, 3, 3), "s8", tag) for tag in ("oihw", "Owhi16o"))
     split = with_odd_digit(loop_nest(reorder_problem(src, dst)), "src", 16)

@@ -8,7 +8,8 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
     network     the exchanges between registers that turn source order into destination order
     kernel      what is machine code, and the table of numbers it reads
     emit        LLVM IR: of walks and tiles (emit_tile, emit_edge, emit_mask), of attributes (emit_values,
-                emit_chance), in the words of lines (ir), registers (lanes, elements) and numbers (conversion, bf16, small_floats)
+                emit_chance), in the words of lines (ir), registers (lanes, elements) and numbers (conversion, bf16,
+                small_floats)
     target      machine code (linking, cache: kept between processes)
     bound       what time it should take, and why
     compiled    the call (threads: split over processors; processors: how many)

@@ -28,7 +28,7 @@ INSTRUCTIONS = 4.5
 CALLS = {False: 1.5, True: 4.0}
 """Microseconds of a call on one thread (False) and on several (True)."""
 _TILE = 10  # instructions to begin a tile
-_MASK = 12  # to load or store one register under masks
+_MASK = 6  # to load or store one register under masks
 _CONVERSION = {False: 3, True: 20}  # of one vector of f32; True where a side is a float of 8 bits or fewer
 
 

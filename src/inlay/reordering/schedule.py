@@ -24,11 +24,13 @@ Bit = tuple[int, int]
 _UNROLLED = 8  # registers of a tile at least, where loops have that many values: to begin a tile takes its time
 # Measured, in the time that one vector takes: to start a tile; one conversion; one more register to take lanes from
 # where an odd digit is dealt out; what masks add to the start of a tile,
-# and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True).
+# and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True);
+# which share of the tiles must be whole where a loop that a bound cuts off is taken into them for nothing but length.
 _TILE_COST = 4.0
 _CONVERSION_COST = 8.0
 _DEAL_COST = 0.75
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
+_MOSTLY_WHOLE = 0.75
 _SMALL_TILE_BITS = 5
 _SHORT_LOOP = 8
 _MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile for seconds, to code that runs slower
@@ -231,7 +233,7 @@ def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolle
     registers = (1 if odd is None else odd.run.extent) << len(bits) - lanes
     if odd is not None and registers > _MOST_REGISTERS:
         return None
-    bits += _unrolled(nest.loops, bits, odd, unrolled // registers)
+    bits += _unrolled(nest, bits, odd, unrolled // registers)
     return _Choice(nest, tuple(bits), tuple(dst), converts, odd)
 
 
@@ -263,19 +265,29 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd |
     return bits
 
 
-def _unrolled(loops: tuple[Loop, ...], bits: list[Bit], odd: Odd | None, most: int) -> list[Bit]:
+def _unrolled(nest: LoopNest, bits: list[Bit], odd: Odd | None, most: int) -> list[Bit]:
     """Bits for up to `most` times as many registers: of the loops that walk the source most closely."""
     added: list[Bit] = []
-    whole = [i for i, loop in enumerate(loops) if loop.is_affine and not loop.counts]
-    free = [i for i in whole if odd is None or i != odd.loop]
+    free = [i for i, loop in enumerate(nest.loops) if loop.is_affine and (odd is None or i != odd.loop)]
     while 2 << len(added) <= most:
         taken = {i: sum(owner == i for owner, _ in (*bits, *added)) for i in free}
-        fitting = [i for i in free if loops[i].extent >> taken[i] >= 2 and _divides(taken[i] + 1, loops[i].extent)]
+        fitting = [i for i in free if _fits(nest, i, taken[i] + 1)]
         if not fitting:
             break
-        nearest = min(fitting, key=lambda i: distance(loops[i], "src") << taken[i])
+        nearest = min(fitting, key=lambda i: distance(nest.loops[i], "src") << taken[i])
         added.append((nearest, taken[nearest]))
     return added
+
+
+def _fits(nest: LoopNest, i: int, bits: int) -> bool:
+    """Whether a tile may cover 2^`bits` values of loop `i`: there are as many, and few tiles would be cut off."""
+    loop, step = nest.loops[i], 1 << bits
+    if loop.extent < step:
+        return False
+    if not loop.counts:
+        return _divides(bits, loop.extent)
+    count = -(-loop.extent // step)
+    return nest.is_cut(loop) and _whole_share(nest, i, step, count) >= _MOSTLY_WHOLE
 
 
 def _divides(bits: int, count: int) -> bool:
