@@ -110,7 +110,8 @@ def _window(random: Random, spatial: int, pools: bool = False) -> dict[str, Any]
     dilations = [int(random.integers(0, 2)) for _ in range(spatial)]
     spans = [(k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
     left = [int(random.integers(0, k)) for k in kernel]
-    right = [int(random.integers(0 if pools else -1, k)) for k in kernel]
+    # Fewer elements than a step may be left over.
+    right = [int(random.integers(0 if pools else 1 - s, k)) for k, s in zip(kernel, strides, strict=True)]
     out = [int(random.integers(1, 5)) for _ in range(spatial)]
     fits = [(o - 1) * s + span - a - b for o, s, span, a, b in zip(out, strides, spans, left, right, strict=True)]
     size = [max(n, 1) for n in fits]
@@ -175,7 +176,7 @@ def _mapped(random: Random, least: int = 1, **parameters: Any) -> dict[str, Any]
 
 
 def _lrn(random: Random) -> dict[str, Any]:
-    size = int(random.choice([1, 3, 5]))
+    size = int(random.choice([1, 2, 3, 3, 4, 5, 5, 7]))
     algorithm = str(random.choice(LRN))
     return _mapped(random, 2, algorithm=algorithm, local_size=size, alpha=0.3, beta=0.75, k=1.5)
 
@@ -217,7 +218,8 @@ def _resampling(random: Random) -> dict[str, Any]:
 def _reduction(random: Random) -> dict[str, Any]:
     image = tuple(max(n, 1) for n in _image(random))
     out = tuple(1 if random.random() < 0.5 else n for n in image)
-    out = (1, *out[1:]) if out == image else out
+    image = (max(image[0], 2), *image[1:])
+    out = (1, *out[1:]) if out[1:] == image[1:] else (min(out[0], image[0]), *out[1:])
     parameters = {"algorithm": str(random.choice(REDUCTION)), "p": 2.0, "eps": 0.25}
     return {"dims": {"src": image, "dst": out}, "parameters": parameters, "prop_kind": "forward_inference"}
 

@@ -36,7 +36,7 @@ class Mixed:
                 return MemoryDesc(dims, data_type, order.replace(axis, axis.upper()) + "4" + axis)
             case 2:
                 whole = MemoryDesc(tuple(n + 3 for n in dims), data_type, order)
-                return whole.submemory(dims, tuple(self.random.integers(0, 4) for _ in dims))
+                return whole.submemory(dims, tuple(int(self.random.integers(0, 4)) for _ in dims))
         steps, strides = count(1), {}
         step = 1
         for letter in reversed(order):

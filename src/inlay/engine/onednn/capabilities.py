@@ -8,7 +8,7 @@
     scales and shifts of layer normalization not f32        the reference engine
     root mean square normalization (flag rms_norm)          the reference engine
     f8, f4, e8m0, s4, u4, s64                               the reference engine
-    LRN of one element in training (crashes, 3.13 too)      the reference engine
+    LRN of one or two in training (crashes, 3.13 too)       the reference engine
 
 Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
 Nothing here is a table of versions: functions and types are looked for in the library itself, so a build that leaves
@@ -85,9 +85,13 @@ def lacking(known: Capabilities, operation: Operation) -> str | None:
     kind = operation.kind
     if kind not in _JOINED and row_of(operation) not in known.creators:
         return _NEWER.get(kind, kind)
-    if kind == "lrn" and operation.parameters.get("local_size") == 1 and operation.prop_kind != "forward_inference":
+    if (
+        kind == "lrn"
+        and operation.parameters.get("local_size") in (1, 2)
+        and operation.prop_kind != "forward_inference"
+    ):
         # 3.2 and 3.13 read past the end of channels-last memory there, and the process ends.
-        return "a safe gradient of LRN with a local_size of 1"
+        return f"a safe gradient of LRN with a local_size of {operation.parameters['local_size']}"
     if kind in _WITH_RMS and known.version < _RMS_SINCE:
         flags = operation.parameters.get("flags")
         if isinstance(flags, frozenset) and "rms_norm" in flags:

@@ -64,7 +64,8 @@ class ReferenceImplementation:
             **self.operation.parameters,
             **arrays,
             "sources": tuple(arrays[name] for _, name in numbered),
-            "shapes": {name: desc.dims for name, desc in self.descs.items()},
+            # Before a depthwise convolution, the destination is that of the primitive itself.
+            "shapes": {name: desc.dims for name, desc in {**self.descs, **self.operation.descs}.items()},
             "operation": self.operation,
             "arguments": arrays,
             "held": lambda name: read(memories[name]),
