@@ -59,7 +59,7 @@ def inputs(problem: Problem, random: Random, data_type: str) -> dict[str, Any]:
 # Sums in oneDNN are of f32 whatever the type.
 TYPES = {"f32": 2.0**-24, "bf16": 2.0**-8}
 UNITS = {"f32": 128.0, "bf16": 4.0}
-FEW, MANY = range(12), range(12, 80)
+FEW, MANY = range(8), range(8, 80)
 
 
 KINDS_OF_ONEDNN = [kind for kind in KINDS if kind != "group_normalization"]
