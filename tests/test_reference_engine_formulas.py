@@ -229,6 +229,15 @@ def test_given_statistics_are_used_and_not_computed() -> None:
     assert set(result) == {"dst"}
 
 
+def test_without_a_mean_the_root_of_the_mean_square_divides() -> None:
+    src = random(11, 2, 3, 4)
+    result = normalization.layer_forward(src=src, epsilon=0.5, flags=frozenset({"rms_norm"}))
+    squares = np.array([[math.fsum(x**2 for x in row) / 4 for row in rows] for rows in src])
+    close(result["dst"], src / np.sqrt(squares + 0.5)[..., None])
+    close(result["variance"], squares)
+    assert set(result) == {"dst", "variance"}
+
+
 @pytest.mark.parametrize("flag", ["fuse_norm_relu", "fuse_norm_add_relu"])
 def test_a_fused_relu_keeps_what_is_positive_and_says_where(flag: str) -> None:
     src, other = random(14, 2, 3, 4), random(15, 2, 3, 4) if "add" in flag else None

@@ -130,6 +130,8 @@ def normalized() -> Iterator[Any]:
         yield pytest.param(Case(kind, inputs, plain, (2, 4, 3)), id=kind)
         bare = {"epsilon": 0.1, "flags": frozenset(), **extra}
         yield pytest.param(Case(kind, {"src": inputs["src"]}, bare, (2, 4, 3)), id=f"{kind}-bare")
+        root = {"epsilon": 0.1, "flags": frozenset(flags | {"rms_norm"}), **extra}
+        yield pytest.param(Case(kind, inputs, root, (2, 4, 3)), id=f"{kind}-rms")
         dims = {"batch_normalization": (4,), "layer_normalization": (2, 4), "group_normalization": (2, 2)}[kind]
         given = {**inputs, "mean": random(13, *dims), "variance": positive(14, *dims)}
         fixed = {"epsilon": 0.1, "flags": frozenset(flags | {"use_global_stats"}), **extra}

@@ -5,7 +5,7 @@
 They differ in the axes that share a mean: all but channels, the last one, or a group of channels and space. The
 variance is the biased one. With `use_global_stats` mean and variance are given and constant, also to the gradient.
 Batch normalization may end in a ReLU, `dst = max(0, ...)`, before which it may add a second source; the workspace says
-where the result was positive.
+where the result was positive. With `rms_norm` the mean is taken to be 0.
 
 Source: oneAPI specification, "Batch normalization", "Layer normalization" and "Group normalization"; oneDNN for the
 fused forms.
@@ -20,6 +20,9 @@ from inlay.engine.reference.arrays import Array, Results, Shape
 
 FUSED = frozenset({"fuse_norm_relu", "fuse_norm_add_relu"})
 """The flags with which batch normalization ends in a ReLU."""
+
+RMS = "rms_norm"
+"""The flag without a mean: the root of the mean square divides, and variance stands for the mean square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def batch_forward(
 def batch_backward(
     *,
     src: Array,
-    mean: Array,
+    mean: Array | None = None,
     variance: Array,
     scale: Array | None = None,
     diff_dst: Array,
@@ -125,7 +128,7 @@ def layer_forward(
 def layer_backward(
     *,
     src: Array,
-    mean: Array,
+    mean: Array | None = None,
     variance: Array,
     scale: Array | None = None,
     diff_dst: Array,
@@ -154,7 +157,7 @@ def group_forward(
 def group_backward(
     *,
     src: Array,
-    mean: Array,
+    mean: Array | None = None,
     variance: Array,
     scale: Array | None = None,
     diff_dst: Array,
@@ -164,6 +167,14 @@ def group_backward(
 ) -> Results:
     """The gradients of group normalization."""
     return _backward(_group(src.shape, groups), src, mean, variance, scale, diff_dst, epsilon, flags)
+
+
+def _center(kind: _Kind, mean: Array | None, flags: frozenset[str]) -> Array:
+    """What is subtracted: the mean that is given, or nothing."""
+    if RMS in flags:
+        return np.zeros(())
+    assert mean is not None
+    return kind.kept(mean)
 
 
 def _forward(
@@ -178,23 +189,23 @@ def _forward(
 ) -> Results:
     x = src.reshape(kind.view)
     if "use_global_stats" in flags:
-        assert mean is not None
         assert variance is not None
-        center, spread = kind.kept(mean), kind.kept(variance)
+        center, spread = _center(kind, mean, flags), kind.kept(variance)
     else:
-        center = kind.mean(x)
+        center = np.zeros(()) if RMS in flags else kind.mean(x)
         spread = kind.mean((x - center) ** 2)
     dst = ((x - center) / np.sqrt(spread + epsilon)).reshape(src.shape)
     dst = dst if scale is None else dst * kind.along(scale, src.ndim)
     dst = dst if shift is None else dst + kind.along(shift, src.ndim)
-    computed = {"mean": center.reshape(kind.statistics), "variance": spread.reshape(kind.statistics)}
+    computed = {"variance": spread.reshape(kind.statistics)}
+    computed |= {} if RMS in flags else {"mean": center.reshape(kind.statistics)}
     return {"dst": dst} | ({} if "use_global_stats" in flags else computed)
 
 
 def _backward(
     kind: _Kind,
     src: Array,
-    mean: Array,
+    mean: Array | None,
     variance: Array,
     scale: Array | None,
     diff_dst: Array,
@@ -203,11 +214,12 @@ def _backward(
 ) -> Results:
     """What varies of the source also moves mean and variance, unless these are constant."""
     inverse = 1 / np.sqrt(kind.kept(variance) + epsilon)
-    normal = (src.reshape(kind.view) - kind.kept(mean)) * inverse
+    normal = (src.reshape(kind.view) - _center(kind, mean, flags)) * inverse
     scaled = diff_dst if scale is None else diff_dst * kind.along(scale, src.ndim)
     diff = scaled.reshape(kind.view)
     if "use_global_stats" not in flags:
-        diff = diff - kind.mean(diff) - normal * kind.mean(diff * normal)
+        through_mean = 0.0 if RMS in flags else kind.mean(diff)
+        diff = diff - through_mean - normal * kind.mean(diff * normal)
     return {
         "diff_src": (diff * inverse).reshape(src.shape),
         "diff_scale": kind.over(diff_dst * normal.reshape(src.shape)),
