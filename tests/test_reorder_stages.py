@@ -284,6 +284,12 @@ def test_parts_of_lines_meet_in_a_cache() -> None:
     assert walk_of((64, 36, 36, 3, 3), "s8", "hwigo", "gOIhw4o4i") == ("dst", 256), "16 bytes of each line at a time"
 
 
+def test_lines_that_two_tiles_share_are_read_once() -> None:
+    assert walk_of((1 << 18, 80), "f32", "ab", "ba")[0] == "dst", "80 places; rows of five lines"
+    assert walk_of((1 << 18, 65), "f32", "ab", "ba")[0] == "src", "rows that begin within a line"
+    assert walk_of((300, 512, 101), "f32", "abc", "acb")[0] == "dst", "they do, but stay in the cache until then"
+
+
 def test_a_short_loop_is_no_reason_to_walk_the_destination() -> None:
     assert walk_of((32 * 64, 32 * 64, 3, 3), "s8", "hwio", "OIhw4i16o4i")[0] == "src", "3 rows of a kernel"
 

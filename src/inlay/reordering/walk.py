@@ -29,6 +29,7 @@ def level_of(moved_bytes: int, caches: CacheSizes, streams: bool | None = None) 
     return "L3" if moved_bytes > caches.second else "L2"
 
 
+_KEPT = 1 << 20  # bytes that a second-level cache keeps until they are needed again
 # Measured: steps in the source that still are as good as no step, in bytes; from how many on they make a long loop;
 # places that may be written in turns; how far ahead to ask for lines, in bytes along the source, and in tiles along the
 # destination when stores are cached (False) or pass the caches (True).
@@ -96,7 +97,10 @@ def _suits_dst(loops: list[Loop], inner: OuterLoop, along_src: list[OuterLoop], 
         return False
     if traffic.streams and abs(dst) * inner.step * traffic.dst_bits < 8 * LINE:
         return True
-    is_short = abs(src) * inner.step * traffic.src_bits <= 8 * _SHORT_STEP
+    step = abs(src) * inner.step * traffic.src_bits // 8
+    if abs(src) * traffic.src_bits % (8 * LINE) and step * inner.extent > _KEPT:
+        return False  # lines of the source that two tiles share would be read twice
+    is_short = step <= _SHORT_STEP
     return is_short and inner.extent >= _LONG_LOOP and _places(along_src, inner) > _FEW_PLACES[traffic.level]
 
 
