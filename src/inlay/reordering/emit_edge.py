@@ -74,18 +74,16 @@ def _register_loop(emitter: Emitter, code: Code, name: str, body: Callable[[str]
 
 
 def _masked_load(emitter: Emitter, code: Code, r: str, masks: Masks) -> str:
-    mask = masks.of(code, READ, r)
-    offset = code.load_word("%src_offsets", r)
-    return emitter.elements(code, 0).load(code.byte("%src", offset), mask)
+    mask, where = masks.at(code, READ, r, code.byte("%src", code.load_word("%src_offsets", r)))
+    return emitter.elements(code, 0).load(where, mask)
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str) -> None:
     elements = emitter.elements(code, 1)
     if not emitter.keeps_zeros:
         value = elements.only(value, masks.of(code, FILLED, r))
-    mask = masks.of(code, WRITTEN, r)
-    offset = code.load_word("%dst_offsets", r)
-    elements.store(value, code.byte("%dst", offset), mask)
+    mask, where = masks.at(code, WRITTEN, r, code.byte("%dst", code.load_word("%dst_offsets", r)))
+    elements.store(value, where, mask)
 
 
 def _masked_move(emitter: Emitter, code: Code, r: str, masks: Masks) -> None:
@@ -102,8 +100,8 @@ def _masked_move(emitter: Emitter, code: Code, r: str, masks: Masks) -> None:
 
 def _masked_old(emitter: Emitter, code: Code, r: str, masks: Masks) -> str:
     """What the destination holds where register `r` goes."""
-    offset = code.load_word("%dst_offsets", r)
-    return emitter.elements(code, 1).load(code.byte("%dst", offset), masks.of(code, WRITTEN, r))
+    mask, where = masks.at(code, WRITTEN, r, code.byte("%dst", code.load_word("%dst_offsets", r)))
+    return emitter.elements(code, 1).load(where, mask)
 
 
 def _fetch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scratch]) -> None:

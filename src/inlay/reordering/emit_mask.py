@@ -12,6 +12,7 @@ thread.
 
 from dataclasses import dataclass
 
+from inlay.reordering.elements import LINE, bits_of
 from inlay.reordering.emit_tile import Emitter
 from inlay.reordering.emit_values import lane_coordinates
 from inlay.reordering.ir import Code
@@ -35,12 +36,30 @@ class Masks:
 
     def of(self, code: Code, kind: _Kind, r: str) -> str:
         """The mask of register `r`."""
+        return self._mask(code, self._bits(code, kind, r))
+
+    def at(self, code: Code, kind: _Kind, r: str, address: str) -> tuple[str, str]:
+        """The mask of register `r`, and where to use it: at `address`, or at one that is mapped if it selects nothing.
+
+        Nothing is touched there either way. But what lies past the end of a tensor need not be mapped, and processors
+        take a thousand cycles to find that a masked access of such a page is none. What is stored to in its stead is
+        loaded by nobody, who would have to wait for it.
+        """
+        elsewhere = "%masks" if kind == WRITTEN else _constant(code, self.emitter, 0)
+        bits = self._bits(code, kind, r)
+        is_none = code.let(f"icmp eq i64 {bits}, 0")
+        return self._mask(code, bits), code.let(f"select i1 {is_none}, ptr {elsewhere}, ptr {address}")
+
+    def _bits(self, code: Code, kind: _Kind, r: str) -> str:
         first, *others = (code.load_word(place, r) for place in self.places[kind])
         for other in others:
             first = code.let(f"and i64 {first}, {other}")
+        return first
+
+    def _mask(self, code: Code, bits: str) -> str:
         lanes = self.emitter.lanes
-        bits = first if lanes == _WORD else code.let(f"trunc i64 {first} to i{lanes}")
-        return code.let(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+        narrow = bits if lanes == _WORD else code.let(f"trunc i64 {bits} to i{lanes}")
+        return code.let(f"bitcast i{lanes} {narrow} to <{lanes} x i1>")
 
 
 _WORD = 64
@@ -48,13 +67,13 @@ _WORD = 64
 
 def kept_words(emitter: Emitter) -> int:
     """Words that a thread keeps its masks in."""
-    return len(emitter.kernel.bounds) * _guard_words(emitter)
+    return _spare_words(emitter) + len(emitter.kernel.bounds) * _guard_words(emitter)
 
 
 def forget(code: Code, emitter: Emitter) -> None:
     """Begin with no masks in `%masks`."""
     for i, _ in enumerate(emitter.kernel.bounds):
-        code.do(f"store i64 {_NOWHERE}, ptr {code.word('%masks', i * _guard_words(emitter))}, align 8")
+        code.do(f"store i64 {_NOWHERE}, ptr {_kept_at(code, emitter, i)}, align 8")
 
 
 def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks:
@@ -64,7 +83,7 @@ def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks
     """
     places: dict[_Kind, list[str]] = {kind: [] for kind in _kinds(emitter)}
     for i, g in enumerate(emitter.kernel.bounds):
-        kept = code.word("%masks", i * _guard_words(emitter))
+        kept = _kept_at(code, emitter, i)
         inside = [_is_inside(code, emitter, g, bounds, coordinates[g]) for bounds in (0, 1)]
         outside = [_is_outside(code, emitter, g, bounds, coordinates[g]) for bounds in (0, 1)]
         settled = [code.let(f"or i1 {a}, {b}") for a, b in zip(inside, outside, strict=True)]
@@ -119,6 +138,17 @@ def _make(code: Code, emitter: Emitter, guard: int, kind: _Kind, coordinate: str
 
 def _kinds(emitter: Emitter) -> tuple[_Kind, ...]:
     return (READ, WRITTEN) if emitter.keeps_zeros else (READ, WRITTEN, FILLED)
+
+
+def _spare_words(emitter: Emitter) -> int:
+    """Words at the beginning that stand for memory of which nothing is selected: a register of the destination."""
+    lanes, bits = emitter.lanes, bits_of(emitter.kernel.dst_type)
+    return -(-lanes * bits // (8 * LINE)) * LINE // 8
+
+
+def _kept_at(code: Code, emitter: Emitter, i: int) -> str:
+    """Where the `i`th guard keeps its coordinate and bits."""
+    return code.word("%masks", _spare_words(emitter) + i * _guard_words(emitter))
 
 
 def _guard_words(emitter: Emitter) -> int:
