@@ -25,9 +25,11 @@ from inlay.primitives import (
     LBRGRUBackward,
     LSTMBackward,
     Primitive,
+    Reorder,
     VanillaRNN,
     VanillaRNNBackward,
 )
+from inlay.primitives.attributes import RecurrentScales
 
 FORWARD: Mapping[str, Any] = {
     "vanilla_rnn": VanillaRNN,
@@ -103,8 +105,24 @@ class Case:
 
 
 def packed(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
-    """Memory of each argument of `primitive` that has an array."""
-    return {name: pack(arrays[name], primitive.desc(name)) for name in primitive.arguments if name in arrays}
+    """Memory of each argument of `primitive` that has an array; what only its engine can write, it writes."""
+    return {name: _packed(primitive, name, arrays[name]) for name in primitive.arguments if name in arrays}
+
+
+def _packed(primitive: Primitive, name: str, array: npt.NDArray[Any]) -> Memory:
+    desc = primitive.desc(name)
+    return pack(array, desc) if desc.kind != "opaque" else moved(pack(array, "abcdef"[: array.ndim]), primitive, name)
+
+
+def moved(memory: Memory, primitive: Primitive, name: str) -> Memory:
+    """The memory in the format that an argument of `primitive` has."""
+    desc = primitive.desc(name)
+    if memory.desc == desc:
+        return memory
+    if desc.kind != "opaque":
+        return reorder(memory, desc)
+    into: Memory = Reorder(memory.desc, desc, engine=primitive.engine)(src=memory)
+    return into
 
 
 def run_forward(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
@@ -119,10 +137,11 @@ def run_backward(
     """The gradients that backward writes, after forward has run."""
     kept = run_forward(forward, arrays)
     read = packed(backward, {**arrays, **gradients})
-    for name, memory in kept.items():
-        wanted = backward.desc(name)
-        read[name] = memory if memory.desc == wanted else reorder(memory, wanted)
+    read |= {name: moved(memory, backward, name) for name, memory in kept.items()}
     return {name: memory.unpack() for name, memory in backward(**read).items()}
+
+
+_PRODUCTS = ("weights_layer", "weights_iter", "weights_projection")
 
 
 def make_case(
@@ -161,7 +180,10 @@ def make_case(
         shapes["weights_projection"] = (*both, channels, projection)
     if bias:
         shapes["bias"] = (*both, gates + kind.startswith("lbr_"), channels)
-    arrays = {name: (rng.standard_normal(shape) * 0.6).astype(np.float32) for name, shape in shapes.items()}
+    arrays = {
+        name: (rng.standard_normal(shape) * (1.2 / shape[2] ** 0.5 if name in _PRODUCTS else 0.6)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
     if "attention" in arrays:
         arrays["attention"] = rng.uniform(0.1, 0.9, shapes["attention"]).astype(np.float32)
     activation = {"activation": "tanh"} if kind == "vanilla_rnn" else {}
@@ -185,3 +207,21 @@ def small_cases() -> Iterator[Case]:
     yield make_case("lstm", "concat", layers=2, peephole=True, projection=7, seed=106)
     for activation in ({"activation": "logistic"}, {"activation": "relu"}, {"activation": "relu", "alpha": 0.2}):
         yield make_case("vanilla_rnn", "sum", layers=2, told=activation, seed=107)
+
+
+def quantized(arrays: Arrays, scales: RecurrentScales, states: str) -> tuple[Arrays, Arrays]:
+    """Codes of a network's arguments, and the numbers that they mean."""
+    codes, meant = dict(arrays), dict(arrays)
+    for name, array in arrays.items():
+        if name in ("src_layer", "src_iter"):
+            code = np.clip(np.rint(array * scales.scale + scales.shift), 0, 255)
+            meant[name] = (code - scales.shift) / scales.scale
+            codes[name] = array if (name, states) == ("src_iter", "f32") else code.astype(np.uint8)
+        elif name.startswith("weights"):
+            given = scales.projection if name == "weights_projection" else scales.weights
+            factors = (
+                np.array(given) if len(given) in (1, array.shape[-1]) else np.array(given).reshape(array.shape[3:])
+            )
+            codes[name] = np.clip(np.rint(array * factors), -128, 127).astype(np.int8)
+            meant[name] = codes[name] / factors
+    return codes, meant

@@ -237,7 +237,7 @@ lstm = LSTM(x, w, u, prop_kind="forward_training", engine=E)
         ),
         (
             lambda: Eltwise(MemoryDesc((2, 2), "f32"), algorithm="relu", engine=E, attributes=scaled(2.0)),
-            "Eltwise: attribute recurrent is for LSTM and GRU: leave it out",
+            "Eltwise: attribute recurrent is for LSTM, GRU and their weights: leave it out",
         ),
         (
             lambda: LSTMBackward(),

@@ -56,8 +56,8 @@ def require_attributes(place: str, operation: Operation) -> None:
     for what, kind in (("scales", Scales), ("zero_points", ZeroPoints)):
         for argument, entry in getattr(attributes, what).items():
             _require_entry(place, what, argument, entry, kind, operation.descs)
-    if attributes.recurrent is not None and operation.kind not in ("lstm", "gru"):
-        raise InvalidArguments(f"{place}: attribute recurrent is for LSTM and GRU: leave it out")
+    if attributes.recurrent is not None and operation.kind not in ("lstm", "gru", "reorder"):
+        raise InvalidArguments(f"{place}: attribute recurrent is for LSTM, GRU and their weights: leave it out")
     for i, post_op in enumerate(attributes.post_ops):
         _require_post_op(f"{place}: post_op {i}", post_op, operation.descs.get("dst"))
 

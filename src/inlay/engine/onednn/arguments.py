@@ -20,6 +20,7 @@ from inlay.engine.onednn.declarations import ARGUMENTS, QUERY_ARGUMENT
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.recurrent import RECURRENT, additions
 from inlay.primitives.attributes import PLAIN, Binary, PReLU
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import SIGNATURES
@@ -134,8 +135,7 @@ def arguments(
     for name, desc in descs.items():
         code = codes.get(name) or code_of(kind, name)
         if name in operation.descs and operation.descs[name] is desc:
-            given = engine.descriptors.given(desc)
-            found.append(Argument(name, code, desc, given.handle, given.pointer, given.shift))
+            found.append(_given(engine, name, code, desc))
             continue
         pointer = _pointer(engine, descriptor, code) if name not in codes else 0
         handle = descriptor
@@ -146,8 +146,20 @@ def arguments(
     return found
 
 
+def _given(engine: Answering, name: str, code: int, desc: MemoryDesc) -> Argument:
+    """An argument of a format that was given."""
+    given = engine.descriptors.given(desc)
+    return Argument(name, code, desc, given.handle, given.pointer, given.shift)
+
+
 def hidden(engine: Answering, operation: Operation, descriptor: Handle) -> list[Argument]:
-    """The shift that 3.2 counts among the arguments of a layer normalization on its way back, and does not read."""
+    """What the library asks for and nobody gives: zeros of recurrent networks, and a shift.
+
+    3.2 counts that among the arguments of a layer normalization on its way back, and does not read it.
+    """
+    if operation.kind in RECURRENT:
+        added = additions(operation)
+        return [_given(engine, name, code_of(operation.kind, name), desc) for name, desc in added.items()]
     if operation.kind != "layer_normalization" or operation.direction == "forward" or "shift" in operation.descs:
         return []
     descs = _sized(engine, descriptor, "shift")

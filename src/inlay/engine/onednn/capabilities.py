@@ -9,6 +9,7 @@
     root mean square normalization (flag rms_norm)          the reference engine
     f8, f4, e8m0, s4, u4, s64                               the reference engine
     LRN of one or two in training (crashes, 3.13 too)       the reference engine
+    what `recurrent` lists: gradients of AUGRU and others   the reference engine
 
 Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
 Nothing here is a table of versions: functions and types are looked for in the library itself, so a build that leaves

@@ -10,6 +10,7 @@ The library is told about tensors without `offset0` (see `creation.within`): an 
 import threading
 from collections.abc import Mapping
 from ctypes import byref, c_char_p
+from dataclasses import replace
 from types import MappingProxyType
 
 from inlay.descriptor import MemoryDesc
@@ -23,6 +24,7 @@ from inlay.engine.onednn.execution import Bound, Executable, Plan
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.lanes import Lanes, Team
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.recurrent import RECURRENT, additions, flaw
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
@@ -69,7 +71,7 @@ class OnednnEngine:
             Unimplemented: the library lacks it (see `capabilities`), or the hint is of another engine.
             OutOfMemory: the library says so.
         """
-        lack = lacking(self.capabilities, operation)
+        lack = lacking(self.capabilities, operation) or flaw(self.library.version, operation)
         if lack is not None:
             raise Unimplemented(f"{self.library.name} has no {lack}")
         hint = self._hint(operation)
@@ -79,7 +81,9 @@ class OnednnEngine:
         lane = self.lanes.lane
         if lane.threads != threads:
             lane.tell(threads)
-        return OnednnImplementation(self, operation, primitive_desc(self, operation, attributes, hint), threads)
+        added = additions(operation) if operation.kind in RECURRENT else {}
+        whole = replace(operation, descs={**operation.descs, **added}) if added else operation
+        return OnednnImplementation(self, operation, primitive_desc(self, whole, attributes, hint), threads)
 
     def _hint(self, operation: Operation) -> Handle | None:
         if operation.prop_kind in ("forward_inference", "forward_training"):

@@ -40,7 +40,7 @@ class Plan:
     arguments: Sequence[Argument]
     """What each execution is given."""
     hidden: Sequence[Argument]
-    """What the library asks for and never reads: memory of the engine's own."""
+    """What the library asks for and nobody gives: memory of the engine's own, of zeros."""
     scratch: int
     """Bytes of the engine's own scratchpad; 0 for none."""
     threads: int
@@ -138,6 +138,7 @@ class Executable:
     def _new(self, given: dict[str, Memory]) -> Slots:
         for argument in self.plan.hidden:
             given[argument.name] = Memory(argument.desc)
+            given[argument.name].buffer[:] = 0
         every = (*self.plan.arguments, *self.plan.hidden)
         slots = Slots(self.library, len(every))
         for i, argument in enumerate(every):
