@@ -144,6 +144,17 @@ def run_backward(
 _PRODUCTS = ("weights_layer", "weights_iter", "weights_projection")
 
 
+def _values(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Arrays:
+    """Numbers of moderate size, and attention between 0 and 1."""
+    arrays = {
+        name: (rng.standard_normal(shape) * (1.2 / shape[2] ** 0.5 if name in _PRODUCTS else 0.6)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    if "attention" in arrays:
+        arrays["attention"] = rng.uniform(0.1, 0.9, shapes["attention"]).astype(np.float32)
+    return arrays
+
+
 def make_case(
     kind: str,
     direction: str = "left2right",
@@ -180,12 +191,7 @@ def make_case(
         shapes["weights_projection"] = (*both, channels, projection)
     if bias:
         shapes["bias"] = (*both, gates + kind.startswith("lbr_"), channels)
-    arrays = {
-        name: (rng.standard_normal(shape) * (1.2 / shape[2] ** 0.5 if name in _PRODUCTS else 0.6)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-    if "attention" in arrays:
-        arrays["attention"] = rng.uniform(0.1, 0.9, shapes["attention"]).astype(np.float32)
+    arrays = _values(shapes, rng)
     activation = {"activation": "tanh"} if kind == "vanilla_rnn" else {}
     return Case(kind, direction, arrays, activation if told is None else told, states, data_type)
 
