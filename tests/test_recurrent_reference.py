@@ -76,27 +76,6 @@ def test_backward_primitives_write_a_gradient_of_everything_that_forward_reads(c
         assert array == pytest.approx(wanted[name], rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", GATES)
-def test_a_network_without_times_leaves_its_state_and_has_no_gradients_of_weights(kind: str) -> None:
-    case = make_case(kind, times=0)
-    found = run_forward(case.forward(), case.arrays)
-    assert found["dst_layer"].desc.dims == (0, 2, 5)
-    assert np.array_equal(found["dst_iter"].unpack(), case.arrays["src_iter"])
-    gradients = case.gradients(case.forward())
-    backward_found = run_backward(case.forward(), case.backward(case.forward()), case.arrays, gradients)
-    assert np.array_equal(backward_found["diff_src_iter"], gradients["diff_dst_iter"])
-    assert not backward_found["diff_weights_layer"].any()
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_network_without_sequences_is_empty(direction: str) -> None:
-    case = make_case("lstm", direction, batch=0)
-    found = run_forward(case.forward(), case.arrays)
-    assert found["dst_layer"].desc.dims == (3, 0, 10 if direction == "concat" else 5)
-    gradients = run_backward(case.forward(), case.backward(case.forward()), case.arrays, case.gradients(case.forward()))
-    assert not any(array.any() for array in gradients.values())
-
-
 def test_one_step_may_read_a_state_of_other_size_than_it_writes() -> None:
     """No later step reads what the only one has written."""
     case = make_case("lstm", times=1, states=False)

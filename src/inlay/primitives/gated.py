@@ -12,7 +12,7 @@ from typing import ClassVar
 from inlay.descriptor import MemoryDesc
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
-from inlay.primitives.recurrent import Recurrent, RecurrentBackward, State
+from inlay.primitives.recurring import Recurrent, RecurrentBackward, State
 
 
 class _Gated(Recurrent):

@@ -8,6 +8,7 @@ oneDNN 3.2 and 3.13 both
 - compute wrong gradients of augru and lbr_augru: that of attention has a factor u (1 - u) too much, and those of o and
   h_(t-1) are weighed by u, not by (1 - a) u;
 - compute wrong numbers where lstm has a projection in bf16, which their documentation calls not supported;
+- compute something where src_layer has no channels, though nothing flows in;
 - add the integers of two directions in 8 bits without taking the shift away once, and saturate the sum first.
 
 3.2 also computes wrong gradients of lstm with a projection to more channels than all gates have together: it keeps rows
@@ -38,14 +39,15 @@ def flaw(version: tuple[int, ...], operation: Operation) -> str | None:
         return None
     if operation.kind in _ATTENTIVE and operation.prop_kind != "forward_inference":
         return f"gradients of {operation.kind} that are those of its outputs"
-    projection = operation.descs.get("weights_projection")
+    source, projection = (operation.descs.get(name) for name in ("src_layer", "weights_projection"))
+    if source is not None and source.dims[2:] == (0,):
+        return "recurrent networks without channels in src_layer"
     if projection is not None:
         if projection.data_type == DATA_TYPES["bf16"]:
             return "lstm with projection in bf16 that is right"
         is_wide = operation.prop_kind != "forward_inference" and projection.dims[3] > 4 * projection.dims[2]
         if is_wide and version < _WIDE_SINCE:
             return "right gradients of lstm with a projection to more channels than its four gates have"
-    source = operation.descs.get("src_layer")
     if source is not None and source.data_type in _INTEGERS and operation.parameters.get("direction") == "sum":
         return "sum of two directions in 8 bits that is right"
     return None
