@@ -8,8 +8,8 @@
     scales and shifts of layer normalization not f32        the reference engine
     root mean square normalization (flag rms_norm)          the reference engine
     f8, f4, e8m0, s4, u4, s64                               the reference engine
-    LRN of one or two in training (crashes, 3.13 too)       the reference engine
     what `recurrent` lists: gradients of AUGRU and others   the reference engine
+    what it computes wrongly (`defects`)                    the reference engine
 
 Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
 Nothing here is a table of versions: functions and types are looked for in the library itself, so a build that leaves
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
 from inlay.engine.onednn.declarations import CREATORS, creator_name
+from inlay.engine.onednn.defects import defect_of
 from inlay.engine.onednn.library import Library
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.operation import Operation
@@ -86,13 +87,8 @@ def lacking(known: Capabilities, operation: Operation) -> str | None:
     kind = operation.kind
     if kind not in _JOINED and row_of(operation) not in known.creators:
         return _NEWER.get(kind, kind)
-    if (
-        kind == "lrn"
-        and operation.parameters.get("local_size") in (1, 2)
-        and operation.prop_kind != "forward_inference"
-    ):
-        # 3.2 and 3.13 read past the end of channels-last memory there, and the process ends.
-        return f"a safe gradient of LRN with a local_size of {operation.parameters['local_size']}"
+    if defect := defect_of(known.version, operation):
+        return defect
     if kind in _WITH_RMS and known.version < _RMS_SINCE:
         flags = operation.parameters.get("flags")
         if isinstance(flags, frozenset) and "rms_norm" in flags:

@@ -1,0 +1,76 @@
+"""Operations that a release of oneDNN accepts and computes wrongly, or ends the process with: they are never asked for.
+
+Each was found by random problems held against the reference engine (tests/primitive_cases.py) and is declined in both
+releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is worth more than the speed of a rare case.
+
+    LRN in training, local_size 1 or 2           reads past the end of channels-last memory: the process ends
+    batch normalization in training, of a view   the workspace of a fused relu has as many bytes as elements, and is
+      with gaps                                  written at their offsets: past its end
+    pooling and PReLU in training, of a view     the kernel for any format writes past its scratchpad, or nothing at all
+      with gaps
+    PReLU of tensors without elements            divides by their number: the process ends
+    PReLU in training, weights that differ       after 3.2: gradients are zero
+      along other axes than channels
+    resampling of an axis of one element         after 3.2: reads and writes past the ends of source and destination
+    inner product with one output                after 3.2: wrong sums
+
+What is declined is computed by the reference engine.
+"""
+
+from collections.abc import Iterator
+
+from inlay.descriptor import MemoryDesc
+from inlay.layout import Layout
+from inlay.primitives.operation import Operation
+
+_SOUND = (3, 3)
+"""Releases before this one have none of the defects that came after 3.2."""
+
+
+def defect_of(version: tuple[int, int, int], operation: Operation) -> str | None:
+    """What of the operation this release gets wrong, as the end of `oneDNN has no ...`; None for nothing known."""
+    if operation.kind not in _DEFECTIVE:
+        return None
+    return next(_defects(version, operation), None)
+
+
+def _defects(version: tuple[int, int, int], operation: Operation) -> Iterator[str]:
+    trains = operation.prop_kind != "forward_inference"
+    if operation.kind == "lrn" and trains and operation.parameters["local_size"] in (1, 2):
+        yield f"safe gradient of LRN with a local_size of {operation.parameters['local_size']}"
+    if operation.kind == "prelu" and any(0 in desc.dims for desc in operation.descs.values()):
+        yield "safe PReLU of tensors without elements"
+    if operation.kind in _WITH_GAPS and trains and any(map(has_gaps, operation.descs.values())):
+        yield f"safe gradient of {operation.kind} of a view with gaps"
+    if version >= _SOUND:
+        yield from _later(operation)
+
+
+_WITH_GAPS = ("batch_normalization", "pooling", "prelu")
+_DEFECTIVE = (*_WITH_GAPS, "lrn", "resampling", "inner_product")
+
+
+def has_gaps(desc: MemoryDesc) -> bool:
+    """Whether there is memory between elements that belongs to none, padding apart.
+
+    >>> has_gaps(MemoryDesc((4, 6), "f32", strides=(8, 1))), has_gaps(MemoryDesc((4, 6), "f32", "aB4b"))
+    (True, False)
+    """
+    if not isinstance(desc.layout, Layout) or 0 in desc.dims:
+        return False
+    low, high = desc.layout.span
+    return high - low > desc.layout.size
+
+
+def _later(operation: Operation) -> Iterator[str]:
+    """Defects that came after 3.2."""
+    if operation.kind == "prelu" and operation.prop_kind != "forward_inference":
+        weights = operation.descs["weights"].dims
+        if any(n > 1 for n in (*weights[:1], *weights[2:])):
+            yield "right gradient of PReLU whose weights differ along other axes than channels"
+    if operation.kind == "resampling":
+        small = operation.descs.get("src", operation.descs.get("diff_src"))
+        if small is not None and 1 in small.dims[2:]:
+            yield "safe resampling of an axis of one element"
+    if operation.kind == "inner_product" and operation.direction == "forward" and operation.descs["dst"].dims[1] == 1:
+        yield "right inner product of one output"
