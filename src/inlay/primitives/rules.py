@@ -41,7 +41,7 @@ def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
     if value.kind not in FORMATS:
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
     if value.has_runtime:
-        raise Unimplemented(f"{place}: {name} has RUNTIME dims or strides {value.dims}: bind them first, {_BIND}")
+        raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, {_BIND}")
     return value
 
 
@@ -62,10 +62,10 @@ def require_free(place: str, descs: Mapping[str, MemoryDesc], free: frozenset[st
     """
     for name, desc in descs.items():
         if desc.kind == "any" and name not in free:
-            may = ", ".join(sorted(free)) or "none"
+            may = ", ".join(sorted(free & descs.keys())) or "none"
             raise InvalidArguments(
-                f"{place}: {name} has the format any, and the formats that it may choose are: {may}; give {name} the "
-                "format in which it arrives, the dst_desc of the primitive before"
+                f"{place}: {name} has the format any, which here may have: {may}. Give {name} the format in which it "
+                "arrives, as the dst_desc of the primitive before"
             )
 
 

@@ -1,0 +1,170 @@
+"""What an engine makes of a problem, forward and backward, and how two results are held against one another.
+
+A `Case` is a problem without data: a class, descriptors, parameters, and the classes of its gradients. `run` makes it
+with one engine and computes it on data that are drawn from the case alone, so two engines get the same numbers in
+whatever formats they choose; what comes back are logical arrays of everything written. Values are seeded and distinct,
+never constants: a wrong index gives a wrong number.
+
+    case = draw("convolution", seed=7)                     # of primitive_cases
+    assert_close(case, run(case, "onednn"), run(case, "reference"))
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.memory import Memory, pack, reorder
+from inlay.primitives import attributes as a
+from inlay.primitives.primitive import Primitive
+
+Array = npt.NDArray[Any]
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A problem without data."""
+
+    kind: str
+    """The name of its drawer."""
+    seed: int
+    """What its data are drawn from."""
+    forward: Callable[..., Primitive]
+    """The class."""
+    descs: Mapping[str, MemoryDesc]
+    """Its descriptors by argument."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Its other arguments."""
+    backward: tuple[type[Primitive], ...] = ()
+    """Classes of its gradients."""
+    positive: frozenset[str] = frozenset()
+    """Arguments whose data are positive."""
+
+    def create(self, engine: Any, **changed: Any) -> Primitive:
+        """The forward primitive of an engine; some options may be changed."""
+        descs: dict[str, Any] = dict(self.descs)
+        if "src_1" in descs and self.kind in ("concat", "sum"):
+            descs = {"srcs": [desc for name, desc in descs.items() if name != "dst"], "dst": descs.get("dst")}
+        return self.forward(**descs, **{**self.options, **changed}, engine=engine)
+
+    def data(self, name: str, desc: MemoryDesc) -> Array:
+        """The logical array of an argument: drawn from the seed and the name."""
+        rng = np.random.default_rng([self.seed, *name.encode()])
+        return distinct(rng, desc, positive=name in self.positive or name == "variance")
+
+
+def distinct(rng: Rng, desc: MemoryDesc, *, positive: bool = False) -> Array:
+    """An array of the dims of `desc`: different numbers between -1 and 1, or 0.5 and 1.5, or small integers."""
+    count = int(np.prod(desc.dims, dtype=np.int64))
+    assert desc.data_type is not None
+    if desc.data_type.kind != "float":
+        low = 1 if positive else max(-40, int(desc.data_type.lowest))
+        return rng.integers(low, 41, desc.dims).astype(np.float32)
+    spread = (2.0 * rng.permutation(count) + 0.5 - count) / max(count, 1)
+    return (spread / 2 + 1 if positive else spread).reshape(desc.dims).astype(np.float32)
+
+
+# Running a case
+
+
+def run(case: Case, engine: Any, *, backward: bool = True) -> dict[str, Array]:
+    """Every result of the case, forward and backward, as logical f64 arrays by name."""
+    primitive = case.create(engine)
+    inputs = {name: case.data(name, primitive.desc(name)) for name in _reads(primitive)}
+    given = {name: placed(array, primitive.desc(name)) for name, array in inputs.items()}
+    if any(isinstance(post_op, a.Sum) for post_op in primitive.attributes.post_ops):
+        given["dst"] = placed(case.data("dst", primitive.dst_desc), primitive.dst_desc)
+    written = named(primitive, primitive(**given))
+    results = {name: unpacked(memory) for name, memory in written.items() if name != "workspace"}
+    if backward:
+        for kind in case.backward:
+            results |= run_backward(case, kind, primitive, {**given, **written})
+    return results
+
+
+def run_backward(case: Case, kind: type[Primitive], hint: Primitive, kept: Mapping[str, Memory]) -> dict[str, Array]:
+    """Every result of one gradient, where `kept` are the memories of forward."""
+    gradient = kind(hint_forward=hint)  # type: ignore[call-arg]
+    given = {}
+    for name in _reads(gradient):
+        desc = gradient.desc(name)
+        if name.startswith("diff_"):
+            given[name] = placed(case.data(name, desc), desc)
+        else:
+            given[name] = kept[name] if kept[name].desc == desc else reorder(kept[name], desc)
+    written = named(gradient, gradient(**given))
+    return {name: unpacked(memory) for name, memory in written.items()}
+
+
+def _reads(primitive: Primitive) -> list[str]:
+    written = {*primitive.operation.signature.writes, "scratchpad"}
+    statistics = {"mean", "variance"} if "use_global_stats" in _flags(primitive) else set()
+    is_forward = primitive.operation.direction == "forward"
+    return [
+        name
+        for name in primitive.arguments
+        if name not in written or name in statistics or (name == "workspace" and not is_forward)
+    ]
+
+
+def _flags(primitive: Primitive) -> Any:
+    return primitive.operation.parameters.get("flags", ())
+
+
+def named(primitive: Primitive, result: Any) -> dict[str, Memory]:
+    """What a call answered, by name also where it is one memory."""
+    if not isinstance(result, Memory):
+        return dict(result)
+    (name,) = (n for n in primitive.arguments if primitive.desc(n) is result.desc and n in _writes(primitive))
+    return {name: result}
+
+
+def _writes(primitive: Primitive) -> tuple[str, ...]:
+    return tuple(name for name in primitive.operation.signature.writes if name in primitive.arguments)
+
+
+def placed(array: Array, desc: MemoryDesc) -> Memory:
+    """The array as memory of `desc`, an opaque one too."""
+    if desc.kind != "opaque":
+        return pack(array, desc)
+    plain = pack(array, MemoryDesc(desc.dims, desc.data_type))
+    result: Memory = p.Reorder(plain.desc, desc)(src=plain)
+    return result
+
+
+def unpacked(memory: Memory) -> Array:
+    """The logical array of a memory, an opaque one too, in f64."""
+    if memory.desc.kind == "opaque":
+        memory = p.Reorder(memory.desc, MemoryDesc(memory.desc.dims, memory.desc.data_type))(src=memory)
+    return memory.unpack().astype(np.float64)
+
+
+# Comparing
+
+BOUNDS = {"f64": 1e-12, "f32": 2e-5, "bf16": 2.0**-6, "f16": 2.0**-9, "f8_e5m2": 0.3, "f8_e4m3": 0.15}
+"""How far apart results may be, as a part of the greatest of them: rounding of the type, and sums in another order."""
+
+
+def bound_of(case: Case) -> float:
+    """The bound for the least exact type of the case; integers may differ by one where a tie is rounded."""
+    types = [str(desc.data_type) for desc in case.descs.values()]
+    return max((BOUNDS.get(name, 0.0) for name in types), default=0.0) or 1.0 / 40
+
+
+def assert_close(case: Case, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> None:
+    """Hold two results against one another."""
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        found = ours[name]
+        assert found.shape == expected.shape, (case, name)
+        if not expected.size:
+            continue
+        scale = max(float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)), 1e-3)
+        off = np.abs(found - expected)
+        off[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0
+        assert float(off.max()) <= bound_of(case) * scale, (case, name, float(off.max()), scale)
