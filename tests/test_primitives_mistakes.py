@@ -17,6 +17,7 @@ import inlay
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc as M
 from inlay.errors import InlayError
+from inlay.primitives import attributes  # noqa: F401  calls of the file name it
 from inlay.primitives.attributes import PrimitiveAttributes as Attributes
 
 

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
 from inlay.primitives.algorithms import LRN as LRN_ALGORITHMS
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
@@ -55,15 +54,13 @@ class LRN(Primitive):
         """Create it for `src`.
 
         Raises:
-            InvalidArguments: axes or dims do not fit, the size is even, or what `Primitive` refuses.
+            InvalidArguments: axes or dims do not fit, or what `Primitive` refuses.
             Unimplemented: no engine computes it.
         """
         place = "LRN"
         image = desc_of(place, "src", src)
         require_ndims(place, "src", image, 3, 5, "batch, channels and one to three spatial axes")
         size = integer(place, "local_size", local_size, 1)
-        if size % 2 == 0:
-            raise InvalidArguments(f"LRN: local_size is {size}: it is odd, as many neighbors on either side")
         self._create(
             forward_kind(place, prop_kind),
             {"src": image, "dst": settled(place, "dst", dst, image.dims, type_of(image), f"src {image.dims}")},

@@ -39,7 +39,7 @@ def require_factors(place: str, src: MemoryDesc, weights: MemoryDesc, compressed
         raise InvalidArguments(f"{place}: src is {first}: a product takes one of {known}, reorder it to one")
     if second not in allowed:
         raise InvalidArguments(
-            f"{place}: weights are {second}, and src is {first}, which is multiplied by {' or '.join(allowed)}: reorder "
+            f"{place}: weights are {second} and src is {first}, which is multiplied by {' or '.join(allowed)}: reorder "
             "one of them"
         )
 
