@@ -133,6 +133,8 @@ class Memory:
     @property
     def is_writable(self) -> bool:
         """Whether elements may be written."""
+        if not self._others:
+            return self._buffer.flags.writeable
         return all(buffer.flags.writeable for buffer in self.buffers)
 
     def unpack(self) -> npt.NDArray[Any]:

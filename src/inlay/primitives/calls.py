@@ -13,6 +13,7 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack, reorder
+from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
 from inlay.primitives.values import value_memory, values_descs
 
@@ -27,17 +28,14 @@ class Expected:
     """What is read."""
     writes: tuple[str, ...]
     """What is written, the scratchpad too."""
+    results: tuple[str, ...]
+    """What a call answers: what is written but the scratchpad."""
     values: frozenset[str]
     """Arguments that are values of attributes: a number or an array will do."""
     is_empty: bool
     """Whether nothing that is written has an element."""
     vanishes: bool
     """Whether what drives the results has no element, so that they are zero: statistics or gradients of no images."""
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """What a call answers."""
-        return tuple([name for name in self.writes if name != "scratchpad"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +52,24 @@ class Given:
 
 def expected(operation: Operation, implementation: Implementation) -> Expected:
     """What calls of this implementation bring."""
-    chosen = implementation.descs
-    values = values_descs(operation)
-    depthwise = [name for name in chosen if name.startswith("post_op_") and name not in values]
-    descs = {**operation.descs, **values, **chosen}
-    reads = [name for name in _reads(operation) if name in operation.descs or (name == "workspace" and name in chosen)]
-    writes = [
-        name for name in _writes(operation) if name in operation.descs or (name == "workspace" and name in chosen)
-    ]
-    if operation.attributes.scratchpad_mode == "user" and chosen.get("scratchpad", MemoryDesc()).size:
-        writes.append("scratchpad")
-    reads += [*values, *depthwise]
-    results = [descs[name] for name in writes if name not in ("workspace", "scratchpad")]
-    return Expected(
-        {name: descs[name] for name in (*reads, *writes)},
-        tuple(reads),
-        tuple(writes),
-        frozenset(values),
-        all(0 in desc.dims for desc in results),
-        all(0 in descs[name].dims for name in writes + reads if name in _drives(operation)),
-    )
+    chosen, given = implementation.descs, operation.descs
+    reads = [name for name in _reads(operation) if name in given or (name == "workspace" and name in chosen)]
+    writes = [name for name in _writes(operation) if name in given or (name == "workspace" and name in chosen)]
+    results, drivers = tuple(writes), _drives(operation)
+    values: dict[str, MemoryDesc] = {}
+    if operation.attributes is not PLAIN:
+        values = values_descs(operation)
+        reads += [*values, *[name for name in chosen if name.startswith("post_op_") and name not in values]]
+        if operation.attributes.scratchpad_mode == "user" and chosen.get("scratchpad", _NOTHING).size:
+            writes.append("scratchpad")
+    # What was asked for, what its values are, and what the engine chose, each before the other.
+    descs = {name: chosen.get(name) or values.get(name) or given[name] for name in (*reads, *writes)}
+    is_empty = all(0 in descs[name].dims for name in results if name != "workspace")
+    vanishes = all(0 in descs[name].dims for name in drivers if name in descs)
+    return Expected(descs, tuple(reads), tuple(writes), results, frozenset(values), is_empty, vanishes)
+
+
+_NOTHING = MemoryDesc()
 
 
 def _reads(operation: Operation) -> list[str]:

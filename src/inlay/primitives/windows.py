@@ -130,9 +130,9 @@ def per_axis(place: str, name: str, value: Any, count: int, least: int | None) -
 
 
 def _fitting(image: int, result: int, extent: int, step: int, before: int) -> int:
-    """The least padding after the image, from 0 on, with which the window takes `result` positions."""
-    exact = (result - 1) * step + extent - image - before
-    return 0 if -step < exact < 0 else exact
+    """The padding after the image, as near to 0 as can be, with which the window takes `result` positions."""
+    least = (result - 1) * step + extent - image - before
+    return max(least, min(0, least + step - 1))
 
 
 def _covered(result: int, step: int, extent: int, before: int, after: int) -> int:
