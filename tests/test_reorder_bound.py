@@ -30,6 +30,7 @@ SPECIMENS = {
     "weights": ((64, 64, 3, 3), "oihw", "OIhw4i16o4i", "s8", "s8"),
     "weights-converted": ((128, 256), "ab", "BA16a64b2a", "f32", "bf16"),
     "blocks-of-other-size": ((2, 48, 9, 9), "aBcd8b", "aBcd12b", "bf16", "bf16"),
+    "last-tiles-that-overlap": ((2, 56, 14, 14), "nhwc", "nchw", "bf16", "f32"),
     "nothing": ((0, 5), "ab", "ba", "f32", "f32"),
 }
 TARGET_NAMES = ("x86-64-v4", "aarch64", "aarch64-sve256")
@@ -107,10 +108,17 @@ def test_threads_share_bytes_and_instructions_and_not_the_call() -> None:
 
 
 def test_masks_count_where_tiles_are_cut_off() -> None:
-    whole = bound(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "ba"))
-    cut = bound(MemoryDesc((63, 63), "f32", "ab"), MemoryDesc((63, 63), "f32", "ba"))
-    assert (whole.edges, cut.edges) == (0, 7)
+    whole = bound(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "BA16a16b"))
+    cut = bound(MemoryDesc((63, 63), "f32", "ab"), MemoryDesc((63, 63), "f32", "BA16a16b"))
+    assert (whole.edges, cut.edges) == (0, 11), "of 8 x 4 tiles 7 x 3 are whole"
     assert cut.instructions > whole.instructions
+
+
+def test_last_tiles_that_overlap_have_no_masks() -> None:
+    whole = bound(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "ba"))
+    overlapping = bound(MemoryDesc((63, 63), "f32", "ab"), MemoryDesc((63, 63), "f32", "ba"))
+    assert (overlapping.edges, overlapping.tiles) == (0, whole.tiles)
+    assert overlapping.instructions == whole.instructions
 
 
 BASE = Bound("L2", 1 << 20, 1, 100, 0, Work(8, 0, 0, 0, 8), 8)

@@ -72,7 +72,7 @@ def tile_indices(plan: Schedule) -> list[dict[int, int]]:
     odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.run.extent)}
     for *starts, value in product(*(range(o.extent) for o in plan.outer), *(odd.values() or [[0]])):
         for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
-            index = {o.loop: start * o.step for o, start in zip(plan.outer, starts, strict=True)}
+            index = {o.loop: o.start(run) for o, run in zip(plan.outer, starts, strict=True)}
             index |= dict.fromkeys(odd, value)
             for (loop, bit), is_set in zip(plan.tile.src_bits, pattern, strict=True):
                 index[loop] = index.get(loop, 0) + (is_set << bit)

@@ -240,6 +240,7 @@ def planned(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) 
         traffic=traffic,
         suits=suits,
         choice=choice,
+        overlaps=may_overlap(problem),
     )
     ahead, fetches = choice.ahead, choice.ahead != 0
     if ahead is None:
@@ -247,7 +248,23 @@ def planned(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) 
         fetches = moved > caches.second
     table = table_of(problem, chosen, ahead)
     stores = _stores(problem, chosen, table) if traffic.streams and not is_sum else "cached"
+    if chosen.overlaps and traffic.streams and stores == "cached":
+        # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
+        guarded = chosen.guarded()
+        cut = table_of(problem, guarded, ahead)
+        if (past := _stores(problem, guarded, cut)) != "cached":
+            chosen, table, stores = guarded, cut, past
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
+
+
+def may_overlap(problem: ReorderProblem) -> bool:
+    """Whether tiles may write some elements twice, on two threads at once even: the same bytes both times.
+
+    Not where old elements are read, nor where elements share bytes; and nothing is left to chance.
+    """
+    attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
+    is_plain = attributes.sum is None and attributes.rounding_mode != "stochastic"
+    return is_plain and not any(t.is_sub_byte for t in types)
 
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
@@ -257,12 +274,12 @@ def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
     bits = problem.dst_type.bits
     register = (bits << chosen.tile.lane_bits) // 8
     steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * bits) // 8 for o in chosen.outer]
+    steps += [np.multiply(chosen.nest.loops[o.loop].dst, o.back * bits) // 8 for o in chosen.outer if o.back]
     if register % LINE == 0 and not any(np.any(step % LINE) for step in [*steps, table.dst_offsets]):
         return "streamed"
     stage = register * table.dst_offsets.size
-    fills_it = (
-        chosen.outer and table.dst_offsets.shape[0] == table.run and not any(g.is_bound for g in chosen.nest.guards)
-    )
+    is_cut = chosen.overlaps or any(guard.is_bound for guard in chosen.nest.guards)
+    fills_it = chosen.outer and table.dst_offsets.shape[0] == table.run and not is_cut
     if not fills_it or stage % LINE or stage > STAGE_BYTES or any(np.any(step % LINE) for step in steps[:-1]):
         return "cached"
     is_dense = np.array_equal(np.sort(table.dst_offsets, axis=None), np.arange(0, stage, register))

@@ -29,7 +29,8 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
         attributes: LLVM function attributes of the target.
         arithmetic: what the target converts by itself.
     """
-    emitter = Emitter(kernel, shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run), arithmetic)
+    shape = shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run, kernel.overlaps)
+    emitter = Emitter(kernel, shape, arithmetic)
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.bounds:
         if kernel.shuffles and kernel.stores == "streamed":
@@ -71,7 +72,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     code.do("%run_end = add i64 %tile_index, %run_length")
     starts = [code.let(f"mul i64 {first}, {step}") for step in steps]
     found = _find_run(code, emitter, loops, rest, starts)
-    _walk_run(code, emitter, found, steps, whole)
+    _walk_run(code, emitter, found, steps, whole, (first, extent))
     code.label("exit")
     if emitter.kernel.stores != "cached":
         code.do(fence)
@@ -97,22 +98,36 @@ def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[
     words = code.word("%table", code.let(f"add i64 {at}, {emitter.shape.loops}"))
     extent = code.load_word(words, 0)
     index = code.let(f"urem i64 %rest, {extent}")
+    is_last = _is_last(code, index, extent) if emitter.kernel.overlaps else ""
     code.do(f"%rest_next = udiv i64 %rest, {extent}")
     code.do("%loop_next = add i64 %loop, 1")
     for i, name in enumerate(names):
         moved = code.let(f"mul i64 {index}, {code.load_word(words, 1 + i)}")
         if i < 2:
-            address, step = (code.load_word(words, 1 + emitter.shape.sums + 2 * i + k) for k in range(2))
+            address, step = (code.load_word(words, emitter.shape.steps + 2 * i + k) for k in range(2))
             table = code.let(f"inttoptr i64 {address} to ptr")
             looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
             moved = code.let(f"add i64 {looked_up}, {moved}")
+        if emitter.kernel.overlaps:
+            moved = _moved_back(code, is_last, moved, code.load_word(words, 1 + emitter.shape.sums + i))
         code.do(f"{name}_next = add i64 {name}, {moved}")
     code.do("br label %digit")
     return names
 
 
-def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str]) -> None:
-    """The tiles of one run: whole ones at once, the others through the edge code."""
+def _is_last(code: Code, index: str, extent: str) -> str:
+    return code.let(f"icmp eq i64 {code.let(f'add i64 {index}, 1')}, {extent}")
+
+
+def _moved_back(code: Code, is_last: str, value: str, back: str) -> str:
+    """A sum, moved by what the last run of a loop adds to it."""
+    return code.let(f"add i64 {value}, {code.let(f'select i1 {is_last}, i64 {back}, i64 0')}")
+
+
+def _walk_run(
+    code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str], place: tuple[str, str]
+) -> None:
+    """The tiles of one run, which begins at a `place` (index, extent): whole ones at once, others as edges."""
     kernel = emitter.kernel
     names = [f"%at{i}" for i in range(len(found))]
     code.label("walk")
@@ -123,8 +138,9 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     starts = [found[0], "0" if is_staged else found[1], *found[2:]]
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
-    arguments = _tile_arguments(code, emitter, names)
-    coordinates = names[4:]
+    at = _overlapped(code, emitter, names, place) if kernel.overlaps else names
+    arguments = _tile_arguments(code, emitter, at)
+    coordinates = at[4:]
     counted = value_arguments(kernel, coordinates)
     if kernel.bounds:
         bounded = coordinates[kernel.bounds.start :]
@@ -150,6 +166,14 @@ def _walk_run(code: Code, emitter: Emitter, found: list[str], steps: list[str], 
     if is_staged:
         _flush(code, found[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
+
+
+def _overlapped(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
+    """The sums of a tile, moved back if it is the last of the innermost loop."""
+    first, extent = place
+    is_last = _is_last(code, code.let(f"add i64 {first}, %count"), extent)
+    back = emitter.shape.INNERMOST + 1 + emitter.shape.sums
+    return [_moved_back(code, is_last, name, code.load_word("%table", back + i)) for i, name in enumerate(names)]
 
 
 def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:

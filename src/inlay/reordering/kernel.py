@@ -53,6 +53,8 @@ class Kernel:
     """Whether each load asks for the line of a later one."""
     computation: Computation | None = None
     """What is computed between load and store, beside conversions."""
+    overlaps: bool = False
+    """Whether the last run of a loop may begin earlier than a step after the one before."""
 
     @property
     def bounds(self) -> range:
@@ -88,6 +90,8 @@ class TableShape:
     kinds: tuple[int, int] = (1, 1)
     """How many kinds of registers each side has, whose lanes hold different coordinates: with an odd digit among the
     lanes, one for each of its values."""
+    overlaps: bool = False
+    """Whether each loop says how much earlier its last run begins."""
 
     LOOPS = 0
     """One word: the number of loops around the innermost."""
@@ -98,16 +102,21 @@ class TableShape:
     AHEAD = 4
     """One word: bytes from a load to the line that it asks for, where it does."""
     INNERMOST = 5
-    """The innermost loop: its extent, then its `sums`."""
+    """The innermost loop: its extent, then its `sums`, then, where runs overlap, what the last one adds to them."""
 
     @property
     def sums(self) -> int:
         """What one step of a loop adds to: the offsets of both sides, the addresses of their rows, the coordinates."""
         return 4 + self.guards
 
+    @property
+    def steps(self) -> int:
+        """Words of the extent of a loop and of what it adds to the sums."""
+        return 1 + self.sums * (1 + self.overlaps)
+
     def bound(self, guard: int, which: int) -> int:
         """For each guard: read below, write below, tiles are read whole up to, tiles are written whole up to."""
-        return self.INNERMOST + 1 + self.sums + 4 * guard + which
+        return self.INNERMOST + self.steps + 4 * guard + which
 
     def coordinates(self, side: int, guard: int) -> int:
         """What each register adds to a guard's coordinate (a word each), then each lane of each kind (32 bits each)."""
@@ -127,8 +136,8 @@ class TableShape:
 
     @property
     def loop_words(self) -> int:
-        """Words of one loop: extent, `sums`, then for each side the address and step of a table of offsets."""
-        return 1 + self.sums + 4
+        """Words of one loop: as the innermost, then for each side the address and step of a table of offsets."""
+        return self.steps + 4
 
 
 def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
@@ -139,13 +148,14 @@ def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fe
         names = [f"i{problem.src_type.bits}"] * 2
     run = None if schedule.tile.odd is None else schedule.tile.odd.run
     guards = len(schedule.nest.guards)
-    return Kernel(names[0], names[1], schedule.tile.network, guards, stores, run, fetches, computation)
+    network = schedule.tile.network
+    return Kernel(names[0], names[1], network, guards, stores, run, fetches, computation, schedule.overlaps)
 
 
-def shape_of(lanes: int, registers: int, guards: int, run: Run | None) -> TableShape:
+def shape_of(lanes: int, registers: int, guards: int, run: Run | None, overlaps: bool) -> TableShape:
     """The shape of the table of a kernel with such a tile."""
     kinds = (1, 1) if run is None else (run.extent, 1) if run.side == "src" else (1, run.extent)
-    return TableShape(lanes, registers, guards, kinds)
+    return TableShape(lanes, registers, guards, kinds, overlaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +183,8 @@ def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Tab
     """The table of `schedule`, with `ahead` bytes from a load to the line that it asks for."""
     tile, nest = schedule.tile, schedule.nest
     odd = None if tile.odd is None else tile.odd.run
-    shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd)
-    runs = [_Run(o.extent, o.step, nest.loops[o.loop]) for o in schedule.outer]
+    shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd, schedule.overlaps)
+    runs = [_Run(o.extent, o.step, nest.loops[o.loop], o.back) for o in schedule.outer]
     if not runs or not schedule.steps_evenly(schedule.outer[-1]):
         runs.append(_Run(1, 1, Loop(1, 0, 0)))
     words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
@@ -187,17 +197,23 @@ def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Tab
     builder.loop(shape.INNERMOST, runs[-1])
     for i, run in enumerate(reversed(runs[:-1])):
         builder.loop(shape.loops + i * shape.loop_words, run)
-        builder.tables(shape.loops + i * shape.loop_words + 1 + shape.sums, run)
+        builder.tables(shape.loops + i * shape.loop_words + shape.steps, run)
     return Table(words, tuple(builder.offsets), schedule.tiles, runs[-1].extent, int(words.ctypes.data))
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A loop around the tile: how often, values of the nest's loop at a time, and that loop."""
+    """A loop around the tile: how often, values of the nest's loop at a time, that loop, values to go back at last."""
 
     extent: int
     step: int
     loop: Loop
+    back: int = 0
+
+    @property
+    def maps(self) -> tuple[Map, Map]:
+        """Where the values of the loop lie on both sides."""
+        return self.loop.src, self.loop.dst
 
 
 _Number = TypeVar("_Number", int, Words)
@@ -218,16 +234,22 @@ class _Builder:
 
     def loop(self, at: int, run: _Run) -> None:
         """Extent and sums of one loop: a table inside the tile moves the register offsets, not the address."""
-        maps = (run.loop.src, run.loop.dst)
-        strides = [where * run.step if isinstance(where, int) else 0 for where in maps]
-        moves = [self.places(side, stride) for side, stride in enumerate(strides)]
-        rows = [0 if isinstance(where, int) or run.step == 1 else 8 * self.shape.registers for where in maps]
-        guards = [run.loop.weight(g) * run.step for g in range(self.shape.guards)]
-        self.words[at : at + 1 + self.shape.sums] = [run.extent, *moves, *rows, *guards]
+        rows = [0 if isinstance(where, int) or run.step == 1 else 8 * self.shape.registers for where in run.maps]
+        words = [run.extent, *self.added(run, run.step, rows)]
+        if self.shape.overlaps:
+            words += self.added(run, -run.back, [0, 0])
+        self.words[at : at + self.shape.steps] = words
+
+    def added(self, run: _Run, values: int, rows: list[int]) -> list[int]:
+        """What so many values of a loop, and such steps of the rows of tables, add to the sums."""
+        moves = [
+            self.places(side, where * values if isinstance(where, int) else 0) for side, where in enumerate(run.maps)
+        ]
+        return [*moves, *rows, *(run.loop.weight(g) * values for g in range(self.shape.guards))]
 
     def tables(self, at: int, run: _Run) -> None:
         """Offsets of a loop without a stride; a loop with one looks up the same zero again and again."""
-        for side, where in enumerate((run.loop.src, run.loop.dst)):
+        for side, where in enumerate(run.maps):
             looked_up = isinstance(where, tuple) and run.step == 1
             offsets = self.places(side, np.array(where if looked_up else [0], np.int64))
             self.offsets.append(offsets)

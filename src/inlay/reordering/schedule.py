@@ -100,7 +100,21 @@ class Schedule:
     @property
     def whole_share(self) -> float:
         """The share of the tiles that no bound cuts off."""
-        return prod(_whole_share(self.nest, o.loop, o.step, o.extent) for o in self.outer)
+        return prod(1 if o.back else _whole_share(self.nest, o.loop, o.step, o.extent) for o in self.outer)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether some last tiles begin earlier than a step after the one before."""
+        return any(o.back for o in self.outer)
+
+    def guarded(self) -> "Schedule":
+        """The same with last tiles that are cut off by guards in place of those that overlap."""
+        loops, guards = list(self.nest.loops), list(self.nest.guards)
+        for o in self.outer:
+            if o.back:
+                _bind(loops, guards, o.loop)
+        outer = tuple(replace(o, back=0) for o in self.outer)
+        return replace(self, nest=LoopNest(tuple(loops), tuple(guards)), outer=outer)
 
     def steps_evenly(self, outer: OuterLoop) -> bool:
         """Whether each run of `outer` is as far from the last as the one before: its loop has no table to look up."""
@@ -119,8 +133,13 @@ class Schedule:
             place = f"above {odd.run.below} lane bits of {odd.run.side}"
             lines.append(f"  for each of the {odd.run.extent} values of loop {odd.loop}, {place}")
         lines.append(f"  walks along {self.walk}")
-        lines += [f"  around it: loop {o.loop}, {o.extent} times, {o.step} values each" for o in self.outer]
+        lines += [f"  around it: {_in_words(o)}" for o in self.outer]
         return "\n".join(lines)
+
+
+def _in_words(outer: OuterLoop) -> str:
+    back = f", the last begins {outer.back} earlier" if outer.back else ""
+    return f"loop {outer.loop}, {outer.extent} times, {outer.step} values each{back}"
 
 
 _ALL_SHUFFLES = Shuffles()
@@ -136,6 +155,7 @@ def schedule(
     traffic: Traffic | None = None,
     suits: Callable[[Schedule], bool] = lambda plan: True,
     choice: Choice = BY_MODEL,
+    overlaps: bool = False,
 ) -> Schedule:
     """The cheapest schedule of `nest` on registers of `vector_bytes`.
 
@@ -147,8 +167,10 @@ def schedule(
         traffic: what the loops around the tile depend on; by default a tensor of such elements that fits the caches.
         suits: which schedules may be chosen; those of one element at a time always may.
         choice: what is decided already, of the side to walk and the registers of a tile.
+        overlaps: whether elements may be written twice, with the same values.
 
-    Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what they cover twice.
+    Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what lies beyond them and,
+    unless `overlaps`, what would be covered twice.
     """
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
@@ -158,14 +180,14 @@ def schedule(
         for lanes in range(most, -1, -1)
         for variant, odd in _variants(nest, 1 << lanes)
         if (odd is None or shuffles.deals(1 << lanes, element_bytes))
-        and (found := _choice(variant, lanes, converts, odd, choice.registers or _UNROLLED)) is not None
+        and (found := _choice(variant, lanes, converts, odd, choice.registers or _UNROLLED, overlaps)) is not None
     ]
     best, least = None, inf
     for found in sorted(choices, key=_Choice.cost):
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
         if found.cost() < least and (tile := found.tile(near, shuffles)) is not None:
             cost = found.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(found.nest, tile, traffic, choice.walk)):
+            if cost < least and suits(plan := _around(found, tile, traffic, choice.walk)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
@@ -196,6 +218,7 @@ class _Choice:
     goal: tuple[Bit, ...]
     converts: bool
     odd: Odd | None
+    overlaps: bool
 
     def tile(self, near: int, shuffles: Shuffles) -> Tile | None:
         """The tile, or None where no network was found."""
@@ -217,14 +240,23 @@ class _Choice:
             step = _covered(self.bits, self.odd, i)
             count = -(-loop.extent // step)
             tiles *= count
-            whole *= _whole_share(self.nest, i, step, count)
+            whole *= 1 if self.back(i, step) else _whole_share(self.nest, i, step, count)
         each = 2 + steps / 2 + _DEAL_COST * (extent - 1) + _CONVERSION_COST * self.converts
         full = _TILE_COST + registers * each
         start, each = _EDGE_COSTS[steps > 0 or extent > 1]
         return tiles * (full + (1 - whole) * (start + each * registers))
 
+    def back(self, i: int, step: int) -> int:
+        """Values by which the last of the steps over loop `i` begins earlier than a step after the one before."""
+        loop = self.nest.loops[i]
+        beyond = -loop.extent % step
+        is_free = self.overlaps and loop.is_affine and loop.extent > step
+        return beyond if is_free and not any(_leads(self.nest, loop, g, w) for g, w in loop.counts) else 0
 
-def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int) -> _Choice | None:
+
+def _choice(
+    nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int, overlaps: bool
+) -> _Choice | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
     src, dst = (_contiguous_bits(nest.loops, lanes, side, odd) for side in _SIDES)
     if src is None or dst is None:
@@ -234,7 +266,7 @@ def _choice(nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolle
     if odd is not None and registers > _MOST_REGISTERS:
         return None
     bits += _unrolled(nest, bits, odd, unrolled // registers)
-    return _Choice(nest, tuple(bits), tuple(dst), converts, odd)
+    return _Choice(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
 
 
 def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd | None) -> list[Bit] | None:
@@ -317,18 +349,26 @@ def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
     return weight * loop.extent >= nest.guards[guard].stored
 
 
-def _around(nest: LoopNest, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
+def _bind(loops: list[Loop], guards: list[Guard], i: int) -> None:
+    """Keep out what lies beyond the extent of loop `i`."""
+    loop = loops[i]
+    loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
+    guards.append(Guard(loop.extent, loop.extent))
+
+
+def _around(found: _Choice, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
     """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
+    nest = found.nest
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
     for i, loop in enumerate(nest.loops):
         step = tile.covers(i)
         extent = -(-loop.extent // step)
-        if extent * step > loop.extent and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
-            loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
-            guards.append(Guard(loop.extent, loop.extent))
+        back = found.back(i, step)
+        if extent * step > loop.extent and not back and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
+            _bind(loops, guards, i)
         if extent > 1:
-            outer.append(OuterLoop(i, extent, step))
+            outer.append(OuterLoop(i, extent, step, back))
     ordered, walk = walked(loops, outer, traffic, side)
     if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.

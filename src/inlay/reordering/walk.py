@@ -67,6 +67,12 @@ class OuterLoop:
     """How often it runs."""
     step: int
     """Values of the nest's loop from one run to the next: what the tile covers."""
+    back: int = 0
+    """Values by which the last run begins earlier, so that it ends where the loop does; it overlaps the one before."""
+
+    def start(self, run: int) -> int:
+        """The first value of the nest's loop that a run covers."""
+        return run * self.step - (self.back if run == self.extent - 1 else 0)
 
 
 def distance(loop: Loop, side: Side) -> int:
