@@ -143,12 +143,8 @@ def _walk_run(
     coordinates = at[4:]
     counted = value_arguments(kernel, coordinates)
     if kernel.bounds:
-        bounded = coordinates[kernel.bounds.start :]
-        inside = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(bounded, whole, strict=True)]
-        both = inside[0]
-        for other in inside[1:]:
-            both = code.let(f"and i1 {both}, {other}")
-        code.do(f"br i1 {both}, label %whole_tile, label %edge_tile")
+        inside = _is_inside(code, coordinates[kernel.bounds.start :], whole)
+        code.do(f"br i1 {inside}, label %whole_tile, label %edge_tile")
         code.label("edge_tile")
         all_ = "".join(f", i64 {name}" for name in coordinates)
         code.do(f"call void @edge({arguments}, ptr %table, ptr %masks{all_})")
@@ -166,6 +162,14 @@ def _walk_run(
     if is_staged:
         _flush(code, found[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
+
+
+def _is_inside(code: Code, coordinates: list[str], limits: list[str]) -> str:
+    """Whether no coordinate of a tile is above its limit."""
+    first, *others = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(coordinates, limits, strict=True)]
+    for other in others:
+        first = code.let(f"and i1 {first}, {other}")
+    return first
 
 
 def _overlapped(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
