@@ -128,3 +128,16 @@ def test_the_version_is_the_one_installed() -> None:
     except metadata.PackageNotFoundError:
         pytest.skip("inlay runs from its sources here: nothing is installed to compare with")
     assert inlay.__version__ == installed
+
+
+def test_primitives_are_a_room_that_is_loaded_late() -> None:
+    _, modules = loaded_by("inlay")
+    assert not any(name.startswith("inlay.primitives") for name in modules)
+    assert inlay.primitives is importlib.import_module("inlay.primitives")
+    assert "primitives" not in inlay.__all__
+
+
+def test_primitives_load_no_engine() -> None:
+    packages, modules = loaded_by("inlay.primitives")
+    assert not any(name.startswith("inlay.engine") for name in modules)
+    assert packages.isdisjoint({"torch", "onnx"})
