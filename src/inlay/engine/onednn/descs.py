@@ -26,7 +26,7 @@ from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, NO_EXTRAS, RNN_U8S8, S8
 from inlay.engine.onednn.declarations import FORMAT_ANY, INVALID_ARGUMENTS, MAX_NDIMS
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
-from inlay.errors import Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 
 DIMS: Final = c_int64 * MAX_NDIMS
@@ -230,7 +230,11 @@ class Structure:
                 f"oneDNN cannot say the digit order of {desc!r}: reorder to a format that it can, such as a tag"
             )
         if not desc.inner_blocks:
-            made = self._new(desc, "with_strides", DIMS(*desc.strides))
+            try:
+                made = self._new(desc, "with_strides", DIMS(*desc.strides))
+            except InvalidArguments:
+                # Some views have strides that the function refuses.
+                made = self._new(desc, "with_strides", None)
         else:
             made = self._new(desc, "with_string_tag", c_char_p(_tag(desc).encode()))
         self._complete(made.value, desc)
@@ -238,8 +242,7 @@ class Structure:
 
     def _complete(self, pointer: int, desc: MemoryDesc) -> None:
         """Write what the create function did not take, and see that the library understands it so."""
-        if desc.inner_blocks:
-            self._entries(pointer, _STRIDES)[: desc.ndims] = list(desc.strides)
+        self._entries(pointer, _STRIDES)[: desc.ndims] = list(desc.strides)
         if desc.padded_dims != desc.dims or desc.inner_blocks:
             self._entries(pointer, _PADDED)[: desc.ndims] = list(desc.padded_dims)
         if desc.offset0:
