@@ -21,9 +21,13 @@ from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import RECURRENT, additions
+from inlay.errors import InvalidArguments
 from inlay.primitives.attributes import PLAIN, Binary, PReLU
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import SIGNATURES
+
+_BESIDE = frozenset(("mean", "variance", "scale", "shift", "diff_scale", "diff_shift"))
+"""Arguments that creators are not told about, so that nobody has looked at their descriptors."""
 
 _KEEP = frozenset(key for key, row in SIGNATURES.items() if "workspace" in (*row.reads, *row.writes))
 
@@ -64,7 +68,9 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
     codes, pointer = _codes(operation.kind), descriptor.value
     found = dict(operation.descs)
     for name, desc in found.items():
-        if isinstance(desc.layout, kinds.Any):
+        if name in _BESIDE:
+            found[name] = _agreed(operation, name, read(query(pointer, QUERY_ARGUMENT, codes(name)), desc))
+        elif isinstance(desc.layout, kinds.Any):
             found[name] = read(query(pointer, QUERY_ARGUMENT, codes(name)), desc)
     attributes = operation.attributes
     if attributes is not PLAIN:
@@ -85,6 +91,20 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
 def _codes(kind: str) -> Callable[[str], int]:
     """The code of each argument of a kind, remembered."""
     return lru_cache(maxsize=256)(partial(code_of, kind))
+
+
+def _agreed(operation: Operation, name: str, its: MemoryDesc) -> MemoryDesc:
+    """What an argument is that the creator was not told about; `its` is what the primitive takes."""
+    desc = operation.descs[name]
+    if desc.kind == "any" and its.dims:
+        return its
+    if desc == its or (not its.dims and desc.kind != "any"):
+        return desc
+    takes = repr(its) if its.dims else "none"
+    raise InvalidArguments(
+        f"{name} of {operation.kind} {operation.prop_kind} is {desc!r}, but the primitive takes {takes}: describe it so, "
+        "or leave it out"
+    )
 
 
 def _keeps(operation: Operation) -> bool:
@@ -128,12 +148,14 @@ def _sized(engine: Answering, descriptor: Handle, name: str) -> dict[str, Memory
 def arguments(
     engine: Answering, operation: Operation, descriptor: Handle, descs: Mapping[str, MemoryDesc]
 ) -> list[Argument]:
-    """What an execution is given, where `descs` is what was chosen."""
+    """What an execution is given, where `descs` is what was chosen; what the primitive has no use for is left out."""
     kind, attributes = operation.kind, operation.attributes
     codes = post_op_codes(attributes) | {name: code for name, (code, _) in value_arguments(operation).items()}
     found = []
     for name, desc in descs.items():
         code = codes.get(name) or code_of(kind, name)
+        if name in _BESIDE and not engine.descriptors.read(_pointer(engine, descriptor, code), desc).dims:
+            continue
         if name in operation.descs and operation.descs[name] is desc:
             found.append(_given(engine, name, code, desc))
             continue

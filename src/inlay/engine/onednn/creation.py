@@ -214,9 +214,11 @@ def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> An
 
 def _count(operation: Operation, word: str) -> int:
     value = _told(operation, word)
-    least = 0 if word == "axis" else 1
-    if type(value) is not int or not least <= value <= _LARGEST:
-        _refuse(word, operation.kind, value, f"give a whole number from {least} to {_LARGEST}")
+    least, most = 1, _LARGEST
+    if word == "axis":
+        least, most = 0, next(iter(operation.descs.values())).ndims - 1
+    if type(value) is not int or not least <= value <= most:
+        _refuse(word, operation.kind, value, f"give a whole number from {least} to {most}")
     return value
 
 

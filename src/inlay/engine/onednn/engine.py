@@ -104,6 +104,13 @@ class OnednnEngine:
                 f"the hint of {operation.kind} {operation.prop_kind} is {hint.operation.kind} "
                 f"{hint.operation.prop_kind}: give the forward primitive of the same kind"
             )
+        for name, desc in operation.descs.items():
+            forward = hint.descs.get(name.removeprefix("diff_"))
+            if forward is not None and forward.dims != desc.dims:
+                raise InvalidArguments(
+                    f"{name} of {operation.kind} {operation.prop_kind} has dims {desc.dims}, its forward primitive was "
+                    f"created for {forward.dims}: a gradient has the dims of what it belongs to"
+                )
         return hint.primitive_desc
 
     def wait(self) -> None:
@@ -160,9 +167,11 @@ class OnednnImplementation:
 
     def _plan(self) -> Plan:
         engine, operation, descriptor = self.engine, self.operation, self.primitive_desc
+        used = arguments(engine, operation, descriptor, self.descs)
         return Plan(
             self._primitive(),
-            arguments(engine, operation, descriptor, self.descs),
+            used,
+            frozenset(self.descs) - {argument.name for argument in used},
             hidden(engine, operation, descriptor),
             size_of(engine, descriptor, "scratchpad") if operation.attributes.scratchpad_mode == "library" else 0,
             self._threads,

@@ -39,6 +39,8 @@ class Plan:
     """The library's."""
     arguments: Sequence[Argument]
     """What each execution is given."""
+    ignored: frozenset[str]
+    """What may be given and is of no use, such as statistics that are not asked for."""
     hidden: Sequence[Argument]
     """What the library asks for and nobody gives: memory of the engine's own, of zeros."""
     scratch: int
@@ -106,7 +108,7 @@ class Executable:
         self.primitive, self.scratch, self.threads = plan.primitive.value, plan.scratch, plan.threads
         self.count = len(plan.arguments) + len(plan.hidden) + bool(plan.scratch)
         self._set_handle = library.functions["memory_set_data_handle"]
-        self._names = frozenset(argument.name for argument in plan.arguments)
+        self._names = frozenset(argument.name for argument in plan.arguments) | plan.ignored
         is_plain = all(argument.desc.kind in _PLAIN_KINDS for argument in plan.arguments)
         self._spare: list[Slots] | None = [] if is_plain and not plan.hidden else None
 
@@ -169,7 +171,7 @@ class Executable:
             self._spare.append(slots)
 
     def _refuse(self, memories: Mapping[str, Memory]) -> None:
-        names = [argument.name for argument in self.plan.arguments]
+        names = [*(argument.name for argument in self.plan.arguments), *sorted(self.plan.ignored)]
         missing = [name for name in names if name not in memories]
         problem = f"{missing[0]} is missing" if missing else f"there is no {min(memories.keys() - set(names))}"
         raise InvalidArguments(f"memories of {self.plan.what}: {problem}; it takes {', '.join(names)}")
