@@ -10,6 +10,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.primitives.operation import Implementation, Operation, Parameter
 from inlay.primitives.signatures import SIGNATURES, Direction, PropKind
 
+FORWARD: tuple[PropKind, ...] = ("forward_training", "forward_inference")
+"""What forward operations are run for."""
+
 WINDOW: Mapping[str, Parameter] = {
     "algorithm": "direct",
     "strides": (2, 1),
@@ -108,6 +111,8 @@ def forward(kind: str, prop_kind: PropKind = "forward_training") -> Operation:
     free = SIGNATURES[kind, "forward"].free
     descs = {}
     for name, dims in DIMS[kind].items():
+        if name in ("mean", "variance") and prop_kind == "forward_inference":
+            continue
         descs[name] = MemoryDesc(dims, "f32", "any") if name in free else MemoryDesc(dims, "f32", _plain(len(dims)))
     return Operation(kind, prop_kind, descs, PARAMETERS[kind])
 

@@ -62,6 +62,7 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
     """The descriptor of each argument that is read or written, none `any`.
 
     Raises:
+        InvalidArguments: an argument is `any` that may not be, or is not what the primitive takes.
         Unimplemented: the library chose what no descriptor here can say.
     """
     query, read = engine.library.functions["primitive_desc_query_md"], engine.descriptors.read
@@ -71,7 +72,11 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
         if name in _BESIDE:
             found[name] = _agreed(operation, name, read(query(pointer, QUERY_ARGUMENT, codes(name)), desc))
         elif isinstance(desc.layout, kinds.Any):
-            found[name] = read(query(pointer, QUERY_ARGUMENT, codes(name)), desc)
+            found[name] = its = read(query(pointer, QUERY_ARGUMENT, codes(name)), desc)
+            if isinstance(its.layout, kinds.Any) or not its.dims:
+                raise InvalidArguments(
+                    f"{name} of {operation.kind} {operation.prop_kind} may not be any: give the format that it has"
+                )
     attributes = operation.attributes
     if attributes is not PLAIN:
         found |= {name: desc for name, (_, desc) in value_arguments(operation).items()}
@@ -102,8 +107,8 @@ def _agreed(operation: Operation, name: str, its: MemoryDesc) -> MemoryDesc:
         return desc
     takes = repr(its) if its.dims else "none"
     raise InvalidArguments(
-        f"{name} of {operation.kind} {operation.prop_kind} is {desc!r}, but the primitive takes {takes}: describe it so, "
-        "or leave it out"
+        f"{name} of {operation.kind} {operation.prop_kind} is {desc!r}, but the primitive takes {takes}: describe it "
+        "so, or leave it out"
     )
 
 

@@ -1,6 +1,6 @@
 """What a loaded oneDNN can do, found by asking it, and what it lacks of an operation, said before it is called.
 
-    lacking in 3.2                                          and there instead
+    lacking in 3.2                                          and what computes it instead
     group normalization                                     the reference engine
     binary select (three sources)                           the reference engine
     scales and zero points in groups, scales not f32,       the reference engine
@@ -103,7 +103,7 @@ _JOINED = frozenset(("reorder", "concat", "sum"))
 _WITH_RMS = frozenset(("layer_normalization", "batch_normalization"))
 _NEWER = {
     "group_normalization": "group normalization",
-    "binary": "the binary algorithm select",
+    "binary": "binary algorithm select",
     "layer_normalization": "scales and shifts of layer normalization that are not f32",
 }
 

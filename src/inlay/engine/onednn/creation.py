@@ -30,16 +30,30 @@ from inlay.engine.onednn.declarations import (
 from inlay.engine.onednn.descs import DIMS, Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.recurrent import RECURRENT
 from inlay.errors import InvalidArguments
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import SIGNATURES
 
+_MAPS = frozenset(
+    (
+        "eltwise",
+        "softmax",
+        "lrn",
+        "shuffle",
+        "prelu",
+        "batch_normalization",
+        "layer_normalization",
+        "group_normalization",
+        "reorder",
+    )
+)
+"""Kinds whose destination has the dims of the source."""
 _LARGEST = 2**31 - 1
 _DIRECTION = "direction"
 _F32 = 3
 _POSITIVE = {"strides", "kernel"}
 _COUNTS = ("axis", "group_size", "local_size", "groups")
-_RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
 
 
 class Problem(Protocol):
@@ -66,6 +80,8 @@ def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, h
         OutOfMemory: the library says so.
     """
     kind, engine = operation.kind, problem.engine.value
+    if kind in _MAPS:
+        _require_same_dims(operation)
     if kind == "reorder":
         src, dst = (problem.descriptors.given(_described(operation, name)).pointer for name in ("src", "dst"))
         name, arguments = "reorder_primitive_desc_create", [src, engine, dst, engine]
@@ -79,6 +95,13 @@ def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, h
     if status or not out.value:
         raise problem.library.error(status, said(operation))
     return Handle(problem.library.functions["primitive_desc_destroy"], out.value)
+
+
+def _require_same_dims(operation: Operation) -> None:
+    """Refuse a destination of other dims than the source: the library divides by them if one is 0."""
+    src, dst = (operation.descs.get(name) for name in ("src", "dst"))
+    if src is not None and dst is not None and src.dims != dst.dims:
+        raise InvalidArguments(f"dst of {operation.kind} has dims {dst.dims}, src {src.dims}: give both the same")
 
 
 def said(operation: Operation) -> str:
@@ -239,7 +262,7 @@ def _floats(operation: Operation, word: str, count: int) -> Any:
 
 
 def _flags(operation: Operation) -> int:
-    table = RECURRENT_FLAGS if operation.kind in _RECURRENT else FLAGS
+    table = RECURRENT_FLAGS if operation.kind in RECURRENT else FLAGS
     flags = operation.parameters.get("flags", frozenset())
     if not isinstance(flags, frozenset) or not flags <= table.keys():
         _refuse("flags", operation.kind, flags, f"give a frozenset of {', '.join(table)}")

@@ -36,7 +36,7 @@ def defect_of(version: tuple[int, int, int], operation: Operation) -> str | None
 
 def _defects(version: tuple[int, int, int], operation: Operation) -> Iterator[str]:
     trains = operation.prop_kind != "forward_inference"
-    if operation.kind == "lrn" and trains and operation.parameters["local_size"] in (1, 2):
+    if operation.kind == "lrn" and trains and operation.parameters.get("local_size") in (1, 2):
         yield f"safe gradient of LRN with a local_size of {operation.parameters['local_size']}"
     if operation.kind == "prelu" and any(0 in desc.dims for desc in operation.descs.values()):
         yield "safe PReLU of tensors without elements"
@@ -65,12 +65,13 @@ def has_gaps(desc: MemoryDesc) -> bool:
 def _later(operation: Operation) -> Iterator[str]:
     """Defects that came after 3.2."""
     if operation.kind == "prelu" and operation.prop_kind != "forward_inference":
-        weights = operation.descs["weights"].dims
+        weights = operation.descs.get("weights", MemoryDesc()).dims
         if any(n > 1 for n in (*weights[:1], *weights[2:])):
             yield "right gradient of PReLU whose weights differ along other axes than channels"
     if operation.kind == "resampling":
         small = operation.descs.get("src", operation.descs.get("diff_src"))
         if small is not None and 1 in small.dims[2:]:
             yield "safe resampling of an axis of one element"
-    if operation.kind == "inner_product" and operation.direction == "forward" and operation.descs["dst"].dims[1] == 1:
+    outputs = operation.descs.get("dst", MemoryDesc()).dims[1:]
+    if operation.kind == "inner_product" and operation.direction == "forward" and outputs == (1,):
         yield "right inner product of one output"

@@ -8,7 +8,7 @@ oneDNN 3.2 and 3.13 both
 - compute wrong gradients of augru and lbr_augru: that of attention has a factor u (1 - u) too much, and those of o and
   h_(t-1) are weighed by u, not by (1 - a) u;
 - compute wrong numbers where lstm has a projection in bf16, which their documentation calls not supported;
-- compute something where src_layer has no channels, though nothing flows in;
+- compute something where src_layer has no channels, though nothing flows in, and divide by other dims of 0;
 - add the integers of two directions in 8 bits without taking the shift away once, and saturate the sum first.
 
 3.2 also computes wrong gradients of lstm with a projection to more channels than all gates have together: it keeps rows
@@ -40,9 +40,9 @@ def flaw(version: tuple[int, ...], operation: Operation) -> str | None:
     if operation.kind in _ATTENTIVE and operation.prop_kind != "forward_inference":
         return f"gradients of {operation.kind} that are those of its outputs"
     source, projection = (operation.descs.get(name) for name in ("src_layer", "weights_projection"))
-    if source is not None and source.dims[2:] == (0,):
-        return "recurrent networks without channels in src_layer"
-    if projection is not None:
+    if any(0 in desc.dims for desc in operation.descs.values()):
+        return "recurrent networks with a dim of 0"
+    if projection is not None and projection.ndims == 4:
         if projection.data_type == DATA_TYPES["bf16"]:
             return "lstm with projection in bf16 that is right"
         is_wide = operation.prop_kind != "forward_inference" and projection.dims[3] > 4 * projection.dims[2]
@@ -65,6 +65,8 @@ def additions(operation: Operation) -> dict[str, MemoryDesc]:
     if operation.kind not in RECURRENT or any(name not in descs for name in ("src_layer", *_WEIGHTS)):
         return {}  # what is missing is said where the primitive is created
     found = {}
+    if descs["src_layer"].ndims != 3 or any(descs[name].ndims != 5 for name in _WEIGHTS):
+        return {}  # so is this
     layers, directions, _, gates, channels = descs["weights_layer"].dims
     if "bias" not in descs:
         found["bias"] = MemoryDesc((layers, directions, gates + operation.kind.startswith("lbr_"), channels), "f32")
