@@ -162,7 +162,7 @@ def test_what_came_later_is_said(engine: OnednnEngine) -> None:
 def test_what_no_version_does_right_is_said(engine: OnednnEngine) -> None:
     name = engine.library.name
     assert refusal(engine, forward("augru"), Unimplemented) == (
-        f"{name} has no right gradients of recurrent networks with attention"
+        f"{name} has no gradients of augru that are those of its outputs"
     )
     assert refusal(engine, told(forward("lrn"), local_size=1), Unimplemented) == (
         f"{name} has no safe gradient of LRN with a local_size of 1"
@@ -170,7 +170,7 @@ def test_what_no_version_does_right_is_said(engine: OnednnEngine) -> None:
     empty = {desc: MemoryDesc(d.dims, "f32") for desc, d in forward("prelu").descs.items()}
     empty |= {"src": MemoryDesc((0, 18, 8, 7), "f32"), "dst": MemoryDesc((0, 18, 8, 7), "f32")}
     assert refusal(engine, replace(forward("prelu"), descs=empty), Unimplemented) == (
-        f"{name} has no prelu of tensors without elements"
+        f"{name} has no safe PReLU of tensors without elements"
     )
 
 
