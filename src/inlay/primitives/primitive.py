@@ -17,7 +17,7 @@ from inlay.primitives.calls import Expected, Given, checked, expected, zeroing
 from inlay.primitives.created import created
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
-from inlay.primitives.rules import choice, desc_of, require_free
+from inlay.primitives.rules import choice, desc_of, require_distinct, require_free
 from inlay.primitives.signatures import SIGNATURES, PropKind
 from inlay.primitives.values import require_attributes
 
@@ -61,8 +61,8 @@ class Primitive:
         """Check what is common to all kinds, ask the engine, and keep its answer.
 
         Raises:
-            InvalidArguments: `any` where a format must be given, attributes that do not fit, another engine than the
-                hint's.
+            InvalidArguments: `any` where a format must be given, elements that are written overlap, attributes that do
+                not fit, another engine than the hint's.
             Unimplemented: no engine computes it.
         """
         place = type(self).__name__
@@ -70,7 +70,11 @@ class Primitive:
         wanted = PLAIN if attributes is None else attributes
         hinted = None if hint is None else hint._implementation
         operation = Operation(self.kind, prop_kind, given, dict(parameters), wanted, hinted)
-        require_free(place, given, SIGNATURES[self.kind, operation.direction].free)
+        row = SIGNATURES[self.kind, operation.direction]
+        require_free(place, given, row.free)
+        for name in row.writes:
+            if name in given:
+                require_distinct(place, name, given[name])
         require_attributes(place, operation)
         self._operation = operation
         self._engine, self._implementation = self._ask(operation, engine, None if hint is None else hint._engine)

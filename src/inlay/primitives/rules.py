@@ -9,13 +9,14 @@ Source: oneAPI specification, "Primitives" and "Memory format propagation".
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from operator import index
 from typing import Any
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import RUNTIME, Dims
+from inlay.layout import RUNTIME, Dims, Layout
 
 FORMATS = ("blocked", "digits", "any", "opaque")
 """The kinds of descriptors that primitives take."""
@@ -36,13 +37,19 @@ def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
     """
     if not isinstance(value, MemoryDesc):
         raise InvalidArguments(
-            f"{place}: {name} is {value!r}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
+            f"{place}: {name} is {_shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
         )
     if value.kind not in FORMATS:
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
     if value.has_runtime:
         raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, {_BIND}")
     return value
+
+
+def _shown(value: object) -> str:
+    """A value in few words: of what holds elements its kind and shape, not the elements."""
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"a {type(value).__name__} of shape {tuple(shape)}"
 
 
 _BIND = "as in desc.bind((2, 16, 8, 8))"
@@ -67,6 +74,26 @@ def require_free(place: str, descs: Mapping[str, MemoryDesc], free: frozenset[st
                 f"{place}: {name} has the format any, which here may have: {may}. Give {name} the format in which it "
                 "arrives, as the dst_desc of the primitive before"
             )
+
+
+def require_distinct(place: str, name: str, desc: MemoryDesc) -> None:
+    """Refuse what is written with two elements in one place.
+
+    Raises:
+        InvalidArguments: elements overlap.
+        Unimplemented: strides interleave, so that it cannot be told.
+    """
+    if _overlaps(desc):
+        raise InvalidArguments(
+            f"{place}: {name} {desc!r} is written, and elements of it overlap: give every element a place of its own"
+        )
+
+
+@lru_cache(maxsize=4096)
+def _overlaps(desc: MemoryDesc) -> bool:
+    """Whether two elements have one place; remembered, since the same destinations come again and again."""
+    layout = desc.layout
+    return isinstance(layout, Layout) and not layout.is_non_overlapping and layout.overlaps
 
 
 def require_ndims(place: str, name: str, desc: MemoryDesc, least: int, most: int, axes: str) -> None:
@@ -157,8 +184,8 @@ def axis_of(place: str, name: str, value: Any, ndims: int) -> int:
     Raises:
         InvalidArguments: it is something else.
     """
-    axis = integer(place, name, value, 0)
-    if axis >= ndims:
+    axis = integer(place, name, value, -(2**63))
+    if not 0 <= axis < ndims:
         raise InvalidArguments(f"{place}: {name} is {axis}: the tensor has axes 0 to {ndims - 1}")
     return axis
 
@@ -167,8 +194,10 @@ def flags_of(place: str, value: Any, known: tuple[str, ...]) -> frozenset[str]:
     """The names of flags that `value`, a collection of them or one name, holds.
 
     Raises:
-        InvalidArguments: a name is none of `known`.
+        InvalidArguments: it is no collection, or a name is none of `known`.
     """
+    if not isinstance(value, Iterable):
+        raise InvalidArguments(f"{place}: flags are {value!r}: give names of {', '.join(known)}")
     names = (value,) if isinstance(value, str) else tuple(value)
     for name in names:
         choice(place, "flag", name, known)

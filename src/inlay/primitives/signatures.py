@@ -75,7 +75,7 @@ def _normalization(parameters: str) -> dict[Direction, Signature]:
             "src mean variance scale? diff_dst workspace?",
             "diff_src diff_scale? diff_shift?",
             parameters,
-            "diff_dst diff_src",
+            "diff_dst diff_src diff_src_1",
         ),
     }
 

@@ -31,9 +31,10 @@ from inlay.primitives.attributes import (
     Sum,
 )
 from inlay.primitives.operation import Operation
-from inlay.primitives.rules import broadcast, choice, desc_of, number, type_of
+from inlay.primitives.rules import broadcast, choice, desc_of, integer, number, type_of
 from inlay.reordering.attributes import Scales, ZeroPoints
 
+_LARGEST = 2**31 - 1
 _MODES = {"scratchpad_mode": get_args(ScratchpadMode), "fpmath_mode": get_args(FpmathMode)}
 
 
@@ -58,6 +59,10 @@ def require_attributes(place: str, operation: Operation) -> None:
             _require_entry(place, what, argument, entry, kind, operation.descs)
     if attributes.recurrent is not None and operation.kind not in ("lstm", "gru", "reorder"):
         raise InvalidArguments(f"{place}: attribute recurrent is for LSTM, GRU and their weights: leave it out")
+    if not isinstance(attributes.post_ops, (tuple, list)):
+        raise InvalidArguments(
+            f"{place}: post_ops are {attributes.post_ops!r}: give a tuple, as in post_ops=(attributes.Eltwise('relu'),)"
+        )
     for i, post_op in enumerate(attributes.post_ops):
         _require_post_op(f"{place}: post_op {i}", post_op, operation.descs.get("dst"))
 
@@ -91,19 +96,34 @@ def _require_post_op(place: str, post_op: PostOp, dst: MemoryDesc | None) -> Non
                     f"{place}: src_1 {src_1.dims} is larger than dst {dst.dims}: dst is not repeated"
                 )
         case PReLU(mask=mask):
-            if dst is not None and not 0 <= mask < 1 << dst.ndims:
-                raise InvalidArguments(f"{place}: mask is {mask}: dst has {dst.ndims} axes, one bit for each")
-        case Sum(data_type=data_type) if data_type is not None and dst is not None:
-            if as_data_type(data_type).bits != type_of(dst).bits:
+            if integer(place, "mask", mask, 0) >> (12 if dst is None else dst.ndims):
                 raise InvalidArguments(
-                    f"{place}: dst is {type_of(dst)}, which cannot be read as {data_type}: another width"
+                    f"{place}: mask is {mask}: set a bit for each axis of dst along which weights differ, of 0 to "
+                    f"{11 if dst is None else dst.ndims - 1}"
                 )
-        case Sum() | DepthwiseConvolution():
-            pass
+        case Sum():
+            _require_sum(place, post_op, dst)
+        case DepthwiseConvolution(kernel=kernel, stride=stride, padding=padding):
+            for name, value, least in (("kernel", kernel, 1), ("stride", stride, 1), ("padding", padding, 0)):
+                if integer(place, name, value, least) > _LARGEST:
+                    raise InvalidArguments(f"{place}: {name} is {value}: it is at most {_LARGEST}")
         case _:
             raise InvalidArguments(
-                f"{place} is {post_op!r}: give one of Sum, Eltwise, Binary, PReLU of primitives.attributes"
+                f"{place} is {post_op!r}: give one of Sum, Eltwise, Binary, PReLU, DepthwiseConvolution of "
+                "primitives.attributes"
             )
+
+
+def _require_sum(place: str, post_op: Sum, dst: MemoryDesc | None) -> None:
+    number(place, "scale", post_op.scale)
+    if integer(place, "zero_point", post_op.zero_point, -_LARGEST) > _LARGEST:
+        raise InvalidArguments(f"{place}: zero_point is {post_op.zero_point}: it is at most {_LARGEST}")
+    if post_op.data_type is None or dst is None:
+        return
+    if as_data_type(post_op.data_type).bits != type_of(dst).bits:
+        raise InvalidArguments(
+            f"{place}: dst is {type_of(dst)}, which cannot be read as {post_op.data_type}: give a type of as many bits"
+        )
 
 
 def values_descs(operation: Operation) -> dict[str, MemoryDesc]:

@@ -14,13 +14,26 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
     resampling of an axis of one element         after 3.2: reads and writes past the ends of source and destination
     inner product with one output                after 3.2: wrong sums
 
+    layer normalization between formats, and     all are taken to lie as one of them does: wrong numbers, written past
+      softmax backward                             the end too
+    binary of halves in blocks of less than 8    writes past the end of the destination
+    f64 outside reorders                         read as something else, or no primitive is made: only its engines of
+                                                   graphics processors have it
+    scales of src of softmax and layer           multiply the result
+      normalization
+    scales of dst of concat                      do nothing
+    PReLU as post-operation of what has no       is accepted, and refused when it is executed
+      weights
+
 What is declined is computed by the reference engine.
 """
 
 from collections.abc import Iterator
 
+from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
+from inlay.primitives.attributes import PLAIN, PReLU
 from inlay.primitives.operation import Operation
 
 _SOUND = (3, 3)
@@ -29,7 +42,9 @@ _SOUND = (3, 3)
 
 def defect_of(version: tuple[int, int, int], operation: Operation) -> str | None:
     """What of the operation this release gets wrong, as the end of `oneDNN has no ...`; None for nothing known."""
-    if operation.kind not in _DEFECTIVE:
+    if operation.kind != "reorder" and any(desc.data_type is _F64 for desc in operation.descs.values()):
+        return "computation in f64 on a processor"
+    if operation.kind not in _DEFECTIVE and operation.attributes is PLAIN:
         return None
     return next(_defects(version, operation), None)
 
@@ -42,12 +57,47 @@ def _defects(version: tuple[int, int, int], operation: Operation) -> Iterator[st
         yield "safe PReLU of tensors without elements"
     if operation.kind in _WITH_GAPS and trains and any(map(has_gaps, operation.descs.values())):
         yield f"safe gradient of {operation.kind} of a view with gaps"
+    if operation.kind in _ONE_FORMAT and _formats(operation) > 1:
+        yield f"right {operation.kind} between different formats"
+    if operation.kind == "binary" and any(map(_in_small_blocks, operation.descs.values())):
+        yield "safe binary of halves in blocks of less than 8"
+    if operation.attributes is not PLAIN:
+        yield from _of_attributes(operation)
     if version >= _SOUND:
         yield from _later(operation)
 
 
+def _of_attributes(operation: Operation) -> Iterator[str]:
+    """Attributes that are accepted, and are not what they say."""
+    attributes = operation.attributes
+    if operation.kind in _SCALES_AFTER and "src" in attributes.scales:
+        yield f"scales of src that {operation.kind} takes before it computes"
+    if operation.kind == "concat" and "dst" in attributes.scales:
+        yield "concat with scales of dst"
+    if operation.kind not in _WEIGHTED and any(isinstance(post_op, PReLU) for post_op in attributes.post_ops):
+        yield f"{operation.kind} with a post-operation PReLU"
+
+
+def _in_small_blocks(desc: MemoryDesc) -> bool:
+    """Whether elements of two bytes lie in innermost blocks of less than 16 bytes."""
+    if desc.kind != "blocked" or desc.data_type not in _HALVES:
+        return False
+    return any(size < 8 for _, size in desc.inner_blocks[-1:])
+
+
+def _formats(operation: Operation) -> int:
+    """How many different layouts the tensors of src's dims were given, statistics and scales apart."""
+    found = (operation.descs.get(name) for name in ("src", "dst", "diff_src", "diff_dst"))
+    return len({desc.layout for desc in found if desc is not None and isinstance(desc.layout, Layout)})
+
+
 _WITH_GAPS = ("batch_normalization", "pooling", "prelu")
-_DEFECTIVE = (*_WITH_GAPS, "lrn", "resampling", "inner_product")
+_ONE_FORMAT = ("layer_normalization", "softmax")
+_SCALES_AFTER = _ONE_FORMAT
+_WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
+_DEFECTIVE = (*_WITH_GAPS, *_ONE_FORMAT, "lrn", "resampling", "inner_product", "binary")
+_HALVES = (DATA_TYPES["bf16"], DATA_TYPES["f16"])
+_F64 = DATA_TYPES["f64"]
 
 
 def has_gaps(desc: MemoryDesc) -> bool:

@@ -25,7 +25,7 @@ from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.lanes import Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import RECURRENT, additions, flaw
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Operation
@@ -55,6 +55,8 @@ class OnednnEngine:
         """What each Python thread executes with."""
         self.lock = threading.Lock()
         """Held while a primitive is made."""
+        self.unmade: list[Handle] = []
+        """Primitive descriptors that no primitive could be made of, which must stay: see `OnednnImplementation`."""
         self._plain = attributes_handle(library, self.descriptors, Operation("reorder", "forward_inference", {}))
 
     @property
@@ -180,11 +182,18 @@ class OnednnImplementation:
         )
 
     def _primitive(self) -> Handle:
-        self.engine.lanes.lane.tell(self._threads)
-        return created(
-            self.engine.library,
-            "primitive_create",
-            "primitive",
-            self.primitive_desc.value,
-            what=lambda: said(self.operation),
-        )
+        engine = self.engine
+        engine.lanes.lane.tell(self._threads)
+        try:
+            return created(
+                engine.library,
+                "primitive_create",
+                "primitive",
+                self.primitive_desc.value,
+                what=lambda: said(self.operation),
+            )
+        except InlayError:
+            # The library's cache goes on to hold pointers into what it could not make a primitive of, and follows them
+            # when it makes room, 1024 primitives later.
+            engine.unmade.append(self.primitive_desc)
+            raise

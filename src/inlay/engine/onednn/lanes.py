@@ -82,10 +82,10 @@ class Lane:
         """
         if nbytes > self.size:
             self.wait()
-            self._buffer = allocate(nbytes)
+            larger = allocate(nbytes)
             set_handle = self._library.functions["memory_set_data_handle"]
-            self._library.require(set_handle(self.memory, address_of(self._buffer)), lambda: "its scratchpad")
-            self.size = nbytes
+            self._library.require(set_handle(self.memory, address_of(larger)), lambda: "its scratchpad")
+            self._buffer, self.size = larger, nbytes
 
     def wait(self) -> None:
         """Return when everything that was begun in this thread is done."""
