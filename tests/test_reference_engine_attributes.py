@@ -115,6 +115,17 @@ def test_scales_in_groups_are_shared_along_the_last_axes() -> None:
     np.testing.assert_allclose(result, wanted, rtol=1e-14)
 
 
+def test_the_last_group_has_what_is_left() -> None:
+    src, weights = RANDOM.uniform(1, 2, (4, 7)).astype(np.float32), RANDOM.integers(-9, 9, (7, 6)).astype(np.int8)
+    groups = RANDOM.uniform(0.5, 2, (3, 6)).astype(np.float32)
+    attributes = PrimitiveAttributes(scales={"weights": Scales(mask=0b11, groups=(3, 1))})
+    found = computed(
+        "matmul", {"src": src, "weights": weights}, ((4, 6), "f32"), {}, attributes, {"weights_scales": groups}
+    )
+    wanted = src.astype(float) @ (weights * np.repeat(groups, 3, axis=0)[:7].astype(float))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_weights_of_four_bits_are_numbers() -> None:
     weights = np.arange(-8, 8).reshape(4, 4).astype(ml_dtypes.int4)
     src = np.eye(4, dtype=np.float32)

@@ -17,6 +17,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Dims, Layout
+from inlay.memory import Memory
 
 FORMATS = ("blocked", "digits", "any", "opaque")
 """The kinds of descriptors that primitives take."""
@@ -36,6 +37,8 @@ def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
         Unimplemented: a dim or stride is RUNTIME.
     """
     if not isinstance(value, MemoryDesc):
+        if isinstance(value, Memory):
+            raise InvalidArguments(f"{place}: {name} is memory: give its descriptor, its `desc`")
         raise InvalidArguments(
             f"{place}: {name} is {_shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
         )

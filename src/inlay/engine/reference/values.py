@@ -22,7 +22,8 @@ Memories = Mapping[str, Memory]
 
 def read(memory: Memory) -> Array:
     """The logical array of a memory; every number of up to 53 bits is exact."""
-    return memory.unpack().astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN stays one
+        return memory.unpack().astype(np.float64)
 
 
 def write(array: Array, memory: Memory) -> None:
@@ -71,7 +72,8 @@ def _spread(entry: Scales | ZeroPoints, values: Array, shape: Shape) -> Array:
     spread = values.reshape(counts)
     for axis, (n, count) in enumerate(zip(shape, counts, strict=True)):
         if count not in (0, 1, n):
-            spread = spread.repeat(n // count, axis)
+            # The last group has what is left.
+            spread = spread.take(np.arange(n) // entry.groups[axis - len(shape)], axis)
     return spread
 
 
