@@ -233,3 +233,22 @@ def test_a_destination_that_begins_within_a_line_gets_the_same_bytes() -> None:
         layout = MemoryDesc((100, 64), "f32", "ab").layout
         assert isinstance(layout, Layout)
         check(src, MemoryDesc.from_layout(layout, "f32", offset0=start // 4))
+
+
+@pytest.mark.usefixtures("always_streaming")
+def test_past_the_caches_little_is_written_again_unless_masks_take_longer_than_memory() -> None:
+    def overlaps(columns: int, types: tuple[str, str]) -> bool:
+        plan = plan_of(*pair_of((1024, columns), "ab", "ba", types))
+        assert plan.kernel.stores == "streamed"
+        return plan.schedule.overlaps
+
+    assert overlaps(101, ("f32", "f32")), "11 of 101 rows"
+    assert not overlaps(65, ("f32", "f32")), "15 of 65 rows"
+    assert overlaps(65, ("u8", "u8"))
+
+
+def test_the_share_that_is_written_again() -> None:
+    src, dst = (MemoryDesc((53, 40), "f32", tag) for tag in ("ab", "ba"))
+    plan = schedule(loop_nest(reorder_problem(src, dst)), 4, 64, overlaps=True)
+    assert plan.rewritten == pytest.approx((64 / 53) * (48 / 40) - 1)
+    assert plan.guarded().rewritten == 0

@@ -107,6 +107,11 @@ class Schedule:
         """Whether some last tiles begin earlier than a step after the one before."""
         return any(o.back for o in self.outer)
 
+    @property
+    def rewritten(self) -> float:
+        """How many elements are written again, as a share of all."""
+        return prod(1 + o.back / self.nest.loops[o.loop].extent for o in self.outer) - 1
+
     def guarded(self) -> "Schedule":
         """The same with last tiles that are cut off by guards in place of those that overlap."""
         loops, guards = list(self.nest.loops), list(self.nest.guards)
