@@ -6,9 +6,15 @@ Each worker has a slot of words in memory: a state, then the arguments of a kern
     waiting   the worker is awake and looks at its state
     busy      arguments were posted and have not been carried out yet
 
-    inlay_post(slot)                      parked or waiting -> busy; answers what it was
-    inlay_work(slot, patience)            carries out calls until none came for `patience` looks, then parks
-    inlay_unfinished(slots, n, patience)  looks until no slot is busy; answers how many still are when patience ends
+    inlay_share(slots, n, patience, call)   the whole call: each slot is posted a range of tiles, parked or waiting ->
+                                            busy; the first range is carried out here; then as inlay_unfinished. But if
+                                            a worker was parked, whose slot then says so behind the arguments, all is
+                                            posted, nothing carried out here, and the answer is -1
+    inlay_work(slot, patience)              carries out calls until none came for `patience` looks, then parks
+    inlay_unfinished(slots, n, patience)    looks until no slot is busy; answers how many still are when patience ends
+
+A call is the address of a kernel, its source, destination and table, how many tiles there are and how many of them stay
+together. With n workers it is cut into n + 1 ranges, of which the caller has the first.
 
 A worker that has just finished is there for the next call within nanoseconds, without Python's lock; one that has
 nothing to do sleeps after a tenth of a millisecond and costs nothing.
@@ -19,14 +25,51 @@ from inlay.reordering.ir import declaration_of
 PARKED, WAITING, BUSY = 0, 1, 2
 SLOT_WORDS = 16
 """Words of one slot: two cache lines, so that no two workers look at one line."""
-SYMBOLS = ("inlay_post", "inlay_work", "inlay_unfinished")
+WAS = 7
+"""The word of a slot that says which state the last call found it in."""
+SYMBOLS = ("inlay_share", "inlay_work", "inlay_unfinished")
 """The functions, in the order of the docstring."""
 
 
-_POST = f"""\
-define i64 @inlay_post(ptr %slot) #0 {{
-  %before = atomicrmw xchg ptr %slot, i64 {BUSY} acq_rel
-  ret i64 %before
+_SHARE = f"""\
+define i64 @inlay_share(ptr %slots, i64 %count, i64 %patience, ptr %code, ptr %src, ptr %dst, ptr %table, i64 %tiles, \
+i64 %run) #0 {{
+entry:
+  %whole = udiv i64 %tiles, %run
+  %parts = add i64 %count, 1
+  %first_share = udiv i64 %whole, %parts
+  %first = mul i64 %first_share, %run
+  br label %slot
+slot:
+  %i = phi i64 [0, %entry], [%next, %post]
+  %begin = phi i64 [%first, %entry], [%end, %post]
+  %parked = phi i64 [0, %entry], [%parked_now, %post]
+  %any = icmp ult i64 %i, %count
+  br i1 %any, label %post, label %posted
+post:
+  %next = add i64 %i, 1
+  %ordinal = add i64 %i, 2
+  %product = mul i64 %whole, %ordinal
+  %share = udiv i64 %product, %parts
+  %end = mul i64 %share, %run
+  %byte = mul i64 %i, {8 * SLOT_WORDS}
+  %where = getelementptr i8, ptr %slots, i64 %byte
+@POSTED@
+  %before = atomicrmw xchg ptr %where, i64 {BUSY} acq_rel
+  store i64 %before, ptr %place{WAS}
+  %is_parked = icmp eq i64 %before, {PARKED}
+  %one = zext i1 %is_parked to i64
+  %parked_now = or i64 %parked, %one
+  br label %slot
+posted:
+  %asleep = icmp ne i64 %parked, 0
+  br i1 %asleep, label %wake, label %own
+wake:
+  ret i64 -1
+own:
+  call void %code(ptr %src, ptr %dst, ptr %table, i64 0, i64 %first)
+  %left = call i64 @inlay_unfinished(ptr %slots, i64 %count, i64 %patience)
+  ret i64 %left
 }}
 """
 
@@ -95,12 +138,15 @@ all:
 
 def team_ir(pause: str, attributes: str) -> str:
     """The module of the three functions; `pause` is the statement that tells the processor that a loop waits."""
+    posted = [f"  %place{i} = getelementptr i64, ptr %where, i64 {i}" for i in range(1, WAS + 1)]
+    values = ("ptr %code", "ptr %src", "ptr %dst", "ptr %table", "i64 %begin", "i64 %end")
+    posted += [f"  store {value}, ptr %place{i}" for i, value in enumerate(values, start=1)]
     lines = []
     for i in range(1, 7):
         lines += [f"  %at{i} = getelementptr i64, ptr %slot, i64 {i}", f"  %word{i} = load i64, ptr %at{i}"]
     lines += [f"  %pointer{i} = inttoptr i64 %word{i} to ptr" for i in range(1, 5)]
-    functions = (
-        "\n".join((_POST, _WORK, _UNFINISHED)).replace("@ARGUMENTS@", "\n".join(lines)).replace("@PAUSE@", pause)
-    )
+    functions = "\n".join((_SHARE, _WORK, _UNFINISHED)).replace("@PAUSE@", pause)
+    for place, statements in (("@POSTED@", posted), ("@ARGUMENTS@", lines)):
+        functions = functions.replace(place, "\n".join(statements))
     declaration = f"{declaration_of(pause)}\n" if "@" in pause else ""
     return f"{functions}\n{declaration}attributes #0 = {{ nounwind {attributes} }}\n"

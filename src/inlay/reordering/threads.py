@@ -1,8 +1,8 @@
 """Splitting a kernel's tiles over worker threads that stay alive between calls.
 
 Machine code runs without Python's global lock, so plain threads serve. The calling thread works too: with n parts,
-n - 1 workers are called. Calls are posted and awaited in machine code (`emit_team`), which takes a microsecond
-while workers are awake; Python is needed only to wake one that sleeps.
+n - 1 workers are called. A call is posted, shared and awaited in machine code (`emit_team`), in one step while workers
+are awake; Python is needed only to wake one that sleeps.
 
 One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
 are taken already.
@@ -13,12 +13,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, team_ir
+from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, WAS, team_ir
 from inlay.reordering.linking import linked
 from inlay.reordering.processors import available_threads, limited
 from inlay.reordering.target import Target
@@ -26,7 +26,11 @@ from inlay.reordering.target import Target
 _PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread is slower
 _AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
 _FUNCTIONS = (
-    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p),
+    ctypes.CFUNCTYPE(
+        ctypes.c_int64,
+        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+    ),
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64),
     ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
 )
@@ -40,9 +44,8 @@ def parts_for(moved_bytes: int, threads: int | None = None) -> int:
     return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a kernel, to be split by tiles."""
+class Call(NamedTuple):
+    """One call of a kernel, to be split by tiles; a tuple, since each is made for one use."""
 
     entry: Callable[[int, int, int, int, int], None]
     """The kernel's code."""
@@ -66,7 +69,7 @@ class Team:
     def __init__(self, size: int, target: Target) -> None:
         """Start `size` workers, asleep."""
         addresses = linked("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
-        self._post, self._work, self._unfinished = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
+        self._share, self._work, self._unfinished = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
         self._slots: npt.NDArray[np.int64] = np.full((size, SLOT_WORDS), PARKED, np.int64)
         self._base = int(self._slots.ctypes.data)
         self._wakes = [threading.Lock() for _ in range(size)]
@@ -98,14 +101,22 @@ class Team:
 
         Post-condition: every tile is done, also when an interrupt ends the call.
         """
-        cuts = [call.tiles // call.run * i // parts * call.run for i in range(parts + 1)]
-        with self._joined(parts - 1):
-            for i in range(parts - 1):
-                self._slots[i, 1:7] = (call.code, call.src, call.dst, call.table, cuts[i + 1], cuts[i + 2])
-                if self._post(self._address(i)) == PARKED:
-                    self._place(i)
-                    self._wakes[i].release()
-            call.entry(call.src, call.dst, call.table, cuts[0], cuts[1])
+        workers = parts - 1
+        _, code, *rest = call
+        left = self._share(self._base, workers, _AWAKE, code, *rest)
+        if left == 0:
+            return
+        with self._joined(workers):
+            if left < 0:
+                self._wake(workers)
+                call.entry(call.src, call.dst, call.table, 0, call.tiles // call.run // parts * call.run)
+
+    def _wake(self, workers: int) -> None:
+        """Wake those of the first `workers` that were asleep when a call was posted."""
+        for i in range(workers):
+            if self._slots[i, WAS] == PARKED:
+                self._place(i)
+                self._wakes[i].release()
 
     def _place(self, i: int) -> None:
         """Bind worker `i` to a processor that the caller is not on.
