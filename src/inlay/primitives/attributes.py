@@ -47,7 +47,7 @@ class Binary:
     """Combines each element with one of another tensor, broadcast where its dim is 1; its data is `post_op_N_src_1`."""
 
     algorithm: str
-    """A name of `algorithms.BINARY`."""
+    """A name of `algorithms.BINARY` but `select`, which has three sources."""
     src_1: MemoryDesc
     """The other tensor; may be `any`."""
 

@@ -89,7 +89,7 @@ def _require_post_op(place: str, post_op: PostOp, dst: MemoryDesc | None) -> Non
             number(place, "alpha", alpha)
             number(place, "beta", beta)
         case Binary(algorithm=algorithm, src_1=src_1):
-            choice(place, "algorithm", algorithm, BINARY)
+            choice(place, "algorithm", algorithm, [name for name in BINARY if name != "select"])
             desc_of(place, "src_1", src_1)
             if dst is not None and broadcast(place, ("dst", "src_1"), dst.dims, src_1.dims) != dst.dims:
                 raise InvalidArguments(

@@ -45,6 +45,7 @@ from inlay.primitives.attributes import (
 from inlay.primitives.operation import Operation
 from inlay.reordering.attributes import Scales, ZeroPoints
 
+_TWO_SOURCES = {name: code for name, code in BINARY.items() if name != "select"}  # the third would be a NULL
 _GATES_AND_CHANNELS = 0b11000  # of weights (layers, directions, inputs, gates, channels)
 _PROJECTED = 0b1000  # of weights_projection (layers, directions, inputs, channels)
 
@@ -133,7 +134,7 @@ def _append(library: Library, descriptors: Descriptors, chain: int, i: int, post
             algorithm = algorithm_code(ELTWISE, "eltwise", post_op.algorithm)
             status = functions["post_ops_append_eltwise"](chain, algorithm, post_op.alpha, post_op.beta)
         case Binary():
-            algorithm = algorithm_code(BINARY, "binary", post_op.algorithm)
+            algorithm = algorithm_code(_TWO_SOURCES, "binary", post_op.algorithm)
             other = descriptors.handle(post_op.src_1)
             status = functions["post_ops_append_binary"](chain, algorithm, other.value)
         case PReLU():

@@ -87,8 +87,10 @@ def _in_small_blocks(desc: MemoryDesc) -> bool:
 
 def _formats(operation: Operation) -> int:
     """How many different layouts the tensors of src's dims were given, statistics and scales apart."""
-    found = (operation.descs.get(name) for name in ("src", "dst", "diff_src", "diff_dst"))
-    return len({desc.layout for desc in found if desc is not None and isinstance(desc.layout, Layout)})
+    found = [operation.descs[name] for name in ("src", "dst", "diff_src", "diff_dst") if name in operation.descs]
+    if len({desc.dims for desc in found}) > 1:
+        return 0  # refused by the check of dims
+    return len({desc.layout for desc in found if isinstance(desc.layout, Layout)})
 
 
 _WITH_GAPS = ("batch_normalization", "pooling", "prelu")

@@ -8,7 +8,7 @@ oneDNN 3.2 and 3.13 both
 - compute wrong gradients of augru and lbr_augru: that of attention has a factor u (1 - u) too much, and those of o and
   h_(t-1) are weighed by u, not by (1 - a) u;
 - compute wrong numbers where lstm has a projection in bf16, which their documentation calls not supported;
-- compute something where src_layer has no channels, though nothing flows in, and divide by other dims of 0;
+- compute something where src_layer has no channels, though nothing flows in, and divide by dims of weights that are 0;
 - add the integers of two directions in 8 bits without taking the shift away once, and saturate the sum first.
 
 3.2 also computes wrong gradients of lstm with a projection to more channels than all gates have together: it keeps rows
@@ -40,8 +40,8 @@ def flaw(version: tuple[int, ...], operation: Operation) -> str | None:
     if operation.kind in _ATTENTIVE and operation.prop_kind != "forward_inference":
         return f"gradients of {operation.kind} that are those of its outputs"
     source, projection = (operation.descs.get(name) for name in ("src_layer", "weights_projection"))
-    if any(0 in desc.dims for desc in operation.descs.values()):
-        return "recurrent networks with a dim of 0"
+    if any(0 in desc.dims for name, desc in operation.descs.items() if "weights" in name or name == "bias"):
+        return "recurrent networks whose weights have a dim of 0"
     if projection is not None and projection.ndims == 4:
         if projection.data_type == DATA_TYPES["bf16"]:
             return "lstm with projection in bf16 that is right"
