@@ -1,7 +1,7 @@
 """Which engine computes: a registry of engines by name, and the one that is used where none is named.
 
 An engine stands in a room below this one, so it is known here by a text, `module:factory`, and loaded when it is first
-asked for: the one late import from primitives to engines (decision 0011). Without a name the choice is
+asked for: the one late import from primitives to engines (decision 0012). Without a name the choice is
 
     INLAY_ENGINE in the environment, or what `set_engine` said
     onednn, where a library of oneDNN can be loaded
