@@ -58,8 +58,9 @@ def test_a_window_takes_the_positions_in_which_it_lies_within_the_padded_image(
         return
     assert walk(place, (image,), None, (kernel,), **numbers).result == (len(starts),)
     # Of the images in which a window takes so many positions, the one that follows from the result is the least.
-    least = walk(place, None, (len(starts),), (kernel,), **numbers).image[0]
-    assert least <= image < least + stride
+    if (len(starts) - 1) * stride + last + 1 >= before + after:
+        least = walk(place, None, (len(starts),), (kernel,), **numbers).image[0]
+        assert least <= image < least + stride
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(1, 6))

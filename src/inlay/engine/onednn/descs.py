@@ -16,6 +16,7 @@ Back, the library is asked (`descriptor.imported`). What it chose for the same q
 """
 
 import threading
+from collections import deque
 from ctypes import Array, byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,7 @@ _BLOCKED, _OPAQUE = 2, 3
 _S8: Final = 5
 _LETTERS: Final = "abcdefghijkl"
 _REMEMBERED: Final = 4096
+_LAST: Final = 256
 _CHOICES: Final = 16
 _FURTHEST: Final = 48  # bytes that extras may stand behind the inner blocks
 
@@ -53,6 +55,14 @@ class Given:
     """Bytes from the address of the memory to the one that the library is given."""
 
 
+class _Asked(threading.local):
+    """What each thread was given last: more than any primitive has arguments."""
+
+    def __init__(self) -> None:
+        """Called once in each thread."""
+        self.last: deque[Given] = deque(maxlen=_LAST)
+
+
 class Descriptors:
     """The descriptors that one library was handed, and those that it chose."""
 
@@ -65,6 +75,7 @@ class Descriptors:
         self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
         self._lock = threading.Lock()
+        self._asked = _Asked()
 
     def handle(self, desc: MemoryDesc) -> Handle:
         """The library's descriptor that says the same as `desc`.
@@ -99,6 +110,8 @@ class Descriptors:
             if len(self._given) >= _REMEMBERED:
                 self._given.clear()
             self._given[desc] = found
+        # Callers hold pointers alone, until the library returns; what they point to may be forgotten meanwhile.
+        self._asked.last.append(found)
         return found
 
     @property
