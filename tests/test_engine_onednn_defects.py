@@ -38,6 +38,7 @@ FORMATS: Mapping[str, MemoryDesc] = {
     "nChw16c": MemoryDesc(DIMS, "f32", "nChw16c"),
     "NChw16n16c": MemoryDesc(DIMS, "f32", "NChw16n16c"),
     "gaps": MemoryDesc(DIMS, "f32", strides=(2600, 200, 20, 2)),
+    "rows": MemoryDesc(DIMS, "f32", strides=(832, 64, 8, 1)),
     "offset": MemoryDesc.from_layout(Layout.from_strides(DIMS, (195, 15, 3, 1)), "f32", offset0=3),
 }
 FORWARD: Mapping[str, Make] = {
@@ -150,6 +151,10 @@ DECLINED: Mapping[str, tuple[Callable[[], p.Primitive], str]] = {
     "fused": (
         lambda: FORWARD["fused"](GAPS, prop_kind="forward_training"),
         "safe gradient of batch_normalization of a view with gaps",
+    ),
+    "rows": (
+        lambda: FORWARD["layer"](FORMATS["rows"]),
+        "right layer_normalization of a view with gaps",
     ),
     "halves": (
         lambda: p.Binary(bf16("nChw4c"), bf16("nChw4c"), algorithm="add"),

@@ -13,6 +13,7 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
       along other axes than channels
     resampling of an axis of one element         after 3.2: reads and writes past the ends of source and destination
     inner product with one output                after 3.2: wrong sums
+    layer normalization of a view with gaps      rows are taken to be equally far apart
 
     layer normalization between formats, and     all are taken to lie as one of them does: wrong numbers, written past
       softmax backward                             the end too
@@ -57,6 +58,8 @@ def _defects(version: tuple[int, int, int], operation: Operation) -> Iterator[st
         yield "safe PReLU of tensors without elements"
     if operation.kind in _WITH_GAPS and trains and any(map(has_gaps, operation.descs.values())):
         yield f"safe gradient of {operation.kind} of a view with gaps"
+    if operation.kind == "layer_normalization" and any(map(has_gaps, operation.descs.values())):
+        yield "right layer_normalization of a view with gaps"
     if operation.kind in _ONE_FORMAT and _formats(operation) > 1:
         yield f"right {operation.kind} between different formats"
     if operation.kind == "binary" and any(map(_in_small_blocks, operation.descs.values())):
