@@ -28,6 +28,7 @@ _ENVIRONMENT: Final = "INLAY_ONEDNN"
 _INSTALL: Final = "pip install 'inlay[engine]' (Linux on x86-64), or set INLAY_ONEDNN to a libdnnl.so of version 3"
 _NEEDED_BY_SYCL: Final = ("libintlc.so.5", "libimf.so", "libsvml.so", "libtbb.so.12", "libsycl.so.9", "libsycl.so.8")
 _DRIVER: Final = "libintelocl.so"
+_OPENMP: Final = "install the system's package of GNU OpenMP, such as libgomp1"
 
 # Calls that compute or compile let other threads run; the rest take less time than letting go of the lock.
 _LONG: Final = ("primitive_desc_create", "primitive_create", "primitive_execute", "stream_wait", "engine_create")
@@ -127,7 +128,8 @@ def _loaded(path: str) -> ctypes.CDLL:
                 ctypes.CDLL(str(needed), ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(path)
     except OSError as error:
-        raise MissingExtra(f"{path} cannot be loaded ({error}): {_INSTALL}") from error
+        remedy = _OPENMP if "libgomp" in str(error) else _INSTALL
+        raise MissingExtra(f"{path} cannot be loaded ({error}): {remedy}") from error
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[str]:
@@ -143,7 +145,7 @@ def candidates(environment: Mapping[str, str]) -> Iterator[str]:
             path = path / _FILE
         if not path.exists():
             raise MissingExtra(f"{_ENVIRONMENT} is {named!r}, which does not exist: give a libdnnl.so of version 3")
-        yield str(path)
+        yield str(path.absolute())
         return
     for prefix in (sys.prefix, site.getuserbase()):
         path = Path(prefix) / "lib" / _FILE
