@@ -1,6 +1,5 @@
 """The engine of oneDNN: what it chooses and computes, beside NumPy and the reference engine."""
 
-import gc
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -350,23 +349,23 @@ def test_every_kind_is_created_and_run_by_eight_threads_at_once(engine: OnednnEn
     assert faults == []
 
 
-def test_the_scratchpad_of_a_thread_grows_and_ends_with_it(engine: OnednnEngine) -> None:
-    sizes = []
-    operation = forward("inner_product")
-    implementation = engine.create(forward("lstm"))
+def test_the_lane_of_a_thread_that_ended_is_the_next_ones() -> None:
+    engine = make_engine()
+    operation, smaller = forward("lstm"), forward("eltwise")
+    seen: list[tuple[int, int, int]] = []
 
-    def work() -> None:
-        sizes.append(engine.lanes.lane.size)
-        computed(engine.create(operation))
-        computed(implementation)
-        sizes.append(engine.lanes.lane.size)
+    def work(one: Operation) -> None:
+        lane = engine.lanes.lane
+        assert lane.threads == -1
+        computed(engine.create(one))
+        seen.append((lane.stream, lane.size, lane.threads))
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert sizes[0] == 0
-    assert sizes[1] > 0
-    gc.collect()
+    for one in (operation, smaller, operation):
+        thread = threading.Thread(target=work, args=(one,))
+        thread.start()
+        thread.join()
+    assert seen[0][1] > 0
+    assert seen[0] == seen[1] == seen[2]
 
 
 def test_a_limit_of_threads_is_that_of_primitives_made_under_it(engine: OnednnEngine) -> None:

@@ -112,7 +112,7 @@ NO_LIMIT = 2**31 - 1
             "direction has no algorithm 'up': it has left2right, right2left, concat, sum",
         ),
         (
-            described(SOFTMAX, dst=MemoryDesc((2, 18, 8, 6), "f32")),
+            described(SOFTMAX, dst=MemoryDesc((2, 18, 8, 6), "f32", "acdb")),
             "dst of softmax has dims (2, 18, 8, 6), src (2, 18, 8, 7): give both the same",
         ),
         (

@@ -309,6 +309,9 @@ def no_primitive_cache() -> Iterator[None]:
 @needs_proc
 @pytest.mark.usefixtures("no_primitive_cache")
 def test_engines_and_primitives_leave_nothing() -> None:
+    if load_library().runtime == "sycl":
+        pytest.skip("SYCL keeps 20 kB of each stream that executed")
+
     def work(i: int) -> None:
         engine = make_engine()
         implementation = engine.create(forward("eltwise", "forward_inference"))

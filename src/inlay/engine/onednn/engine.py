@@ -22,7 +22,7 @@ from inlay.engine.onednn.declarations import CPU, QUERY_IMPL
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.execution import Bound, Executable, Plan
 from inlay.engine.onednn.handles import Handle, created
-from inlay.engine.onednn.lanes import Lanes, Team
+from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import RECURRENT, additions, flaw
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
@@ -50,8 +50,9 @@ class OnednnEngine:
         """The library's own."""
         self.team = Team(library)
         """How many threads it starts."""
+        engine, team = self.engine, self.team
         some_bytes = self.descriptors.handle(MemoryDesc((1,), "u8"))
-        self.lanes = Lanes(library, self.engine, some_bytes, self.team)
+        self.lanes = Lanes([], lambda: Lane(library, engine, some_bytes, team))
         """What each Python thread executes with."""
         self.lock = threading.Lock()
         """Held while a primitive is made."""
