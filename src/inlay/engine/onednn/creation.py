@@ -88,8 +88,9 @@ def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, h
     elif kind in ("concat", "sum"):
         name, arguments = f"{kind}_primitive_desc_create", [engine, *_joined(problem, operation)]
     else:
-        name, gives = _ROWS[row_of(operation)]
+        name, gives, window, at = _ROWS[row_of(operation)]
         arguments = [engine, *[give(problem, operation, hint) for give in gives]]
+        arguments[at:at] = _window(operation, window) if window else ()
     out = c_void_p()
     status = problem.library.functions[name](byref(out), *arguments, attributes.value)
     if status or not out.value:
@@ -147,8 +148,6 @@ def _gives(row: tuple[str, str, str], word: str) -> Given:
         return _gives_desc(row, word)
     if word in _GIVES:
         return _GIVES[word]
-    if word in DIMS_WORDS:
-        return lambda problem, operation, hint: _dims(operation, word)
     if word in _COUNTS:
         return lambda problem, operation, hint: _count(operation, word)
     if word == "algorithm":
@@ -216,14 +215,20 @@ def _spatial(operation: Operation) -> int:
     return 0 if image is None else len(image.dims) - 2
 
 
-def _dims(operation: Operation, word: str) -> Any:
-    value = _told(operation, word)
-    if not isinstance(value, tuple):
-        _refuse(word, operation.kind, value, "give a tuple of numbers, one for each spatial axis")
-    return _dims_array(value, word, operation.kind, _spatial(operation))
+def _window(operation: Operation, words: tuple[str, ...]) -> tuple[Any, ...]:
+    """The arrays of the parameters that have an entry for each spatial axis."""
+    told = tuple([_told(operation, word) for word in words])
+    for word, value in zip(words, told, strict=True):
+        if not isinstance(value, tuple):
+            _refuse(word, operation.kind, value, "give a tuple of numbers, one for each spatial axis")
+    return _arrays(told, words, operation.kind, _spatial(operation))
 
 
 @lru_cache(maxsize=1024)
+def _arrays(told: tuple[Any, ...], words: tuple[str, ...], kind: str, ndims: int) -> tuple[Any, ...]:
+    return tuple(_dims_array(values, word, kind, ndims) for word, values in zip(words, told, strict=True))
+
+
 def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> Any:
     """The array of a parameter with an entry for each spatial axis; the library divides by some of them."""
     least = 1 if word in _POSITIVE else 0 if word == "dilations" else -_LARGEST
@@ -274,8 +279,14 @@ def _scale_type(operation: Operation, names: tuple[str, ...]) -> int:
     return found[0].data_type.code if found and found[0].data_type is not None else _F32
 
 
-_ROWS = {
-    row: (creator_name(*row).removeprefix("dnnl_"), tuple(_gives(row, word) for word in words))
-    for row, words in CREATORS.items()
-}
-"""By row of `CREATORS`: the function, and what gives each of its arguments."""
+def _plan(row: tuple[str, str, str]) -> tuple[str, tuple[Given, ...], tuple[str, ...], int]:
+    words = CREATORS[row]
+    window = tuple(word for word in words if word in DIMS_WORDS)
+    gives = tuple(_gives(row, word) for word in words if word not in DIMS_WORDS)
+    # Those of a window stand together, after the engine and what comes before them.
+    at = 1 + words.index(window[0]) if window else 0
+    return creator_name(*row).removeprefix("dnnl_"), gives, window, at
+
+
+_ROWS = {row: _plan(row) for row in CREATORS}
+"""By row of `CREATORS`: the function, what gives its arguments, the words of a window among them and their place."""

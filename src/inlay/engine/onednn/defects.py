@@ -43,8 +43,9 @@ _SOUND = (3, 3)
 
 def defect_of(version: tuple[int, int, int], operation: Operation) -> str | None:
     """What of the operation this release gets wrong, as the end of `oneDNN has no ...`; None for nothing known."""
-    if operation.kind != "reorder" and any(desc.data_type is _F64 for desc in operation.descs.values()):
-        return "computation in f64 on a processor"
+    for desc in operation.descs.values():
+        if desc.data_type is _F64 and operation.kind != "reorder":
+            return "computation in f64 on a processor"
     if operation.kind not in _DEFECTIVE and operation.attributes is PLAIN:
         return None
     return next(_defects(version, operation), None)
