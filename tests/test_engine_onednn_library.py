@@ -323,10 +323,13 @@ def test_engines_and_primitives_leave_nothing() -> None:
 @needs_library
 @needs_proc
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["memory", "memory_desc", "primitive_desc"])
-def test_a_million_handles_leave_nothing(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("more memory than is kept", 150_000), ("memory_desc", 1_000_000), ("primitive_desc", 1_000_000)],
+)
+def test_a_million_handles_leave_nothing(name: str, count: int) -> None:
     work = cycles(make_engine())[name]
-    assert grown(work, 20_000, 1_000_000) < 4 * LIMIT
+    assert grown(work, 20_000, count) < 4 * LIMIT
 
 
 @needs_library
