@@ -1,4 +1,4 @@
-"""What primitives refuse, with the whole text: golden/primitive_mistakes.txt holds calls and their errors in turn.
+"""What primitives refuse, with the whole text: golden/mistakes/primitives.txt holds calls and their errors in turn.
 
 Wrong ranks, channels, windows and types, any where the specification gives a format, hints that are missing or of other
 shapes, attributes that do not fit, and calls with memory that is missing, of another format, too small, read-only or
@@ -95,7 +95,7 @@ def scaled(**given: Any) -> Any:
     return product(src=inlay.Memory(src), weights=inlay.Memory(weights), **given)
 
 
-MISTAKES = Path(__file__).parent / "golden" / "primitive_mistakes.txt"
+MISTAKES = Path(__file__).parent / "golden" / "mistakes" / "primitives.txt"
 
 
 def mistakes() -> Iterator[tuple[str, str]]:

@@ -149,6 +149,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder
 r = compile_reorder(*(MemoryDesc((4096, 4096), "f32", tag) for tag in ("ab", "ba")))
 x, y = np.ones((4096, 4096), np.float32), np.zeros((4096, 4096), np.float32)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores interrupts
 try:
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     while True:
