@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, WAS, team_ir
+from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, WAITING, WAS, team_ir
 from inlay.reordering.linking import linked
 from inlay.reordering.processors import available_threads, limited
 from inlay.reordering.target import Target
@@ -99,15 +99,12 @@ class Team:
     def run(self, call: Call, parts: int) -> None:
         """Carry out `call` on the calling thread and `parts` - 1 workers; the caller holds `free`.
 
-        Post-condition: every tile is done, also when an interrupt ends the call.
+        Post-condition: every tile is done; when an interrupt ends the call, no worker is at it any more.
         """
         workers = parts - 1
         _, code, *rest = call
-        left = self._share(self._base, workers, _AWAKE, code, *rest)
-        if left == 0:
-            return
         with self._joined(workers):
-            if left < 0:
+            if self._share(self._base, workers, _AWAKE, code, *rest) < 0:
                 self._wake(workers)
                 call.entry(call.src, call.dst, call.table, 0, call.tiles // call.run // parts * call.run)
 
@@ -116,7 +113,10 @@ class Team:
         for i in range(workers):
             if self._slots[i, WAS] == PARKED:
                 self._place(i)
-                self._wakes[i].release()
+                # Woken twice, if an interrupt comes before the mark, a worker finds nothing to do and sleeps again.
+                if self._wakes[i].locked():
+                    self._wakes[i].release()
+                self._slots[i, WAS] = WAITING
 
     def _place(self, i: int) -> None:
         """Bind worker `i` to a processor that the caller is not on.
@@ -138,9 +138,12 @@ class Team:
             yield
         finally:
             interrupt: KeyboardInterrupt | None = None
-            while self._still_busy(workers):
+            is_busy = True
+            while is_busy:
                 try:
-                    _give_way()
+                    self._wake(workers)  # an interrupt may have come between the call and its waking
+                    if is_busy := self._still_busy(workers):
+                        _give_way()
                 except KeyboardInterrupt as error:
                     interrupt = error
             if interrupt is not None:
