@@ -11,8 +11,8 @@ are taken already.
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -103,10 +103,15 @@ class Team:
         """
         workers = parts - 1
         _, code, *rest = call
-        with self._joined(workers):
-            if self._share(self._base, workers, _AWAKE, code, *rest) < 0:
+        left = -1
+        try:
+            left = self._share(self._base, workers, _AWAKE, code, *rest)
+            if left < 0:
                 self._wake(workers)
                 call.entry(call.src, call.dst, call.table, 0, call.tiles // call.run // parts * call.run)
+        finally:
+            if left:
+                self._join(workers)
 
     def _wake(self, workers: int) -> None:
         """Wake those of the first `workers` that were asleep when a call was posted."""
@@ -131,23 +136,19 @@ class Team:
                 os.sched_setaffinity(self._threads[i].native_id or 0, {place})
                 self._places[i] = place
 
-    @contextmanager
-    def _joined(self, workers: int) -> Iterator[None]:
-        """Leave only when no worker is busy: until then they write into memory of the caller."""
-        try:
-            yield
-        finally:
-            interrupt: KeyboardInterrupt | None = None
-            is_busy = True
-            while is_busy:
-                try:
-                    self._wake(workers)  # an interrupt may have come between the call and its waking
-                    if is_busy := self._still_busy(workers):
-                        _give_way()
-                except KeyboardInterrupt as error:
-                    interrupt = error
-            if interrupt is not None:
-                raise interrupt
+    def _join(self, workers: int) -> None:
+        """Return only when no worker is busy: until then they write into memory of the caller."""
+        interrupt: KeyboardInterrupt | None = None
+        is_busy = True
+        while is_busy:
+            try:
+                self._wake(workers)  # an interrupt may have come between the call and its waking
+                if is_busy := self._still_busy(workers):
+                    _give_way()
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _still_busy(self, workers: int) -> bool:
         return bool(self._unfinished(self._base, workers, _AWAKE))
