@@ -11,8 +11,7 @@ from typing import ClassVar
 from inlay.descriptor import MemoryDesc
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
-from inlay.primitives.primitive import Primitive, forward_of
-from inlay.primitives.rules import settled, type_of
+from inlay.primitives.primitive import Primitive, forward_of, like_forward
 
 
 class MappedBackward(Primitive):
@@ -59,18 +58,4 @@ class MappedBackward(Primitive):
     def _gradients(
         cls, hint: Primitive, diff_dst: MemoryDesc | None, diff_src: MemoryDesc | None
     ) -> dict[str, MemoryDesc]:
-        return gradients(cls.__name__, hint, diff_dst=diff_dst, diff_src=diff_src)
-
-
-def gradients(place: str, hint: Primitive, **given: MemoryDesc | None) -> dict[str, MemoryDesc]:
-    """By name, the gradients of what the forward primitive reads and writes, of the dims that it has for them.
-
-    Raises:
-        InvalidArguments: one has other dims.
-    """
-    found = {}
-    for name, desc in given.items():
-        data = hint.desc(name.removeprefix("diff_"))
-        why = f"those of {name.removeprefix('diff_')} of hint_forward"
-        found[name] = settled(place, name, desc, data.dims, type_of(data), why)
-    return found
+        return like_forward(cls.__name__, hint, diff_dst=diff_dst, diff_src=diff_src)

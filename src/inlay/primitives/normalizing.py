@@ -20,9 +20,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
-from inlay.primitives.mapped import gradients
 from inlay.primitives.operation import Parameter
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of
+from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
 from inlay.primitives.rules import choice, settled, type_of
 from inlay.primitives.signatures import PropKind
 
@@ -100,7 +99,7 @@ class NormalizationBackward(Primitive):
         )
         flags: Any = hint.operation.parameters["flags"]
         descs = {name: hint.desc(name) for name in ("src", "mean", "variance", "scale") if name in hint.operation.descs}
-        descs |= gradients(place, hint, diff_dst=diff_dst, diff_src=diff_src)
+        descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src)
         for name in ("scale", "shift"):
             if wanted == "backward" and f"use_{name}" in flags:
                 descs[f"diff_{name}"] = hint.desc(name)

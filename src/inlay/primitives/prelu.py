@@ -6,8 +6,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
-from inlay.primitives.mapped import gradients
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of
+from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
 from inlay.primitives.rules import broadcast, desc_of, settled, type_of
 
 
@@ -112,11 +111,8 @@ class PReLUBackward(Primitive):
         """
         place = "PReLUBackward"
         hint = forward_of(place, hint_forward, PReLU)
-        slopes = hint.weights_desc
+        descs = {"src": hint.src_desc, "weights": hint.weights_desc}
         if weights is not None:
-            slopes = settled(
-                place, "weights", weights, slopes.dims, type_of(slopes), "those of weights of hint_forward"
-            )
-        descs = {"src": hint.src_desc, "weights": slopes}
-        descs |= gradients(place, hint, diff_dst=diff_dst, diff_src=diff_src, diff_weights=diff_weights)
+            descs |= like_forward(place, hint, weights=weights)
+        descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src, diff_weights=diff_weights)
         self._create("backward", descs, attributes=attributes, hint=hint, engine=engine)

@@ -17,7 +17,7 @@ from inlay.primitives.calls import Expected, Given, checked, expected, zeroing
 from inlay.primitives.created import created
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
-from inlay.primitives.rules import choice, desc_of, require_distinct, require_free
+from inlay.primitives.rules import choice, desc_of, require_distinct, require_free, settled, type_of
 from inlay.primitives.signatures import SIGNATURES, PropKind
 from inlay.primitives.values import require_attributes
 
@@ -305,3 +305,19 @@ def forward_of(place: str, hint: Any, forward: type[Primitive]) -> Primitive:
             "the gradient needs"
         )
     return hint
+
+
+def like_forward(place: str, hint: Primitive, **given: MemoryDesc | None) -> dict[str, MemoryDesc]:
+    """By name, arguments of the forward primitive and gradients of them, of the dims that it has for them.
+
+    What is left out has its type there, and any format.
+
+    Raises:
+        InvalidArguments: one has other dims.
+    """
+    found = {}
+    for name, desc in given.items():
+        data = hint.desc(name.removeprefix("diff_"))
+        why = f"those of {name.removeprefix('diff_')} of hint_forward"
+        found[name] = settled(place, name, desc, data.dims, type_of(data), why)
+    return found

@@ -12,8 +12,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
-from inlay.primitives.primitive import Primitive, forward_of
-from inlay.primitives.rules import settled, type_of
+from inlay.primitives.primitive import Primitive, forward_of, like_forward
+from inlay.primitives.rules import type_of
 
 _FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
 _QUANTIZED = ("s8", "u8")
@@ -76,8 +76,7 @@ class WeightedBackwardData(Primitive):
         """
         place = type(self).__name__
         hint = forward_of(place, hint_forward, self.forward)
-        given = {"diff_dst": (diff_dst, "dst"), "weights": (weights, "weights"), "diff_src": (diff_src, "src")}
-        descs = {name: _like(place, name, desc, hint, other) for name, (desc, other) in given.items()}
+        descs = like_forward(place, hint, diff_dst=diff_dst, weights=weights, diff_src=diff_src)
         parameters = hint.operation.parameters
         self._create("backward_data", descs, parameters, attributes=attributes, hint=hint, engine=engine)
 
@@ -113,15 +112,8 @@ class WeightedBackwardWeights(Primitive):
         hint = forward_of(place, hint_forward, self.forward)
         if diff_bias is not None and hint.bias_desc.is_zero:
             raise InvalidArguments(f"{place}: diff_bias is given, and hint_forward has no bias: leave it out")
-        given = {"src": (src, "src"), "diff_dst": (diff_dst, "dst"), "diff_weights": (diff_weights, "weights")}
+        descs = like_forward(place, hint, src=src, diff_dst=diff_dst, diff_weights=diff_weights)
         if not hint.bias_desc.is_zero:
-            given["diff_bias"] = (diff_bias, "bias")
-        descs = {name: _like(place, name, desc, hint, other) for name, (desc, other) in given.items()}
+            descs |= like_forward(place, hint, diff_bias=diff_bias)
         parameters = hint.operation.parameters
         self._create("backward_weights", descs, parameters, attributes=attributes, hint=hint, engine=engine)
-
-
-def _like(place: str, name: str, given: MemoryDesc | None, hint: Primitive, other: str) -> MemoryDesc:
-    """A descriptor of the dims that the forward primitive has for the argument `other`."""
-    desc = hint.desc(other)
-    return settled(place, name, given, desc.dims, type_of(desc), f"those of {other} of hint_forward")
