@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.report import figures_table
 from benchmarks.startup import Figure
-from benchmarks.timing import spread
+from inlay.bench.turns import spread
 from inlay.descriptor import MemoryDesc
 
 ROUNDS = 15

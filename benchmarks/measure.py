@@ -12,7 +12,8 @@ from benchmarks.copies import ThreadedMemcpy
 from benchmarks.machine import Bystanders
 from benchmarks.onednn import Refused
 from benchmarks.peers import NumPy, Peer
-from benchmarks.timing import Call, Rounds, Spread, fastest, paired, take_turns
+from benchmarks.timing import Rounds, fastest, take_turns
+from inlay.bench.turns import Call, Spread, paired
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes
 

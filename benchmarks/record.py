@@ -18,7 +18,8 @@ from benchmarks.cases import Case, Size
 from benchmarks.machine import Machine
 from benchmarks.measure import Result
 from benchmarks.startup import Figure
-from benchmarks.timing import Rounds, Spread
+from benchmarks.timing import Rounds
+from inlay.bench.turns import Spread
 from inlay.descriptor import Extras
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from inlay.reordering.caches import Cache

@@ -15,7 +15,8 @@ from benchmarks.misses import UNKNOWN, Miss
 from benchmarks.peers import Missing
 from benchmarks.runs import Row
 from benchmarks.startup import Figure
-from benchmarks.timing import Spread, mean_ratio
+from benchmarks.timing import mean_ratio
+from inlay.bench.turns import Spread
 
 QUIET = 0.03
 """Of all processors: what the system itself needs."""

@@ -13,7 +13,7 @@ from statistics import median
 
 from benchmarks.cases import Case
 from benchmarks.measure import Result
-from benchmarks.timing import Spread
+from inlay.bench.turns import Spread
 
 
 @dataclass(frozen=True, slots=True)

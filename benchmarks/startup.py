@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from statistics import median
 
-from benchmarks.timing import Spread, spread
+from inlay.bench.turns import Spread, spread
 
 Answer = dict[str, float]
 """What one process of `startup_probe` measured, in seconds."""

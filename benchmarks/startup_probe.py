@@ -96,7 +96,7 @@ def call_seconds() -> dict[str, float]:
     import numpy as np
 
     import inlay
-    from benchmarks.timing import seconds_per_call
+    from inlay.bench.turns import seconds_per_call
     from inlay.reordering import compile_reorder
 
     src, dst = inlay.MemoryDesc((2, 2), "f32", "ab"), inlay.MemoryDesc((2, 2), "f32", "ba")
@@ -123,7 +123,8 @@ def small_seconds() -> dict[str, float]:
     import inlay
     from benchmarks.machine import this_machine
     from benchmarks.peers import FINDERS, Missing
-    from benchmarks.timing import Call, Rounds, take_turns
+    from benchmarks.timing import Rounds, take_turns
+    from inlay.bench.turns import Call
 
     found = {}
     peers = [find(this_machine().threads) for name, find in FINDERS.items() if name.startswith("oneDNN")]

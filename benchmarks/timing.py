@@ -4,6 +4,7 @@ In one round each runner does one block of calls, timed as a whole. Neighbours i
 ratio is formed within each round, and the figure is the median of these ratios. What slows the machine down for a
 second then slows both sides of a ratio. The spread is the range of the middle half of the rounds.
 
+    >>> from inlay.bench.turns import paired
     >>> paired([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
     Spread(median=2.0, low=1.5, high=2.5)
 
@@ -24,9 +25,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from statistics import geometric_mean, median, quantiles
+from statistics import geometric_mean, median
 
-Call = Callable[[], object]
+from inlay.bench.turns import Call, seconds_per_call
+
 Judge = Callable[[Mapping[str, Sequence[float]]], Collection[str]]
 """Says of whom the times of the first rounds say enough."""
 
@@ -39,18 +41,6 @@ WARM_CALLS, WARM_SECONDS = 4, 3e-3
 """How many untimed calls a warm block follows, and how long they take at least."""
 _LOOK_SECONDS, _LOOKS, _IDLE = 1e-3, 2, 0.15
 """The process rests where it works for less than this share of a processor, look after look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A figure that was measured several times."""
-
-    median: float
-    """The figure."""
-    low: float
-    """A quarter of the rounds gave less."""
-    high: float
-    """A quarter of the rounds gave more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +72,6 @@ class Rounds:
 
 QUICK = Rounds(count=3, block_seconds=1e-3, settle_seconds=12e-3, warm_enough=8e-3)
 """Enough for a look."""
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """The median and the quartiles of some measurements."""
-    if len(values) == 1:
-        return Spread(values[0], values[0], values[0])
-    low, middle, high = quantiles(values, n=4, method="inclusive")
-    return Spread(middle, low, high)
-
-
-def paired(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """The ratio of two runners: formed in each round in which both took a turn, then taken together.
-
-    Each began in the first round; one that is slow has fewer.
-    """
-    return spread([a / b for a, b in zip(numerators, denominators, strict=False)])
 
 
 def mean_ratio(ratios: Sequence[float]) -> float:
@@ -165,15 +139,6 @@ def _warm_up(call: Call, enough: float) -> None:
         call()
         calls += 1
         seconds = time.perf_counter() - started
-
-
-def seconds_per_call(call: Call, count: int) -> float:
-    """The time of `count` calls in a row, divided by their number."""
-    repeats = range(count)
-    started = time.perf_counter()
-    for _ in repeats:
-        call()
-    return (time.perf_counter() - started) / count
 
 
 def _shortest(call: Call, block_seconds: float) -> float:

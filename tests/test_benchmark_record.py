@@ -25,7 +25,8 @@ from benchmarks.record import Record, Setup, Unreadable, as_json, loaded, merged
 from benchmarks.report import bystanders_lines, met_text, misses_table, percent_text
 from benchmarks.runs import Row, rows_of
 from benchmarks.startup import Figure
-from benchmarks.timing import Rounds, Spread
+from benchmarks.timing import Rounds
+from inlay.bench.turns import Spread
 from inlay.descriptor import Extras
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from inlay.reordering.caches import Cache

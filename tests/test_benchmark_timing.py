@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.measure import decided
-from benchmarks.timing import Rounds, Spread, mean_ratio, paired, spread, take_turns
+from benchmarks.timing import Rounds, mean_ratio, take_turns
+from inlay.bench.turns import Spread, paired, spread
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=12))

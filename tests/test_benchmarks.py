@@ -30,7 +30,8 @@ from benchmarks.passes import strided_passes
 from benchmarks.peers import Inlay, Missing, NumPy, Peer
 from benchmarks.report import notes
 from benchmarks.runs import rows_of
-from benchmarks.timing import Rounds, Spread, fastest
+from benchmarks.timing import Rounds, fastest
+from inlay.bench.turns import Spread
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes

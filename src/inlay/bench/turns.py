@@ -46,13 +46,16 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """The ratio of two calls, formed in each round in which both took a turn; who is slow has fewer."""
+    """The ratio of two calls: formed in each round in which both took a turn, then taken together.
+
+    Each began in the first round; one that is slow has fewer.
+    """
     return spread([a / b for a, b in zip(numerators, denominators, strict=False)])
 
 
 def take_turns(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
     """Seconds per call of each, one entry per round; of a slow one fewer. Each round begins with another."""
-    first = {name: _seconds(call, 1) for name, call in calls.items()}
+    first = {name: seconds_per_call(call, 1) for name, call in calls.items()}
     turns = {name: rounds if seconds < _PATIENCE else ceil(rounds / 3) for name, seconds in first.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
@@ -71,11 +74,11 @@ def _block(call: Call) -> float:
     while (spent := time.perf_counter() - started) < _WARM:
         call()
         calls += 1
-    return _seconds(call, max(1, ceil(_BLOCK * calls / spent)))
+    return seconds_per_call(call, max(1, ceil(_BLOCK * calls / spent)))
 
 
-def _seconds(call: Call, count: int) -> float:
-    """Seconds of one of `count` calls in a row."""
+def seconds_per_call(call: Call, count: int) -> float:
+    """The time of `count` calls in a row, divided by their number."""
     repeats = range(count)
     started = time.perf_counter()
     for _ in repeats:
