@@ -1,12 +1,13 @@
 # Everything a newcomer or CI runs. Needs nothing but make and Python 3.11 or newer; all else goes into .venv.
 #
-#   make demo      the main job on real input, with a picture and the speed against a copy
+#   make demo      the main job on real input: layouts, files, a network run, beside a copy and other ways
 #   make test      the tests
-#   make test-all  the heavy tests too, with the peers (torch, JAX, oneDNN 3.13) that can be installed here
+#   make test-all  the heavy tests too, with the peers (torch, JAX, ONNX Runtime, oneDNN 3.13) that can be installed here
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
 #   make bench     the benchmarks, ten minutes, to build/bench.json and build/bench.svg; RUNS=3 for three runs
 #   make bench-costs         only import, compile and call, beside their aims
 #   make bench-descriptors   only those of descriptors, in seconds
+#   make bench-networks      networks beside ONNX Runtime, OpenVINO and torch: half an hour, to build/networks
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
 #   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
 #   make lint      ruff: rules and format
@@ -29,7 +30,7 @@ PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
-.PHONY: demo test test-all parity bench bench-costs bench-descriptors mutation soak lint types clean
+.PHONY: demo test test-all parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -53,6 +54,9 @@ bench-costs: $(VENV)/.bench $(VENV)/.peers
 
 bench-descriptors: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.descriptors
+
+bench-networks: $(VENV)/.bench $(VENV)/.peers
+	$(BIN)/python -m benchmarks.network_table build/networks
 
 mutation: $(VENV)/.mutation
 	INLAY_MUTATION=1 INLAY_PARITY_CASES=300 $(BIN)/mutmut run
@@ -81,6 +85,8 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) torch==2.13.0 || echo "torch 2.13.0 cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'jax>=0.10' || echo "JAX cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'unicorn>=2.1' || echo "Unicorn cannot be installed here: code for AArch64 is compiled and not run"
+	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
+	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@
 

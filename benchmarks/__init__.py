@@ -30,6 +30,10 @@ of the data flow; each imports only from those above it:
     merge       tables and picture of earlier runs: a command of its own, `python -m benchmarks.merge`
     costs       import, compile and call alone: a command of its own, `python -m benchmarks.costs`
     descriptors what descriptors cost: a command of its own, `python -m benchmarks.descriptors`
+    networks    networks with random weights
+    network_piece    one network beside other runtimes, in a process of its own
+    network_results  what was measured of networks, what is aimed at, and the reasons, from `network_misses.toml`
+    network_table    networks beside other runtimes: a command of its own, `python -m benchmarks.network_table`
 
 This file imports nothing, so that `startup_probe` can time `import inlay` alone.
 """

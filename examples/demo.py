@@ -1,10 +1,11 @@
-"""The main job on real input: one layout drawn, a photograph and the weights of ResNet-50 packed and unpacked.
+"""The main job on real input: one layout drawn, a photograph and the weights of ResNet-50 packed, the network run.
 
-Run it with `make demo`. Every result is compared bit for bit with plain NumPy, and every time stands beside that of a
-copy of the same bytes in the same run. Nothing is downloaded: the photograph lies in `examples/data`, the network in
-the `onnx` wheel.
+Run it with `make demo`. What is moved is compared bit for bit with plain NumPy, and its time stands beside that of a
+copy of the same bytes in the same run; what is computed is compared with other ways to compute it. Nothing is
+downloaded: the photograph lies in `examples/data`, the network in the `onnx` wheel.
 """
 
+import argparse
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from demo_network import show_resnet50
 from rich.console import Console
 from rich.table import Table
 
@@ -253,12 +255,16 @@ def repack_in_memory(weights: list[npt.NDArray[np.float32]]) -> Measurement:
 
 
 def main() -> None:
-    """Run the three steps."""
+    """Run the four steps."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=15.0, help="how long kernels may be measured, 15 by default")
+    seconds = parser.parse_args().seconds
     console = Console(highlight=False)
     started = time.perf_counter()
     draw_a_layout(console)
     pack_photographs(console)
     convert_resnet50(console)
+    show_resnet50(console, photographs()[0], OUTPUT, seconds)
     console.print(f"All results are equal. {time.perf_counter() - started:.0f} s; the files are in build/demo.")
 
 

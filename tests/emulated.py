@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from guarded import PAGE, GuardedBuffer
 
 from inlay.reordering.compiled import Plan, ir_of, planned
@@ -171,8 +172,8 @@ def _values_before(problem: ReorderProblem, plan: Plan, values: Operands) -> tup
     block = block_of(problem, plan)
     if block is None:
         return b"", b""
-    first, words = block.table + plan.table.words.size, block.words.copy()
-    block.fill(words, VALUES - 8 * first, values, 0)
+    first = block.table + plan.table.words.size
+    words = block.placed(np.empty(block.size, np.int64), VALUES - 8 * first, values, 0)
     return words[: block.table].tobytes(), words[first:].tobytes()
 
 

@@ -21,6 +21,7 @@ FORMATS = [
     ("ab", (70, 130), "BA16a64b4a", 0b10),
     ("goihw", (2, 19, 9, 3, 3), "gOIhw4i16o4i", 0b11),
     ("oihw", (17, 5, 1, 1), "hwio", 0b1),
+    ("abc", (2, 1, 21), "abc", 0b101),
 ]
 EXTRAS: list[dict[str, Any]] = [
     {"flags": 1},

@@ -51,7 +51,7 @@ def converted(codes: Codes, src: str, dst: str) -> Codes:
     """What the compiled reorder makes of codes that lie in a row; those of 4 bits have a byte each."""
     source, result = in_memory(codes, src), np.zeros(codes.size, f"u{DATA_TYPES[dst].itemsize}")
     one, two = (MemoryDesc(codes.shape, name, "a") for name in (src, dst))
-    compile_reorder(one, two).run(source.ctypes.data, result.ctypes.data, 1)
+    compile_reorder(one, two).run(source.ctypes.data, result.ctypes.data)
     return of_memory(result, dst)
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -238,3 +238,30 @@ def test_an_engine_keeps_nothing_of_primitives_that_were_made() -> None:
     src = Memory(PLAIN)
     p.Eltwise(src.desc, algorithm="relu", engine=engine)(src=src)
     assert engine.unmade == []
+
+
+HEADS = (1, 4, 16, 16)
+"""One sentence, four heads, matrices of 16 x 16."""
+
+
+@pytest.mark.parametrize("tags", [("abcd", "dabc"), ("abcd", "acbd"), ("dabc", "abcd")])
+def test_later_releases_are_not_asked_for_heads_between_rows_and_columns(tags: tuple[str, str]) -> None:
+    heads = [MemoryDesc(HEADS, "f32", tag) for tag in tags]
+    operation = p.MatMul(heads[0], heads[1], engine="reference").operation
+    text = "right matmul of matrices between whose rows and columns another axis lies"
+    assert defect_of((3, 13, 2), operation) == text
+    assert defect_of((3, 2, 0), operation) is None
+
+
+@needs_onednn
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("tag", ["".join(order) for order in permutations("abcd")])
+def test_products_of_heads_are_right_however_they_lie(side: int, tag: str) -> None:
+    tags = ["abcd", "abcd"]
+    tags[side] = tag
+    rng = np.random.default_rng(7)
+    src, weights = (rng.integers(-3, 4, HEADS).astype(np.float32) for _ in tags)
+    descs = [MemoryDesc(HEADS, "f32", one) for one in tags]
+    matmul = p.MatMul(descs[0], descs[1], dst=MemoryDesc(HEADS, "f32", "abcd"))
+    found = matmul(src=pack(src, matmul.src_desc), weights=pack(weights, matmul.weights_desc))
+    assert np.array_equal(found.unpack(), src @ weights)

@@ -43,6 +43,9 @@ print(json.dumps({
     "odd": answer(p.Convolution(any_of(2, 17, 9, 9), any_of(19, 17, 3, 3), **train), src=1, weights=1),
     "grouped": answer(p.Convolution(any_of(1, 32, 7, 7), any_of(4, 8, 8, 3, 3), **train), src=1, weights=1),
     "dense": answer(p.InnerProduct(any_of(4, 64), any_of(48, 64), engine="onednn"), src=1, weights=1),
+    "odd rows": answer(p.InnerProduct(MemoryDesc((2, 32, 1, 1), "f32", "nChw8c"), any_of(10, 32, 1, 1),
+                                      MemoryDesc((10,), "f32", "a"), MemoryDesc((2, 10), "f32", "ab")),
+                       src=1, weights=1, bias=1),
 }))
 """
 
@@ -71,7 +74,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("problem", ["training", "inference", "odd", "grouped", "dense"])
+@pytest.mark.parametrize("problem", ["training", "inference", "odd", "grouped", "dense", "odd rows"])
 def test_every_opinion_computes_the_same(problem: str) -> None:
     results = [np.array(asked(isa)[problem]["dst"]) for isa in ISAS]
     for found in results[1:]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
 from inlay.cli import main
@@ -48,6 +49,31 @@ def make_files() -> None:
         "mask": np.array([True, False, True]),
     }
     save_file(weights, "weights.safetensors")
+    np.save("photo.npy", np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32))
+    write_network(Path("small.onnx"))
+
+
+def write_network(path: Path) -> None:
+    """Two convolutions, their results side by side, and ten scores of the mean over space; the batch is open."""
+    rng = np.random.default_rng(1)
+    weights = {"w1": (32, 3, 3, 3), "w2": (32, 32, 1, 1), "w3": (32, 32, 3, 3), "w4": (10, 64)}
+    arrays = [numpy_helper.from_array(rng.standard_normal(dims, np.float32) / 9, n) for n, dims in weights.items()]
+    nodes = [
+        helper.make_node("Conv", ["data", "w1"], ["stem"], "stem", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["stem"], ["active"], "relu"),
+        helper.make_node("Conv", ["active", "w2"], ["left"], "left"),
+        helper.make_node("Conv", ["active", "w3"], ["right"], "right", pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["left", "right"], ["both"], "both", axis=1),
+        helper.make_node("GlobalAveragePool", ["both"], ["mean"], "mean"),
+        helper.make_node("Flatten", ["mean"], ["flat"], "flat"),
+        helper.make_node("Gemm", ["flat", "w4"], ["scores"], "scores", transB=1),
+        helper.make_node("Softmax", ["scores"], ["classes"], "softmax", axis=1),
+    ]
+    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, ["batch", 3, 32, 32])
+    classes = helper.make_tensor_value_info("classes", TensorProto.FLOAT, ["batch", 10])
+    graph = helper.make_graph(nodes, "small", [data], [classes], arrays)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -77,7 +103,9 @@ def test_links_to_files_lead_somewhere(page: str) -> None:
 
 
 def test_the_demo_runs_and_all_its_results_are_equal() -> None:
-    done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=False)
+    call = [sys.executable, str(ROOT / "examples" / "demo.py"), "--seconds", "0.5"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n  equal  ") == 4
+    assert "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within " in done.stdout
     assert done.stdout.splitlines()[-1].startswith("All results are equal.")

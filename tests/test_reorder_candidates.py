@@ -143,7 +143,7 @@ def test_a_tile_that_no_table_describes_is_no_candidate(monkeypatch: pytest.Monk
 def test_fewer_threads_are_used_if_fewer_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "available_threads", lambda: 4)
     used: list[int] = []
-    monkeypatch.setattr(compiled, "run_parts", lambda call, parts, target: used.append(parts))
+    monkeypatch.setattr(compiled, "run_parts", lambda task, src, dst, table, parts: used.append(parts))
     problem = problem_of((2048, 2048), "f32", "ab", "ba")
     x, y = np.zeros((2, 2048, 2048), np.float32)
     for most in (2, 3, 4, 9, None):

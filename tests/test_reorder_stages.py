@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout, Map
-from inlay.reordering import compile_reorder
-from inlay.reordering.caches import cache_sizes
+from inlay.reordering import compile_reorder, compiled
+from inlay.reordering.caches import CacheSizes, cache_sizes
+from inlay.reordering.compiled import planned
 from inlay.reordering.kernel import TableShape, kernel_of, table_of
 from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, with_run
 from inlay.reordering.network import Run, Side
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.walk import Level, OuterLoop, Traffic, bytes_ahead
+from inlay.reordering.target import TARGETS
+from inlay.reordering.walk import Level, OuterLoop, Traffic, bytes_ahead, goes_in_streams
 from inlay.testing import reorder_problems
 
 Move = tuple[int | None, int]
@@ -72,8 +74,9 @@ def tile_indices(plan: Schedule) -> list[dict[int, int]]:
     odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.run.extent)}
     for *starts, value in product(*(range(o.extent) for o in plan.outer), *(odd.values() or [[0]])):
         for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
-            index = {o.loop: o.start(run) for o, run in zip(plan.outer, starts, strict=True)}
-            index |= dict.fromkeys(odd, value)
+            index = dict.fromkeys(odd, value)
+            for o, run in zip(plan.outer, starts, strict=True):
+                index[o.loop] = index.get(o.loop, 0) + o.start(run)
             for (loop, bit), is_set in zip(plan.tile.src_bits, pattern, strict=True):
                 index[loop] = index.get(loop, 0) + (is_set << bit)
             indices.append(index)
@@ -249,22 +252,41 @@ def traffic_of(src: MemoryDesc, dst: MemoryDesc, level: Level) -> Traffic:
 
 
 def walk_of(
-    dims: tuple[int, ...], data_type: str, src: str, dst: str, level: Level = "memory", to_type: str = ""
+    dims: tuple[int, ...],
+    data_type: str,
+    src: str,
+    dst: str,
+    level: Level = "memory",
+    to_type: str = "",
+    overlaps: bool = False,
 ) -> tuple[Side, int]:
     """Which side is walked, and how far ahead lines are asked for."""
     a, b = MemoryDesc(dims, data_type, src), MemoryDesc(dims, to_type or data_type, dst)
     problem, traffic = reorder_problem(a, b), traffic_of(a, b, level)
     item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-    plan = schedule(loop_nest(problem), item, 64, converts=a.data_type != b.data_type, traffic=traffic)
+    converts = a.data_type != b.data_type
+    plan = schedule(loop_nest(problem), item, 64, converts=converts, traffic=traffic, overlaps=overlaps)
     return plan.walk, bytes_ahead(plan.nest.loops, plan.outer, plan.walk, traffic)
 
 
 def test_the_side_that_scatters_least_is_walked() -> None:
-    tiles = 64 * 256
-    assert walk_of((4, 256, 56, 56), "u8", "nhwc", "nchw") == ("dst", 4 * tiles), "256 planes, four tiles of 64 pixels"
-    assert walk_of((4, 256, 56, 56), "u8", "nhwc", "nchw", "L3") == ("dst", 2 * tiles)
+    tiles = 64 * 64
+    assert walk_of((4, 64, 56, 56), "f32", "nhwc", "nchw") == ("dst", 4 * tiles), "64 planes, four tiles of 16 pixels"
+    assert walk_of((4, 64, 56, 56), "f32", "nhwc", "nchw", "L3") == ("dst", 2 * tiles)
+    assert walk_of((4, 80, 56, 56), "f32", "nhwc", "nchw")[0] == "src", "80 planes: one line of five at a time"
     assert walk_of((4, 256, 56, 56), "u8", "nchw", "nhwc") == ("src", 256)
     assert walk_of((4096, 4096), "f32", "ab", "ba") == ("src", 256), "256 KiB to the next rows"
+
+
+def test_lines_are_fetched_from_where_a_later_tile_reads() -> None:
+    assert walk_of((4, 256, 56, 56), "u8", "nhwc", "nchw") == ("src", 32768), "a round is one tile's 64 rows: two"
+    assert walk_of((4, 1024, 56, 56), "f32", "nhwc", "nchw") == ("src", 131072), "64 pairs of tiles in 32 rows"
+    assert walk_of((4, 4096, 56, 56), "f32", "nhwc", "nchw") == ("src", 256), "a round of 256 KiB is too far off"
+    assert walk_of((4, 64, 14, 14), "f32", "nchw", "nChw16c") == ("src", 37632), "16 planes of 784 bytes, three times"
+    assert walk_of((4, 64, 14, 14), "f32", "nchw", "nChw16c", "L3") == ("src", 256)
+    assert walk_of((2736, 2736, 3, 3), "s8", "oihw", "OIhw4i16o4i") == ("src", 1152), "a tile reads 576 bytes in a row"
+    assert walk_of((4, 64, 56, 56), "u8", "nhwc", "nchw") == ("src", 8192), "a tile reads 4096"
+    assert walk_of((64, 512, 16, 64), "bf16", "abcd", "acbd") == ("src", 1024), "rows that follow one another are one"
 
 
 def test_fewer_places_are_too_many_beyond_the_caches_and_any_within_the_shared_one() -> None:
@@ -276,18 +298,32 @@ def test_fewer_places_are_too_many_beyond_the_caches_and_any_within_the_shared_o
 
 def test_steps_are_counted_in_the_bytes_of_the_source() -> None:
     dims = 6080, 2368
-    assert walk_of(dims, "bf16", "ab", "BA16a32b2a")[0] == "dst", "4 rows of 4736 bytes"
-    assert walk_of(dims, "f32", "ab", "BA16a32b2a", to_type="bf16")[0] == "src", "4 rows of 9472 bytes"
+    assert walk_of(dims, "bf16", "ab", "BA16a32b2a", "L3")[0] == "dst", "4 rows of 4736 bytes"
+    assert walk_of(dims, "f32", "ab", "BA16a32b2a", "L3", to_type="bf16")[0] == "src", "4 rows of 9472 bytes"
 
 
 def test_parts_of_lines_meet_in_a_cache() -> None:
     assert walk_of((64, 36, 36, 3, 3), "s8", "hwigo", "gOIhw4o4i") == ("dst", 256), "16 bytes of each line at a time"
 
 
+def test_a_block_that_ends_within_a_line_is_filled_at_once() -> None:
+    depthwise = (1 << 20, 1, 1, 3, 3), "s8", "hwigo"
+    sides = [walk_of(*depthwise, "Goihw16g", level, overlaps=True)[0] for level in LEVELS]
+    assert sides == ["src", "dst", "dst"], "blocks of 144 bytes, of which a tile has 64"
+    assert walk_of((1 << 20, 1, 1, 4, 4), "s8", "hwigo", "Goihw16g", overlaps=True)[0] == "src", "blocks of four lines"
+
+
+def test_a_tile_of_few_bits_is_not_small_if_its_digit_is_long() -> None:
+    src, dst = (MemoryDesc((64, 64, 3, 3), "f32", tag) for tag in ("nchw", "nhwc"))
+    plan = schedule(loop_nest(reorder_problem(src, dst)), 4, 64, traffic=traffic_of(src, dst, "memory"))
+    assert plan.tile.odd is not None
+    assert plan.outer == (OuterLoop(0, 64, 1), OuterLoop(1, 4, 16)), "images one after another, channels inside"
+
+
 def test_lines_that_two_tiles_share_are_read_once() -> None:
-    assert walk_of((1 << 18, 80), "f32", "ab", "ba")[0] == "dst", "80 places; rows of five lines"
-    assert walk_of((1 << 18, 65), "f32", "ab", "ba")[0] == "src", "rows that begin within a line"
-    assert walk_of((300, 512, 101), "f32", "abc", "acb")[0] == "dst", "they do, but stay in the cache until then"
+    assert walk_of((1 << 18, 80), "f32", "ab", "ba", "L3")[0] == "dst", "rows of five lines"
+    assert walk_of((1 << 18, 65), "f32", "ab", "ba", "L3")[0] == "src", "rows that begin within a line"
+    assert walk_of((300, 512, 101), "f32", "abc", "acb", "L3")[0] == "dst", "they do, but stay in the cache until then"
 
 
 def test_a_short_loop_is_no_reason_to_walk_the_destination() -> None:
@@ -299,6 +335,37 @@ def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches:
     plan = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).plan
     assert plan is not None
     assert plan.kernel.fetches == fetches == (8 * n * n > cache_sizes().second)
+
+
+@pytest.mark.parametrize(
+    ("dims", "types", "src", "dst", "fetches"),
+    [
+        ((2, 256, 56, 56), ("f32", "f32"), "nchw", "nChw16c", False),
+        ((2, 256, 56, 56), ("f32", "f32"), "nChw16c", "nchw", False),
+        ((3, 256, 56, 56), ("f32", "bf16"), "nchw", "nchw", False),
+        ((4, 256, 56, 56), ("f32", "s8"), "nchw", "nhwc", True),
+        ((2, 256, 56, 56), ("f32", "f32"), "nchw", "nhwc", True),
+        ((2048, 1024), ("f32", "f32"), "ab", "ba", True),
+    ],
+)
+def test_streams_of_a_shared_cache_are_left_to_the_processor(
+    dims: tuple[int, ...], types: tuple[str, str], src: str, dst: str, fetches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = reorder_problem(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst))
+    for caches, expected in ((CacheSizes(1 << 20, 1 << 25), fetches), (CacheSizes(1 << 16, 1 << 20), True)):
+        monkeypatch.setattr(compiled, "cache_sizes", lambda caches=caches: caches)
+        assert planned(problem, TARGETS["x86-64-v4"]).kernel.fetches == expected
+
+
+def test_a_side_goes_in_streams_if_each_tile_goes_on_where_the_last_one_ended() -> None:
+    rows = 1 << 12
+    assert goes_in_streams(range(0, 32 * rows, rows), 64, 64)
+    assert not goes_in_streams(range(0, 33 * rows, rows), 64, 64), "more than a processor follows"
+    assert not goes_in_streams(range(0, 16 * rows, rows), 64, 65), "a byte is left out"
+    assert goes_in_streams(range(0, 16 * rows, rows), 32, -32), "backwards"
+    assert goes_in_streams(range(0, 512, 32), 32, 512), "all of a tile follow one another"
+    assert goes_in_streams((0, 0), 64, (0, 64, 128))
+    assert not goes_in_streams((0,), 64, (0, 64, 192))
 
 
 def test_a_table_innermost_is_fetched_along_the_source() -> None:

@@ -1,5 +1,6 @@
 """Threads: every tile is moved once, whoever calls, and nobody is left behind."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -13,15 +14,13 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder, threads
 from inlay.reordering.target import host_target
-from inlay.reordering.threads import Call, Team, parts_for, run_parts
+from inlay.reordering.threads import Task, Team, allowed, parts_for, run_parts, small_parts_for
 
 SRC, DST = (MemoryDesc((256, 192), "f32", tag) for tag in ("ab", "ba"))
 
 
-def calls(count: int) -> tuple[Call, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """A call whose entry, in Python, counts how often each of `count` tiles is done."""
-    import ctypes
-
+def counted(count: int) -> tuple[Task, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """A task whose entry, in Python, counts how often each of `count` tiles is done."""
     seen = np.zeros(count, np.int64)
 
     def entry(src: int, dst: int, table: int, begin: int, end: int) -> None:
@@ -32,32 +31,36 @@ def calls(count: int) -> tuple[Call, np.ndarray[tuple[int], np.dtype[np.int64]]]
     )
     address = ctypes.cast(code, ctypes.c_void_p).value
     assert address is not None
-    return Call(code, address, 8, 8, 8, count), seen
+    return Task(code, address, count), seen
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7])
 @pytest.mark.parametrize("tiles", [1, 2, 7, 100])
 def test_every_tile_is_done_once(parts: int, tiles: int) -> None:
-    call, seen = calls(tiles)
-    run_parts(call, parts, host_target())
+    task, seen = counted(tiles)
+    run_parts(task, 8, 8, 8, parts)
     assert (seen == 1).all()
 
 
 def test_workers_that_sleep_are_woken() -> None:
-    call, seen = calls(50)
+    task, seen = counted(50)
     for _ in range(5):
-        run_parts(call, 3, host_target())
+        run_parts(task, 8, 8, 8, 3)
         time.sleep(0.02)
     assert (seen == 5).all()
 
 
 def test_call_while_the_team_is_taken_runs_alone() -> None:
     team = threads._team_of(2, host_target())
-    call, seen = calls(10)
-    with team.free:
-        run_parts(call, 3, host_target())
-    assert (seen == 1).all()
-    assert not team.free.locked()
+    task, seen = counted(10)
+    team._head[0] = -1
+    try:
+        run_parts(task, 8, 8, 8, 3)
+        assert (seen == 1).all()
+        assert team.is_taken, "it is another's"
+    finally:
+        team._leave(team._base, -1)
+    assert not team.is_taken
 
 
 def test_callers_in_many_threads_all_get_their_result() -> None:
@@ -74,8 +77,8 @@ def test_callers_in_many_threads_all_get_their_result() -> None:
             assert r.plan is not None
             assert r.code is not None
             table = r.plan.table
-            call = Call(r.code.entry, r.code.address, x.ctypes.data, y.ctypes.data, table.address, table.tiles)
-            run_parts(call, 2, host_target())
+            task = Task(r.code.entry, r.code.address, table.tiles)
+            run_parts(task, x.ctypes.data, y.ctypes.data, table.address, 2)
             good &= bool((y == x.T).all())
         return good
 
@@ -85,15 +88,52 @@ def test_callers_in_many_threads_all_get_their_result() -> None:
 
 def test_interrupt_leaves_no_worker_busy() -> None:
     team = Team(2, host_target())
-    call, seen = calls(3)
+    task, seen = counted(3)
 
     def interrupted(src: int, dst: int, table: int, begin: int, end: int) -> None:
         raise KeyboardInterrupt
 
-    with team.free, pytest.raises(KeyboardInterrupt):
-        team.run(Call(interrupted, call.code, 8, 8, 8, 3), 3)
+    stopped = Task(interrupted, task.code, 3)
+    with pytest.raises(KeyboardInterrupt):
+        team.run(stopped, 8, 8, 8, 3)
     assert seen.tolist() == [0, 1, 1]
     assert not team._still_busy(2)
+    assert not team.is_taken
+
+
+def test_interrupt_before_the_answer_leaves_the_team_to_whom_it_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
+    team = Team(2, host_target())
+    task, seen = counted(3)
+    share = team._share
+
+    def stopped(*arguments: int) -> int:
+        share(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(team, "_share", stopped)
+    with pytest.raises(KeyboardInterrupt):  # the workers were asleep: all is posted, nothing was answered
+        team.run(task, 8, 8, 8, 3)
+    assert seen.tolist() == [0, 1, 1]
+    assert not team.is_taken
+    team._head[0] = -1
+    with pytest.raises(KeyboardInterrupt):  # another call has the workers
+        team.run(task, 8, 8, 8, 3)
+    assert seen.tolist() == [1, 2, 2]
+    assert team.is_taken, "it is another's"
+    team._leave(team._base, -2)
+    assert team.is_taken, "who does not have it cannot leave it"
+    team._leave(team._base, -1)
+    assert not team.is_taken
+
+
+def test_a_call_says_whether_it_woke_a_worker() -> None:
+    team = Team(1, host_target())
+    task, seen = counted(2)
+    time.sleep(0.01)
+    assert team.run(task, 8, 8, 8, 2)
+    answers = [team.run(task, 8, 8, 8, 2) for _ in range(200)]
+    assert not all(answers), "who comes at once finds it awake"
+    assert seen.tolist() == [201, 201]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -139,6 +179,32 @@ def test_small_moves_stay_on_one_thread() -> None:
     assert parts_for(1 << 20, 8) == 2
     assert parts_for(1 << 30, 8) == 8
     assert parts_for(1 << 30, 1) == 1
+
+
+def test_moves_of_one_core_s_cache_may_be_shared() -> None:
+    sizes = ((1 << 17) - 1, 1 << 17, 3 << 17, (1 << 20) - 1, 1 << 20)
+    assert [small_parts_for(size) for size in sizes] == [1, 2, 6, 15, 1]
+
+
+def test_processors_are_asked_for_once_in_a_millisecond_by_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [10**9], []
+
+    def available() -> int:
+        asked.append(now[0])
+        return 2
+
+    monkeypatch.setattr(threads, "available_threads", available)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    assert [allowed(1), allowed(2), allowed(5)] == [1, 2, 2]
+    assert len(asked) == 1
+    now[0] += 10**6
+    assert (allowed(5), len(asked)) == (2, 2)
+    other = threading.Thread(target=lambda: allowed(5))
+    other.start()
+    other.join()
+    assert len(asked) == 3
+    monkeypatch.setattr(threads, "limited", lambda count: 1)
+    assert allowed(5) == 1, "the limit of the process holds at once"
 
 
 def test_interrupt_from_the_keyboard_arrives_after_the_move() -> None:

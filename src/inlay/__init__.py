@@ -29,6 +29,8 @@ from inlay.layout import RUNTIME, Layout, Refusal
 
 if TYPE_CHECKING:
     from inlay import primitives as primitives
+    from inlay.graph.plan import plan
+    from inlay.graph.reading import load
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.padding import preserves_padding
     from inlay.render import show
@@ -63,8 +65,10 @@ __all__ = [
     "as_strided",
     "check_padding",
     "get_num_threads",
+    "load",
     "map_padded",
     "pack",
+    "plan",
     "preserves_padding",
     "reorder",
     "set_num_threads",
@@ -84,8 +88,10 @@ _LATE = {
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
     "get_num_threads": "inlay.reordering.processors",
+    "load": "inlay.graph.reading",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",
+    "plan": "inlay.graph.plan",
     "preserves_padding": "inlay.padding",
     "reorder": "inlay.memory",
     "set_num_threads": "inlay.reordering.processors",

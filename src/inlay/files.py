@@ -56,7 +56,7 @@ def require_file(path: Path) -> int:
         FileError: there is no such file, it may not be read, or it is a directory or a device.
     """
     try:
-        # Asked before opening: to open a pipe would wait for its writer.
+        # Prices before opening: to open a pipe would wait for its writer.
         status = path.stat()
         if S_ISREG(status.st_mode):
             path.open("rb").close()

@@ -1,10 +1,17 @@
-"""One reorder against a copy of as many bytes, and against whoever else is installed: `inlay bench`.
+"""`inlay bench`: one reorder against a copy of as many bytes, a network against other runtimes.
 
-peers     who takes part, as calls that leave the same bytes
-turns     they take turns, round after round
-report    what was measured, as a table and as JSON
+turns     everybody takes turns, round after round
+
+peers     who takes part in a reorder, as calls that leave the same bytes
+report    what was measured of it, as a table and as JSON
+
+models          a network's file as runtimes like it best
+runtimes        who takes part in a network: ONNX Runtime, OpenVINO and PyTorch
+torch_graphs    a network in functions of PyTorch
+networks        numbers are compared, then runs are timed
+network_report  what was measured, as a table and as JSON
 """
 
-from inlay.bench.report import Line, Report, bench
+from inlay.bench.report import ROUNDS, Line, Report, bench
 
-__all__ = ["Line", "Report", "bench"]
+__all__ = ["ROUNDS", "Line", "Report", "bench"]

@@ -7,8 +7,8 @@ half of the rounds.
     >>> paired([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
     Spread(median=2.0, low=1.5, high=2.5)
 
-Before its block each waits until the threads of its predecessor sleep: those of OpenMP spin for some milliseconds. Then
-it runs untimed, until its own threads are awake and what fits a cache is there.
+Before its block each waits until the threads of its predecessor sleep: those of OpenMP spin for some milliseconds,
+those of ONNX Runtime for tens. Then it runs untimed, until its own threads are awake and what fits a cache is there.
 """
 
 import time
@@ -20,6 +20,9 @@ from statistics import quantiles
 Call = Callable[[], object]
 
 _SETTLE = 0.012
+_GLANCE = 2e-3  # of so many seconds
+_ASLEEP = 0.25  # less than this share of a processor is used where all threads sleep
+_MOST_GLANCES = 50
 _WARM = 3e-3
 _BLOCK = 2e-3
 _PATIENCE = 50e-3  # of one call: who takes longer takes a turn in a third of the rounds
@@ -53,8 +56,14 @@ def paired(numerators: Sequence[float], denominators: Sequence[float]) -> Spread
     return spread([a / b for a, b in zip(numerators, denominators, strict=False)])
 
 
-def take_turns(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Seconds per call of each, one entry per round; of a slow one fewer. Each round begins with another."""
+def take_turns(
+    calls: Mapping[str, Call], rounds: int, *, warm: float = _WARM, block: float = _BLOCK
+) -> dict[str, list[float]]:
+    """Seconds per call of each, one entry per round; of a slow one fewer. Each round begins with another.
+
+    A turn is untimed calls for `warm` seconds, then about `block` seconds of timed ones. Calls that wake several
+    threads many times need longer turns: after a sleep of 12 ms processors are slow for some tens of ms.
+    """
     first = {name: seconds_per_call(call, 1) for name, call in calls.items()}
     turns = {name: rounds if seconds < _PATIENCE else ceil(rounds / 3) for name, seconds in first.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -63,18 +72,29 @@ def take_turns(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]
         begin = i % len(order)
         for name in order[begin:] + order[:begin]:
             if i < turns[name]:
-                time.sleep(_SETTLE)
-                times[name].append(_block(calls[name]))
+                _settle()
+                times[name].append(_block(calls[name], warm, block))
     return times
 
 
-def _block(call: Call) -> float:
+def _settle() -> None:
+    """Wait until no thread of this process spins any more, a tenth of a second at most."""
+    time.sleep(_SETTLE)
+    for _ in range(_MOST_GLANCES if _SETTLE else 0):
+        began, used = time.perf_counter(), time.process_time()
+        time.sleep(_GLANCE)
+        if time.process_time() - used < _ASLEEP * (time.perf_counter() - began):
+            return
+
+
+def _block(call: Call, warm: float, block: float) -> float:
     """Seconds of one call, in a block that follows untimed calls."""
-    started, calls = time.perf_counter(), 0
-    while (spent := time.perf_counter() - started) < _WARM:
+    started, calls, spent = time.perf_counter(), 0, 0.0
+    while not calls or spent < warm:
         call()
         calls += 1
-    return seconds_per_call(call, max(1, ceil(_BLOCK * calls / spent)))
+        spent = time.perf_counter() - started
+    return seconds_per_call(call, max(1, ceil(block * calls / max(spent, 1e-9))))
 
 
 def seconds_per_call(call: Call, count: int) -> float:

@@ -7,7 +7,7 @@ other two, and that one is the bound:
     call + max(bytes / bandwidth of the level, instructions / instructions per ns)
 
 The numbers below are those of good reorders on a server of 2023 (Zen 4, AVX-512); another machine has others, of the
-same kind. There, nine tenths of the benchmark's cases take between half and twice the estimate. A reorder that
+same kind. There, seven of eight cases of the benchmark take between half and twice the estimate. A reorder that
 takes much longer has a problem that is worth a look: strides that fall into one set of a cache, page faults of fresh
 memory, another process.
 """
@@ -25,7 +25,7 @@ BANDWIDTHS = {"L2": 80.0, "L3": 55.0, "memory": 22.0}
 """Bytes per ns and thread, read plus written, where a tensor lives: in one core's cache, in the shared one, beyond."""
 INSTRUCTIONS = 4.5
 """Instructions on vectors per ns and thread."""
-CALLS = {False: 1.5, True: 4.0}
+CALLS = {False: 1.0, True: 1.6}
 """Microseconds of a call on one thread (False) and on several (True)."""
 _TILE = 10  # instructions to begin a tile
 _MASK = 6  # to load or store one register under masks

@@ -24,13 +24,28 @@ def cache_directory() -> Path | None:
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         path = Path(chosen).expanduser() if chosen else Path(base).expanduser() / "inlay"
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
+        status = _status(path)
     except (OSError, RuntimeError):
         return None
     if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         return None
     return path
+
+
+def _status(path: Path) -> os.stat_result:
+    """What the system says about the directory, which is made if need be.
+
+    Raises:
+        OSError: there is none, and none can be made.
+    """
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            return status
+    except FileNotFoundError:
+        pass
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path.stat()
 
 
 def object_key(*parts: str) -> str:

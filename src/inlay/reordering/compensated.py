@@ -1,8 +1,7 @@
 """Reorders to int8 weights with extras: the elements as ever, and behind them the sums that convolutions want.
 
 Elements are moved by compiled code into the layout alone; the factor of flag 2 is one more step of the formula. Then
-the stored weights are read back row-major, by compiled code too, and summed. For each channel, an entry of the padded
-dims of the mask,
+the stored weights are summed where they lie (`sums`). For each channel, an entry of the padded dims of the mask,
 
     flag 1: -128 times the sum of its weights        flag 8: minus that sum
 
@@ -12,6 +11,7 @@ Source: oneDNN, `memory_extra_desc_t`.
 """
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -21,12 +21,12 @@ import numpy.typing as npt
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST
 from inlay.errors import Unimplemented
-from inlay.layout import Dims
 from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.compiled import CompiledReorder, compile_reorder
 from inlay.reordering.computed import ComputedReorder, compute_reorder
 from inlay.reordering.operands import Operands
 from inlay.reordering.problem import ReorderProblem, require_factor
+from inlay.reordering.sums import ChannelSums, channel_sums
+from inlay.reordering.target import host_target
 
 _FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
@@ -39,8 +39,8 @@ class CompensatedReorder:
     """The destination."""
     elements: ComputedReorder
     """What moves and computes its elements."""
-    back: CompiledReorder | None
-    """What reads them row-major; None where nothing is summed."""
+    sums: tuple[tuple[int, int, ChannelSums], ...]
+    """What is written behind them: for each flag, at which byte, what sums are multiplied by, how they are made."""
 
     @property
     def problem(self) -> ReorderProblem:
@@ -50,19 +50,12 @@ class CompensatedReorder:
     def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
         """Move the weights into the buffer at `dst_address` and write their sums behind them."""
         self.elements.run(src_address, dst_address, values or {}, seed)
-        if self.back is None:
-            return
-        weights = np.empty(self.dst.dims, np.int8)
-        self.back.run(dst_address, weights.__array_interface__["data"][0])
-        extras = self.dst.extras
-        sizes = extras.buffer_sizes(self.dst.padded_dims)
-        masks = {S8S8: extras.compensation_mask, ASYMMETRIC_SRC: extras.asymmetric_mask}
-        at = dst_address + self.dst.size - sum(sizes.values())
-        for flag, nbytes in sizes.items():
-            numbers = _FACTORS[flag] * _sums(weights, masks[flag], self.dst.padded_dims)
-            place = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(at))
-            place[:] = numbers.astype(np.int32).ravel().view(np.uint8)
-            at += nbytes
+        made: dict[ChannelSums, npt.NDArray[np.int32]] = {}
+        for behind, factor, sums in self.sums:
+            if sums not in made:
+                made[sums] = sums.added(dst_address)
+            numbers = np.multiply(made[sums], factor, dtype=np.int32, order="C")
+            ctypes.memmove(dst_address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
 
     def explain(self, target: str | None = None) -> str:
         """Every stage in words, and what bounds it, on this machine or on the one that is called `target`.
@@ -70,7 +63,7 @@ class CompensatedReorder:
         Raises:
             InvalidArguments: there is no target of that name.
         """
-        behind = f"\nbehind the elements\n  {self.dst.extras!r}" if self.back is not None else ""
+        behind = f"\nbehind the elements\n  {self.dst.extras!r}" if self.sums else ""
         return self.elements.explain(target) + behind
 
     def assembly(self, target: str | None = None) -> str:
@@ -80,15 +73,6 @@ class CompensatedReorder:
             InvalidArguments: there is no target of that name.
         """
         return self.elements.assembly(target)
-
-
-def _sums(weights: npt.NDArray[np.int8], mask: int, padded_dims: Dims) -> npt.NDArray[np.int64]:
-    """The sum of the weights of each channel; 0 in channels of padding."""
-    kept = [axis for axis in range(weights.ndim) if mask >> axis & 1]
-    sums = np.zeros([padded_dims[axis] for axis in kept], np.int64)
-    others = tuple(axis for axis in range(weights.ndim) if axis not in kept)
-    sums[tuple(slice(weights.shape[axis]) for axis in kept)] = weights.sum(others, np.int64)
-    return sums
 
 
 def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
@@ -129,9 +113,19 @@ def compensated_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes
     factor = 1.0 if src.extras.scale_adjust == dst.extras.scale_adjust else dst.extras.scale_adjust
     plain = [_without_extras(desc) for desc in (src, dst)]
     elements = compute_reorder(plain[0], plain[1], attributes, factor)
-    is_summed = bool(dst.extras.buffer_sizes(dst.padded_dims)) and prod(dst.dims) > 0
-    back = compile_reorder(plain[1], MemoryDesc(dst.dims, "s8")) if is_summed else None
-    return CompensatedReorder(dst, elements, back)
+    return CompensatedReorder(dst, elements, tuple(_sums_of(dst)) if prod(dst.dims) > 0 else ())
+
+
+def _sums_of(dst: MemoryDesc) -> Iterator[tuple[int, int, ChannelSums]]:
+    """What a reorder to `dst` writes behind its elements, in order."""
+    layout, _ = dst.require_layout("reorder")
+    masks = {S8S8: dst.extras.compensation_mask, ASYMMETRIC_SRC: dst.extras.asymmetric_mask}
+    made = {mask: channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
+    sizes = dst.extras.buffer_sizes(dst.padded_dims)
+    behind = dst.size - sum(sizes.values())
+    for flag, nbytes in sizes.items():
+        yield behind, _FACTORS[flag], made[masks[flag]]
+        behind += nbytes
 
 
 def _without_extras(desc: MemoryDesc) -> MemoryDesc:

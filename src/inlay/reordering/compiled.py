@@ -5,29 +5,31 @@ problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
 
 import ctypes
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-import numpy as np
-
 from inlay.descriptor import MemoryDesc
+from inlay.layout import Map
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.bound import bound_of
 from inlay.reordering.caches import cache_sizes
 from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
 from inlay.reordering.elements import LINE, address_bits, bits_of
 from inlay.reordering.emit import ENTRY, kernel_ir
+from inlay.reordering.habit import Habit
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
 from inlay.reordering.linking import linked
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
-from inlay.reordering.threads import Call, parts_for, run_parts
+from inlay.reordering.threads import Task, allowed, parts_for, run_parts, small_parts_for
 from inlay.reordering.tuned import remembered
-from inlay.reordering.walk import Traffic, bytes_ahead, level_of
+from inlay.reordering.walk import Traffic, bytes_ahead, goes_in_streams, level_of
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 # Past the caches, where elements of 2 bytes and more wait for memory and not for masks, bytes that are written again
@@ -81,14 +83,20 @@ class CompiledReorder:
     """From the start of each buffer to the coordinate of all zeros, in what the side's addresses count."""
     units: tuple[int, int] = (1, 1)
     """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
-    grain: int = 1
-    """How many tiles stay together on one thread."""
+    task: Task | None = None
+    """What is called, with how many tiles; None where there is nothing to move."""
+    parts: int = 1
+    """On how many threads at most."""
+    words: int = 0
+    """The address of the kernel's table."""
+    wants_lines: bool = False
+    """Whether the destination has to begin at a cache line."""
     decision: Decision = UNMEASURED
     """Who decided how it is done."""
+    habit: Habit | None = None
+    """Whether calls are shared among threads where that is learnt; None where it is known."""
 
-    def run(
-        self, src_address: int, dst_address: int, threads: int | None = None, table_address: int | None = None
-    ) -> None:
+    def run(self, src_address: int, dst_address: int, table_address: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
 
         Both are addresses of the first byte of the buffer: the offsets of the descriptors are added here. They must
@@ -97,27 +105,45 @@ class CompiledReorder:
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
-        plan, code = self.plan, self.code
-        if plan is None or code is None:
+        task = self.task
+        if task is None:
             return
-        table = plan.table
-        words = table.address if table_address is None else table_address
-        src, dst = src_address * self.units[0] + self.starts[0], dst_address * self.units[1] + self.starts[1]
-        if dst % LINE and plan.kernel.stores != "cached":
-            code = machine_code(replace(plan.kernel, stores="cached"), host_target())
-        # Two threads cannot both write to one byte.
-        parts = 1 if self.units[1] > 1 else min(self._threads(threads), table.tiles // self.grain)
-        if parts <= 1:
-            code.entry(src, dst, words, 0, table.tiles)
+        (src_unit, dst_unit), (src_start, dst_start), habit = self.units, self.starts, self.habit
+        src, dst = src_address * src_unit + src_start, dst_address * dst_unit + dst_start
+        words = self.words if table_address is None else table_address
+        if self.wants_lines and dst % LINE:
+            task = self._unaligned()
+        if habit is None:
+            parts = self.parts
+        elif habit.left > 0:
+            habit.left -= 1
+            parts = self.parts if habit.shares else 1
         else:
-            call = Call(code.entry, code.address, src, dst, words, table.tiles, self.grain)
-            run_parts(call, parts, host_target())
+            self._try_out(habit, task, src, dst, words)
+            return
+        if parts > 1:
+            parts = allowed(parts)
+        if parts <= 1:
+            task.entry(src, dst, words, 0, task.tiles)
+        elif run_parts(task, src, dst, words, parts) and habit is not None:
+            habit.doubt()
 
-    def _threads(self, wanted: int | None = None) -> int:
-        """How many threads share the bytes: those that pay, unless fewer were chosen and no number is `wanted`."""
-        threads = parts_for(self.moved_bytes, wanted)
-        most = self.decision.choice.threads
-        return threads if wanted is not None or most is None else min(threads, most)
+    def _try_out(self, habit: Habit, task: Task, src: int, dst: int, words: int) -> None:
+        """A call of a trial."""
+        began = time.perf_counter_ns()
+        parts = allowed(self.parts) if habit.shares else 1
+        if parts > 1:
+            run_parts(task, src, dst, words, parts)
+        else:
+            task.entry(src, dst, words, 0, task.tiles)
+        habit.took(began, time.perf_counter_ns() - began)
+
+    def _unaligned(self) -> Task:
+        """The work for a destination that does not begin at a cache line."""
+        plan = self.plan
+        assert plan is not None, "there is a task"
+        code = machine_code(replace(plan.kernel, stores="cached"), host_target())
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain)
 
     def explain(self, target: str | None = None) -> str:
         """Every stage in words, on this machine or on the one that is called `target`.
@@ -133,7 +159,7 @@ class CompiledReorder:
             return f"problem\n{self.problem}\nnothing to move"
         decision = self.decision if target is None else UNMEASURED
         plan = planned(self.problem, machine, decision.choice)
-        threads = min(self._threads(), plan.schedule.tiles)
+        threads = min(parts_for(self.moved_bytes), decision.choice.threads or self.parts, plan.schedule.tiles)
         return explained(self.problem, plan, machine, threads, decision)
 
     def assembly(self, target: str | None = None) -> str:
@@ -192,6 +218,9 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
     offsets = (problem.src_offset, problem.dst_offset)
     units = [address_bits(t.name, plan.kernel.lanes) for t in types]
     starts = [offset * t.bits // unit for offset, t, unit in zip(offsets, types, units, strict=True)]
+    task = Task(code.entry, code.address, plan.table.tiles, plan.grain)
+    # Two threads cannot both write to one byte.
+    parts, learns = (1, False) if units[1] < 8 else _parts_of(problem.moved_bytes, decision.choice.threads)
     return CompiledReorder(
         problem=problem,
         plan=plan,
@@ -199,9 +228,21 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
         moved_bytes=problem.moved_bytes,
         starts=(starts[0], starts[1]),
         units=(8 // units[0], 8 // units[1]),
-        grain=plan.grain,
+        task=task,
+        parts=min(parts, task.tiles // task.run),
+        words=plan.table.address,
+        wants_lines=plan.kernel.stores != "cached",
         decision=decision,
+        habit=Habit() if learns else None,
     )
+
+
+def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:
+    """On how many threads so many bytes are moved at most, and whether it is learnt if more than one pays."""
+    small = small_parts_for(moved_bytes)
+    if small > 1 and most is None:
+        return small, True
+    return parts_for(moved_bytes, sys.maxsize if most is None else most), False
 
 
 def explained(
@@ -249,19 +290,38 @@ def planned(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) 
     is_costly = traffic.streams and narrower > 1 and chosen.rewritten > _MOST_REWRITTEN
     if is_costly and _stores(problem, chosen, table_of(problem, chosen)) == "streamed":
         chosen = arranged()
-    ahead, fetches = choice.ahead, choice.ahead != 0
+    ahead = choice.ahead
     if ahead is None:
         ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, traffic)
-        fetches = moved > caches.second
     table = table_of(problem, chosen, ahead)
+    fetches = moved > caches.second if choice.ahead is None else choice.ahead != 0
+    if choice.ahead is None and level == "L3" and _goes_in_streams(problem, chosen, table):
+        fetches = False
     stores = _stores(problem, chosen, table) if traffic.streams and not is_sum else "cached"
     if chosen.overlaps and traffic.streams and stores == "cached":
         # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
         guarded = chosen.guarded()
-        cut = table_of(problem, guarded, ahead)
-        if (past := _stores(problem, guarded, cut)) != "cached":
-            chosen, table, stores = guarded, cut, past
+        if (past := _stores(problem, guarded, table)) != "cached":
+            chosen, table, stores = guarded, table_of(problem, guarded, ahead), past
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
+
+
+def _goes_in_streams(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:
+    """Whether both sides are gone through in a few streams, which processors guess."""
+    if not chosen.outer:
+        return True
+    inner, lanes = chosen.outer[-1], 1 << chosen.tile.lane_bits
+    loop = chosen.nest.loops[inner.loop]
+    sides = zip((problem.src_type, problem.dst_type), (loop.src, loop.dst), table.offsets[:2], strict=True)
+    return all(
+        goes_in_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
+        for kind, where, offsets in sides
+    )
+
+
+def _in_bytes(where: Map, bits: int) -> Map:
+    """Steps of so many bits times `where`, or the place that each value of a table is at."""
+    return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
 
 
 def may_overlap(problem: ReorderProblem) -> bool:
@@ -275,22 +335,34 @@ def may_overlap(problem: ReorderProblem) -> bool:
 
 
 def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
-    """How a tensor larger than the caches is written, if its memory begins at a cache line."""
+    """How a tensor larger than the caches is written, if its memory begins at a cache line.
+
+    `table` is that of the schedule, or of one that differs in guards only.
+    """
     if chosen.tile.lane_bits == 0:
         return "cached"
     bits = problem.dst_type.bits
     register = (bits << chosen.tile.lane_bits) // 8
-    steps = [np.multiply(chosen.nest.loops[o.loop].dst, o.step * bits) // 8 for o in chosen.outer]
-    steps += [np.multiply(chosen.nest.loops[o.loop].dst, o.back * bits) // 8 for o in chosen.outer if o.back]
-    if register % LINE == 0 and not any(np.any(step % LINE) for step in [*steps, table.dst_offsets]):
+    loops = chosen.nest.loops
+    steps = [_is_lines(loops[o.loop].dst, o.step * bits) for o in chosen.outer]
+    steps += [_is_lines(loops[o.loop].dst, o.back * bits) for o in chosen.outer if o.back]
+    offsets = table.dst_offsets
+    if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
         return "streamed"
-    stage = register * table.dst_offsets.size
+    stage = register * offsets.size
     is_cut = chosen.overlaps or any(guard.is_bound for guard in chosen.nest.guards)
-    fills_it = chosen.outer and table.dst_offsets.shape[0] == table.run and not is_cut
-    if not fills_it or stage % LINE or stage > STAGE_BYTES or any(np.any(step % LINE) for step in steps[:-1]):
+    fills_it = chosen.outer and offsets.shape[0] == table.run and not is_cut
+    if not fills_it or stage % LINE or stage > STAGE_BYTES or not all(steps[:-1]):
         return "cached"
-    is_dense = np.array_equal(np.sort(table.dst_offsets, axis=None), np.arange(0, stage, register))
+    is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
     return "staged" if is_dense else "cached"
+
+
+def _is_lines(where: Map, bits: int) -> bool:
+    """Whether steps of so many bits times `where`, or times each place of a table, go from line to line."""
+    if isinstance(where, int):
+        return where * bits // 8 % LINE == 0
+    return all(place * bits // 8 % LINE == 0 for place in where)
 
 
 _codes: dict[tuple[Kernel, Target], MachineCode] = {}

@@ -11,7 +11,6 @@ computes beyond the tensor is thrown away, but it must be readable.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes
@@ -25,16 +24,32 @@ _SPARE = 64
 """Values after the last: a register of them is loaded whole."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where the values of one step lie in the block."""
+
+    step: str
+    """The name of the step."""
+    at: int
+    """The word at which they begin."""
+    size: int
+    """How many there is room for."""
+    preset: float
+    """What each of them is that no call sets."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """What calls copy."""
+    """What calls make: a block of memory that the code finds its values and its table in."""
 
-    words: Words
-    """The block, with 1 for every value that is not set."""
+    size: int
+    """Its words."""
     table: int
     """The word at which the table begins: so many addresses lie before it."""
-    places: tuple[tuple[str, int], ...]
-    """For each step with values, its name and the word at which they begin."""
+    head: Words
+    """The table."""
+    slots: tuple[Slot, ...]
+    """For each step with values, where they are."""
     number: type[np.floating]
     """The working type."""
     is_seeded: bool
@@ -42,17 +57,27 @@ class Block:
     after: Words
     """For each address, bytes from the start of the block to what is there."""
 
-    def fill(self, words: Words, base: int, values: Operands, seed: int) -> None:
-        """Set what a call brings in a copy of the block that lies, for the code that reads it, at address `base`."""
+    def filled(self, values: Operands, seed: int) -> Words:
+        """A new block with what a call brings, for code that reads it where it lies."""
+        words = np.empty(self.size, np.int64)
+        return self.placed(words, words.__array_interface__["data"][0], values, seed)
+
+    def placed(self, words: Words, base: int, values: Operands, seed: int) -> Words:
+        """The same in `words`, of the block's size, which lie, for the code that reads them, at address `base`."""
         words[: self.table] = self.after + base
+        words[self.table : self.table + self.head.size] = self.head
         if self.is_seeded:
             words[0] = seed
         numbers = words.view(self.number)
         per_word = 8 // numbers.itemsize
-        for step, at in self.places:
-            given = values.get(step)
+        for slot in self.slots:
+            room = numbers[slot.at * per_word : slot.at * per_word + slot.size]
+            given = values.get(slot.step)
+            count = 0 if given is None else given.size
             if given is not None:
-                numbers[at * per_word : at * per_word + given.size] = given.ravel()
+                room[:count] = given.ravel()
+            room[count:] = slot.preset
+        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +103,8 @@ class ComputedReorder:
         if block is None:
             self.compiled.run(src_address, dst_address)
             return
-        words = block.words.copy()
+        words = block.filled(values, seed)
         base: int = words.__array_interface__["data"][0]
-        block.fill(words, base, values, seed)
         self.compiled.run(src_address, dst_address, table_address=base + 8 * block.table)
 
     def explain(self, target: str | None = None) -> str:
@@ -116,25 +140,21 @@ def with_values(compiled: CompiledReorder) -> ComputedReorder:
 
 
 def block_of(problem: ReorderProblem, plan: Plan) -> Block | None:
-    """What calls copy, with the factors that are the same for all in their places; None where nothing is computed."""
+    """What calls make, with the factors that are the same for all in their places; None where nothing is computed."""
     computation = plan.kernel.computation
     if computation is None:
         return None
     number = np.float64 if computation.working == "f64" else np.float32
     furthest = reaches(problem, plan.schedule)
+    presets = {"sum": problem.attributes.sum or 0.0, "factor": problem.factor}
     count = len(computation.values)
-    at, places, parts = count + plan.table.words.size, [], [np.zeros(count, np.int64), plan.table.words]
+    at, slots = count + plan.table.words.size, []
     for value in computation.values:
-        if value.step == "chance":
-            continue
-        size = _SPARE + (0 if value.count is None else furthest[value.count]) + 1
-        numbers: npt.NDArray[np.floating] = np.ones(size + size % 2, number)
-        if value.step in ("sum", "factor"):
-            numbers[0] = problem.attributes.sum if value.step == "sum" else problem.factor
-        places.append((value.step, at))
-        parts.append(numbers.view(np.int64))
-        at += parts[-1].size
-    is_seeded = len(places) < count
+        if value.step != "chance":
+            size = _SPARE + (0 if value.count is None else furthest[value.count]) + 1
+            slots.append(Slot(value.step, at, size + size % 2, presets.get(value.step, 1.0)))
+            at += slots[-1].size * number().itemsize // 8
+    is_seeded = len(slots) < count
     # Value number k is k + 1 words before the table; chance is the last and has the seed for an address.
-    after = np.array([0] * is_seeded + [8 * place for _, place in reversed(places)], np.int64)
-    return Block(np.concatenate(parts), count, tuple(places), number, is_seeded, after)
+    after = np.array([0] * is_seeded + [8 * slot.at for slot in reversed(slots)], np.int64)
+    return Block(at, count, plan.table.words, tuple(slots), number, is_seeded, after)

@@ -1,20 +1,26 @@
 """The code in which threads wait for one another, as LLVM IR.
 
-Each worker has a slot of words in memory: a state, then the arguments of a kernel's call. States:
+A team is a block of memory. Its first word names the call that has it, 0 for none; its second says how often those who
+wait look before they give up. Then each worker has a slot of words: a state, then the arguments of a kernel's call.
+States:
 
     parked    the worker sleeps in Python and must be woken
     waiting   the worker is awake and looks at its state
     busy      arguments were posted and have not been carried out yet
 
-    inlay_share(slots, n, patience, call)   the whole call: each slot is posted a range of tiles, parked or waiting ->
-                                            busy; the first range is carried out here; then as inlay_unfinished. But if
-                                            a worker was parked, whose slot then says so behind the arguments, all is
-                                            posted, nothing carried out here, and the answer is -1
-    inlay_work(slot, patience)              carries out calls until none came for `patience` looks, then parks
-    inlay_unfinished(slots, n, patience)    looks until no slot is busy; answers how many still are when patience ends
+    inlay_share(team, n, name, task, src, dst, table)
+                                   the whole call. A team that another call has is left alone: all is carried out here.
+                                   Else the team is `name`'s, and each slot is posted a range of tiles, parked or
+                                   waiting -> busy; the first range is carried out here; then as inlay_unfinished. If no
+                                   slot is busy any more, the team is free again and the answer 0. If a worker was
+                                   parked, whose slot then says so behind the arguments, all is posted, nothing carried
+                                   out here, and the answer is -1
+    inlay_work(slot, team)         carries out calls until none came for so many looks, then parks
+    inlay_unfinished(team, n)      looks until no slot is busy; answers how many still are when it gives up
+    inlay_leave(team, name)        the team is free again, if it is `name`'s
 
-A call is the address of a kernel, its source, destination and table, how many tiles there are and how many of them stay
-together. With n workers it is cut into n + 1 ranges, of which the caller has the first.
+A task is three words: the address of a kernel, how many tiles there are and how many of them stay together. With n
+workers it is cut into n + 1 ranges, of which the caller has the first.
 
 A worker that has just finished is there for the next call within nanoseconds, without Python's lock; one that has
 nothing to do sleeps after a tenth of a millisecond and costs nothing.
@@ -24,26 +30,40 @@ from inlay.reordering.ir import declaration_of
 
 PARKED, WAITING, BUSY = 0, 1, 2
 SLOT_WORDS = 16
-"""Words of one slot: two cache lines, so that no two workers look at one line."""
+"""Words of one slot, and of what lies before the first: two cache lines, so that no two threads look at one line."""
+LOOKS = 1
+"""The word of a team that says how often those who wait look."""
 WAS = 7
 """The word of a slot that says which state the last call found it in."""
-SYMBOLS = ("inlay_share", "inlay_work", "inlay_unfinished")
+SYMBOLS = ("inlay_share", "inlay_work", "inlay_unfinished", "inlay_leave")
 """The functions, in the order of the docstring."""
 
 
 _SHARE = f"""\
-define i64 @inlay_share(ptr %slots, i64 %count, i64 %patience, ptr %code, ptr %src, ptr %dst, ptr %table, i64 %tiles, \
-i64 %run) #0 {{
+define i64 @inlay_share(ptr %team, i64 %count, i64 %name, ptr %task, ptr %src, ptr %dst, ptr %table) #0 {{
 entry:
+  %at_tiles = getelementptr i64, ptr %task, i64 1
+  %at_run = getelementptr i64, ptr %task, i64 2
+  %code = load ptr, ptr %task
+  %tiles = load i64, ptr %at_tiles
+  %run = load i64, ptr %at_run
+  %slots = getelementptr i64, ptr %team, i64 {SLOT_WORDS}
+  %take = cmpxchg ptr %team, i64 0, i64 %name acquire monotonic
+  %is_ours = extractvalue {{ i64, i1 }} %take, 1
+  br i1 %is_ours, label %split, label %alone
+alone:
+  call void %code(ptr %src, ptr %dst, ptr %table, i64 0, i64 %tiles)
+  ret i64 0
+split:
   %whole = udiv i64 %tiles, %run
   %parts = add i64 %count, 1
   %first_share = udiv i64 %whole, %parts
   %first = mul i64 %first_share, %run
   br label %slot
 slot:
-  %i = phi i64 [0, %entry], [%next, %post]
-  %begin = phi i64 [%first, %entry], [%end, %post]
-  %parked = phi i64 [0, %entry], [%parked_now, %post]
+  %i = phi i64 [0, %split], [%next, %post]
+  %begin = phi i64 [%first, %split], [%end, %post]
+  %parked = phi i64 [0, %split], [%parked_now, %post]
   %any = icmp ult i64 %i, %count
   br i1 %any, label %post, label %posted
 post:
@@ -68,14 +88,22 @@ wake:
   ret i64 -1
 own:
   call void %code(ptr %src, ptr %dst, ptr %table, i64 0, i64 %first)
-  %left = call i64 @inlay_unfinished(ptr %slots, i64 %count, i64 %patience)
+  %left = call i64 @inlay_unfinished(ptr %team, i64 %count)
+  %is_done = icmp eq i64 %left, 0
+  br i1 %is_done, label %free, label %answer
+free:
+  store atomic i64 0, ptr %team release, align 8
+  br label %answer
+answer:
   ret i64 %left
 }}
 """
 
 _WORK = f"""\
-define void @inlay_work(ptr %slot, i64 %patience) #0 {{
+define void @inlay_work(ptr %slot, ptr %team) #0 {{
 entry:
+  %at_looks = getelementptr i64, ptr %team, i64 {LOOKS}
+  %patience = load i64, ptr %at_looks
   br label %look
 look:
   %looks = phi i64 [0, %entry], [0, %run], [%more, %again], [0, %park]
@@ -102,8 +130,11 @@ done:
 """
 
 _UNFINISHED = f"""\
-define i64 @inlay_unfinished(ptr %slots, i64 %count, i64 %patience) #0 {{
+define i64 @inlay_unfinished(ptr %team, i64 %count) #0 {{
 entry:
+  %at_looks = getelementptr i64, ptr %team, i64 {LOOKS}
+  %patience = load i64, ptr %at_looks
+  %slots = getelementptr i64, ptr %team, i64 {SLOT_WORDS}
   br label %slot
 slot:
   %i = phi i64 [0, %entry], [%next, %finished]
@@ -135,9 +166,16 @@ all:
 }}
 """
 
+_LEAVE = """\
+define void @inlay_leave(ptr %team, i64 %name) #0 {
+  %swap = cmpxchg ptr %team, i64 %name, i64 0 release monotonic
+  ret void
+}
+"""
+
 
 def team_ir(pause: str, attributes: str) -> str:
-    """The module of the three functions; `pause` is the statement that tells the processor that a loop waits."""
+    """The module of the four functions; `pause` is the statement that tells the processor that a loop waits."""
     posted = [f"  %place{i} = getelementptr i64, ptr %where, i64 {i}" for i in range(1, WAS + 1)]
     values = ("ptr %code", "ptr %src", "ptr %dst", "ptr %table", "i64 %begin", "i64 %end")
     posted += [f"  store {value}, ptr %place{i}" for i, value in enumerate(values, start=1)]
@@ -145,7 +183,7 @@ def team_ir(pause: str, attributes: str) -> str:
     for i in range(1, 7):
         lines += [f"  %at{i} = getelementptr i64, ptr %slot, i64 {i}", f"  %word{i} = load i64, ptr %at{i}"]
     lines += [f"  %pointer{i} = inttoptr i64 %word{i} to ptr" for i in range(1, 5)]
-    functions = "\n".join((_SHARE, _WORK, _UNFINISHED)).replace("@PAUSE@", pause)
+    functions = "\n".join((_SHARE, _WORK, _UNFINISHED, _LEAVE)).replace("@PAUSE@", pause)
     for place, statements in (("@POSTED@", posted), ("@ARGUMENTS@", lines)):
         functions = functions.replace(place, "\n".join(statements))
     declaration = f"{declaration_of(pause)}\n" if "@" in pause else ""

@@ -198,7 +198,9 @@ def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Tab
     for i, run in enumerate(reversed(runs[:-1])):
         builder.loop(shape.loops + i * shape.loop_words, run)
         builder.tables(shape.loops + i * shape.loop_words + shape.steps, run)
-    return Table(words, tuple(builder.offsets), schedule.tiles, runs[-1].extent, int(words.ctypes.data))
+    return Table(
+        words, tuple(builder.offsets), schedule.tiles, runs[-1].extent, int(words.__array_interface__["data"][0])
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ class _Builder:
             looked_up = isinstance(where, tuple) and run.step == 1
             offsets = self.places(side, np.array(where if looked_up else [0], np.int64))
             self.offsets.append(offsets)
-            self.words[at + 2 * side : at + 2 * side + 2] = [offsets.ctypes.data, int(looked_up)]
+            self.words[at + 2 * side : at + 2 * side + 2] = [offsets.__array_interface__["data"][0], int(looked_up)]
 
     def bounds(self) -> None:
         """The bounds of each guard."""
@@ -270,7 +272,7 @@ class _Builder:
         for side, (bits, maps) in enumerate(sides):
             offsets = self.places(side, _with_odd(tile, side, maps, _register_offsets(bits[lanes:], maps)))
             self.offsets.append(offsets)
-            self.words[self.shape.OFFSETS + side] = offsets.ctypes.data
+            self.words[self.shape.OFFSETS + side] = offsets.__array_interface__["data"][0]
             for g in range(self.shape.guards):
                 weights = [_weight(self.schedule, bit, g) for bit in bits]
                 odd = _odd_weight(self.schedule, g)

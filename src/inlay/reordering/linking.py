@@ -11,8 +11,10 @@ that was compiled before need not even be written, and no version number of the 
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -48,8 +50,13 @@ def linked(asked: object, module_text: Callable[[], str], target: Target, *symbo
 
 def cache_key(asked: str, target: Target) -> str:
     """The name of the object that is made when `asked` is: the same everything gives the same code."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return cache.object_key(asked, SOURCES, spelled(target), version)
+    return cache.object_key(asked, SOURCES, *_machine_words(target))
+
+
+@lru_cache(maxsize=8)
+def _machine_words(target: Target) -> tuple[str, str]:
+    """The target, and the version of LLVM that makes code for it."""
+    return spelled(target), ".".join(map(str, llvm.llvm_version_info))
 
 
 def spelled(value: object) -> str:
@@ -62,9 +69,16 @@ def spelled(value: object) -> str:
         return repr(value)
     if isinstance(value, tuple):
         return f"({', '.join(map(spelled, value))})"
-    if is_dataclass(value):
-        return f"{type(value).__qualname__}({', '.join(spelled(getattr(value, f.name)) for f in fields(value))})"
+    kind = type(value)
+    if is_dataclass(kind):
+        return f"{kind.__qualname__}({', '.join([spelled(getattr(value, name)) for name in _fields_of(kind)])})"
     raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
+
+
+@lru_cache(maxsize=64)
+def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the fields of a dataclass."""
+    return tuple(field.name for field in fields(kind))
 
 
 def emitter_files() -> list[Path]:

@@ -6,7 +6,8 @@
     >>> set_num_threads(None)
 
 A limit is a number and starts no thread. Processors are those of the affinity of the thread that asks, so `taskset`,
-`os.sched_setaffinity` and the processor set of a container count, also when they change while the process runs.
+`os.sched_setaffinity` and the processor set of a container count, also when they change while the process runs:
+`get_num_threads` says so at once, reorders notice within a millisecond.
 """
 
 import os

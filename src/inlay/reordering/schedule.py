@@ -31,7 +31,7 @@ _CONVERSION_COST = 8.0
 _DEAL_COST = 0.75
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
 _MOSTLY_WHOLE = 0.75
-_SMALL_TILE_BITS = 5
+_SMALL_TILE = 32  # elements
 _SHORT_LOOP = 8
 _MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile for seconds, to code that runs slower
 
@@ -66,7 +66,7 @@ class Tile:
 
     def covers(self, loop: int) -> int:
         """How many values of `loop` the tile covers."""
-        return _covered(self.src_bits, self.odd, loop)
+        return _covered(self.src_bits, self.odd).get(loop, 1)
 
     @property
     def lane_bits(self) -> int:
@@ -100,7 +100,8 @@ class Schedule:
     @property
     def whole_share(self) -> float:
         """The share of the tiles that no bound cuts off."""
-        return prod(1 if o.back else _whole_share(self.nest, o.loop, o.step, o.extent) for o in self.outer)
+        cut = (o for o in self.outer if self.nest.loops[o.loop].counts and not o.back)
+        return prod(_whole_share(self.nest, o.loop, o.step, o.extent) for o in cut)
 
     @property
     def overlaps(self) -> bool:
@@ -188,9 +189,11 @@ def schedule(
         and (found := _choice(variant, lanes, converts, odd, choice.registers or _UNROLLED, overlaps)) is not None
     ]
     best, least = None, inf
-    for found in sorted(choices, key=_Choice.cost):
+    priced = [(found.cost(), i) for i, found in enumerate(choices)]
+    for price, i in sorted(priced):
+        found = choices[i]
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
-        if found.cost() < least and (tile := found.tile(near, shuffles)) is not None:
+        if price < least and (tile := found.tile(near, shuffles)) is not None:
             cost = found.cost(len(tile.network.steps))
             if cost < least and suits(plan := _around(found, tile, traffic, choice.walk)):
                 best, least = plan, cost
@@ -241,8 +244,9 @@ class _Choice:
         registers = extent << len(self.bits) - lanes
         steps = len(set(self.goal) - set(self.bits[:lanes])) if steps is None else steps
         whole, tiles = 1.0, 1
+        covered = _covered(self.bits, self.odd)
         for i, loop in enumerate(self.nest.loops):
-            step = _covered(self.bits, self.odd, i)
+            step = covered.get(i, 1)
             count = -(-loop.extent // step)
             tiles *= count
             whole *= 1 if self.back(i, step) else _whole_share(self.nest, i, step, count)
@@ -332,11 +336,14 @@ def _divides(bits: int, count: int) -> bool:
     return count % (1 << bits) == 0 or count >> bits >= 128
 
 
-def _covered(bits: tuple[Bit, ...], odd: Odd | None, loop: int) -> int:
-    """Values of `loop` that a tile of these bits and this odd digit covers."""
-    if odd is not None and loop == odd.loop:
-        return odd.run.extent
-    return 1 << sum(owner == loop for owner, _ in bits)
+def _covered(bits: tuple[Bit, ...], odd: Odd | None) -> dict[int, int]:
+    """For each loop of which a tile of these bits and this odd digit covers several values, how many."""
+    covered: dict[int, int] = {}
+    for loop, _ in bits:
+        covered[loop] = 2 * covered.get(loop, 1)
+    if odd is not None:
+        covered[odd.loop] = odd.run.extent
+    return covered
 
 
 def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
@@ -375,7 +382,7 @@ def _around(found: _Choice, tile: Tile, traffic: Traffic, side: Side | None) -> 
         if extent > 1:
             outer.append(OuterLoop(i, extent, step, back))
     ordered, walk = walked(loops, outer, traffic, side)
-    if tile.lane_bits + tile.register_bits < _SMALL_TILE_BITS and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
+    if tile.registers << tile.lane_bits < _SMALL_TILE and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
         ordered.append(ordered.pop(-2))
     return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), walk)

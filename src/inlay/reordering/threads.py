@@ -11,28 +11,31 @@ are taken already.
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.reordering.emit_team import PARKED, SLOT_WORDS, SYMBOLS, WAITING, WAS, team_ir
+from inlay.reordering.emit_team import LOOKS, PARKED, SLOT_WORDS, SYMBOLS, WAITING, WAS, team_ir
 from inlay.reordering.linking import linked
 from inlay.reordering.processors import available_threads, limited
-from inlay.reordering.target import Target
+from inlay.reordering.target import Target, host_target
 
-_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread is slower
+_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread may be slower
+_SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
 _AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
+_FRESH = 1_000_000  # nanoseconds for which the processors that a thread may run on are taken to stay the same
 _FUNCTIONS = (
     ctypes.CFUNCTYPE(
         ctypes.c_int64,
         *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     ),
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p),
+    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64),
-    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
 )
 
 
@@ -44,23 +47,48 @@ def parts_for(moved_bytes: int, threads: int | None = None) -> int:
     return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
 
 
-class Call(NamedTuple):
-    """One call of a kernel, to be split by tiles; a tuple, since each is made for one use."""
+def small_parts_for(moved_bytes: int) -> int:
+    """How many threads may pay for a move that lies in one core's cache; 1 where it does not, or is too small."""
+    return moved_bytes // _SMALL_PART if 2 * _SMALL_PART <= moved_bytes < 2 * _PART_BYTES else 1
 
-    entry: Callable[[int, int, int, int, int], None]
-    """The kernel's code."""
-    code: int
-    """Its address."""
-    src: int
-    """Address of the coordinate of all zeros in the source."""
-    dst: int
-    """The same in the destination."""
-    table: int
-    """Address of the kernel's table."""
-    tiles: int
-    """How many tiles there are."""
-    run: int = 1
-    """How many of them stay together on one thread."""
+
+_available: tuple[Callable[[], int], int, int, int] = (available_threads, 0, 0, 1)
+
+
+def allowed(parts: int) -> int:
+    """So many parts, or as many as `set_num_threads` allows and as there were processors within the last millisecond.
+
+    To ask the system with each call takes a microsecond, and five where the caches are full of a tensor.
+    """
+    global _available
+    asked, thread, until, count = _available
+    now = time.monotonic_ns()
+    # One tuple, replaced as a whole: threads that ask in turns ask the system each time.
+    if now >= until or thread != threading.get_ident() or asked is not available_threads:
+        count = available_threads()
+        _available = (available_threads, threading.get_ident(), now + _FRESH, count)
+    count = limited(count)
+    return count if count < parts else parts
+
+
+class Task:
+    """A kernel with its tiles, as the machine code that splits them wants it."""
+
+    __slots__ = ("_words", "address", "code", "entry", "run", "tiles")
+
+    def __init__(self, entry: Callable[[int, int, int, int, int], None], code: int, tiles: int, run: int = 1) -> None:
+        """Of the kernel at the address `code`, which is called as `entry`; `run` tiles stay together on one thread."""
+        self.entry = entry
+        """The kernel's code."""
+        self.code = code
+        """Its address."""
+        self.tiles = tiles
+        """How many tiles there are."""
+        self.run = run
+        """How many of them stay together on one thread."""
+        self._words: npt.NDArray[np.int64] = np.array([code, tiles, run], np.int64)
+        self.address = int(self._words.ctypes.data)
+        """Where machine code finds all that."""
 
 
 class Team:
@@ -69,11 +97,16 @@ class Team:
     def __init__(self, size: int, target: Target) -> None:
         """Start `size` workers, asleep."""
         addresses = linked("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
-        self._share, self._work, self._unfinished = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
-        self._slots: npt.NDArray[np.int64] = np.full((size, SLOT_WORDS), PARKED, np.int64)
-        self._base = int(self._slots.ctypes.data)
+        functions = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
+        self._share, self._work, self._unfinished, self._leave = functions
+        room: npt.NDArray[np.int64] = np.zeros((size + 2) * SLOT_WORDS, np.int64)
+        words = room[-(room.ctypes.data // 8) % SLOT_WORDS :][: (size + 1) * SLOT_WORDS]
+        self._head, self._slots = words[:SLOT_WORDS], words[SLOT_WORDS:].reshape(size, SLOT_WORDS)
+        self._head[LOOKS], self._slots[:, 0] = _AWAKE, PARKED
+        self._base = int(words.ctypes.data)
         self._wakes = [threading.Lock() for _ in range(size)]
-        self.free = threading.Lock()
+        self.size = size
+        """How many workers there are."""
         self._threads = [
             threading.Thread(target=self._serve, args=(i, wake), name=f"inlay-{i + 1}", daemon=True)
             for i, wake in enumerate(self._wakes)
@@ -84,34 +117,48 @@ class Team:
             thread.start()
 
     @property
-    def size(self) -> int:
-        """How many workers there are."""
-        return len(self._wakes)
-
-    def _address(self, i: int) -> int:
-        return self._base + 8 * SLOT_WORDS * i
+    def is_taken(self) -> bool:
+        """Whether a call has the workers."""
+        return bool(self._head[0])
 
     def _serve(self, i: int, wake: threading.Lock) -> None:
         while True:
             wake.acquire()
-            self._work(self._address(i), _AWAKE)
+            self._work(self._base + 8 * SLOT_WORDS * (i + 1), self._base)
 
-    def run(self, call: Call, parts: int) -> None:
-        """Carry out `call` on the calling thread and `parts` - 1 workers; the caller holds `free`.
+    def run(self, task: Task, src: int, dst: int, table: int, parts: int) -> bool:
+        """Carry out `task` on the calling thread and `parts` - 1 workers, or alone if another call has the workers.
+
+        `src` and `dst` are the addresses of the coordinates of all zeros, `table` is that of the kernel's table.
+        Answers whether a worker had to be woken.
 
         Post-condition: every tile is done; when an interrupt ends the call, no worker is at it any more.
         """
         workers = parts - 1
-        _, code, *rest = call
+        name = threading.get_ident()
         left = -1
         try:
-            left = self._share(self._base, workers, _AWAKE, code, *rest)
+            left = self._share(self._base, workers, name, task.address, src, dst, table)
             if left < 0:
                 self._wake(workers)
-                call.entry(call.src, call.dst, call.table, 0, call.tiles // call.run // parts * call.run)
+                task.entry(src, dst, table, 0, task.tiles // task.run // parts * task.run)
+                return True
         finally:
             if left:
+                self._end(workers, name)
+        return False
+
+    def _end(self, workers: int, name: int) -> None:
+        """Wait for the workers, then let others have them.
+
+        Where an interrupt came before the answer of a call that is long done, or that never had the workers, the team
+        is not `name`'s and there is nothing to end.
+        """
+        if self._head[0] == name:
+            try:
                 self._join(workers)
+            finally:
+                self._leave(self._base, name)
 
     def _wake(self, workers: int) -> None:
         """Wake those of the first `workers` that were asleep when a call was posted."""
@@ -151,7 +198,7 @@ class Team:
             raise interrupt
 
     def _still_busy(self, workers: int) -> bool:
-        return bool(self._unfinished(self._base, workers, _AWAKE))
+        return bool(self._unfinished(self._base, workers))
 
 
 def _system_call() -> Callable[[], int] | None:
@@ -198,16 +245,14 @@ def _team_of(size: int, target: Target) -> Team:
         return _team
 
 
-def run_parts(call: Call, parts: int, target: Target) -> None:
-    """Carry out `call` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free.
+def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
+    """Carry out `task` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free.
+
+    The arguments and the answer are those of `Team.run`.
 
     Post-condition: every tile is done.
     """
-    team = _team_of(parts - 1, target)
-    if not team.free.acquire(blocking=False):
-        call.entry(call.src, call.dst, call.table, 0, call.tiles)
-        return
-    try:
-        team.run(call, parts)
-    finally:
-        team.free.release()
+    team = _team
+    if team is None or team.size < parts - 1:
+        team = _team_of(parts - 1, host_target())
+    return team.run(task, src, dst, table, parts)

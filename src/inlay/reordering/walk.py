@@ -4,14 +4,19 @@ Whole lines are read and written, but not the next line each time, and memory li
 and destination cannot both be walked in the order in which they lie, the source is, and lines of the destination are
 scattered: stores wait for nobody. The destination is walked where that is one long loop of short steps in the source,
 and the other way would scatter over very many places; and where the pieces that a tile writes are parts of lines, which
-must meet in a cache. Processors guess neither pattern, so each load asks for a line of a later tile.
+must meet in a cache. Beyond the caches, two tiles whose lines follow one another in the destination run back to back,
+where single lines would be scattered widely. Processors guess none of these patterns, so each load asks for a line of a
+later tile.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
 from types import MappingProxyType
 from typing import Literal
 
+from inlay.layout import Map
 from inlay.reordering.caches import CacheSizes
 from inlay.reordering.elements import LINE
 from inlay.reordering.nest import Loop
@@ -31,13 +36,25 @@ def level_of(moved_bytes: int, caches: CacheSizes, streams: bool | None = None) 
 
 _KEPT = 1 << 20  # bytes that a second-level cache keeps until they are needed again
 # Measured: steps in the source that still are as good as no step, in bytes; from how many on they make a long loop;
-# places that may be written in turns; how far ahead to ask for lines, in bytes along the source, and in tiles along the
-# destination when stores are cached (False) or pass the caches (True).
+# at how many places, written in turns, the destination is walked: fewer do no harm, and beyond the caches more of them
+# mean long rows of the source, of which to read one line at a time costs more; from how many places on two tiles are
+# paired, and bytes from one line of a tile to the next: nearer ones share pages of memory, and nothing is gained.
 _SHORT_STEP = 32 << 10
 _LONG_LOOP = 16
-_FEW_PLACES: Mapping[Level, int] = MappingProxyType({"L2": 64, "L3": 0, "memory": 32})
+_PLACES: Mapping[Level, range] = MappingProxyType(
+    {"L2": range(65, 1 << 62), "L3": range(1, 1 << 62), "memory": range(33, 65)}
+)
+_MANY_PLACES = 512
+_FAR_APART = 512
+# How far ahead to ask for lines. Along the source, so many bytes and tiles at least; beyond the caches, where a round
+# of the innermost loop is no longer than the second number of bytes, whole rounds until the first number is reached,
+# but not many of them. Tiles along the destination, when stores are cached (False) or pass the caches (True).
 _BYTES_AHEAD = 256
+_ROW_TILES_AHEAD = 2
+_ROUND_AHEAD = (32 << 10, 128 << 10)
+_MOST_ROUNDS = 4
 _TILES_AHEAD = {False: 2, True: 4}
+_MOST_STREAMS = 32  # as many a processor follows by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +109,54 @@ def walked(
     orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in _SIDES}
     if side is None:
         is_one = orders["src"] == orders["dst"]
-        side = "src" if is_one or not _suits_dst(loops, orders["dst"][-1], orders["src"], traffic) else "dst"
-    return orders[side], side
+        side = "src" if is_one or not _suits_dst(loops, orders, traffic) else "dst"
+    return _paired(loops, orders["src"], traffic) if side == "src" else orders[side], side
 
 
-def _suits_dst(loops: list[Loop], inner: OuterLoop, along_src: list[OuterLoop], traffic: Traffic) -> bool:
-    """Whether the destination is to be walked, with `inner` as the innermost loop, and not the source."""
+def _paired(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> list[OuterLoop]:
+    """The loops along the source with tiles in pairs that write two lines in a row, where lines are scattered widely.
+
+    The loop whose steps are one line of the destination runs twice: in half as many steps, and innermost in two.
+    """
+    line = next((o for o in order if _is_line(loops[o.loop], o, traffic)), None)
+    if not traffic.streams or line is None or line.extent % 2 or _places(order, line) <= _MANY_PLACES:
+        return order
+    apart = loops[order[-1].loop].dst
+    if not isinstance(apart, int) or abs(apart) * traffic.dst_bits < 8 * _FAR_APART:
+        return order
+    halved = replace(line, extent=line.extent // 2, step=2 * line.step)
+    return [o for o in (halved if o is line else o for o in order) if o.extent > 1] + [replace(line, extent=2)]
+
+
+def _is_line(loop: Loop, outer: OuterLoop, traffic: Traffic) -> bool:
+    """Whether each step of `outer` goes on by one cache line of the destination, and no bound cuts any off."""
+    if not isinstance(loop.src, int) or not isinstance(loop.dst, int) or loop.counts or outer.back:
+        return False
+    return loop.dst * outer.step * traffic.dst_bits == 8 * LINE
+
+
+def _suits_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traffic: Traffic) -> bool:
+    """Whether the destination is to be walked, of the two `orders`, and not the source."""
+    inner = orders["dst"][-1]
     src, dst = loops[inner.loop].src, loops[inner.loop].dst
     if not isinstance(src, int) or not isinstance(dst, int):
         return False
-    if traffic.streams and abs(dst) * inner.step * traffic.dst_bits < 8 * LINE:
+    piece = abs(dst) * inner.step * traffic.dst_bits
+    if traffic.streams and piece < 8 * LINE:
+        return True
+    if traffic.level != "L2" and piece == 8 * LINE and inner.extent < _LONG_LOOP and _cuts_lines(loops, traffic):
         return True
     step = abs(src) * inner.step * traffic.src_bits // 8
     if abs(src) * traffic.src_bits % (8 * LINE) and step * inner.extent > _KEPT:
         return False  # lines of the source that two tiles share would be read twice
     is_short = step <= _SHORT_STEP
-    return is_short and inner.extent >= _LONG_LOOP and _places(along_src, inner) > _FEW_PLACES[traffic.level]
+    return is_short and inner.extent >= _LONG_LOOP and _places(orders["src"], inner) in _PLACES[traffic.level]
+
+
+def _cuts_lines(loops: list[Loop], traffic: Traffic) -> bool:
+    """Whether some steps of more than a line end within a line of the destination."""
+    steps = (abs(loop.dst) * traffic.dst_bits for loop in loops if isinstance(loop.dst, int))
+    return any(step > 8 * LINE and step % (8 * LINE) for step in steps)
 
 
 def _sorted_by(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[OuterLoop]:
@@ -134,8 +183,54 @@ def _places(order: list[OuterLoop], along: OuterLoop) -> int:
 
 
 def bytes_ahead(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], walk: Side, traffic: Traffic) -> int:
-    """Bytes from a load to the line that is worth asking for at the same time."""
-    step = loops[outer[-1].loop].src if walk == "dst" and outer and outer[-1].extent >= _LONG_LOOP else None
-    if not isinstance(step, int):
+    """Bytes from a load to the line that is worth asking for at the same time: one that a later tile reads.
+
+    Along the source that is a line further on in the row; but where rows are short, or the tile covers what lies there,
+    it is one of the next rows.
+    """
+    steps = [(o.extent, _src_bytes(loops[o.loop], o, traffic)) for o in reversed(outer)]
+    if walk == "src" and len(steps) > 1 and _is_between(steps[0][1], steps[1][1]):
+        steps.pop(0)
+    extent, step = steps[0] if steps else (1, None)
+    if step is None or (walk == "dst" and extent < _LONG_LOOP):
         return _BYTES_AHEAD
-    return step * outer[-1].step * traffic.src_bits // 8 * _TILES_AHEAD[traffic.streams]
+    if walk == "dst":
+        return step * _TILES_AHEAD[traffic.streams]
+    for count, further in steps[1:]:
+        if further != step * extent:
+            least, most = _ROUND_AHEAD
+            if traffic.streams and further is not None and 0 < further <= most:
+                return further * min(_MOST_ROUNDS, ceil(least / further))
+            break
+        extent *= count
+    return max(_BYTES_AHEAD, _ROW_TILES_AHEAD * step)
+
+
+def _is_between(step: int | None, outside: int | None) -> bool:
+    """Whether the innermost loop takes longer steps than the one outside, and so only pairs tiles of its row."""
+    return step is not None and outside is not None and abs(step) > abs(outside) > 0
+
+
+def _src_bytes(loop: Loop, outer: OuterLoop, traffic: Traffic) -> int | None:
+    """Bytes of the source from one run of `outer`, over `loop`, to the next; None where a table says."""
+    return loop.src * outer.step * traffic.src_bits // 8 if isinstance(loop.src, int) else None
+
+
+def goes_in_streams(registers: Iterable[int], register: int, step: Map) -> bool:
+    """Whether a side is gone through in a few streams, each of which goes on where the tile before left it.
+
+    Processors guess these by themselves, and in a shared cache asking costs more than it brings.
+
+    Args:
+        registers: where the registers of a tile lie, in bytes.
+        register: bytes of one register.
+        step: bytes from one tile to the next of the innermost loop, or where each of them lies.
+
+    >>> rows = range(0, 16384, 1024)
+    >>> goes_in_streams(rows, 64, 64), goes_in_streams(rows, 64, 4096), goes_in_streams(range(0, 1024, 64), 64, 1024)
+    (True, False, True)
+    """
+    places = sorted(set(registers))
+    streams = 1 + sum(b - a > max(register, LINE) for a, b in pairwise(places))
+    furthest = abs(step) if isinstance(step, int) else max(abs(b - a) for a, b in pairwise(step))
+    return streams <= _MOST_STREAMS and furthest * streams <= register * len(places)

@@ -13,6 +13,8 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
       along other axes than channels
     resampling of an axis of one element         after 3.2: reads and writes past the ends of source and destination
     inner product with one output                after 3.2: wrong sums
+    matmul whose first batch axis has one        after 3.2: matrices are read from wrong places where another batch axis
+      element, and another has several             lies between rows and columns of src or weights in memory
     layer normalization of a view with gaps      rows are taken to be equally far apart
 
     layer normalization between formats, and     all are taken to lie as one of them does: wrong numbers, written past
@@ -25,6 +27,16 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
     scales of dst of concat                      do nothing
     PReLU as post-operation of what has no       is accepted, and refused when it is executed
       weights
+    more than five axes: batch normalization,    only five of them are counted: wrong numbers
+      LRN, eltwise with post-operations
+    sum as post-operation of eltwise, pooling    3.2: does nothing
+    binary as post-operation of pooling, with    reads the operand as it lies in another format, past its end too
+      an operand for each element
+    binary as post-operation of resampling,      before 3.13: reads the operand as if each channel had one
+      along other axes than channels
+    binary as post-operation of binary and       reads other elements of the operand
+      softmax in columns or channels last,
+      along the last axis
 
 What is declined is computed by the reference engine.
 """
@@ -34,11 +46,13 @@ from collections.abc import Iterator
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
-from inlay.primitives.attributes import PLAIN, PReLU
+from inlay.primitives.attributes import PLAIN, Binary, PReLU, Sum
 from inlay.primitives.operation import Operation
 
 _SOUND = (3, 3)
 """Releases before this one have none of the defects that came after 3.2."""
+_MENDED = (3, 13)
+"""The release that is known not to have the defects of 3.2 that are named so."""
 
 
 def defect_of(version: tuple[int, int, int], operation: Operation) -> str | None:
@@ -65,8 +79,12 @@ def _defects(version: tuple[int, int, int], operation: Operation) -> Iterator[st
         yield f"right {operation.kind} between different formats"
     if operation.kind == "binary" and any(map(_in_small_blocks, operation.descs.values())):
         yield "safe binary of halves in blocks of less than 8"
+    is_alone = operation.kind == "eltwise" and not operation.attributes.post_ops
+    if operation.kind in _FIVE_AXES and not is_alone and _most_axes(operation) > 5:
+        yield f"right {operation.kind} of more than five axes"
     if operation.attributes is not PLAIN:
         yield from _of_attributes(operation)
+        yield from _of_post_ops(version, operation)
     if version >= _SOUND:
         yield from _later(operation)
 
@@ -82,11 +100,36 @@ def _of_attributes(operation: Operation) -> Iterator[str]:
         yield f"{operation.kind} with a post-operation PReLU"
 
 
+def _of_post_ops(version: tuple[int, int, int], operation: Operation) -> Iterator[str]:
+    """Post-operations that are done to other elements, or not at all."""
+    kind, dst = operation.kind, operation.descs.get("dst", MemoryDesc())
+    for post_op in operation.attributes.post_ops:
+        if isinstance(post_op, Sum) and kind in ("eltwise", "pooling"):
+            yield f"{kind} with a post-operation sum"
+        if not isinstance(post_op, Binary):
+            continue
+        dims = post_op.src_1.dims
+        if kind == "pooling" and dims == dst.dims:
+            yield "right pooling with a binary post-operation for each element"
+        if kind == "resampling" and version < _MENDED and any(n > 1 for n in (*dims[:1], *dims[2:])):
+            yield "right resampling with a binary post-operation along other axes than channels"
+        if kind in ("binary", "softmax") and dims != dst.dims and dims[-1] > 1 and not _is_row_major(dst):
+            yield f"right {kind} in this format with a binary post-operation along the last axis"
+
+
+def _is_row_major(desc: MemoryDesc) -> bool:
+    return isinstance(desc.layout, Layout) and desc.layout.is_contiguous
+
+
 def _in_small_blocks(desc: MemoryDesc) -> bool:
     """Whether elements of two bytes lie in innermost blocks of less than 16 bytes."""
     if desc.kind != "blocked" or desc.data_type not in _HALVES:
         return False
     return any(size < 8 for _, size in desc.inner_blocks[-1:])
+
+
+def _most_axes(operation: Operation) -> int:
+    return max((desc.ndims for desc in operation.descs.values()), default=0)
 
 
 def _formats(operation: Operation) -> int:
@@ -101,7 +144,8 @@ _WITH_GAPS = ("batch_normalization", "pooling", "prelu")
 _ONE_FORMAT = ("layer_normalization", "softmax")
 _SCALES_AFTER = _ONE_FORMAT
 _WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
-_DEFECTIVE = (*_WITH_GAPS, *_ONE_FORMAT, "lrn", "resampling", "inner_product", "binary")
+_FIVE_AXES = ("batch_normalization", "eltwise", "lrn")
+_DEFECTIVE = (*_WITH_GAPS, *_ONE_FORMAT, "lrn", "resampling", "inner_product", "matmul", "binary")
 _HALVES = (DATA_TYPES["bf16"], DATA_TYPES["f16"])
 _F64 = DATA_TYPES["f64"]
 
@@ -131,3 +175,16 @@ def _later(operation: Operation) -> Iterator[str]:
     outputs = operation.descs.get("dst", MemoryDesc()).dims[1:]
     if operation.kind == "inner_product" and operation.direction == "forward" and outputs == (1,):
         yield "right inner product of one output"
+    if operation.kind == "matmul":
+        left, right = (operation.descs.get(name, MemoryDesc()) for name in ("src", "weights"))
+        if _interleaves(left, -1, -2) or _interleaves(right, -1, -2) or _interleaves(right, -2, -1):
+            yield "right matmul of matrices between whose rows and columns another axis lies"
+
+
+def _interleaves(desc: MemoryDesc, outer: int, inner: int) -> bool:
+    """Whether, behind a batch axis of one element, another batch axis lies in memory between these two axes."""
+    if desc.ndims < 4 or desc.dims[0] != 1 or not isinstance(desc.layout, Layout) or desc.inner_blocks:
+        return False
+    strides = desc.strides
+    batch = zip(desc.dims[1:-2], strides[1:-2], strict=True)
+    return any(n > 1 and strides[inner] < stride < strides[outer] for n, stride in batch)

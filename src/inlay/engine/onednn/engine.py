@@ -8,7 +8,7 @@ The library is told about tensors without `offset0` (see `creation.within`): an 
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import RECURRENT, additions, flaw
+from inlay.engine.onednn.together import ExecutedTogether, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
@@ -115,6 +116,16 @@ class OnednnEngine:
                     f"created for {forward.dims}: a gradient has the dims of what it belongs to"
                 )
         return hint.primitive_desc
+
+    def together(self, bound: Sequence[Bound]) -> list[ExecutedTogether]:
+        """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow."""
+        found: list[list[Bound]] = []
+        for one in bound:
+            if found and joinable(found[-1][0], one):
+                found[-1].append(one)
+            else:
+                found.append([one])
+        return [ExecutedTogether(together) for together in found]
 
     def wait(self) -> None:
         """Return when everything that this thread began with `Bound.submit` is done."""

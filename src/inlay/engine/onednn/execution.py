@@ -17,7 +17,7 @@ from typing import Any
 from inlay.engine.onednn.arguments import Argument
 from inlay.engine.onednn.declarations import ARGUMENTS, ExecutionArgument
 from inlay.engine.onednn.handles import Handle
-from inlay.engine.onednn.lanes import Lanes
+from inlay.engine.onednn.lanes import Lane, Lanes
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory
@@ -184,11 +184,14 @@ class Bound:
     was waited for.
     """
 
-    __slots__ = ("__weakref__", "_executable", "_kept", "_slots")
+    __slots__ = ("__weakref__", "_kept", "_slots", "executable")
+
+    executable: Executable
+    """The primitive."""
 
     def __init__(self, executable: Executable, slots: Slots, kept: dict[str, Memory]) -> None:
         """Use `slots` until this object is gone; `kept` are the memories."""
-        self._executable, self._slots, self._kept = executable, slots, kept
+        self.executable, self._slots, self._kept = executable, slots, kept
 
     def submit(self) -> None:
         """Begin to compute, in the order of the thread's calls.
@@ -197,7 +200,7 @@ class Bound:
             OutOfMemory: there is no room for the scratchpad.
             InlayError: the library fails.
         """
-        executable = self._executable
+        executable = self.executable
         lane = executable.lanes.lane
         if lane.threads != executable.threads:
             lane.tell(executable.threads)
@@ -217,8 +220,12 @@ class Bound:
             OutOfMemory, InlayError: as `submit`.
         """
         self.submit()
-        if self._executable.plan.is_asynchronous:
-            self._executable.lanes.lane.wait()
+        if self.executable.plan.is_asynchronous:
+            self.executable.lanes.lane.wait()
+
+    def arguments(self, lane: Lane) -> "Array[ExecutionArgument]":
+        """What the library is given in the thread of `lane`, whose scratchpad is large enough."""
+        return self._slots.with_scratchpad(lane.memory) if self.executable.scratch else self._slots.array
 
     @property
     def memories(self) -> Mapping[str, Any]:
@@ -226,4 +233,4 @@ class Bound:
         return self._kept
 
     def __del__(self) -> None:
-        self._executable.give_back(self._slots)
+        self.executable.give_back(self._slots)

@@ -1,0 +1,115 @@
+"""What was measured of a network, and how it is said."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from inlay.bench.turns import Spread, paired
+from inlay.layout import Dims
+
+INLAY = "Inlay"
+"""How Inlay's line is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLine:
+    """One who took part."""
+
+    name: str
+    """Who."""
+    how: str
+    """In which configuration, in words."""
+    seconds: tuple[float, ...]
+    """Seconds of a run in each round in which it took a turn."""
+    difference: float
+    """How far its numbers are from Inlay's, as a part of the largest one."""
+
+    @property
+    def time(self) -> float:
+        """Their median."""
+        return median(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkReport:
+    """What was measured of one network."""
+
+    network: str
+    """Its name."""
+    inputs: Mapping[str, Dims]
+    """The dims of each input."""
+    threads: int
+    """How many threads everybody may use."""
+    lines: tuple[NetworkLine, ...]
+    """Inlay, then the others."""
+    absent: Mapping[str, str]
+    """Who did not take part, and why."""
+    predicted_ms: float
+    """What the plan takes a run to last."""
+    bound_ms: float
+    """What no plan among the same candidates can be below."""
+    arena_bytes: int
+    """Memory for tensors."""
+    steps: int
+    """Steps of a run."""
+    reorders: int
+    """Those of them that change a format."""
+    planning: float
+    """Seconds from the network to the plan."""
+    compiling: float
+    """Seconds from the plan to the session."""
+
+    def ratio(self, line: NetworkLine) -> Spread:
+        """How many times as fast as `line` Inlay is."""
+        return paired(line.seconds, self.lines[0].seconds)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON holds it: seconds, ratios with their quartiles."""
+        lines = {
+            line.name: {
+                "how": line.how,
+                "seconds": list(line.seconds),
+                "difference": line.difference,
+                "inlay_is_times_as_fast": _quartiles(self.ratio(line)),
+            }
+            for line in self.lines
+        }
+        return {
+            "network": self.network,
+            "inputs": {name: list(dims) for name, dims in self.inputs.items()},
+            "threads": self.threads,
+            "measured": lines,
+            "absent": dict(self.absent),
+            "predicted_ms": self.predicted_ms,
+            "bound_ms": self.bound_ms,
+            "arena_bytes": self.arena_bytes,
+            "steps": self.steps,
+            "reorders": self.reorders,
+            "planning": self.planning,
+            "compiling": self.compiling,
+        }
+
+    def __str__(self) -> str:
+        """A table: time, how many times as fast Inlay is with the spread, and in which configuration."""
+        dims = ", ".join(f"{name} {'x'.join(map(str, its))}" for name, its in self.inputs.items())
+        own = self.lines[0]
+        many = "s" * (self.reorders != 1)
+        rows = [
+            f"{self.network}, {dims}, {self.threads} thread{'s' * (self.threads != 1)}",
+            f"planned in {self.planning:.2f} s, compiled in {self.compiling:.2f} s: {self.steps} steps, "
+            f"{self.reorders} reorder{many}, arena {self.arena_bytes / 1e6:.2f} MB",
+            f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * own.time:.3g} ms",
+        ]
+        width = max(len(line.name) for line in self.lines)
+        rows.append(f"{'':{width}}        ms          Inlay is")
+        for line in self.lines:
+            ratio = self.ratio(line)
+            faster = f"{ratio.median:.2f} times as fast ({ratio.low:.2f} to {ratio.high:.2f})"
+            text = "" if line is own else faster
+            rows.append(f"{line.name:{width}} {1e3 * line.time:9.3f}          {text:36} {line.how}")
+        return "\n".join([*rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
+
+
+def _quartiles(figure: Spread) -> dict[str, float]:
+    return {"median": figure.median, "low": figure.low, "high": figure.high}

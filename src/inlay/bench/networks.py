@@ -1,0 +1,211 @@
+"""A network run by Inlay and by whoever else is installed: compared, then timed in turns.
+
+    bench_network("model.onnx", batch=8)
+
+Everybody gets the same arrays, seeded normal numbers, and the same number of threads. Who answers other numbers than
+Inlay is left out; where an output is a softmax, what it is computed of is compared too. Of the configurations of a peer
+the fastest takes part.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from inlay.bench.models import Model, hidden, prepared
+from inlay.bench.network_report import INLAY, NetworkLine, NetworkReport
+from inlay.bench.runtimes import Given, Peer, Variant, chosen_peers
+from inlay.bench.turns import take_turns
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.costs.kernel import Costs, Progress
+from inlay.graph.network import Network, Tensor
+from inlay.graph.onnx_package import onnx
+from inlay.graph.op import Array
+from inlay.graph.plan import Plan, Tier, plan
+from inlay.graph.reading import Source, load
+from inlay.graph.session import Session
+from inlay.reordering.processors import available_threads, get_num_threads, set_num_threads
+
+ROUNDS = 15
+"""How many rounds are measured unless told otherwise; a run of over 50 ms takes part in a third of them."""
+CLOSE = 1e-4
+"""How far the numbers of a peer may be from Inlay's, as a part of the largest one."""
+_WARM, _BLOCK = 50e-3, 25e-3  # seconds of a turn: a run wakes every thread for each of some hundred kernels
+_TRIAL = 3  # rounds in which the configurations of a peer compete
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A peer whose numbers are those of Inlay."""
+
+    variant: Variant
+    """Its fastest configuration."""
+    difference: float
+    """How far its numbers are, as a part of the largest."""
+
+
+def bench_network(
+    source: Source,
+    *,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+    rounds: int = ROUNDS,
+    costs: Tier | Costs = "measured",
+    seconds: float | None = None,
+    progress: Progress | None = None,
+    threads: int | None = None,
+    peers: str | None = None,
+    compiles: bool = False,
+) -> NetworkReport:
+    """Plan and compile a network, and time its runs beside those of other runtimes.
+
+    Args:
+        source: as `inlay.load` takes it, with `dims` and `batch`.
+        rounds: how often everybody takes a turn.
+        costs: as `inlay.plan` takes them, with `seconds` and `progress`.
+        threads: how many everybody may use: the limit of this process from now on. None leaves it as it is.
+        peers: names of those who take part, joined by commas; all for None.
+        compiles: let PyTorch compile the network too, which may take a minute.
+
+    Raises:
+        InvalidArguments: there is to be no round, more threads than processors, or an unknown peer; or as `inlay.load`
+            and `inlay.plan`.
+        FileError, MissingExtra, OutOfMemory, Unimplemented: as `inlay.load`, `inlay.plan` and `Session`.
+    """
+    if rounds < 1:
+        raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
+    _limit_threads(threads)
+    others = chosen_peers(peers)
+    network = load(source, dims=dims, batch=batch)
+    began = time.perf_counter()
+    planned = plan(network, costs=costs, seconds=seconds, progress=progress)
+    between = time.perf_counter()
+    session = planned.compile()
+    ended = time.perf_counter()
+    inputs = {name: _values(network.tensors[name]) for name in network.inputs}
+    right, absent = _agreeing(source, network, planned, session, inputs, others, compiles)
+    return NetworkReport(
+        network=network.name,
+        inputs={name: network.tensors[name].dims for name in network.inputs},
+        threads=get_num_threads(),
+        lines=tuple(_timed(planned, session, inputs, right, rounds)),
+        absent=absent,
+        predicted_ms=planned.ms,
+        bound_ms=planned.bound,
+        arena_bytes=session.arena.nbytes,
+        steps=len(planned.program.steps),
+        reorders=len(planned.reorders),
+        planning=between - began,
+        compiling=ended - between,
+    )
+
+
+def _timed(
+    planned: Plan, session: Session, inputs: Mapping[str, Array], right: Mapping[str, Right], rounds: int
+) -> Iterator[NetworkLine]:
+    """Inlay's line, then the others'."""
+    calls = {INLAY: lambda: session.run(inputs)} | {name: one.variant.call for name, one in right.items()}
+    times = take_turns(calls, rounds, warm=_WARM, block=_BLOCK)
+    yield NetworkLine(INLAY, f"{planned.costs} costs", tuple(times[INLAY]), 0.0)
+    for name, one in right.items():
+        yield NetworkLine(name, one.variant.how, tuple(times[name]), one.difference)
+
+
+def _limit_threads(threads: int | None) -> None:
+    if threads is None:
+        return
+    if threads > available_threads():
+        raise InvalidArguments(
+            f"threads is {threads}, and this process may run on {available_threads()} processors: threads that share "
+            "one wait for each other"
+        )
+    set_num_threads(threads)
+
+
+def _values(tensor: Tensor) -> Array:
+    """Seeded normal numbers; of integers small ones, from 0 on."""
+    rng = np.random.default_rng(1)
+    if np.issubdtype(tensor.dtype, np.integer) or tensor.dtype == np.bool_:
+        return rng.integers(0, 2, tensor.dims).astype(tensor.dtype)
+    return rng.standard_normal(tensor.dims, np.float32).astype(tensor.dtype)
+
+
+def _agreeing(
+    source: Source,
+    network: Network,
+    planned: Plan,
+    session: Session,
+    inputs: Mapping[str, Array],
+    peers: Mapping[str, Peer],
+    compiles: bool,
+) -> tuple[dict[str, Right], dict[str, str]]:
+    """Those with the same numbers, each in its fastest configuration, and why others are absent."""
+    right: dict[str, Right] = {}
+    absent: dict[str, str] = {}
+    if not peers:
+        return right, absent
+    model: Model = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(source)
+    model = prepared(model, network)
+    traced = session.trace(inputs)
+    shown = tuple(name for name in dict.fromkeys(hidden(model).values()) if name in traced)
+    expected = {**session.run(inputs), **{name: traced[name] for name in shown}}
+    given = Given(model, planned.graph, inputs, shown, get_num_threads(), compiles)
+    for name, peer in peers.items():
+        try:
+            right[name] = _best(peer, given, expected)
+        except Unimplemented as reason:
+            absent[name] = str(reason)
+    return right, absent
+
+
+def _best(peer: Peer, given: Given, expected: Mapping[str, Array]) -> Right:
+    """The fastest of the configurations of a peer whose numbers are right.
+
+    Raises:
+        Unimplemented: the peer cannot run the network, or its numbers are wrong.
+    """
+    best: Right | None = None
+    wrong: float | None = None
+    for variant in peer(given):
+        found = difference(variant.results(), expected)
+        if found > CLOSE:
+            wrong = found
+        elif best is None or _is_faster(variant, best.variant):
+            best = Right(variant, found)
+    if best is None:
+        raise Unimplemented(
+            "runs it in no way" if wrong is None else f"its numbers differ from Inlay's, by {wrong:.1e} of the largest"
+        )
+    return best
+
+
+def _is_faster(one: Variant, other: Variant) -> bool:
+    times = take_turns({"one": one.call, "other": other.call}, _TRIAL, warm=_WARM, block=_BLOCK)
+    return median(times["one"]) < median(times["other"])
+
+
+def difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """The largest difference of a tensor that both have from what is expected, as a part of its largest number.
+
+    Where there is none to compare, a tensor has other dims, or a number is missing (NaN), it is infinite.
+
+    >>> difference({"y": np.array([1.0, 2.0])}, {"y": np.array([1.0, 2.5])})
+    0.2
+    """
+    shared = [(found[name], expected[name]) for name in expected if name in found]
+    return max((_difference(one, other) for one, other in shared), default=float("inf"))
+
+
+def _difference(found: Array, expected: Array) -> float:
+    if found.size != expected.size:
+        return float("inf")
+    one, other = (np.asarray(array, np.float64).reshape(-1) for array in (found, expected))
+    if not one.size:
+        return 0.0
+    largest = float(np.abs(other).max())
+    error = float(np.abs(one - other).max())
+    if not np.isfinite(error):
+        return float("inf")
+    return error / largest if largest else error

@@ -1,0 +1,186 @@
+"""Who else runs networks: ONNX Runtime, OpenVINO and PyTorch, each in the best configuration that is known of it.
+
+    ONNX Runtime    all optimizations of the graph; operators of the file or of opset 13, whichever is faster; bound
+                    inputs
+    OpenVINO        for latency, one stream, arithmetic of f32, inputs that are shared
+    torch           eager in either memory format (see `torch_graphs`), or compiled where that is asked
+
+All have the same number of threads, and are given the same arrays. A peer answers its variants one by one, so that one
+whose numbers are wrong or which is slower can be dropped before the next is made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from inlay.bench.models import Model, answering, newer, serialized
+from inlay.bench.turns import Call
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.op import Array, OpGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What every peer is given."""
+
+    model: Model
+    """The model as `models.prepared` makes it."""
+    graph: OpGraph
+    """The same, in operations."""
+    inputs: Mapping[str, Array]
+    """An array for each input."""
+    shown: tuple[str, ...]
+    """Tensors that are compared besides the outputs."""
+    threads: int
+    """How many threads each may use."""
+    compiles: bool = False
+    """Whether PyTorch compiles the network too, which takes up to a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A network in one configuration of a peer, ready to run."""
+
+    how: str
+    """The configuration, in words."""
+    call: Call
+    """A run."""
+    results: Callable[[], Mapping[str, Array]]
+    """The outputs of a run, and the tensors that are shown: for comparing, not for timing."""
+
+
+Peer: TypeAlias = Callable[[Given], Iterator[Variant]]
+Run: TypeAlias = Callable[[], Mapping[str, Array]]
+
+
+def onnxruntime(given: Given) -> Iterator[Variant]:
+    """ONNX Runtime.
+
+    Raises:
+        Unimplemented: it is not installed, or cannot run the model; the text is its own.
+    """
+    try:
+        import onnxruntime as library
+    except ImportError:
+        raise Unimplemented("not installed (pip install onnxruntime)") from None
+    models = {"the file's opset": given.model, "opset 13": newer(given.model)}
+    for how, model in models.items():
+        if model is None:
+            continue
+        call, results = _onnxruntime_run(library, model, given)
+        shown = results
+        if given.shown:
+            _, shown = _onnxruntime_run(library, answering(model, list(given.shown)), given)
+        yield Variant(how, call, _joined(results, shown))
+
+
+def _onnxruntime_run(library: Any, model: Model, given: Given) -> tuple[Call, Run]:
+    options = library.SessionOptions()
+    options.graph_optimization_level = library.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = given.threads, 1
+    options.log_severity_level = 4
+    try:
+        session = library.InferenceSession(serialized(model), options, providers=["CPUExecutionProvider"])
+    except RuntimeError as error:
+        raise Unimplemented(_first_line(error)) from None
+    names = [value.name for value in session.get_outputs()]
+    bound = session.io_binding()
+    for name, array in given.inputs.items():
+        bound.bind_ortvalue_input(name, library.OrtValue.ortvalue_from_numpy(array))
+    for name in names:
+        bound.bind_output(name, "cpu")
+
+    def call() -> object:
+        session.run_with_iobinding(bound)
+        return bound.get_outputs()
+
+    return call, lambda: dict(zip(names, session.run(None, dict(given.inputs)), strict=True))
+
+
+def openvino(given: Given) -> Iterator[Variant]:
+    """OpenVINO.
+
+    Raises:
+        Unimplemented: it is not installed, or cannot run the model; the text is its own.
+    """
+    try:
+        import openvino as library
+    except ImportError:
+        raise Unimplemented("not installed (pip install openvino)") from None
+    call, results = _openvino_run(library, given.model, given)
+    shown = results
+    if given.shown:
+        _, shown = _openvino_run(library, answering(given.model, list(given.shown)), given)
+    yield Variant("for latency, 1 stream, f32", call, _joined(results, shown))
+
+
+def _openvino_run(library: Any, model: Model, given: Given) -> tuple[Call, Run]:
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": given.threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    core = library.Core()
+    try:
+        compiled = core.compile_model(core.read_model(serialized(model)), "CPU", options)
+    except RuntimeError as error:
+        raise Unimplemented(_first_line(error)) from None
+    request = compiled.create_infer_request()
+    names = [value.name for value in model.graph.output]
+    for name, array in given.inputs.items():
+        request.set_tensor(name, library.Tensor(array, shared_memory=True))
+
+    def results() -> Mapping[str, Array]:
+        request.infer()
+        return {name: np.array(request.get_tensor(name).data) for name in names}
+
+    return lambda: request.infer(share_outputs=True), results
+
+
+def _joined(*runs: Run) -> Run:
+    return lambda: {name: array for run in dict.fromkeys(runs) for name, array in run().items()}
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"cannot run it: {lines[0]}" if lines else f"cannot run it: {type(error).__name__}"
+
+
+def torch(given: Given) -> Iterator[Variant]:
+    """PyTorch.
+
+    Raises:
+        Unimplemented: it is not installed, or has no function for an operation.
+    """
+    try:
+        import torch as library
+    except ImportError:
+        raise Unimplemented("not installed (pip install torch)") from None
+    from inlay.bench.torch_graphs import runs
+
+    library.set_num_threads(given.threads)
+    for how, run in runs(library, given.graph, given.inputs, compiles=given.compiles):
+        yield Variant(how, run, run)
+
+
+PEERS: dict[str, Peer] = {"ONNX Runtime": onnxruntime, "OpenVINO": openvino, "torch": torch}
+"""Everybody, by name."""
+
+
+def chosen_peers(names: str | None) -> dict[str, Peer]:
+    """Some of them, of a list of names separated by commas: onnxruntime, openvino, torch; all for None.
+
+    Raises:
+        InvalidArguments: a name is none of theirs.
+    """
+    if names is None:
+        return dict(PEERS)
+    known = {name.lower().replace(" ", ""): name for name in PEERS}
+    wanted = [name.strip().lower() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in known:
+            raise InvalidArguments(f"no peer is called {name!r}: give some of {', '.join(known)}, joined by commas")
+    return {known[name]: PEERS[known[name]] for name in known if name in wanted}

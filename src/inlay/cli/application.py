@@ -1,0 +1,72 @@
+"""The application, options that come before a command, and the kinds of arguments that commands share."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from inlay import __version__
+from inlay.errors import InvalidArguments
+from inlay.layout import Dims
+
+app = typer.Typer(
+    help="Memory layout of tensors: draw it, explain it, convert files, plan and run networks.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+_DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4 or 2,17,5,4."
+_TAG_HELP = "Format tag or alias: nChw8c, aBcd8b, OIhw16i16o, ..."
+TYPE_HELP = "Data type: f32, bf16, f16, s8, u8, ... (`inlay names --types`)."
+
+TagArgument = Annotated[str, typer.Argument(metavar="TAG", help=_TAG_HELP)]
+DimsArgument = Annotated[str, typer.Argument(metavar="DIMS", help=_DIMS_HELP)]
+TypeOption = Annotated[str, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)]
+
+
+def parse_dims(text: str) -> Dims:
+    """Whole numbers joined by `x` or by commas.
+
+    Raises:
+        InvalidArguments: a part of `text` is not a whole number.
+
+    >>> parse_dims("2x17x5x4")
+    (2, 17, 5, 4)
+    """
+    return _whole_numbers(text, "x" if "x" in text else ",", "dims are whole numbers joined by x, such as 2x17x5x4")
+
+
+def parse_coordinate(text: str) -> Dims:
+    """Whole numbers joined by commas.
+
+    Raises:
+        InvalidArguments: a part of `text` is not a whole number.
+
+    >>> parse_coordinate("1,16,4,3")
+    (1, 16, 4, 3)
+    """
+    return _whole_numbers(text, ",", "a coordinate is whole numbers joined by commas, such as 1,16,4,3")
+
+
+def _whole_numbers(text: str, separator: str, rule: str) -> Dims:
+    parts = [part.strip() for part in text.split(separator)]
+    for part in parts:
+        if not re.fullmatch(r"-?[0-9]{1,40}", part):
+            raise InvalidArguments(f"{rule}: {part!r} in {text!r} is not one")
+    return tuple(int(part) for part in parts)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"inlay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that come before a command."""

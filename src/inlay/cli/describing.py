@@ -1,0 +1,84 @@
+"""Commands that draw, explain and list: `inlay show`, `inlay offset`, `inlay names`."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, parse_coordinate, parse_dims
+from inlay.data_type import DATA_TYPES
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.files import replacing
+from inlay.format_tag import ALIASES, ENUMERATED, FormatTag
+from inlay.render import show as picture
+from inlay.render.explain import explain_offset
+
+
+@app.command(short_help="Draw a layout.")
+def show(
+    tag: TagArgument,
+    dims: DimsArgument,
+    data_type: TypeOption = "f32",
+    offsets: Annotated[bool, typer.Option("--offsets", help="Write the element offset into every cell.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write an SVG picture instead.")] = None,
+) -> None:
+    """Draw a layout: the logical grid, and below it the memory in address order.
+
+    Example: inlay show nChw8c 2x17x5x4 --offsets
+    """
+    desc = MemoryDesc(parse_dims(dims), data_type, tag)
+    if svg is None:
+        typer.echo(str(picture(desc, offsets=offsets)))
+        return
+    with replacing(svg) as file:
+        file.write(str(picture(desc, offsets=offsets, format="svg")).encode())
+    typer.echo(f"wrote {svg}")
+
+
+@app.command(short_help="Explain where one element lies.", context_settings={"ignore_unknown_options": True})
+def offset(
+    tag: TagArgument,
+    dims: DimsArgument,
+    coordinate: Annotated[str, typer.Argument(metavar="COORD", help="A coordinate, logical order: 1,16,4,3.")],
+    data_type: TypeOption = "f32",
+) -> None:
+    """Explain where one element lies: the digits of its coordinate, its element and its byte offset.
+
+    Example: inlay offset nChw8c 2x17x5x4 1,16,4,3
+    """
+    desc = MemoryDesc(parse_dims(dims), data_type, tag)
+    typer.echo(explain_offset(desc, parse_coordinate(coordinate)))
+
+
+@app.command(short_help="List tags, aliases and data types.")
+def names(
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="A shell pattern, such as 'nchw*'.")] = "*",
+    types: Annotated[bool, typer.Option("--types", help="List the data types instead.")] = False,
+) -> None:
+    """List the names Inlay knows: tags with their aliases, or data types.
+
+    Examples: inlay names '*16c'    inlay names --types
+    """
+    lines = list(_type_lines(pattern) if types else _tag_lines(pattern))
+    if not lines:
+        raise InvalidArguments(f"no name matches {pattern!r}: `inlay names` lists all")
+    typer.echo("\n".join(lines))
+
+
+def _type_lines(pattern: str) -> Iterator[str]:
+    for t in DATA_TYPES.values():
+        if fnmatchcase(t.name, pattern):
+            yield f"{t.name:<8} {t.bits:>2} bits  {t.kind:<8}  {t.numpy.name}"
+
+
+def _tag_lines(pattern: str) -> Iterator[str]:
+    """Each canonical tag of which the tag or an alias matches, with its aliases."""
+    aliases: dict[str, list[str]] = {tag: [] for tag in ENUMERATED}
+    for alias, tag in ALIASES.items():
+        aliases.setdefault(str(FormatTag.parse(tag)), []).append(alias)
+    for tag, others in aliases.items():
+        if any(fnmatchcase(name, pattern) for name in (tag, *others)):
+            yield f"{tag:<20} {' '.join(others)}".rstrip()

@@ -1,0 +1,227 @@
+"""Commands on networks in ONNX files: `inlay plan`, `inlay run`."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inlay.cli.application import app
+from inlay.cli.arrays import Array, described, read_inputs, require_target, split_named, write_outputs
+from inlay.cli.watching import Watch
+from inlay.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from inlay.graph.network import Network
+    from inlay.graph.plan import Plan, Tier
+    from inlay.graph.session import Session
+
+_TIERS = ("measured", "probed", "analytic")
+_PATIENCE = 2.0
+"""Seconds of a run after which it is not run again for its time."""
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 9 to 22.")]
+CostsOption = Annotated[
+    str | None,
+    typer.Option("--costs", metavar="TIER", help="Where prices come from: measured (default), probed, analytic."),
+]
+SecondsOption = Annotated[
+    float | None, typer.Option("--seconds", metavar="S", help="How long measuring may take in all; 60 by default.")
+]
+
+
+@app.command(short_help="Choose formats and kernels for a network, and explain them.")
+def plan(
+    model: ModelArgument,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")] = None,
+    dims: Annotated[
+        list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")
+    ] = None,
+    costs: CostsOption = None,
+    isa: Annotated[
+        str | None,
+        typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="N", help="Plan for so many threads of another processor.")
+    ] = None,
+    seconds: SecondsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
+    ] = None,
+) -> None:
+    """Choose for each tensor of a network its format, for each operation its kernel, and say why and what it takes.
+
+    Kernels are measured on this machine once and remembered. With --isa or --threads the plan is for another machine,
+    from a model of what is fast there: costs are analytic, and no library is needed.
+
+    For example:
+
+      inlay plan resnet50.onnx --batch 8
+
+      inlay plan unet.onnx --dim height=256 --picture unet.html
+
+      inlay plan resnet50.onnx --isa avx2 --json
+    """
+    from inlay.graph.report import explained, figures
+
+    if picture is not None:
+        from inlay.render.network.picture import require_suffix
+
+        require_suffix(picture)
+    tier = _tier(costs, isa, threads, seconds)
+    network = _loaded(model, open_dims(dims or ()), batch)
+    found = _planned(network, tier, isa, threads, seconds)
+    typer.echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
+    if picture is not None:
+        from inlay.render.network import PlanPicture
+
+        PlanPicture(found).save(picture)
+        typer.echo(f"{'' if as_json else chr(10)}wrote {picture}", err=as_json)
+
+
+@app.command(short_help="Run a network on arrays in files.")
+def run(
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="[NAME=]FILE", help="A .npy file for an input; may be repeated."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write all outputs as .npz, or one as .npy.")
+    ] = None,
+    costs: CostsOption = None,
+    seconds: SecondsOption = None,
+) -> None:
+    """Plan a network for the dims of these arrays, run it on them, and print what comes out, or write it to a file.
+
+    Printed are dims, range and mean of each output, and the five greatest of each row where a row is one of scores.
+
+    Dims that the model leaves open are those of the arrays.
+
+    For example:
+
+      inlay run resnet50.onnx --input photo.npy
+
+      inlay run bert.onnx -i ids=ids.npy -i mask=mask.npy -o states.npz
+    """
+    from inlay.graph.reading import load_for
+
+    named = split_named(inputs or ())
+    if not named:
+        raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
+    require_target(output)
+    tier = _tier(costs, None, None, seconds)
+    arrays = read_inputs(named)
+    network = load_for(model, {name: array.shape for name, array in arrays.items()})
+    found = _planned(network, tier, None, None, seconds)
+    with found.compile() as session:
+        results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
+    if output is None:
+        typer.echo("\n".join(line for name, array in results.items() for line in described(name, array)))
+    else:
+        write_outputs(output, results)
+        typer.echo(f"wrote {output}: {', '.join(results)}")
+    typer.echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
+
+
+def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
+    """What comes out, and how long that took: the second time if that is soon over, since the first wakes threads."""
+    started = time.perf_counter()
+    results = session.run(arrays)
+    first = time.perf_counter() - started
+    if first > _PATIENCE:
+        return results, f"ran in {first * 1e3:.3f} ms with {session.engine.name}"
+    started = time.perf_counter()
+    session.run(arrays)
+    second = time.perf_counter() - started
+    return results, f"ran in {second * 1e3:.3f} ms with {session.engine.name}, the first time in {first * 1e3:.3f} ms"
+
+
+def _tier(costs: str | None, isa: str | None, threads: int | None, seconds: float | None) -> "Tier":
+    """Where prices come from, as these options say together."""
+    if costs is not None and costs not in _TIERS:
+        raise InvalidArguments(f"--costs is {costs!r}: give {', '.join(_TIERS)}")
+    if (isa is not None or threads is not None) and costs not in (None, "analytic"):
+        option = "--isa" if isa is not None else "--threads"
+        raise InvalidArguments(
+            f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
+        )
+    tier: Tier = "analytic" if isa is not None or threads is not None else _known(costs)
+    if seconds is not None and tier != "measured":
+        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
+    return tier
+
+
+def _known(costs: str | None) -> "Tier":
+    """Measured unless said otherwise, and where only the reference engine is there, analytic: it is not for speed."""
+    from inlay.primitives.engines import get_engine
+
+    match costs:
+        case "analytic":
+            return "analytic"
+        case "probed":
+            return "probed"
+        case None if get_engine().name == "reference":
+            typer.echo(
+                "note: oneDNN is not installed, so costs are analytic: pip install 'inlay[engine]' to measure", err=True
+            )
+            return "analytic"
+        case _:
+            return "measured"
+
+
+def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
+    """Dims by name from texts such as `height=224`.
+
+    Raises:
+        InvalidArguments: one is not written NAME=N.
+    """
+    found = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal():
+            raise InvalidArguments(f"--dim is NAME=N, such as height=224 or x[2]=224: {text!r} is not")
+        found[name] = int(number)
+    return found
+
+
+def _loaded(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
+    """The network, with what is wrong about its dims told in options of the command line too."""
+    from inlay.graph.reading import load
+
+    with options_named():
+        return load(model, dims=dims, batch=batch)
+
+
+@contextmanager
+def options_named() -> Iterator[None]:
+    """Name options of the command line in what is raised about dims."""
+    try:
+        yield
+    except InvalidArguments as error:
+        if not re.search(r"\b(batch=|dims=|dims names)", str(error)):
+            raise
+        raise InvalidArguments(f"{error}\n(here: --dim NAME=N and --batch N)") from error
+
+
+def _planned(network: "Network", tier: "Tier", isa: str | None, threads: int | None, seconds: float | None) -> "Plan":
+    """The plan, with a progress bar while it is measured, and a word on how long that took."""
+    from inlay.graph.plan import plan as choose
+
+    if tier != "measured":
+        return choose(network, costs=tier, isa=isa, threads=threads)
+    with Watch() as watch:
+        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell)
+    if watch.count:
+        typer.echo(
+            f"measured {watch.count} kernels and reorders in {watch.seconds:.1f} s; they are remembered", err=True
+        )
+    return found

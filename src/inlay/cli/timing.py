@@ -1,0 +1,118 @@
+"""The command that measures: `inlay bench`, of a reorder or of a network."""
+
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from inlay.cli.application import TypeOption, app, parse_dims
+from inlay.cli.networks import open_dims, options_named
+from inlay.cli.watching import Watch
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+
+_REORDER, _NETWORK = "a reorder: ", "a network: "
+
+
+def _option(name: str, unit: str, text: str) -> Any:
+    return typer.Option(name, metavar=unit, help=text)
+
+
+What = Annotated[list[str], typer.Argument(metavar="SRC DST DIMS | MODEL", help="Formats and dims, or an ONNX file.")]
+ToType = Annotated[str | None, _option("--to-dtype", "TYPE", f"{_REORDER}type of the destination, if another.")]
+Tune = Annotated[bool, typer.Option("--tune", help=f"{_REORDER}try other ways first; the best is kept.")]
+Rounds = Annotated[int | None, _option("--rounds", "N", "How often everybody takes a turn: 9, or 15 with a network.")]
+Seconds = Annotated[float | None, _option("--seconds", "S", "How long to try with --tune, or to measure kernels.")]
+Batch = Annotated[int | None, _option("--batch", "N", f"{_NETWORK}extent of axis 0 where it is open.")]
+Bound = Annotated[list[str] | None, _option("--dim", "NAME=N", f"{_NETWORK}extent of an open dim, by name.")]
+Tier = Annotated[str | None, _option("--costs", "TIER", f"{_NETWORK}measured, probed or analytic.")]
+Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of everybody.")]
+Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
+Compiles = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, with the time of every round.")]
+
+
+@app.command(short_help="Time a reorder against a copy, or a network against other runtimes.")
+def bench(
+    what: What,
+    data_type: TypeOption = "f32",
+    to_type: ToType = None,
+    rounds: Rounds = None,
+    tune: Tune = False,
+    seconds: Seconds = None,
+    batch: Batch = None,
+    dim: Bound = None,
+    costs: Tier = None,
+    threads: Threads = None,
+    peers: Peers = None,
+    compiles: Compiles = False,
+    as_json: Json = False,
+) -> None:
+    """Time a reorder beside a copy, oneDNN, NumPy and PyTorch, or a network beside other runtimes.
+
+    A network is an ONNX file; it runs beside ONNX Runtime, OpenVINO and PyTorch where they are installed and give the
+    same numbers. Everybody takes turns, on as many threads. Printed are medians and how many times as fast Inlay is,
+    with the range of the middle half of the rounds.
+
+    Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench model.onnx --batch 8
+    """
+    if seconds is not None and not 0 < seconds < inf:
+        raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
+    named = {"batch": batch, "dim": dim, "costs": costs, "threads": threads, "peers": peers, "torch-compile": compiles}
+    if len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
+        typed = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
+        _refuse(typed, "a network", "a reorder")
+        options = {"batch": batch, "dims": open_dims(dim or ()), "threads": threads, "peers": peers}
+        report = _of_network(what[0], rounds, costs or "measured", seconds, {**options, "compiles": compiles})
+        head = ""
+    elif len(what) == 3:
+        _refuse(named, "a reorder", "a network")
+        report = _of_reorder(what, data_type, to_type, rounds, seconds, tune)
+        head = f"{what[0]} -> {what[1]}, "
+    else:
+        raise InvalidArguments(
+            f"bench takes a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
+            f"`inlay bench model.onnx`: {' '.join(what)!r} is neither"
+        )
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.as_json(), indent=2))
+        return
+    typer.echo(f"{head}{report}")
+
+
+def _refuse(options: Mapping[str, object], given: str, needed: str) -> None:
+    """Refuse options that were given and mean nothing here."""
+    for name, value in options.items():
+        if value not in (None, False):
+            raise InvalidArguments(f"--{name} is for {needed}, and {given} is given: leave it out")
+
+
+def _of_reorder(
+    what: list[str], data_type: str, to_type: str | None, rounds: int | None, seconds: float | None, tune: bool
+) -> Any:
+    from inlay.bench import ROUNDS
+    from inlay.bench import bench as carry_out
+
+    if seconds is not None and not tune:
+        raise InvalidArguments("--seconds says how long --tune may take: give both, or --tune alone")
+    src, dst, dims = what
+    extent = parse_dims(dims)
+    descs = MemoryDesc(extent, data_type, src), MemoryDesc(extent, to_type or data_type, dst)
+    return carry_out(*descs, rounds=ROUNDS if rounds is None else rounds, tune=(seconds or 1.0) if tune else None)
+
+
+def _of_network(path: str, rounds: int | None, costs: str, seconds: float | None, options: Mapping[str, Any]) -> Any:
+    from inlay.bench.networks import ROUNDS, bench_network
+
+    named: dict[str, Any] = {
+        "rounds": ROUNDS if rounds is None else rounds,
+        "costs": costs,
+        "seconds": seconds,
+        **options,
+    }
+    with Watch() as watch, options_named():
+        return bench_network(path, progress=watch.tell if costs == "measured" else None, **named)

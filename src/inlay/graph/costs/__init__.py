@@ -1,0 +1,28 @@
+"""What things cost: kernels of an engine in given formats, reorders, operators that only NumPy computes.
+
+    analytic    arithmetic and bytes, a table of what is fast in which format: no library needed, for any processor
+    probed      the engine says what it has for these formats; the model says how long that takes
+    measured    the engine's kernels are timed, once for each machine, and remembered
+
+In the order that data flows: `kernel`, what a planner is told; `content`, operations as text; `work`, arithmetic and
+bytes; `machine`; `forms`, formats as kernels see them; `paces`, what is fast in which; `models`, costs without a clock;
+`book`, what was measured, on disk; `waiting`, whether another process
+computes; `timing`, how; `measuring`, when.
+"""
+
+from inlay.graph.costs.kernel import Costs, Kernel
+from inlay.graph.costs.machine import Machine
+from inlay.graph.costs.measuring import MeasuredCosts, measured
+from inlay.graph.costs.models import AnalyticCosts, ProbedCosts, analytic, probed
+
+__all__ = [
+    "AnalyticCosts",
+    "Costs",
+    "Kernel",
+    "Machine",
+    "MeasuredCosts",
+    "ProbedCosts",
+    "analytic",
+    "measured",
+    "probed",
+]

@@ -1,0 +1,225 @@
+"""A processor as far as a model of costs knows it: its instruction set, arithmetic and bandwidths.
+
+>>> machine = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 25)
+>>> machine.roofline(Work(flops=10**8, warm=10**6, cold=0), "f32")
+1.0
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.graph.costs.work import Work
+from inlay.memory import Memory
+from inlay.memory.reordered import Reorder
+from inlay.reordering import cache
+from inlay.reordering.caches import cache_sizes
+from inlay.reordering.processors import get_num_threads
+from inlay.reordering.target import host_target
+
+ISAS = (
+    "SSE41",
+    "AVX",
+    "AVX2",
+    "AVX2_VNNI",
+    "AVX2_VNNI_2",
+    "AVX512_CORE",
+    "AVX512_CORE_VNNI",
+    "AVX512_CORE_BF16",
+    "AVX512_CORE_FP16",
+    "AVX512_CORE_AMX",
+    "AVX512_CORE_AMX_FP16",
+)
+"""Instruction sets that a library can be limited to, from the least on, as ONEDNN_MAX_CPU_ISA names them."""
+
+_NEEDS = (
+    ("AVX512_CORE_AMX_FP16", "+amx-fp16"),
+    ("AVX512_CORE_AMX", "+amx-int8"),
+    ("AVX512_CORE_FP16", "+avx512fp16"),
+    ("AVX512_CORE_BF16", "+avx512bf16"),
+    ("AVX512_CORE_VNNI", "+avx512vnni"),
+    ("AVX512_CORE", "+avx512bw"),
+    ("AVX2_VNNI_2", "+avxneconvert"),
+    ("AVX2_VNNI", "+avxvnni"),
+    ("AVX2", "+avx2"),
+    ("AVX", "+avx"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What bounds a kernel."""
+
+    isa: str
+    """One of `ISAS`."""
+    threads: int
+    """How many threads compute."""
+    peak: float
+    """Of all threads in f32, in 10^9 operations in a second."""
+    near: float
+    """Of all threads on data in the caches, in 10^9 bytes in a second, read and written."""
+    far: float
+    """Of all threads on data in memory, likewise."""
+    last: int
+    """Bytes of the largest cache."""
+
+    def roofline(self, work: Work, data_type: str) -> float:
+        """The least that `work` takes, in milliseconds."""
+        return max(self.computing(work.flops, data_type), self.moving(work))
+
+    def computing(self, flops: int, data_type: str) -> float:
+        """What the arithmetic takes at the peak, in milliseconds."""
+        return flops / (self.peak * rate(data_type, self.isa)) / 1e6
+
+    def moving(self, work: Work) -> float:
+        """What the bytes take, in milliseconds."""
+        warm = self.near if work.nbytes <= self.last // 2 else self.far
+        return (work.warm / warm + work.cold / self.far) / 1e6
+
+
+def rate(data_type: str, isa: str) -> float:
+    """How many times as fast as in f32 an instruction set computes in another type."""
+    level = isa_level(isa)
+    if data_type == "f64":
+        return 0.5
+    if data_type == "bf16":
+        return 8.0 if "AMX" in isa else 2.0 if level >= isa_level("AVX512_CORE_BF16") else 0.5
+    if data_type == "f16":
+        return 2.0 if level >= isa_level("AVX512_CORE_FP16") else 0.5
+    if data_type in ("s8", "u8"):
+        return 16.0 if "AMX" in isa else 4.0 if "VNNI" in isa or level > isa_level("AVX512_CORE") else 2.0
+    return 1.0
+
+
+def isa_level(isa: str) -> int:
+    """The place of an instruction set in `ISAS`.
+
+    Raises:
+        InvalidArguments: there is none of this name.
+    """
+    try:
+        return ISAS.index(isa.upper())
+    except ValueError:
+        raise InvalidArguments(f"there is no instruction set {isa!r}: give one of {', '.join(ISAS)}") from None
+
+
+@lru_cache(maxsize=1)
+def host_isa() -> str:
+    """The most that the processor of this process can do."""
+    features = host_target().features.split(",")
+    return next((isa for isa, feature in _NEEDS if feature in features), "SSE41")
+
+
+def allowed_isa() -> str:
+    """What the library of oneDNN may use: the processor's, or less if ONEDNN_MAX_CPU_ISA says so."""
+    named = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
+    return min(host_isa(), named, key=ISAS.index) if named in ISAS else host_isa()
+
+
+def this_machine(isa: str | None = None, threads: int | None = None) -> Machine:
+    """This machine on so many threads, as if its instruction set were `isa`: measured once, then read from the cache.
+
+    Raises:
+        InvalidArguments: there is no such instruction set, or fewer than one thread.
+    """
+    isa = (isa or allowed_isa()).upper()
+    isa_level(isa)
+    threads = get_num_threads() if threads is None else threads
+    if threads < 1:
+        raise InvalidArguments(f"threads is {threads}: give at least 1")
+    peak, near, far = _figures()
+    share = threads / get_num_threads()
+    limit = _width(isa) / _width(host_isa())
+    return Machine(isa, threads, peak * share * limit, near * share, far * min(1.0, share), cache_sizes().last)
+
+
+def _width(isa: str) -> float:
+    """Arithmetic of an instruction set, up to a factor: operations of f32 in an instruction, and whether these fuse."""
+    level = isa_level(isa)
+    if level < isa_level("AVX2"):
+        return 4.0
+    if level < isa_level("AVX512_CORE") or host_target().cpu in _HALVED:
+        return 16.0
+    return 32.0
+
+
+_HALVED = ("znver4",)
+"""Processors whose registers are twice as wide as what computes."""
+
+
+@lru_cache(maxsize=1)
+def _figures() -> tuple[float, float, float]:
+    """Peak and bandwidths of this machine with all threads, from the cache or measured.
+
+    The first processes each measure and the best counts: a busy machine is slower than it is, and never faster.
+    """
+    target, sizes = host_target(), cache_sizes()
+    name = cache.object_key("machine", _VERSION, target.cpu, target.features, repr(sizes), str(get_num_threads()))
+    tries, known = read_figures(cache.read_object(name, "machine"))
+    if tries >= _TRIES:
+        return known
+    measured = (_peak(), _copying(2 << 20), _copying(max(4 * sizes.last, 64 << 20)))
+    best = tuple(map(max, measured, known))
+    cache.write_object(name, " ".join(map(repr, (tries + 1, *best))).encode(), "machine")
+    return best[0], best[1], best[2]
+
+
+_VERSION = "3"
+_TRIES = 4
+
+
+def read_figures(data: bytes | None) -> tuple[int, tuple[float, float, float]]:
+    """How often figures were measured, and the best of each; never and zeros where `data` says nothing sensible.
+
+    >>> read_figures(b"2 230.0 150.0 40.0"), read_figures(b"2 230.0 nan 40.0")
+    ((2, (230.0, 150.0, 40.0)), (0, (0.0, 0.0, 0.0)))
+    """
+    try:
+        tries, *figures = map(float, (data or b"").split())
+    except ValueError:
+        return 0, (0.0, 0.0, 0.0)
+    if len(figures) != 3 or tries < 1 or not all(0 < figure < 1e7 for figure in figures):
+        return 0, (0.0, 0.0, 0.0)
+    return int(tries), (figures[0], figures[1], figures[2])
+
+
+def _peak() -> float:
+    """10^9 operations in a second of NumPy's product of matrices, also of small ones, each thread for itself."""
+    return max(_multiplying(768), _multiplying(96) * get_num_threads())
+
+
+def _multiplying(n: int) -> float:
+    a = np.full((n, n), 0.5, np.float32)
+    out = np.empty_like(a)
+    return 2 * n**3 / _fastest(lambda: np.matmul(a, a, out=out)) / 1e9
+
+
+def _copying(nbytes: int) -> float:
+    """10^9 bytes read and written in a second by a copy of so many: by a team, or by one thread if that is faster.
+
+    Where another process has a processor, the team waits for its slowest member.
+    """
+    desc = MemoryDesc((nbytes,), "u8", "a")
+    # Pages that nobody has written are all one, which stays in the cache.
+    one, other = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
+    src, dst, reorder = Memory(desc, one), Memory(desc, other), Reorder(desc, desc)
+    seconds = min(_fastest(lambda: reorder(src, dst)), _fastest(lambda: np.copyto(other, one)))
+    return 2 * nbytes / seconds / 1e9
+
+
+def _fastest(call: Callable[[], object]) -> float:
+    """Seconds of the fastest call of some 60 ms of them."""
+    end, best = time.perf_counter() + 0.06, float("inf")
+    while True:
+        started = time.perf_counter()
+        call()
+        stopped = time.perf_counter()
+        best = min(best, stopped - started)
+        if stopped > end:
+            return best

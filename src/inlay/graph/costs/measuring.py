@@ -1,0 +1,352 @@
+"""`measured`: kernels and reorders are timed once for each machine, and remembered.
+
+    costs = measured("onednn", seconds=15, progress=bar.update)
+    costs.prepare(operations, reorders)      what is not known yet is timed, the candidates in turns
+    costs.kernel(operation)                  from memory; timed now if nobody prepared for it
+    costs.save()                             for other processes; `prepare` and the end of the process do it too
+
+When the seconds are spent, the rest is estimated: the model of the machine, times what it was found to be wrong by for
+kernels of the same sort; `Kernel.source` then says `scaled`. Estimates are not remembered.
+
+Times are those of the processor at its best. `slowdown()` says how far it is from that now.
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import islice
+from statistics import median
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InlayError
+from inlay.graph.costs.book import Book, Entry
+from inlay.graph.costs.content import desc_text, digest, key
+from inlay.graph.costs.kernel import Kernel, Progress
+from inlay.graph.costs.machine import Machine, this_machine
+from inlay.graph.costs.models import asked, estimated, reference_ms, reorder_ms
+from inlay.graph.costs.paces import type_name
+from inlay.graph.costs.timing import Bench, Clock, Taken
+from inlay.graph.costs.work import nbytes, work
+from inlay.graph.movers import mover
+from inlay.graph.op import Op, OpGraph
+from inlay.memory.reordered import Reorder
+from inlay.primitives.engines import EngineLike, get_engine
+from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.reordering.caches import cache_sizes
+from inlay.reordering.target import host_target
+
+SECONDS = 60.0
+"""How long measuring may take in all, unless told otherwise."""
+_TOGETHER = 6  # kernels take turns
+_HOPELESS = 100.0  # estimated ms of generic code from which on nobody wants to know it better
+_EVERY = 2.0  # seconds between two times of saving
+
+
+def measured(
+    engine: EngineLike = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+    *,
+    weights: int | None = None,
+) -> "MeasuredCosts":
+    """Costs by the clock, from the cache where they were measured before.
+
+    Args:
+        engine: whose kernels; the default engine if None.
+        seconds: how long measuring may take in all, in this process; a minute if None, and 0 measures nothing.
+        progress: told how many kernels are done and how many are planned, while `prepare` measures.
+        weights: bytes of the weights of the network: with few, they stay in the caches from run to run. None for many.
+
+    Raises:
+        InvalidArguments, MissingExtra: as `primitives.get_engine`.
+    """
+    chosen, machine = get_engine(engine), this_machine()
+    most = 2 * cache_sizes().last
+    cold = most if weights is None or weights > cache_sizes().last // 2 else min(most, _power(weights))
+    bench = Bench(chosen, cold)
+    book = Book(*_facts(chosen, machine), str(cold))
+    return MeasuredCosts(chosen, machine, bench, book, SECONDS if seconds is None else seconds, progress)
+
+
+def _power(nbytes: int) -> int:
+    """The next power of four of MiB, so that networks of about one size share what is known."""
+    size = 1 << 20
+    while size < nbytes:
+        size *= 4
+    return size
+
+
+def _facts(engine: Engine, machine: Machine) -> tuple[str, ...]:
+    """What times hang on besides the operation."""
+    target = host_target()
+    runtime = str(getattr(getattr(engine, "capabilities", None), "runtime", ""))
+    sizes = repr(cache_sizes())
+    return (engine.name, runtime, machine.isa, str(machine.threads), target.cpu, target.features, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An operation that is to be measured."""
+
+    key: str
+    operation: Operation
+    implementation: Implementation
+    estimate: Kernel
+
+
+class MeasuredCosts:
+    """Costs by the clock."""
+
+    name = "measured"
+
+    def __init__(
+        self,
+        engine: Engine,
+        machine: Machine,
+        bench: Bench,
+        book: Book,
+        seconds: float = SECONDS,
+        progress: Progress | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        """Time kernels of `engine` on `bench` for `seconds` in all, with what `book` knows already."""
+        self.machine, self._asked, self._bench, self._book = machine, engine, bench, book
+        self._left, self._progress, self._clock = seconds, progress, clock
+        self._known: dict[str, Kernel | None] = {}
+        self._reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = {}
+        self._disturbed: dict[str, float] = {}
+        self._off: dict[str, list[float]] = {}
+        self._unit: float | None = None
+        self._saved = clock()
+        self._finalizer = weakref.finalize(self, book.save)
+
+    @property
+    def engine(self) -> str:
+        """Name and version of the engine."""
+        return self._asked.name
+
+    @property
+    def isa(self) -> str:
+        """The instruction set."""
+        return self.machine.isa
+
+    @property
+    def threads(self) -> int:
+        """On how many threads."""
+        return self.machine.threads
+
+    def slowdown(self) -> float:
+        """How many times as long as at its best a small kernel takes now: 1.0 where nothing disturbs."""
+        return self._bench.yardstick() / self._yardstick
+
+    def save(self) -> None:
+        """Keep what was measured for other processes."""
+        self._book.save()
+        self._saved = self._clock()
+
+    def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
+        """Measure what is not known of these, until the seconds are spent; the rest is estimated."""
+        wanted = list(self._unknown(operations))
+        moves = [pair for pair in dict.fromkeys(reorders) if not self._knows(*pair)]
+        total = len(wanted) + len(moves)
+        done = 0
+        for group in _groups(wanted, _TOGETHER):
+            self._settle(group)
+            done += len(group)
+            self._tell(done, total)
+        for src, dst in moves:
+            self.reorder(src, dst)
+            done += 1
+            self._tell(done, total)
+        if total:
+            self.save()
+
+    def kernel(self, operation: Operation) -> Kernel | None:
+        """The kernel that the engine has; None where it has none for these formats."""
+        name = key(operation)
+        if name not in self._known:
+            self._settle(list(self._unknown([operation])))
+            if self._clock() - self._saved > _EVERY:
+                self.save()
+        found = self._known[name]
+        return None if found is None else _with_attributes(found, operation)
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Milliseconds of a reorder as sessions do it; one is measured for all tensors that differ in size alone."""
+        pair = src, dst
+        if pair not in self._reorders:
+            self._reorders[pair] = 0.0 if src == dst else self._reorder_ms(src, dst)
+        return self._reorders[pair]
+
+    def reference(self, op: Op, graph: OpGraph) -> float:
+        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
+        return reference_ms(op, graph)
+
+    def _knows(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
+        """Whether a reorder, or one like it, was timed before, by this process or another."""
+        is_timed = self._book.reorder(_reorder_key(src, dst, nbytes(src) + nbytes(dst))) is not None
+        return is_timed or (src, dst) in self._reorders
+
+    @property
+    def _yardstick(self) -> float:
+        """Seconds of the yardstick that times are told in: the same for the whole life of these costs."""
+        if self._unit is None:
+            known = self._book.yardstick
+            if known is None:
+                self._bench.yardstick()
+                known = self._bench.fastest
+                self._book.write_yardstick(known)
+            self._unit = known
+        return self._unit
+
+    def _unknown(self, operations: Iterable[Operation]) -> Iterator[_Asked]:
+        """Those that must be measured; those that the book knows, or the engine refuses, are settled."""
+        seen = set()
+        for operation in operations:
+            name = key(operation)
+            if name in self._known or name in seen:
+                continue
+            entry = self._book.kernel(name)
+            if entry is not None and (read := self._read(operation, entry)) is not None:
+                self._known[name] = read
+                continue
+            implementation = asked(self._asked, operation)
+            if implementation is None:
+                self._known[name] = None
+                continue
+            seen.add(name)
+            yield _Asked(name, operation, implementation, estimated(implementation, self.machine))
+
+    def _read(self, operation: Operation, entry: Entry) -> Kernel | None:
+        """The kernel of an entry; None if that cannot be read."""
+        try:
+            descs = {**operation.descs, **{name: _desc(text) for name, text in entry.descs}}
+        except InlayError:
+            return None
+        settled = replace(operation, descs=descs)
+        if descs.keys() != operation.descs.keys() or any(desc.kind == "any" for desc in descs.values()):
+            return None
+        least = work(settled)
+        roofline = self.machine.roofline(least, type_name(settled))
+        ms = entry.ratio * self._yardstick * 1e3
+        return Kernel(settled, entry.impl, ms, roofline, entry.scratch, least.nbytes, "measured")
+
+    def _settle(self, group: Sequence[_Asked]) -> None:
+        """Measure a group, or estimate what is hopeless, or all if no time is left."""
+        worthy = [one for one in group if not _is_hopeless(one.estimate)] if self._left > 0 else []
+        for one, taken in zip(worthy, self._timed(worthy), strict=True):
+            if taken is not None:
+                self._learn(one, taken)
+        for one in group:
+            if one.key not in self._known:
+                self._known[one.key] = self._scaled(one.estimate)
+
+    def _timed(self, group: Sequence[_Asked]) -> Sequence[Taken | None]:
+        """What each takes; None for what cannot be run."""
+        if not group:
+            return []
+        try:
+            return self._taken(group)
+        except InlayError:
+            # Some primitives can be described and not made: each is tried alone, and that one stays an estimate.
+            return [None] if len(group) == 1 else [self._timed([one])[0] for one in group]
+
+    def _taken(self, group: Sequence[_Asked]) -> Sequence[Taken]:
+        started = self._clock()
+        try:
+            return self._bench.taken([one.implementation for one in group])
+        finally:
+            self._left -= self._clock() - started
+
+    def _learn(self, one: _Asked, taken: Taken) -> None:
+        """Know what a kernel takes; what was disturbed is not remembered for other processes."""
+        ms = taken.ratio * self._yardstick * 1e3
+        self._known[one.key] = replace(one.estimate, ms=ms, source="measured")
+        if not taken.is_sound:
+            return
+        self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
+        chosen = one.estimate.operation.descs
+        free = {name: desc_text(chosen[name]) for name, desc in one.operation.descs.items() if desc.kind == "any"}
+        self._book.write_yardstick(self._bench.fastest)
+        self._book.write_kernel(
+            one.key, Entry(one.estimate.impl, taken.ratio, one.estimate.scratch, tuple(free.items()))
+        )
+
+    def _scaled(self, estimate: Kernel) -> Kernel:
+        off = self._off.get(_sort(estimate))
+        if off is None or _is_hopeless(estimate):
+            return estimate
+        return replace(estimate, ms=estimate.ms * median(off), source="scaled")
+
+    def _reorder_ms(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """The time of a reorder, as that of one of the same formats and about the same size."""
+        moved = nbytes(src) + nbytes(dst)
+        name = _reorder_key(src, dst, moved)
+        ratio = self._book.reorder(name) or self._disturbed.get(name)
+        if ratio is None:
+            if self._left <= 0:
+                return reorder_ms(src, dst, self.machine) * median(self._off.get("reorder", [1.0]))
+            started = self._clock()
+            whole = self._moved(src, dst)
+            ratio = whole.ratio / moved
+            self._left -= self._clock() - started
+            if not whole.is_sound:
+                self._disturbed[name] = ratio
+            else:
+                self._book.write_yardstick(self._bench.fastest)
+                self._book.write_reorder(name, ratio)
+                model = reorder_ms(src, dst, self.machine)
+                self._off.setdefault("reorder", []).append(whole.ratio * self._yardstick * 1e3 / model)
+        return ratio * moved * self._yardstick * 1e3
+
+    def _moved(self, src: MemoryDesc, dst: MemoryDesc) -> Taken:
+        """What a reorder takes of whom sessions let do it."""
+        who, implementation = mover(Operation("reorder", "forward_inference", {"src": src, "dst": dst}), self._asked)
+        timed = self._bench.taken([implementation]) if who is self._asked else self._bench.timed([self._own(src, dst)])
+        return timed[0]
+
+    def _own(self, src: MemoryDesc, dst: MemoryDesc) -> Callable[[], Callable[[], object]]:
+        """Prepares Inlay's reorder after a kernel: the engine's threads then wait for the next one busily."""
+        reorder = Reorder(src, dst)
+
+        def prepared() -> Callable[[], object]:
+            memories = self._bench.warm({"src": src, "dst": dst})
+            self._bench.yardstick()
+            return partial(reorder, memories["src"], memories["dst"])
+
+        return prepared
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, total)
+
+
+def _reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:
+    """Equal for reorders between the same formats of tensors that differ in size by less than four times."""
+    sides = [f"{desc.tag} {desc.data_type}" if desc.tag else desc_text(desc) for desc in (src, dst)]
+    return digest(f"{sides} {(moved.bit_length() + 1) // 2}")
+
+
+def _is_hopeless(estimate: Kernel) -> bool:
+    return estimate.ms > _HOPELESS and "ref" in estimate.impl
+
+
+def _sort(kernel: Kernel) -> str:
+    return f"{kernel.operation.kind} {kernel.impl.split(':')[0]}"
+
+
+def _with_attributes(kernel: Kernel, operation: Operation) -> Kernel:
+    return replace(kernel, operation=replace(kernel.operation, attributes=operation.attributes))
+
+
+@lru_cache(maxsize=8192)
+def _desc(text: str) -> MemoryDesc:
+    return MemoryDesc.from_json(text)
+
+
+def _groups(items: Sequence[_Asked], size: int) -> Iterator[list[_Asked]]:
+    rest = iter(items)
+    while group := list(islice(rest, size)):
+        yield group

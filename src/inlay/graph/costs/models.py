@@ -1,0 +1,210 @@
+"""`analytic` and `probed`: costs without a clock.
+
+    analytic()                     this machine, the table of `paces`; no library is needed
+    analytic("AVX2", threads=4)    another instruction set
+    probed("onednn")               what the engine has for these formats, at the pace that its name for it tells
+
+>>> image = MemoryDesc((8, 64, 56, 56), "f32", "nChw16c")
+>>> scale = MemoryDesc((8, 64, 1, 1), "f32", "nchw")
+>>> machine = Machine("AVX512_CORE", threads=2, peak=230.0, near=150.0, far=40.0, last=1 << 25)
+>>> descs = {"src_0": image, "src_1": scale, "dst": image}
+>>> excite = AnalyticCosts(machine).kernel(Operation("binary", "forward_inference", descs, {"algorithm": "mul"}))
+>>> excite.impl, excite.is_cliff
+('ref', True)
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.costs.content import key
+from inlay.graph.costs.kernel import Kernel
+from inlay.graph.costs.machine import Machine, this_machine
+from inlay.graph.costs.paces import Pace, answers, milliseconds, pace, ref, type_name
+from inlay.graph.costs.work import nbytes, work
+from inlay.graph.op import Op, OpGraph
+from inlay.primitives.engines import EngineLike, get_engine
+from inlay.primitives.operation import Engine, Implementation, Operation
+
+_REORDER_MS = 0.003
+_REORDER_SLOWNESS = 1.4
+_NODE_MS = 0.02
+_NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
+
+
+def analytic(isa: str | None = None, threads: int | None = None) -> "AnalyticCosts":
+    """Costs by arithmetic, bytes and a table of what is fast, for this machine or one with another instruction set.
+
+    Raises:
+        InvalidArguments: there is no such instruction set, or fewer than one thread.
+    """
+    return AnalyticCosts(this_machine(isa, threads))
+
+
+def probed(engine: EngineLike = None) -> "ProbedCosts":
+    """Costs by what an engine says that it has; nothing is run.
+
+    Raises:
+        InvalidArguments, MissingExtra: as `primitives.get_engine`.
+    """
+    return ProbedCosts(get_engine(engine), this_machine())
+
+
+class AnalyticCosts:
+    """Costs by a model of a machine."""
+
+    name = "analytic"
+    engine = ""
+
+    def __init__(self, machine: Machine) -> None:
+        """Take `machine` for what computes."""
+        self.machine = machine
+        """What computes."""
+        self._known: dict[str, Kernel] = {}
+
+    @property
+    def isa(self) -> str:
+        """The instruction set."""
+        return self.machine.isa
+
+    @property
+    def threads(self) -> int:
+        """On how many threads."""
+        return self.machine.threads
+
+    def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
+        """Do nothing: a model needs no preparation."""
+
+    def kernel(self, operation: Operation) -> Kernel | None:
+        """The kernel that an engine would have; every operation has one."""
+        name = key(operation)
+        found = self._known.get(name)
+        if found is None:
+            settled = answers(operation, self.isa)
+            rate = pace(settled, self.isa)
+            found = self._known[name] = modelled(settled, rate, rate.impl, self.machine)
+        return replace(found, operation=replace(found.operation, attributes=operation.attributes))
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Milliseconds of a reorder at the bandwidth of the machine; 0 between equal descriptors."""
+        return reorder_ms(src, dst, self.machine)
+
+    def reference(self, op: Op, graph: OpGraph) -> float:
+        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
+        return reference_ms(op, graph)
+
+
+class ProbedCosts:
+    """Costs by an engine's answers and a model of the machine."""
+
+    name = "probed"
+
+    def __init__(self, engine: Engine, machine: Machine) -> None:
+        """Ask `engine`, which computes on `machine`."""
+        self.machine = machine
+        """What computes."""
+        self.asked = engine
+        """Who is asked."""
+        self._known: dict[str, Kernel | None] = {}
+
+    @property
+    def engine(self) -> str:
+        """Name and version of the engine."""
+        return self.asked.name
+
+    @property
+    def isa(self) -> str:
+        """The instruction set."""
+        return self.machine.isa
+
+    @property
+    def threads(self) -> int:
+        """On how many threads."""
+        return self.machine.threads
+
+    def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
+        """Do nothing: an engine answers quickly."""
+
+    def kernel(self, operation: Operation) -> Kernel | None:
+        """The kernel that the engine has; None where it has none for these formats."""
+        name = key(operation)
+        if name not in self._known:
+            implementation = asked(self.asked, operation)
+            self._known[name] = None if implementation is None else estimated(implementation, self.machine)
+        found = self._known[name]
+        if found is None:
+            return None
+        return replace(found, operation=replace(found.operation, attributes=operation.attributes))
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Milliseconds of a reorder at the bandwidth of the machine; 0 between equal descriptors."""
+        return reorder_ms(src, dst, self.machine)
+
+    def reference(self, op: Op, graph: OpGraph) -> float:
+        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
+        return reference_ms(op, graph)
+
+
+def asked(engine: Engine, operation: Operation) -> Implementation | None:
+    """The engine's answer, with a scratchpad that it tells the size of; None where it has none."""
+    attributes = replace(operation.attributes, scratchpad_mode="user")
+    try:
+        return engine.create(replace(operation, attributes=attributes))
+    except (Unimplemented, InvalidArguments):
+        # An engine refuses formats by either: what no rule forbids may be beyond its library.
+        return None
+
+
+def estimated(implementation: Implementation, machine: Machine) -> Kernel:
+    """A kernel as the engine has it, at the pace that its name tells."""
+    settled = settled_by(implementation)
+    impl = implementation.impl
+    kernel = modelled(settled, named_pace(settled, impl, machine.isa), impl, machine)
+    scratchpad = implementation.descs.get("scratchpad")
+    return replace(kernel, scratch=0 if scratchpad is None else scratchpad.size, source="probed")
+
+
+def settled_by(implementation: Implementation) -> Operation:
+    """What was asked, with the formats that were answered."""
+    operation, descs = implementation.operation, implementation.descs
+    return replace(operation, descs={name: descs.get(name, desc) for name, desc in operation.descs.items()})
+
+
+def named_pace(operation: Operation, impl: str, isa: str) -> Pace:
+    """The pace of an implementation by its name; the table says what the name does not."""
+    table = pace(operation, isa)
+    if impl.startswith("numpy"):
+        return replace(ref(operation), each=max(8.0, ref(operation).each / 4))
+    if "ref" in impl and "rnn" not in impl and operation.kind not in _FINE_AS_REF:
+        return ref(operation)
+    if table.each:
+        return Pace("gemm", 0.6, 4.0) if "gemm" in impl else Pace("jit", 0.8, 2.0)
+    return table
+
+
+_FINE_AS_REF = ("shuffle", "vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
+
+
+def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Kernel:
+    """A kernel in settled formats at a pace."""
+    least = work(settled)
+    roofline = machine.roofline(least, type_name(settled))
+    return Kernel(settled, impl, milliseconds(settled, rate, machine), roofline, 0, least.nbytes)
+
+
+def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
+    """What Inlay's reorder takes: bytes at the bandwidth of where they are."""
+    if src == dst:
+        return 0.0
+    moved = nbytes(src) + nbytes(dst)
+    bandwidth = machine.near if moved <= machine.last // 2 else machine.far
+    return _REORDER_MS + _REORDER_SLOWNESS * moved / bandwidth / 1e6
+
+
+def reference_ms(op: Op, graph: OpGraph) -> float:
+    """What an operator takes in NumPy: its bytes, and the way through Python."""
+    tensors = [graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
+    moved = sum(prod(tensor.dims) * tensor.dtype.itemsize for tensor in tensors)
+    return _NODE_MS + moved / _NODE_BANDWIDTH / 1e6

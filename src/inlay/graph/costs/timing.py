@@ -1,0 +1,253 @@
+"""How a kernel is timed so that it takes in a network what it took here.
+
+- Weights are cold: each execution has its own copy, in a pool of memory that is as large as the network's weights, or
+  twice the last-level cache, whichever is less. Activations are as warm as in a network, where some other tensors come
+  between two uses of a place: executions take turns in four places. An element-wise function is computed in place.
+- Some kernels take turns, for three rounds; each turn is an untimed execution, then the median of a few.
+- Before each turn a yardstick is timed, a kernel that always is the same. What counts is the ratio to it, since the
+  clock of a processor goes up and down: of the median of a kernel's rounds to that of the yardstick in all rounds of
+  these kernels, as a single one is less exact than what it measures.
+- A round in which threads of this process waited for a processor does not count, nor one whose yardstick took far too
+  long: another process computes. Where all were like that, there are up to six rounds more; and where these are too,
+  the answer says that it is not to be relied on (`Taken.is_sound`).
+- Who takes over 30 ms does so twice, who takes over 300 ms once.
+
+What stands in the memory is harmless in every type: no infinity, no subnormal number.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from inlay.descriptor import MemoryDesc
+from inlay.graph.costs.models import settled_by
+from inlay.graph.costs.waiting import waited
+from inlay.graph.costs.work import is_weights
+from inlay.memory import Memory
+from inlay.memory.buffers import Bytes, allocate
+from inlay.memory.moves import reach
+from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.reordering.caches import cache_sizes
+
+Clock = Callable[[], float]
+
+SLOW = 30e-3
+"""Seconds: who takes longer is timed twice."""
+HOPELESS = 10 * SLOW
+"""Seconds: who takes longer is timed once."""
+_ROUNDS = 3
+_TURN = 1e-3  # seconds of a turn, about
+_PLACES = 4  # for the activations of a kernel
+_MOST = 16 << 20  # bytes of these places, where two do not take more
+_DISTURBED = 1.8  # times the fastest ever: no clock goes down so far, somebody else computes
+_AGAIN = 6  # more rounds for those that were disturbed in all
+_LOST = 0.03  # of a round's time, waited for a processor by all threads together, beyond which it does not count
+_WAKING = 50e-6  # seconds that threads which sleep may wait until they run, on a machine that has nothing else to do
+_ALIGNED = 4096
+_HARMLESS = (0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF)  # bytes of numbers from 0.01 to 2 in every type of floats
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was found of one kernel."""
+
+    ratio: float
+    """Its time, as a multiple of the yardstick's."""
+    is_sound: bool
+    """Whether there was a round in which the machine was ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One turn of a kernel."""
+
+    yardstick: float
+    """Seconds of the yardstick."""
+    mine: float
+    """Seconds of the kernel."""
+    is_lost: bool
+    """Whether threads waited for a processor."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A kernel that is being timed."""
+
+    call: Callable[[], Callable[[], object]]
+    """Prepares the next execution, which is what it answers."""
+    first: float = 0.0
+    """Seconds of the first execution."""
+    rounds: list[Round] = field(default_factory=list)
+    """In order."""
+
+    def sound(self, best: float) -> list[Round]:
+        """The rounds in which the machine was ours, if the yardstick takes `best` at its best."""
+        return [one for one in self.rounds if not one.is_lost and one.yardstick <= _DISTURBED * best]
+
+    def taken(self, unit: float, best: float) -> Taken:
+        """Its time as a multiple of `unit` seconds; where it was disturbed in all rounds, at most that."""
+        sound = self.sound(best)
+        if not sound:
+            return Taken(min(one.mine for one in self.rounds) / best, False)
+        return Taken(median(one.mine for one in sound) / unit, True)
+
+
+class Bench:
+    """Memory to run kernels in, a clock and a yardstick."""
+
+    def __init__(
+        self, engine: Engine, cold: int | None = None, clock: Clock = time.perf_counter, waited: Clock = waited
+    ) -> None:
+        """Time kernels of `engine` whose weights come from a pool of `cold` bytes, which is made when it is needed."""
+        self._engine, self._clock, self._waited = engine, clock, waited
+        most = 2 * cache_sizes().last
+        self._cold = most if cold is None else max(_ALIGNED, min(cold, most))
+        self._pool: Bytes | None = None
+        self._at = 0
+        self._warm: Bytes | None = None
+        self._place = 0
+        self._yardstick: Callable[[], object] | None = None
+        self.fastest = float("inf")
+        """Seconds of the yardstick at its best so far."""
+
+    def taken(self, implementations: Sequence[Implementation]) -> list[Taken]:
+        """The time of each.
+
+        Raises:
+            InlayError: the engine cannot make or bind one of them.
+        """
+        return self.timed([self._prepared(implementation) for implementation in implementations])
+
+    def timed(self, calls: Sequence[Callable[[], Callable[[], object]]]) -> list[Taken]:
+        """The time of what each call prepares; they take turns."""
+        runs = [Run(call) for call in calls]
+        for run in runs:
+            self._first(run)
+        for round_ in range(_ROUNDS + _AGAIN):
+            for run in runs:
+                if self._is_due(run, round_):
+                    self._turn(run)
+        unit = median([one.yardstick for run in runs for one in run.sound(self.fastest)] or [self.fastest])
+        return [run.taken(unit, self.fastest) for run in runs]
+
+    def _is_due(self, run: Run, round_: int) -> bool:
+        if run.first > HOPELESS:
+            return False
+        rounds = 1 if run.first > SLOW else _ROUNDS
+        return round_ < rounds or not run.sound(self.fastest)
+
+    def _first(self, run: Run) -> None:
+        """The execution that shows how long a turn will be, the only one of who is hopeless."""
+        before, yardstick = self._waited(), self.yardstick()
+        run.first = self._seconds(run.call())
+        if run.first > HOPELESS:
+            yardstick = min(yardstick, _DISTURBED * self.fastest)
+            run.rounds.append(Round(yardstick, run.first, self._is_lost(before, run.first)))
+
+    def yardstick(self) -> float:
+        """Seconds that the yardstick takes now: the best of three."""
+        call = self._yardstick
+        if call is None:
+            call = self._yardstick = self._made_yardstick()
+            for _ in range(50):
+                self.fastest = min(self.fastest, self._seconds(call))
+        seconds = min(self._seconds(call) for _ in range(3))
+        self.fastest = min(self.fastest, seconds)
+        return seconds
+
+    def _turn(self, run: Run) -> None:
+        before, started, yardstick = self._waited(), self._clock(), self.yardstick()
+        if run.first <= SLOW:
+            run.call()()
+        times = max(1, min(3, round(_TURN / max(run.first, 1e-6))))
+        mine = median(self._seconds(run.call()) for _ in range(times))
+        run.rounds.append(Round(yardstick, mine, self._is_lost(before, self._clock() - started)))
+
+    def _is_lost(self, before: float, seconds: float) -> bool:
+        """Whether threads waited for a processor for longer than a part of these seconds."""
+        return self._waited() - before > _LOST * seconds + _WAKING
+
+    def _seconds(self, call: Callable[[], object]) -> float:
+        started = self._clock()
+        call()
+        return self._clock() - started
+
+    def _made_yardstick(self) -> Callable[[], object]:
+        implementation = self._engine.create(YARDSTICK)
+        memories = {name: _filled(desc) for name, desc in implementation.descs.items()}
+        return implementation.bind(memories)
+
+    def _prepared(self, implementation: Implementation) -> Callable[[], Callable[[], object]]:
+        """What binds the implementation to memory: the next place for activations, the next copy for weights."""
+        descs = implementation.descs
+        cold = [name for name in descs if is_weights(name, settled_by(implementation))]
+        warm = {name: desc for name, desc in descs.items() if name not in cold}
+        in_place = implementation.operation.kind == "eltwise" and warm.get("src") == warm.get("dst")
+
+        def bound() -> Callable[[], object]:
+            memories = self.warm(warm)
+            if in_place:
+                memories["dst"] = memories["src"]
+            return implementation.bind({**memories, **{name: self._next_copy(descs[name]) for name in cold}})
+
+        return bound
+
+    def warm(self, descs: Mapping[str, MemoryDesc]) -> dict[str, Memory]:
+        """Memory for activations, which all kernels share: the next of some places."""
+        offsets, end = {}, 0
+        for name, desc in descs.items():
+            offsets[name] = end
+            end += -(-_reach(desc) // 64) * 64
+        size = max(_ALIGNED, -(-end // _ALIGNED) * _ALIGNED)
+        places = max(2, min(_PLACES, _MOST // size))
+        if self._warm is None or self._warm.size < places * size:
+            self._warm = _harmless(places * size)
+        self._place = (self._place + 1) % places
+        held = self._warm[self._place * size :]
+        return {name: Memory(desc, held[offsets[name] : offsets[name] + _reach(desc)]) for name, desc in descs.items()}
+
+    def _next_copy(self, desc: MemoryDesc) -> Memory:
+        nbytes = _reach(desc)
+        if self._pool is None or self._pool.size < nbytes:
+            self._pool = _harmless(max(nbytes, self._cold))
+        if self._at + nbytes > self._pool.size:
+            self._at = 0
+        begin, self._at = self._at, self._at + -(-nbytes // _ALIGNED) * _ALIGNED
+        return Memory(desc, self._pool[begin : begin + nbytes])
+
+
+def _reach(desc: MemoryDesc) -> int:
+    """Bytes that a descriptor needs from the beginning of its memory."""
+    return max(64, desc.size, reach(desc)[1])
+
+
+def _filled(desc: MemoryDesc) -> Memory:
+    return Memory(desc, _harmless(_reach(desc)))
+
+
+def _harmless(nbytes: int) -> Bytes:
+    """So many bytes of numbers that no instruction is slow with."""
+    buffer = allocate(nbytes)
+    pattern = np.random.default_rng(0).choice(np.array(_HARMLESS, np.uint8), 1 << 16)
+    for begin in range(0, nbytes, pattern.size):
+        part = buffer[begin : begin + pattern.size]
+        part[:] = pattern[: part.size]
+    return buffer
+
+
+def _yardstick_operation() -> Operation:
+    """A convolution of 3x3 that fits the first caches of two cores: some 60 us of arithmetic.
+
+    A shorter one would mostly tell how long threads take to meet.
+    """
+    image, weights = MemoryDesc((1, 64, 14, 14), "f32", "nhwc"), MemoryDesc((64, 64, 3, 3), "f32", "any")
+    windows = {"strides": (1, 1), "dilations": (0, 0), "padding_l": (1, 1), "padding_r": (1, 1)}
+    descs = {"src": image, "weights": weights, "dst": image}
+    return Operation("convolution", "forward_inference", descs, {"algorithm": "direct", **windows})
+
+
+YARDSTICK = _yardstick_operation()
+"""What the yardstick computes."""

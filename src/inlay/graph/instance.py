@@ -1,0 +1,233 @@
+"""`Instance`: a program in memory of its own, every call bound to its addresses.
+
+    instance.feed({"data": array})      copied into its buffer, or read where it lies
+    instance.run()                      one flat list of calls
+    instance.fetch(None)                results as new arrays
+
+What an engine begins and does not finish is waited for once, before NumPy or Inlay reads it or at the end. One thread
+uses an instance at a time; a session has as many as ran at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from inlay.descriptor import MemoryDesc
+from inlay.graph.arena import Laid
+from inlay.graph.compiling import Call, Settled
+from inlay.graph.network import Tensor
+from inlay.graph.op import Array
+from inlay.graph.program import Program
+from inlay.interop import to_numpy
+from inlay.memory import Memory, reorder
+from inlay.memory.buffers import Bytes, address_of, allocate
+from inlay.memory.moves import described, move_for
+from inlay.primitives.operation import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program with all that instances share."""
+
+    program: Program
+    """What is run."""
+    tensors: Mapping[str, Tensor]
+    """What the buffers hold."""
+    settled: Sequence[Settled]
+    """Its steps."""
+    laid: Laid
+    """Where its buffers lie."""
+    engine: Engine
+    """What computes."""
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of the scratchpad that steps share; the engine has one of its own for the others."""
+        return max((settled.scratch for settled in self.settled), default=0)
+
+
+def _begun(call: Any) -> Call:
+    """What begins a call, where the engine tells that from doing it."""
+    begun: Call = getattr(call, "submit", call)
+    return begun
+
+
+class Instance:
+    """A program that can run."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        """Take memory, and bind all calls to it.
+
+        Raises:
+            OutOfMemory: there is no room.
+        """
+        self._compiled = compiled
+        arena = allocate(compiled.laid.arena.nbytes)
+        self._homes: dict[str, Bytes] = {
+            home: arena[offset : offset + compiled.laid.sizes[home]]
+            for home, offset in compiled.laid.arena.offsets.items()
+        }
+        self._own = {home: allocate(compiled.laid.sizes[home]) for home in sorted(compiled.laid.lent)}
+        self._homes |= self._own
+        self._scratch = allocate(compiled.scratch)
+        self._memories: dict[str, Memory] = {}
+        self._calls: list[Call] = []
+        self._each: dict[str, Call] = {}
+        self._put: dict[str, Callable[[Any], None]] = {}
+        self._waits = any(settled.is_submitted for settled in compiled.settled)
+        self._fill()
+        self._readers = {home: self._readers_of(home) for home in compiled.laid.lent}
+
+    def _fill(self) -> None:
+        """Bind every step; what the engine can do together is one call, and is waited for where it is needed."""
+        waiting: list[tuple[str, Any]] = []
+        for settled in self._compiled.settled:
+            call = settled.bound(self)
+            if call is None:
+                continue
+            self._each[settled.step.name] = _begun(call)
+            if settled.is_joined:
+                waiting.append((settled.step.name, call))
+                continue
+            self._join(waiting)
+            waiting = []
+            self._put[settled.step.name] = partial(self._put_alone, len(self._calls))
+            self._calls.append(call)
+        self._join(waiting)
+
+    def _put_alone(self, at: int, call: Call) -> None:
+        self._calls[at] = call
+
+    def _join(self, named: list[tuple[str, Any]]) -> None:
+        """Add calls that the engine executes together."""
+        if not named:
+            return
+        engine: Any = self._compiled.engine
+        names = iter(name for name, _ in named)
+        for together in engine.together([call for _, call in named]):
+            self._calls.append(together.submit)
+            for i in range(len(together)):
+                self._put[next(names)] = partial(together.put, i)
+        if self._waits:
+            self._calls.append(self._wait)
+
+    def _wait(self) -> None:
+        engine: Any = self._compiled.engine
+        engine.wait()
+
+    def _readers_of(self, home: str) -> list[Settled]:
+        places = self._compiled.laid.places
+        return [
+            settled
+            for settled in self._compiled.settled
+            if any(places[name].home == home for name in settled.step.reads.values())
+        ]
+
+    # What a `Room` answers.
+
+    def memory(self, name: str) -> Memory:
+        """The memory of a buffer that has a descriptor."""
+        found = self._memories.get(name)
+        if found is None:
+            desc, place = self._compiled.program.buffers[name].desc, self._compiled.laid.places[name]
+            assert desc is not None
+            found = self._memories[name] = Memory(desc, self._homes[place.home][place.offset :])
+        return found
+
+    def array(self, name: str) -> Array:
+        """The elements of a buffer of a plain format, a view."""
+        buffer, place = self._compiled.program.buffers[name], self._compiled.laid.places[name]
+        tensor = self._compiled.tensors[buffer.tensor]
+        if buffer.desc is None:
+            data = self._homes[place.home][place.offset : place.end]
+            return data.view(tensor.dtype).reshape(tensor.dims)
+        return to_numpy(self.memory(name), copy=False).view(tensor.dtype)
+
+    def scratch(self, desc: MemoryDesc) -> Memory:
+        """The scratchpad that steps share, as memory of `desc`."""
+        return Memory(desc, self._scratch)
+
+    # Runs.
+
+    def feed(self, inputs: Mapping[str, Array | Memory]) -> None:
+        """Bring all inputs, of the right dims and types, to where they are read; arrays are row-major."""
+        for tensor, value in inputs.items():
+            name = self._compiled.program.inputs[tensor]
+            home = self._compiled.laid.places[name].home
+            data = self._bytes_as_read(name, value) if home in self._own else None
+            if home in self._own:
+                self._turn(home, self._own[home] if data is None else data)
+            if data is None:
+                self._copy(name, value)
+
+    def _bytes_as_read(self, name: str, value: Array | Memory) -> Bytes | None:
+        """The bytes of an input that has the format of its buffer; None if it has another."""
+        desc = self._compiled.program.buffers[name].desc
+        if isinstance(value, Memory):
+            return value.buffer if value.desc == desc else None
+        is_row_major = desc is None or (
+            desc.data_type is not None and desc == described(desc.dims, desc.data_type, None)
+        )
+        return value.reshape(-1).view(np.uint8) if is_row_major and value.flags.aligned else None
+
+    def _turn(self, home: str, data: Bytes) -> None:
+        """Let the home's bytes be `data`: what reads it is bound anew, unless it was there before."""
+        if address_of(self._homes[home]) == address_of(data):
+            return
+        self._homes[home] = data
+        for name, place in self._compiled.laid.places.items():
+            if place.home == home:
+                self._memories.pop(name, None)
+        for settled in self._readers[home]:
+            call = settled.bound(self)
+            if call is not None:
+                self._each[settled.step.name] = _begun(call)
+                self._put[settled.step.name](call)
+
+    def _copy(self, name: str, value: Array | Memory) -> None:
+        """Copy an input into its buffer."""
+        desc = self._compiled.program.buffers[name].desc
+        if desc is not None and isinstance(value, Memory):
+            reorder(value, desc, out=self.memory(name))
+        else:
+            np.copyto(self.array(name), to_numpy(value) if isinstance(value, Memory) else value, casting="no")
+
+    def run(self) -> None:
+        """Do every step; what the engine began is waited for even if a step fails."""
+        is_done = False
+        try:
+            for call in self._calls:
+                call()
+            is_done = True
+        finally:
+            if not is_done:
+                self.finish()
+
+    def calls(self) -> list[tuple[Settled, Call | None]]:
+        """Every step with the call that does it now, None where there is nothing to do."""
+        return [(settled, self._each.get(settled.step.name)) for settled in self._compiled.settled]
+
+    def finish(self) -> None:
+        """Wait for what the engine began."""
+        if self._waits:
+            self._wait()
+
+    def fetch(self, out: Mapping[str, Array]) -> dict[str, Array]:
+        """All results, in the arrays of `out`, row-major, or in new ones."""
+        return {tensor: self.copied(name, out.get(tensor)) for tensor, name in self._compiled.program.outputs.items()}
+
+    def copied(self, name: str, into: Array | None = None) -> Array:
+        """The elements of a buffer in an array, row-major, a new one unless it is given."""
+        buffer = self._compiled.program.buffers[name]
+        tensor = self._compiled.tensors[buffer.tensor]
+        result = np.empty(tensor.dims, tensor.dtype) if into is None else into
+        desc = buffer.desc
+        if desc is None or desc.data_type is None:
+            np.copyto(result, self.array(name))
+        elif result.size:
+            plain = described(desc.dims, desc.data_type, None)
+            move_for(desc, plain).run(self.memory(name).address, address_of(result))
+        return result

@@ -1,0 +1,77 @@
+"""`Network`: nodes of ONNX in an order that can be run, every dim a number.
+
+>>> relu = Node("relu", "Relu", inputs=("x",), outputs=("y",))
+>>> x, y = (Tensor(name, (1, 3), np.dtype(np.float32)) for name in "xy")
+>>> network = Network("tiny", 13, ("x",), ("y",), (relu,), {"x": x, "y": y})
+>>> network.tensors["y"].dims
+(1, 3)
+
+Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inlay.layout import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a name of the network stands for."""
+
+    name: str
+    """Its name, unique in the network."""
+    dims: Dims
+    """Extents, all known."""
+    dtype: np.dtype[np.generic]
+    """Type of the elements, as NumPy's or ml_dtypes' name for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of ONNX, with what it reads and writes."""
+
+    name: str
+    """Its name, unique in the network."""
+    operator: str
+    """ONNX's operator, such as `Conv`."""
+    inputs: tuple[str, ...]
+    """Names of tensors that are read, in ONNX's order; empty where an optional one is left out."""
+    outputs: tuple[str, ...]
+    """Names of tensors that are written; empty where an optional one is left out."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """By name: numbers, texts, arrays, tuples of them."""
+    domain: str = ""
+    """The operator set it belongs to; empty for ONNX's own."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Network:
+    """Nodes, each after those whose results it reads."""
+
+    name: str
+    """As the file calls it."""
+    opset: int
+    """Version of ONNX's operators."""
+    inputs: tuple[str, ...]
+    """Tensors that a run is given."""
+    outputs: tuple[str, ...]
+    """Tensors that a run answers."""
+    nodes: tuple[Node, ...]
+    """What is computed."""
+    tensors: Mapping[str, Tensor]
+    """Every name that is read or written."""
+    constants: Mapping[str, np.ndarray[Any, np.dtype[Any]]] = field(default_factory=dict)
+    """Tensors whose elements are known, read-only; no node writes them."""
+    again: Callable[[Mapping[str, Dims]], "Network"] | None = field(default=None, compare=False, repr=False)
+    """The same model with inputs of other dims, by name; None for a network that was read from no model."""
+
+    def __repr__(self) -> str:
+        """Its name, its inputs and outputs, and how many nodes."""
+        sides = (
+            ", ".join(f"{name} {self.tensors[name].dims}" for name in names) for names in (self.inputs, self.outputs)
+        )
+        return f"<Network {self.name}: {' -> '.join(sides)}; {len(self.nodes)} nodes, opset {self.opset}>"

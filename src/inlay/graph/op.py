@@ -1,0 +1,96 @@
+"""`OpGraph`: a network in operations that have formats: primitives, views of memory, and what only NumPy computes.
+
+    primitive    kind is one of `inlay.primitives`; an engine computes it, in formats that the planner chooses
+    view         kind is "view": another description of the same elements, at no cost where the format allows it
+    reference    kind is "reference": an operator without a primitive, computed by NumPy in plain formats
+
+Nothing is fused yet: that a convolution may take its ReLU along is a choice with a cost, and the planner's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from inlay.graph.network import Node, Tensor
+from inlay.layout import Dims
+from inlay.primitives.operation import Parameter
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in the same order, in other dims: `MemoryDesc.reshape`."""
+
+    dims: Dims
+    """The dims after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Axes in another order: axis `perm[i]` of what it reads is axis i of what it gives, as ONNX's Transpose."""
+
+    perm: tuple[int, ...]
+    """Which axis each one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A box of the elements: `MemoryDesc.submemory`."""
+
+    offsets: tuple[int, ...]
+    """Where it begins along each axis."""
+    dims: Dims
+    """Its extents."""
+
+
+Move: TypeAlias = Reshape | Permute | Part
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation on tensors."""
+
+    name: str
+    """Unique in the graph: the name of the node that it came from, with a suffix where that became several."""
+    kind: str
+    """A kind of `primitives.signatures.KINDS`, or view, or reference."""
+    reads: Mapping[str, str]
+    """Argument to tensor: `src`, `src_1`, also `weights` where another operation computes them. A view reads `src`; a
+    reference `src_0`, `src_1` ... in the order of its node's inputs, constants and omitted inputs left out."""
+    writes: Mapping[str, str]
+    """Argument to tensor, mostly `dst`; a reference writes `dst_0`, `dst_1` ..."""
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    """Argument to array of the argument's dims: `weights`, `bias`, `mean`, `scale`, `src_1` ..., converted and laid out
+    once when the plan is compiled."""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    """Every parameter of the kind's signature, as `primitives.operation.Operation` has them: dense windows have
+    dilation 0, windows have an entry for each spatial axis."""
+    moves: tuple[Move, ...] = ()
+    """Of a view: what is done in order."""
+    node: Node | None = None
+    """Of a reference: what NumPy computes, with its constants in `constants` under the names of the inputs."""
+    nodes: tuple[str, ...] = ()
+    """Names of the nodes of the network that it stands for."""
+    why: str = ""
+    """Of a reference: why no primitive computes it, such as `there is no primitive for Erf`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpGraph:
+    """Operations, each after those whose results it reads; every tensor is written once."""
+
+    name: str
+    """The network's."""
+    opset: int
+    """Version of ONNX's operators, for references."""
+    inputs: tuple[str, ...]
+    """Tensors that a run is given, in plain formats."""
+    outputs: tuple[str, ...]
+    """Tensors that a run answers, in plain formats."""
+    ops: tuple[Op, ...]
+    """What is computed."""
+    tensors: Mapping[str, Tensor]
+    """Every tensor that is read or written, constants left out."""

@@ -1,0 +1,285 @@
+"""`Plan`: the cheapest way to run a network under given costs, with what proves it and what else it could have been.
+
+    plan = inlay.plan(network)            formats chosen by measured costs
+    plan.program.steps                    what runs, in which formats, how long each step takes
+    plan.bound                            no choice among the same candidates takes less
+    plan.totals["greedy"]                 what propagation as the specification has it would take
+    plan.compile().run({"data": x})
+
+See `planning` for how it is chosen.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.graph.costs import analytic, measured, probed
+from inlay.graph.costs.kernel import Costs, Progress
+from inlay.graph.lowering.translation import lowered
+from inlay.graph.network import Network
+from inlay.graph.op import OpGraph
+from inlay.graph.planning.choosing import Choosing
+from inlay.graph.planning.comparing import compared
+from inlay.graph.planning.emission import emitted
+from inlay.graph.planning.problem import Problem, make_problem
+from inlay.graph.planning.settled import Settled, settle
+from inlay.graph.program import Program, Step
+from inlay.graph.session import Replan, Session
+from inlay.graph.sinking import sunk
+from inlay.layout import Dims
+from inlay.primitives.engines import EngineLike
+
+Tier: TypeAlias = Literal["analytic", "probed", "measured"]
+"""Where prices come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cliff:
+    """A kernel that takes far longer than it must, in a plan that was not taken."""
+
+    op: str
+    """The operation."""
+    formats: Mapping[str, str]
+    """Argument to format, of what it reads and writes."""
+    impl: str
+    """How the engine would compute it."""
+    ms: float
+    """What it would take."""
+    roofline: float
+    """The least that its bytes and operations take."""
+    plans: tuple[str, ...]
+    """The plans that would run it: names of `Plan.totals`; `plan` is the one that was taken."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan:
+    """A program, and why it is this one."""
+
+    graph: OpGraph
+    """The operations that it computes."""
+    program: Program
+    """Steps and buffers."""
+    ms: float
+    """What its steps are predicted to take together."""
+    bound: float
+    """No choice among the same candidates takes less; `ms` is that, or up to 2 % more for fewer reorders."""
+    method: str
+    """How the minimum was found: elimination, or milp."""
+    width: int
+    """Of the elimination: 2 or 3 for most networks."""
+    costs: str
+    """Where prices come from: analytic, probed or measured."""
+    isa: str
+    """Instruction set that it was planned for."""
+    threads: int
+    """How many threads it was planned for."""
+    engine: str
+    """The engine that was asked."""
+    totals: Mapping[str, float]
+    """What other ways to choose would take, by name: plain, greedy, channels last, blocked by 16 ..."""
+    cliffs: tuple[Cliff, ...]
+    """Kernels far slower than they must be that one of these ways, or this plan, would run."""
+    replan: Replan | None = field(default=None, repr=False, compare=False)
+    """Plans the same network for other dims of its inputs; None where only these are known."""
+
+    def compile(self, engine: EngineLike = None) -> Session:
+        """The program made ready to run.
+
+        Raises:
+            InvalidArguments: `engine`, or the default one, takes other formats than the plan was made for.
+            Unimplemented, MissingExtra, OutOfMemory: as `Session`.
+        """
+        return Session(self.program, self.graph, engine=engine, replan=self.replan)
+
+    def __repr__(self) -> str:
+        """The network, what it takes, and how many steps; the report is `inlay.graph.report.explained`."""
+        return (
+            f"<Plan of {self.graph.name}: {self.ms:.3f} ms by {self.costs} costs of {self.engine}, "
+            f"{len(self.program.steps)} steps, {len(self.reorders)} reorders>"
+        )
+
+    @property
+    def reorders(self) -> tuple[Step, ...]:
+        """The steps that change the format of a tensor."""
+        return tuple(step for step in self.program.steps if step.kind == "reorder")
+
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows."""
+        from inlay.render.network import PlanPicture
+
+        return PlanPicture(self).svg()
+
+
+def plan(
+    network: Network | OpGraph,
+    *,
+    costs: Tier | Costs = "measured",
+    isa: str | None = None,
+    threads: int | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Choose how a network runs: the formats of its tensors, what is fused, where reorders stand.
+
+    `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine says
+    it has; `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object that tells
+    (see `costs`). `seconds` bound the measuring, `progress` is told how far it is.
+
+    Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more.
+
+    Raises:
+        InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides, or
+            `seconds` or `progress` where nothing is measured.
+        MissingExtra: the engine is needed and not installed.
+        Unimplemented: a tensor has no format that an engine takes.
+    """
+    if not isinstance(network, (Network, OpGraph)):
+        raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
+    graph = sunk(lowered(network) if isinstance(network, Network) else network)
+    prices = _costs(costs, graph, isa, threads, seconds, progress)
+    found = planned(graph, prices)
+    again = network.again if isinstance(network, Network) else None
+    return found if again is None else replace(found, replan=Replanning(again, prices))
+
+
+@dataclass(frozen=True, slots=True)
+class Replanning:
+    """Plans a network for other dims, at the same prices."""
+
+    again: Callable[[Mapping[str, Dims]], Network]
+    """The network for these dims."""
+    prices: Costs
+    """What it is planned with."""
+
+    def __call__(self, dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
+        """The program for inputs of these dims, by name.
+
+        Raises:
+            InvalidArguments, Unimplemented: as `load` and `planned`.
+        """
+        other = planned(sunk(lowered(self.again(dims))), self.prices)
+        return other.program, other.graph
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Become None in a pickle: prices are of one process, and a plan from a pickle is for its own dims."""
+        return type(None), ()
+
+
+def _costs(
+    costs: Tier | Costs,
+    graph: OpGraph,
+    isa: str | None,
+    threads: int | None,
+    seconds: float | None,
+    progress: Progress | None,
+) -> Costs:
+    if not isinstance(costs, str) and hasattr(costs, "kernel"):
+        return costs
+    if costs not in ("analytic", "probed", "measured"):
+        raise InvalidArguments(f"costs are {costs!r}: give measured, probed, analytic, or an object that tells them")
+    if costs != "analytic" and (isa is not None or threads is not None):
+        raise InvalidArguments(
+            f"isa and threads are said, and costs are {costs}, which are of this machine: leave them out, or give "
+            "costs='analytic'"
+        )
+    if seconds is not None and seconds < 0:
+        raise InvalidArguments(f"seconds is {seconds}: give 0 or more")
+    if costs != "measured" and (seconds is not None or progress is not None):
+        raise InvalidArguments(f"seconds and progress are for what is measured, and costs are {costs}: leave them out")
+    if costs == "analytic":
+        return analytic(isa, threads)
+    if costs == "probed":
+        return probed()
+    weights = sum(array.nbytes for op in graph.ops for array in op.constants.values())
+    return measured(seconds=seconds, progress=progress, weights=weights)
+
+
+def planned(graph: OpGraph, costs: Costs) -> Plan:
+    """The plan of a graph at these costs.
+
+    Raises:
+        Unimplemented: no engine computes an operation, and no reference can be made of it.
+        InvalidArguments: an operation has a price of infinity in every format.
+    """
+    problem = make_problem(graph, costs)
+    choosing = Choosing(problem)
+    chosen = choosing.best()
+    settled = chosen.settled
+
+    def without(name: str, src: MemoryDesc, dst: MemoryDesc) -> float | None:
+        other = choosing.without(name, src, dst)
+        return None if other is None else max(other - settled.ms, 0.0)
+
+    others = compared(choosing)
+    return Plan(
+        graph,
+        emitted(problem, settled, without),
+        settled.ms,
+        chosen.bound,
+        chosen.method,
+        chosen.width,
+        costs.name,
+        costs.isa,
+        costs.threads,
+        costs.engine,
+        {name: other.ms for name, other in others.items()},
+        _cliffs(problem, {"plan": settled, **others}),
+    )
+
+
+def recost(plan: Plan, costs: Costs) -> float:
+    """What the steps of a plan take together, each priced anew.
+
+    Post-condition: `plan.ms`, up to rounding, where `costs` are those that it was planned with.
+
+    Raises:
+        InvalidArguments: the engine has no kernel for a step any more.
+    """
+    return math.fsum(_price(plan, step, costs) for step in plan.program.steps)
+
+
+def _price(plan: Plan, step: Step, costs: Costs) -> float:
+    ops = {op.name: op for op in plan.graph.ops}
+    if step.operation is None or step.impl == "reference":
+        return costs.reference(ops[step.ops[0]], plan.graph)
+    if step.kind == "reorder":
+        return costs.reorder(step.operation.descs["src"], step.operation.descs["dst"])
+    kernel = costs.kernel(step.operation)
+    if kernel is None:
+        raise InvalidArguments(
+            f"{step.name}: {costs.engine} has no {step.kind} in the formats of the plan, which was made for "
+            f"{plan.engine}: plan again with these costs"
+        )
+    return kernel.ms
+
+
+def random_plan(graph: OpGraph, costs: Costs, rng: random.Random) -> Program:
+    """A legal program that chooses at random: what it computes is the same as any other's.
+
+    Raises:
+        Unimplemented: as `planned`.
+    """
+    problem = make_problem(graph, costs)
+    return emitted(problem, settle(problem, [rng.randrange(len(found)) for found in problem.candidates]))
+
+
+def _cliffs(problem: Problem, plans: Mapping[str, Settled]) -> tuple[Cliff, ...]:
+    """Each flagged kernel of any of these plans, once."""
+    found: dict[object, tuple[Cliff, list[str]]] = {}
+    for plan, settled in plans.items():
+        for i, group in enumerate(problem.groups):
+            for call in problem.candidates[i][settled.choices[i]].calls:
+                if call.is_cliff and call.operation is not None:
+                    arguments = (*group.ops[call.first].reads, *group.ops[call.first].writes)
+                    formats = {a: problem.formats.tag(call.operation.descs[a]) or "strided" for a in arguments}
+                    name = group.names[call.first][0]
+                    cliff = Cliff(name, formats, call.impl, call.ms, call.roofline, ())
+                    found.setdefault((name, tuple(formats.items())), (cliff, []))[1].append(plan)
+    return tuple(Cliff(c.op, c.formats, c.impl, c.ms, c.roofline, tuple(names)) for c, names in found.values())
+
+
+__all__ = ["Cliff", "Network", "Plan", "Progress", "planned", "random_plan", "recost"]

@@ -1,0 +1,117 @@
+"""What other ways to choose would take, from the same candidates at the same prices.
+
+plain            everything dense and row-major
+greedy           the specification's propagation: the engine's answer to any where it may choose, else what arrives
+channels last    one format wherever tensors may have it; what a run is given may be read as it is
+blocked by 16    likewise
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from inlay.graph.candidates import Candidate, Format
+from inlay.graph.formats import blocked, channels_last
+from inlay.graph.groups import RECURRENT, WEIGHTED, Group
+from inlay.graph.planning.choosing import Choosing
+from inlay.graph.planning.problem import Problem
+from inlay.graph.planning.settled import Settled, settle
+
+UNIFORM: Mapping[str, Callable[[int], str | None]] = {
+    "channels last": channels_last,
+    **{f"blocked by {block}": partial(blocked, block=block) for block in (4, 8, 16)},
+}
+"""Formats by name, each as a tag by number of axes."""
+
+
+def compared(choosing: Choosing) -> dict[str, Settled]:
+    """The other plans by name; a uniform one only where tensors may have its format."""
+    problem = choosing.problem
+    plain = choosing.among(_allowed(problem, {}))
+    found = {} if plain is None else {"plain": plain}
+    found["greedy"] = settle(problem, greedy_choices(problem))
+    for name, tag in UNIFORM.items():
+        wanted = _uniform(problem, tag)
+        settled = choosing.among(_allowed(problem, wanted)) if wanted else None
+        if settled is not None:
+            found[name] = settled
+    return found
+
+
+def _uniform(problem: Problem, tag: Callable[[int], str | None]) -> dict[str, Format]:
+    """The tensors that may have a format other than plain by this tag, and that format."""
+    found: dict[str, Format] = {}
+    for name, domain in problem.domains.items():
+        for desc in domain[1:]:
+            if desc is not None and problem.formats.tag(desc) == tag(desc.ndims):
+                found[name] = desc
+    return found
+
+
+def _allowed(problem: Problem, wanted: Mapping[str, Format]) -> dict[int, Sequence[int]]:
+    """The candidates of each group that have the formats of `wanted`, and plain ones elsewhere.
+
+    Where there is none, those that read so; where there is none of them either, all.
+    """
+    found: dict[int, Sequence[int]] = {}
+    for i, (group, candidates) in enumerate(zip(problem.groups, problem.candidates, strict=True)):
+        reading = [c for c, one in enumerate(candidates) if _reads_so(problem, group, one, wanted)]
+        both = [c for c in reading if group.kind == "view" or _writes_so(problem, group, candidates[c], wanted)]
+        found[i] = both or reading or range(len(candidates))
+    return found
+
+
+def _reads_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
+    return all(
+        desc is wanted.get(name, problem.domains[name][0]) or (bool(wanted) and name in problem.graph.inputs)
+        for name, desc in zip(group.reads, one.reads, strict=True)
+    )
+
+
+def _writes_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
+    return all(
+        desc is wanted.get(name, problem.domains[name][0]) for name, desc in zip(group.writes, one.writes, strict=True)
+    )
+
+
+def greedy_choices(problem: Problem) -> tuple[int, ...]:
+    """The candidates that propagation takes, one group after the other.
+
+    The engine's own formats where it may choose, else the format in which the first source arrives; the cheapest of
+    these, reorders included.
+    """
+    produced: dict[str, Format] = {name: problem.domains[name][0] for name in problem.graph.inputs}
+    found = []
+    for i, (group, candidates) in enumerate(zip(problem.groups, problem.candidates, strict=True)):
+        wanted = _propagated(problem, group, produced)
+        fitting = [c for c, one in enumerate(candidates) if _agrees(group, one, wanted)]
+        prices = [_price(problem, i, candidates[c], produced) for c in fitting or range(len(candidates))]
+        choice = list(fitting or range(len(candidates)))[prices.index(min(prices))]
+        found.append(choice)
+        produced.update(zip(group.writes, candidates[choice].writes, strict=True))
+    return tuple(found)
+
+
+def _propagated(problem: Problem, group: Group, produced: Mapping[str, Format]) -> Mapping[str, Format]:
+    """The formats that propagation asks for, by tensor."""
+    if group.kind in WEIGHTED or group.kind in RECURRENT:
+        natural = problem.asked.natural(group.head, problem.graph.tensors)
+        sources = {name: natural[a] for a, name in group.head.reads.items() if a in natural}
+        results = dict(zip(group.writes, (natural[a] for a in group.head.writes if a in natural), strict=False))
+        return {**sources, **results}
+    return {group.reads[0]: produced[group.reads[0]]} if group.reads else {}
+
+
+def _agrees(group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
+    pairs = (*zip(group.reads, one.reads, strict=True), *zip(group.writes, one.writes, strict=True))
+    return all(desc is wanted.get(name, desc) for name, desc in pairs)
+
+
+def _price(problem: Problem, i: int, one: Candidate, produced: Mapping[str, Format]) -> float:
+    """What a candidate takes, with the reorders that it alone would need."""
+    total = one.ms
+    for source, (name, desc) in enumerate(zip(problem.groups[i].reads, one.reads, strict=True)):
+        if one.parts is not None and not problem.lies(i, source, desc, produced[name]):
+            total += problem.copy(produced[name], desc)
+        else:
+            total += problem.reorder(name, produced[name], desc)
+    return total

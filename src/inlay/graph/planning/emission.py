@@ -1,0 +1,167 @@
+"""From what was chosen to a `Program`: steps in order, each with its buffers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from inlay.descriptor import MemoryDesc
+from inlay.graph.candidates import Call, Candidate, Format
+from inlay.graph.groups import Group
+from inlay.graph.op import Array
+from inlay.graph.planning.buffers import Buffers, laid_out
+from inlay.graph.planning.placing import placed
+from inlay.graph.planning.problem import Problem
+from inlay.graph.planning.settled import Settled
+from inlay.graph.program import Program, Step
+from inlay.primitives.attributes import Sum
+from inlay.primitives.operation import Operation
+
+Without = Callable[[str, MemoryDesc, MemoryDesc], float | None]
+"""By how much the best plan without a reorder of a tensor is slower."""
+
+
+def emitted(problem: Problem, settled: Settled, without: Without | None = None) -> Program:
+    """The program of a plan; `without` prices each of its reorders.
+
+    Post-conditions: steps write what later ones read; the sum of their `ms` is `settled.ms`.
+    """
+    emission = _Emission(problem, settled, laid_out(problem, settled), without)
+    emission.run()
+    graph = problem.graph
+    inputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.inputs}
+    outputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.outputs}
+    return Program(tuple(emission.steps), emission.buffers.finished(), inputs, outputs)
+
+
+@dataclass(slots=True)
+class _Emission:
+    """Steps while they are made."""
+
+    problem: Problem
+    settled: Settled
+    buffers: Buffers
+    without: Without | None
+    steps: list[Step] = field(default_factory=list)
+
+    def run(self) -> None:
+        moves = placed(self.problem, self.settled)
+        for i, group in enumerate(self.problem.groups):
+            self.move(moves.get(i, ()))
+            candidate = self.problem.candidates[i][self.settled.choices[i]]
+            if candidate.parts is not None:
+                self.copy(i, candidate)
+            self.call(group, candidate)
+        self.move(moves.get(len(self.problem.groups), ()))
+
+    def move(self, wanted: "list[tuple[str, Format]] | tuple[()]") -> None:
+        for name, dst in wanted:
+            src = self.settled.produced[name]
+            if src is None or dst is None or self.problem.is_alias(name, src, dst):
+                continue
+            without = None if self.without is None else self.without(name, src, dst)
+            why = ", ".join(self.reasons(name, dst))
+            reads, writes = self.buffers.of(name, src), self.buffers.of(name, dst)
+            self.reorder(reads, writes, src, dst, self.problem.reorder(name, src, dst), why, without)
+
+    def reasons(self, name: str, desc: Format) -> Iterator[str]:
+        """Who reads a tensor in a format."""
+        for i in sorted(set(self.problem.readers[name])):
+            group, candidate = self.problem.groups[i], self.problem.candidates[i][self.settled.choices[i]]
+            if any(n == name and d is desc for n, d in zip(group.reads, candidate.reads, strict=True)):
+                yield f"{group.names[0][0]} reads {self.said(desc)}"
+        if name in self.problem.graph.outputs and desc is self.problem.domains[name][0]:
+            yield f"{name} is answered in {self.said(desc)}"
+
+    def said(self, desc: Format) -> str:
+        return (self.problem.formats.tag(desc) or str(desc)) if isinstance(desc, MemoryDesc) else "an array"
+
+    def copy(self, i: int, candidate: Candidate) -> None:
+        group = self.problem.groups[i]
+        whole = self.buffers.of(group.writes[0], candidate.writes[0])
+        for copy in self.settled.copies:
+            if copy.group == i:
+                name, part = group.reads[copy.source], copy.part
+                src = self.settled.produced[name]
+                assert src is not None
+                assert part is not None
+                assert candidate.parts is not None
+                place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
+                self.buffers.put(place, whole, candidate.parts[copy.source])
+                why = f"{group.names[0][0]} takes {self.said(part)} into its result"
+                self.reorder(self.buffers.of(name, src), place, src, part, self.problem.copy(src, part), why, None)
+
+    def reorder(
+        self, reads: str, writes: str, src: MemoryDesc, dst: MemoryDesc, ms: float, why: str, without: float | None
+    ) -> None:
+        formats = self.problem.formats
+        operation = Operation("reorder", "forward_inference", {"src": src, "dst": dst})
+        self.steps.append(
+            Step(
+                f"reorder:{writes}",
+                "reorder",
+                {"src": reads},
+                {"dst": writes},
+                operation,
+                impl="inlay",
+                ms=ms,
+                nbytes=formats.size(src) + formats.size(dst),
+                why=why,
+                without=without,
+            )
+        )
+
+    def call(self, group: Group, candidate: Candidate) -> None:
+        between = self.between(group, candidate)
+        for call in candidate.calls:
+            op = group.ops[call.first]
+            reads, constants = self.operands(group, candidate, call, between)
+            last = group.ops[call.last]
+            writes = {a: between.get(n) or self.written(group, candidate, n) for a, n in last.writes.items()}
+            self.steps.append(
+                Step(
+                    group.names[call.first][0],
+                    op.kind,
+                    reads,
+                    writes,
+                    call.operation,
+                    constants,
+                    op.node,
+                    tuple(name for names in group.names[call.first : call.last + 1] for name in names),
+                    call.impl,
+                    call.ms,
+                    call.nbytes,
+                    op.why,
+                )
+            )
+
+    def between(self, group: Group, candidate: Candidate) -> dict[str, str]:
+        """Buffers of what lies between the calls of a group."""
+        found = {}
+        for call in candidate.calls[:-1]:
+            (name,) = group.ops[call.last].writes.values()
+            (dst,), (desc,) = group.writes, candidate.writes
+            found[name] = self.buffers.add(name, desc, name)
+            self.buffers.put(found[name], self.buffers.of(dst, desc))
+        return found
+
+    def read(self, group: Group, candidate: Candidate, name: str) -> str:
+        return self.buffers.of(name, candidate.reads[group.reads.index(name)])
+
+    def written(self, group: Group, candidate: Candidate, name: str) -> str:
+        return self.buffers.of(name, candidate.writes[group.writes.index(name)])
+
+    def operands(
+        self, group: Group, candidate: Candidate, call: Call, between: dict[str, str]
+    ) -> tuple[dict[str, str], dict[str, Array]]:
+        """What a call reads: buffers and constants, by argument."""
+        op = group.ops[call.first]
+        reads = {a: between.get(name) or self.read(group, candidate, name) for a, name in op.reads.items()}
+        constants = dict(op.constants)
+        post_ops = call.operation.attributes.post_ops if call.operation is not None else ()
+        for i, post_op in enumerate(post_ops):
+            follower = group.ops[call.first + 1 + i]
+            if "src_1" in follower.constants:
+                constants[f"post_op_{i}_src_1"] = follower.constants["src_1"]
+            elif "src_1" in follower.reads:
+                argument = "sum" if isinstance(post_op, Sum) else f"post_op_{i}_src_1"
+                reads[argument] = self.read(group, candidate, follower.reads["src_1"])
+        return reads, constants

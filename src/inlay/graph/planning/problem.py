@@ -1,0 +1,137 @@
+"""`Problem`: everything that choosing formats needs: groups, candidates, domains, the price of a reorder.
+
+A choice of one candidate for each group says it all: the format that each tensor is produced in is that which the
+candidate of its producer writes; the formats it is kept in are those that candidates of its readers read. Each kept
+format costs one reorder, from the format produced, however many read it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from inlay.descriptor import MemoryDesc
+from inlay.graph.candidates import Candidate, Candidates, Format
+from inlay.graph.costs.kernel import Costs
+from inlay.graph.domains import Domain, domains
+from inlay.graph.formats import Formats
+from inlay.graph.groups import Group, grouped
+from inlay.graph.op import OpGraph
+from inlay.graph.prices import Prices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What to choose from, and at what price."""
+
+    graph: OpGraph
+    """The operations."""
+    groups: tuple[Group, ...]
+    """In the order in which they run."""
+    candidates: tuple[tuple[Candidate, ...], ...]
+    """Of each group."""
+    domains: Mapping[str, Domain]
+    """Formats of each tensor between groups."""
+    formats: Formats
+    """Of all descriptors here."""
+    asked: Prices
+    """Prices."""
+    producers: Mapping[str, int]
+    """The group that writes each tensor; -1 for what a run is given."""
+    readers: Mapping[str, tuple[int, ...]]
+    """The groups that read each tensor, as often as they do."""
+    homes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each tensor that may lie in the result of a concatenation: which group that is, which of its sources."""
+
+    def reorder(self, name: str, src: Format, dst: Format) -> float:
+        """Milliseconds to bring a tensor from `src` to `dst`; nothing where both are the same bytes."""
+        if src is dst or src is None or dst is None:
+            return 0.0
+        return 0.0 if self.is_alias(name, src, dst) else self.asked.reorder(src, dst)
+
+    def is_alias(self, name: str, src: MemoryDesc, dst: MemoryDesc) -> bool:
+        """Whether `dst` is another description of the bytes of `src`, which then need not be copied."""
+        return name not in self.homes and self.formats.equivalent(src, dst)
+
+    def lies(self, group: int, source: int, part: Format, produced: Format) -> bool:
+        """Whether a source of a concatenation without a call lies in the result, if it is kept in the format `part`.
+
+        Else it is copied there: it has another home, is given or answered, or the format cannot be one of it.
+        """
+        name = self.groups[group].reads[source]
+        if self.homes.get(name) != (group, source) or not any(part is desc for desc in self.domains[name]):
+            return False
+        return part is not produced or self.may_move(name)
+
+    def may_move(self, name: str) -> bool:
+        """Whether the bytes that a tensor is produced in may lie anywhere: it is neither given nor a view."""
+        producer = self.producers[name]
+        return producer >= 0 and self.groups[producer].kind != "view"
+
+    def copy(self, produced: Format, part: Format) -> float:
+        """Milliseconds to copy a source of a concatenation to its place in the result."""
+        assert produced is not None
+        assert part is not None
+        return self.asked.reorder(produced, part)
+
+
+def make_problem(graph: OpGraph, costs: Costs) -> Problem:
+    """The problem of choosing formats for `graph` at these costs.
+
+    Raises:
+        Unimplemented: an operation has no candidate (see `Candidates.of`).
+    """
+    formats = Formats()
+    asked = Prices(costs, formats)
+    groups = grouped(graph)
+    found = domains(graph, formats, asked, costs.isa)
+    if costs.name == "measured":
+        _prepare(graph, groups, found, asked, formats)
+    candidates = Candidates(graph, found, asked, formats)
+    producers = dict.fromkeys(graph.inputs, -1)
+    readers: dict[str, list[int]] = {name: [] for name in graph.inputs}
+    for i, group in enumerate(groups):
+        for name in group.writes:
+            producers[name] = i
+            readers.setdefault(name, [])
+        for name in group.reads:
+            readers[name].append(i)
+    return Problem(
+        graph,
+        groups,
+        tuple(candidates.of(group) for group in groups),
+        {name: found[name] for name in producers},
+        formats,
+        asked,
+        producers,
+        {name: tuple(by) for name, by in readers.items()},
+        _homes(graph, groups),
+    )
+
+
+def _prepare(
+    graph: OpGraph, groups: tuple[Group, ...], found: Mapping[str, Domain], asked: Prices, formats: Formats
+) -> None:
+    """Tell who measures everything that will be asked for, at once."""
+    with asked.listing() as operations:
+        candidates = Candidates(graph, found, asked, formats)
+        for group in groups:
+            candidates.of(group)
+    between = {name for group in groups for name in (*group.reads, *group.writes)}
+    pairs = {
+        (id(src), id(dst)): (src, dst)
+        for name in between
+        for src in found[name]
+        for dst in found[name]
+        if src is not None and dst is not None and src is not dst
+    }
+    asked.costs.prepare(operations, pairs.values())
+
+
+def _homes(graph: OpGraph, groups: tuple[Group, ...]) -> dict[str, tuple[int, int]]:
+    """The first concatenation that each tensor is a source of may hold it; what a run answers has its own place."""
+    found: dict[str, tuple[int, int]] = {}
+    for i, group in enumerate(groups):
+        if group.kind == "concat":
+            for source, name in enumerate(group.reads):
+                if name not in graph.outputs:
+                    found.setdefault(name, (i, source))
+    return found

@@ -1,0 +1,85 @@
+"""`Settled`: one candidate for each group, the formats that follow from that, and what it all costs."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlay.graph.candidates import Candidate, Format
+from inlay.graph.planning.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A source of a concatenation that is copied to its place in the result."""
+
+    group: int
+    """The concatenation."""
+    source: int
+    """Which source."""
+    part: Format
+    """How it lies there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Everything chosen."""
+
+    choices: tuple[int, ...]
+    """The candidate of each group."""
+    produced: Mapping[str, Format]
+    """The format that each tensor is produced in."""
+    kept: Mapping[str, tuple[Format, ...]]
+    """The other formats it is kept in, in the order in which they are first read."""
+    copies: tuple[Copy, ...]
+    """Sources of concatenations that are copied."""
+    ms: float
+    """What all calls, reorders and copies take."""
+    reorders: int
+    """How many reorders and copies there are."""
+
+
+def settle(problem: Problem, choices: Sequence[int]) -> Settled:
+    """What follows from one candidate for each group; any choice is legal.
+
+    Post-condition: every format that is read is produced or kept.
+    """
+    chosen = [problem.candidates[i][choice] for i, choice in enumerate(choices)]
+    produced = {name: problem.domains[name][0] for name in problem.graph.inputs}
+    for group, candidate in zip(problem.groups, chosen, strict=True):
+        produced.update(zip(group.writes, candidate.writes, strict=True))
+    kept: dict[str, dict[int, Format]] = {name: {} for name in produced}
+    copies = []
+    for name, desc, copy in _read(problem, chosen, produced):
+        if copy is not None:
+            copies.append(copy)
+        elif desc is not produced[name]:
+            kept[name][id(desc)] = desc
+    costs = [candidate.ms for candidate in chosen]
+    moved = [problem.reorder(name, produced[name], desc) for name in kept for desc in kept[name].values()]
+    copied = [problem.copy(produced[problem.groups[c.group].reads[c.source]], c.part) for c in copies]
+    aliases = sum(
+        problem.is_alias(name, src, desc)
+        for name in kept
+        for desc in kept[name].values()
+        if (src := produced[name]) is not None and desc is not None
+    )
+    return Settled(
+        tuple(choices),
+        produced,
+        {name: tuple(found.values()) for name, found in kept.items()},
+        tuple(copies),
+        math.fsum((*costs, *moved, *copied)),
+        len(moved) + len(copied) - aliases,
+    )
+
+
+def _read(
+    problem: Problem, chosen: Sequence[Candidate], produced: Mapping[str, Format]
+) -> Iterator[tuple[str, Format, Copy | None]]:
+    """Each tensor that is read, in which format, or how it is copied instead."""
+    for i, (group, candidate) in enumerate(zip(problem.groups, chosen, strict=True)):
+        for source, (name, desc) in enumerate(zip(group.reads, candidate.reads, strict=True)):
+            copied = candidate.parts is not None and not problem.lies(i, source, desc, produced[name])
+            yield name, desc, Copy(i, source, desc) if copied else None
+    for name in problem.graph.outputs:
+        yield name, problem.domains[name][0], None

@@ -1,0 +1,298 @@
+"""`Session`: a program compiled and run, from any number of threads.
+
+    session = Session(program, graph)
+    session.run({"data": image})["softmax"]
+
+What is done once: engines are asked, machine code is made, constants are laid out in the formats that kernels chose,
+every call is bound to addresses in one arena. A run is a flat list of calls.
+
+**Memory.** Tensors share bytes when they are not needed at once (`session.arena`). An input that no step overwrites is
+read where it lies if it has the format that the program wants, else copied; the last such array is kept until the next
+run. Results are new arrays, or written to those that the caller gives.
+
+**Threads.** Runs from several threads go on at once, each in an arena of its own, which is kept for later runs; weights
+are shared. An engine's threads are each caller's own: limit them with `inlay.set_num_threads` before compiling.
+
+**Sizes.** A session is for one set of dims. Given `replan`, it makes a program for others when they first come, keeps
+it, and shares with it all constants that are laid out alike.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from inlay.errors import InvalidArguments
+from inlay.graph.arena import Arena, laid
+from inlay.graph.checking import Written, require_sound
+from inlay.graph.compiling import settle
+from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
+from inlay.graph.instance import Compiled, Instance
+from inlay.graph.op import Array, OpGraph
+from inlay.graph.program import Program, Step
+from inlay.graph.weights import Weights
+from inlay.layout import Dims
+from inlay.primitives.engines import EngineLike, get_engine
+from inlay.primitives.operation import Engine
+
+Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
+"""From dims of the inputs, by name, to a program for them."""
+
+_MOST_SIZES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A step and how long it took."""
+
+    step: Step
+    """What was done."""
+    impl: str
+    """How it was computed."""
+    ms: float
+    """Milliseconds, the median of the runs."""
+
+
+class Session:
+    """A program that is ready to run.
+
+    >>> from inlay.graph.network import Tensor
+    >>> from inlay.graph.op import Op
+    >>> from inlay.graph.plain import plain_program
+    >>> relu = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
+    >>> op = Op("relu", "eltwise", {"src": "x"}, {"dst": "y"}, parameters=relu)
+    >>> tensors = {name: Tensor(name, (2, 2), np.dtype(np.float32)) for name in "xy"}
+    >>> graph = OpGraph("small", 17, ("x",), ("y",), (op,), tensors)
+    >>> session = Session(plain_program(graph), graph, engine="reference")
+    >>> session.run({"x": np.array([[1, -1], [-2, 2]], np.float32)})["y"].tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        graph: OpGraph,
+        *,
+        engine: EngineLike = None,
+        replan: Replan | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        """Compile `program`, whose tensors and references are those of `graph`.
+
+        What `engine`, or the default one, declines the reference engine computes. Sessions that are given the same
+        `weights` share constants that are laid out alike.
+
+        Raises:
+            InvalidArguments: the program is not sound (see `checking`), or an engine takes other formats.
+            Unimplemented: no engine computes a step.
+            MissingExtra: a package is missing that computes a step, or the engine.
+            OutOfMemory: there is no room.
+        """
+        self._engine: Engine = get_engine(engine)
+        self._weights = Weights() if weights is None else weights
+        self._replan = replan
+        self._lock = threading.Lock()
+        self._graph = graph
+        self._compiled = _compiled(program, graph, self._engine, self._weights)
+        self._free: list[Instance] = [Instance(self._compiled)]
+        self._others: dict[tuple[Dims, ...], Session] = {}
+        self._is_closed = False
+
+    @property
+    def program(self) -> Program:
+        """What is run."""
+        return self._compiled.program
+
+    @property
+    def graph(self) -> OpGraph:
+        """What the program computes."""
+        return self._graph
+
+    @property
+    def arena(self) -> Arena:
+        """Where tensors lie; inputs that are read where the caller has them are not among them."""
+        return self._compiled.laid.arena
+
+    @property
+    def engine(self) -> Engine:
+        """What computes."""
+        return self._engine
+
+    @property
+    def weights(self) -> Weights:
+        """The constants, as they are laid out."""
+        return self._weights
+
+    @property
+    def input_dims(self) -> dict[str, Dims]:
+        """The dims of each input that the session was compiled for."""
+        return {name: self._graph.tensors[name].dims for name in self._compiled.program.inputs}
+
+    @property
+    def impls(self) -> dict[str, str]:
+        """By step, how it is computed."""
+        return {settled.step.name: settled.impl for settled in self._compiled.settled}
+
+    def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """The outputs of the network by name, as new arrays or in those of `out`.
+
+        Inputs are arrays of NumPy, tensors of PyTorch, memory of Inlay, or have DLPack.
+
+        Raises:
+            InvalidArguments: an input is missing, unknown, of another type, or of dims that the session is not for and
+                `replan` does not take; an array of `out` does not fit; or the session is closed.
+            OutOfMemory: there is no room.
+        """
+        session, fed = self._session_for(inputs)
+        given = out_arrays(out, [session._graph.tensors[name] for name in session.program.outputs])
+        with session._instance() as instance:
+            instance.feed(fed)
+            instance.run()
+            return instance.fetch(given)
+
+    def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Every tensor of one run that has memory at some time, by name, inputs included: for tests and questions.
+
+        Raises:
+            InvalidArguments, OutOfMemory: as `run`.
+        """
+        session, fed = self._session_for(inputs)
+        compiled = session._compiled
+        state = Written(compiled.program, session._graph, compiled.laid.places)
+        found: dict[str, Array] = {}
+        with session._instance() as instance:
+            instance.feed(fed)
+            _keep(
+                found,
+                compiled,
+                state,
+                instance,
+                {compiled.laid.places[b].home for b in compiled.program.inputs.values()},
+            )
+            for settled, call in instance.calls():
+                if call is not None:
+                    call()
+                    instance.finish()
+                for name in settled.step.writes.values():
+                    state.write(name)
+                _keep(
+                    found,
+                    compiled,
+                    state,
+                    instance,
+                    {compiled.laid.places[b].home for b in settled.step.writes.values()},
+                )
+        return found
+
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[Timed]:
+        """How long each step takes: the medians of `runs` runs, each step waited for.
+
+        Raises:
+            InvalidArguments: `runs` is not positive, or as `run`.
+            OutOfMemory: as `run`.
+        """
+        if runs < 1:
+            raise InvalidArguments(f"runs is {runs}: give 1 or more")
+        session, fed = self._session_for(inputs)
+        with session._instance() as instance:
+            instance.feed(fed)
+            instance.run()
+            calls = instance.calls()
+            taken_ns = np.zeros((runs, len(calls)))
+            for run in range(runs):
+                for k, (_, call) in enumerate(calls):
+                    begin = perf_counter_ns()
+                    if call is not None:
+                        call()
+                        instance.finish()
+                    taken_ns[run, k] = perf_counter_ns() - begin
+        medians = np.median(taken_ns, axis=0) / 1e6
+        return [Timed(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]
+
+    def close(self) -> None:
+        """Give back all memory; a run that goes on ends as usual. To close twice does nothing."""
+        with self._lock:
+            self._is_closed = True
+            others, self._others = self._others, {}
+        self._free.clear()
+        self._weights = Weights()
+        for other in others.values():
+            other.close()
+
+    def __enter__(self) -> "Session":
+        """The session itself, closed at the end of the block."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: a session is addresses of one process."""
+        raise InvalidArguments(
+            "a Session is memory and machine code of one process: pickle the network or the plan, and compile it there"
+        )
+
+    def __repr__(self) -> str:
+        """The network, its inputs, how many steps, and the memory."""
+        inputs = ", ".join(f"{name} {dims}" for name, dims in self.input_dims.items())
+        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}>"
+
+    def _session_for(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, Fed]]":
+        """The session for the dims of these inputs, and the inputs checked."""
+        tensors = self._graph.tensors
+        fed = taken(inputs, [tensors[name] for name in self._compiled.program.inputs])
+        if self._is_closed:
+            raise InvalidArguments("the session is closed: compile another one")
+        for name, value in fed.items():
+            if dims_of(value) != tensors[name].dims:
+                return self._for_dims({name: dims_of(value) for name, value in fed.items()}), fed
+        return self, fed
+
+    def _for_dims(self, dims: Mapping[str, Dims]) -> "Session":
+        """The session for other dims."""
+        if self._replan is None:
+            for name, its in dims.items():
+                require_dims(self._graph.tensors[name], its, "give such an array, or plan the network for these dims")
+            raise AssertionError(dims)
+        key = tuple(dims.values())
+        with self._lock:
+            found = self._others.pop(key, None)
+            if found is None:
+                program, graph = self._replan(dims)
+                found = Session(program, graph, engine=self._engine, weights=self._weights)
+                while len(self._others) >= _MOST_SIZES:
+                    del self._others[next(iter(self._others))]  # the one that was not asked for longest
+            self._others[key] = found
+        return found
+
+    @contextmanager
+    def _instance(self) -> Iterator[Instance]:
+        """An instance that no other thread uses, made if all are in use."""
+        try:
+            instance = self._free.pop()
+        except IndexError:
+            instance = Instance(self._compiled)
+        try:
+            yield instance
+        finally:
+            if not self._is_closed:
+                self._free.append(instance)
+
+
+def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:
+    require_sound(program, graph)
+    where = laid(program, graph.tensors)
+    return Compiled(program, graph.tensors, settle(program, graph, engine, weights), where, engine)
+
+
+def _keep(found: dict[str, Array], compiled: Compiled, state: Written, instance: Instance, homes: set[str]) -> None:
+    """Copy the tensors in these homes that are whole now and are not yet kept."""
+    for name, place in compiled.laid.places.items():
+        tensor = compiled.program.buffers[name].tensor
+        if place.home in homes and tensor not in found and state.strangers(name) is None:
+            found[tensor] = instance.copied(name)

@@ -1,0 +1,123 @@
+"""What a node gives, asked of ONNX's shape inference one node at a time.
+
+All that comes before a node is known when it is asked: every dim is a number, and the elements of what was folded are
+at hand. So one pass is enough, and what stays unknown is known to depend on the data of a run.
+
+Source: ONNX, "Shape Inference".
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.network import Node, Tensor
+from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, shape_inference
+from inlay.graph.op import Array
+from inlay.graph.stored import Proto, dims_of, element_type
+
+_SHOWN = 1024
+"""Elements of a constant that shape inference is shown: shapes, axes and scales have fewer."""
+
+_AS_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalization"})
+"""Operators whose results all have the dims that they take, and for which onnx infers not all of them."""
+
+
+def given(
+    node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
+) -> list[Tensor | None]:
+    """The tensors that a node gives, in order; None for one whose dims depend on what a run brings.
+
+    `proto` is the node as ONNX has it, with the names of `node`; `reads` has an entry for each input that is there.
+
+    Raises:
+        InvalidArguments: the dims or types of the inputs do not fit the operator.
+        Unimplemented: it gives what is no tensor of numbers.
+    """
+    types = {t.name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(t.dtype), t.dims) for t in reads}
+    data = {
+        t.name: numpy_helper.from_array(np.asarray(values[t.name]), t.name)
+        for t in reads
+        if t.name in values and values[t.name].size <= _SHOWN
+    }
+    try:
+        found = shape_inference.infer_node_outputs(
+            defs.get_schema(node.operator, opset, ""),
+            proto,
+            types,
+            data,
+            opset_imports=[helper.make_opsetid("", opset)],
+        )
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
+        raise _misfit(node, reads, _reason(error)) from error
+    return [_tensor(node, reads, name, found.get(name)) for name in node.outputs if name]
+
+
+def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
+    """Every dim that a node gives is a number.
+
+    Raises:
+        Unimplemented: one depends on what a run brings.
+    """
+    if any(tensor is None for tensor in tensors):
+        raise Unimplemented(
+            f"node {node.name!r}: the dims that {node.operator} gives are known only when it runs: only fixed dims are "
+            "supported; export the model without it, or with constants in its place"
+        )
+
+
+def require_fit(node: Node, reads: Sequence[Tensor], gives: Sequence[Tensor | None]) -> None:
+    """What ONNX's shape inference leaves unchecked: the count of elements of a reshape, the channels of a convolution.
+
+    Raises:
+        InvalidArguments: they do not agree.
+    """
+    first, result = reads[0] if reads else None, gives[0] if gives else None
+    if first is None or result is None:
+        return
+    if node.operator == "Reshape" and math.prod(first.dims) != math.prod(result.dims):
+        raise _misfit(node, reads[:1], f"{math.prod(first.dims)} elements are no {result.dims}")
+    if node.operator in ("Conv", "ConvTranspose"):
+        _require_channels(node, first, reads)
+
+
+def _require_channels(node: Node, src: Tensor, reads: Sequence[Tensor]) -> None:
+    weights, groups = reads[1].dims, int(node.attributes.get("group", 1))
+    axis, factor = (1, groups) if node.operator == "Conv" else (0, 1)
+    if len(weights) != len(src.dims) or len(weights) < 3:
+        raise _misfit(node, reads, "both need a batch, channels and the same axes of space")
+    if groups < 1 or weights[axis] * factor != src.dims[1] or weights[0] % groups:
+        raise _misfit(node, reads, f"the weights are for {weights[axis] * factor} channels in {groups} groups")
+
+
+def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:
+    if proto is None or not proto.HasField("tensor_type"):
+        raise Unimplemented(
+            f"node {node.name!r}: {node.operator} gives {name!r}, which is no tensor: only tensors of numbers and "
+            "booleans are supported; export the model without it"
+        )
+    kind = proto.tensor_type
+    dtype = element_type(kind.elem_type, f"node {node.name!r}: {node.operator}: the result {name!r}")
+    if node.operator in _AS_FIRST:
+        return Tensor(name, reads[0].dims, dtype)
+    if not kind.HasField("shape"):
+        return None
+    if any(dim.HasField("dim_value") and dim.dim_value < 0 for dim in kind.shape.dim):
+        raise _misfit(node, reads, "nothing is left of it along an axis")
+    dims = dims_of(kind.shape)
+    return None if dims is None else Tensor(name, dims, dtype)
+
+
+def _misfit(node: Node, reads: Sequence[Tensor], reason: str) -> InvalidArguments:
+    inputs = " and ".join(f"{tensor.dtype} {tensor.dims}" for tensor in reads)
+    return InvalidArguments(
+        f"node {node.name!r}: {node.operator} cannot take {inputs}: {reason}; correct the model, or give its inputs "
+        "other dims"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """ONNX's words for it."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return text.replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "").rstrip(".")

@@ -1,0 +1,177 @@
+"""What leads where in a plan: its steps, what a run is given and answers, and what costs nothing, as one graph.
+
+A step reads a buffer that a step before it wrote; or one that is only another description of bytes that were written
+before, by way of a view or of a concatenation without a copy: these are marks of their own, so that the picture shows
+the network and not only the calls. Marks stand in an order in which each comes after those that lead to it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from inlay.graph.network import Tensor
+from inlay.graph.op import Op, Part, Permute
+from inlay.graph.plan import Plan
+from inlay.graph.program import Buffer, Step
+from inlay.render.network.words import about_buffer, about_step, dims_text, format_name, step_title
+
+Shape: TypeAlias = Literal["input", "output", "step", "reference", "reorder", "view"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something to draw."""
+
+    shape: Shape
+    """What it looks like."""
+    title: str
+    """Its first line."""
+    note: str
+    """Its second line, quieter."""
+    about: str
+    """All there is to say, for those who point at it."""
+    ms: float | None = None
+    """What it takes; None for what is no step."""
+    formats: tuple[str, str] | None = None
+    """Of a reorder: from which format to which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A tensor in one format, from the mark that makes it to those that read it."""
+
+    source: int
+    """Where it begins: an index of `Flow.marks`."""
+    targets: tuple[int, ...]
+    """Where it ends, likewise; each once, and greater than `source`."""
+    format: str
+    """Its format, as the legend calls it."""
+    about: str
+    """All there is to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Marks and wires."""
+
+    marks: tuple[Mark, ...]
+    """Each after those that lead to it."""
+    wires: tuple[Wire, ...]
+    """One for each buffer that is read."""
+    formats: Mapping[str, int]
+    """Each format, and how many wires have it, the most frequent first."""
+
+
+def flow_of(plan: Plan) -> Flow:
+    """What leads where in `plan`.
+
+    Post-condition: every step is one mark, and each buffer that it reads is a wire to it.
+    """
+    tracing = _Tracing(plan)
+    program = plan.program
+    for tensor, name in program.inputs.items():
+        its = plan.graph.tensors[tensor]
+        mark = Mark("input", _input_title(its), "", about_buffer(plan, name))
+        tracing.made[name] = tracing.add(mark, ())
+    for step in program.steps:
+        target = tracing.add(_step_mark(plan, step), step.reads.values())
+        tracing.made.update(dict.fromkeys(step.writes.values(), target))
+    for tensor, name in program.outputs.items():
+        tracing.add(Mark("output", _input_title(plan.graph.tensors[tensor]), "", about_buffer(plan, name)), (name,))
+    wires = tuple(tracing.wires())
+    counts = Counter(wire.format for wire in wires)
+    formats = dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+    return Flow(tuple(tracing.marks), wires, formats)
+
+
+def _input_title(tensor: Tensor) -> str:
+    return f"{tensor.name} {dims_text(tensor.dims)}"
+
+
+def _step_mark(plan: Plan, step: Step) -> Mark:
+    about = about_step(plan, step)
+    if step.kind == "reorder":
+        src, dst = (plan.program.buffers[name] for name in (step.reads["src"], step.writes["dst"]))
+        formats = format_name(src.desc), format_name(dst.desc)
+        return Mark("reorder", "reorder", f"{formats[0]} \N{RIGHTWARDS ARROW} {formats[1]}", about, step.ms, formats)
+    is_reference = step.kind == "reference" or step.impl == "reference"
+    note = f"{step.ops[0] if step.ops else step.name} \N{MIDDLE DOT} {'NumPy' if is_reference else step.impl}"
+    return Mark("reference" if is_reference else "step", step_title(plan, step), note, about, step.ms)
+
+
+class _Tracing:
+    """Marks so far, which mark made each buffer, and which read it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.marks: list[Mark] = []
+        self.made: dict[str, int] = {}
+        self._read: dict[tuple[int, str], list[int]] = {}
+        self._makers = {tensor: op for op in plan.graph.ops for tensor in op.writes.values()}
+        self._readers = Counter(tensor for op in plan.graph.ops for tensor in op.reads.values())
+        self._of_tensor: dict[str, list[Buffer]] = {}
+        for buffer in plan.program.buffers.values():
+            self._of_tensor.setdefault(buffer.tensor, []).append(buffer)
+
+    def add(self, mark: Mark, reads: Iterable[str]) -> int:
+        """A new mark that reads these buffers; its index."""
+        origins = [(self._origin(name), name) for name in dict.fromkeys(reads)]
+        target = len(self.marks)
+        self.marks.append(mark)
+        for origin in origins:
+            self._read.setdefault(origin, []).append(target)
+        return target
+
+    def wires(self) -> Iterator[Wire]:
+        """What leads from mark to mark."""
+        for (source, name), targets in self._read.items():
+            form = format_name(self.plan.program.buffers[name].desc)
+            yield Wire(source, tuple(targets), form, about_buffer(self.plan, name))
+
+    def _origin(self, name: str) -> int:
+        """The mark that made a buffer; a new one where it is another description of bytes made before."""
+        if name in self.made:
+            return self.made[name]
+        buffer = self.plan.program.buffers[name]
+        others = [b for b in self._of_tensor[buffer.tensor] if b.name in self.made and _same_place(b, buffer)]
+        if others:
+            self.made[name] = self.made[others[0].name]
+        else:
+            ops = self._chain(self._makers[buffer.tensor])
+            names = " + ".join(op.name for op in ops)
+            mark = Mark("view", _view_title(ops), "", f"{names}, no copy\n{about_buffer(self.plan, name)}")
+            self.made[name] = self.add(mark, self._sources(ops[0], buffer.home))
+        return self.made[name]
+
+    def _chain(self, op: Op) -> list[Op]:
+        """A view with those before it that nobody else reads; a concatenation alone."""
+        ops = [op]
+        while ops[0].kind == "view" and self._readers[source := ops[0].reads["src"]] == 1:
+            before = self._makers.get(source)
+            if before is None or before.kind != "view" or source in self.plan.program.outputs:
+                break
+            ops.insert(0, before)
+        return ops
+
+    def _sources(self, op: Op, home: str) -> Iterator[str]:
+        """The buffers that a view or concatenation is made of, those in these bytes first."""
+        for tensor in op.reads.values():
+            found = self._of_tensor.get(tensor, [])
+            inside = [buffer for buffer in found if buffer.home == home]
+            if inside or found:
+                yield next((b.name for b in inside if b.name in self.made), (inside or found)[0].name)
+            elif tensor in self._makers:
+                yield from self._sources(self._makers[tensor], home)
+
+
+def _same_place(one: Buffer, other: Buffer) -> bool:
+    return one.home == other.home and one.offset == other.offset
+
+
+def _view_title(ops: Sequence[Op]) -> str:
+    """What is done without a step."""
+    if ops[0].kind != "view":
+        return ops[0].kind
+    kinds = {Permute: "transpose", Part: "part"}
+    return " + ".join(dict.fromkeys(kinds.get(type(move), "reshape") for op in ops for move in op.moves)) or "same"

@@ -1,0 +1,491 @@
+"""Costs by the clock: a clock and an engine of the test's own, whose kernels take what the test says."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import costed_cases as cases
+import pytest
+
+from inlay import MemoryDesc
+from inlay.errors import Unimplemented
+from inlay.graph.costs import Machine, MeasuredCosts, probed
+from inlay.graph.costs.book import Book, Entry, read_book
+from inlay.graph.costs.content import key
+from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
+from inlay.graph.costs.waiting import waited
+from inlay.memory import Memory
+from inlay.primitives.engines import get_engine
+from inlay.primitives.operation import Operation
+
+MACHINE = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 22)
+POOL = 1 << 20
+BEST = 1e-5
+"""Seconds of the yardstick."""
+
+
+@dataclass
+class Clock:
+    """A clock that only what is run moves."""
+
+    now: float = 0.0
+    phase: Callable[[float], float] = lambda now: 1.0
+    stolen: Callable[[int], float] = lambda run: 0.0
+    waited: Callable[[float], float] = lambda now: 0.0
+    runs: int = 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds * self.phase(self.now) + self.stolen(self.runs)
+        self.runs += 1
+
+
+@dataclass
+class Implementation:
+    """A kernel of the test's engine."""
+
+    engine: "Engine"
+    operation: Operation
+    impl: str
+    descs: Mapping[str, MemoryDesc]
+
+    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        assert memories.keys() == self.descs.keys()
+        if self.operation.kind in self.engine.unbound:
+            raise Unimplemented("described, not made")
+
+        def run() -> None:
+            self.engine.runs.append((key(self.operation), {name: one.address for name, one in memories.items()}))
+            self.engine.clock.spend(self.engine.seconds(self.operation))
+
+        return run
+
+
+@dataclass
+class Engine:
+    """Takes as long as `costs` says for an operation, by its key."""
+
+    clock: Clock
+    costs: dict[str, float] = field(default_factory=dict)
+    impls: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    unbound: set[str] = field(default_factory=set)
+    runs: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    name: str = "engine 1.0"
+
+    def seconds(self, operation: Operation) -> float:
+        return BEST if key(operation) == key(YARDSTICK) else self.costs[key(operation)]
+
+    def create(self, operation: Operation) -> Implementation:
+        name = key(operation)
+        if name in self.refused:
+            raise Unimplemented("no such kernel")
+        descs = {
+            argument: MemoryDesc(desc.dims, "f32", "nhwc" if desc.ndims == 4 else None) if desc.kind == "any" else desc
+            for argument, desc in operation.descs.items()
+        }
+        return Implementation(self, operation, self.impls.get(name, "jit:test"), descs)
+
+    def counted(self, operation: Operation) -> int:
+        return sum(name == key(operation) for name, _ in self.runs)
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
+
+
+def costs_of(
+    engine: Engine,
+    seconds: float = 1e9,
+    progress: Callable[[int, int], None] | None = None,
+    version: str = "1",
+) -> MeasuredCosts:
+    bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
+    return MeasuredCosts(engine, MACHINE, bench, Book("test", version), seconds, progress, engine.clock)
+
+
+CASES = [cases.convolution(tag, channels=(8, c), size=7) for tag in ("nhwc", "nchw") for c in (8, 16, 24)]
+TIMES = (1e-5, 3e-4, 2e-3, 1e-2, 2e-4, 5e-3)
+
+
+def engine_of(clock: Clock | None = None) -> Engine:
+    return Engine(clock or Clock(), {key(case): seconds for case, seconds in zip(CASES, TIMES, strict=True)})
+
+
+def told(costs: MeasuredCosts, operation: Operation) -> tuple[Any, str]:
+    kernel = costs.kernel(operation)
+    assert kernel is not None
+    return kernel.ms, kernel.source
+
+
+def test_a_kernel_costs_what_it_takes() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+    assert costs.engine == "engine 1.0"
+    assert (costs.name, costs.isa, costs.threads) == ("measured", "AVX2", 2)
+
+
+@pytest.mark.parametrize("period", [0.03, 0.4])
+def test_a_clock_that_goes_up_and_down_changes_nothing(period: float) -> None:
+    engine = engine_of(Clock(phase=lambda now: 1.5 if int(now / period) % 2 else 1.0))
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        # A phase may begin between the yardstick and the kernel: of three rounds the median counts.
+        assert told(costs, case)[0] == pytest.approx(seconds * 1e3, rel=0.51)
+    found = [told(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
+    assert sorted(found)[len(found) // 2] == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("often", [2, 3, 7])
+def test_another_process_that_takes_a_processor_now_and_then_changes_little(often: int) -> None:
+    rng = random.Random(5)
+    engine = engine_of(Clock(stolen=lambda run: 8e-3 if rng.randrange(often) == 0 else 0.0))
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    found = [told(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
+    assert min(found) > 0.99
+    assert sum(one < 1.01 for one in found) >= {2: 2, 3: 3, 7: 5}[often]
+
+
+def test_where_somebody_else_always_computes_costs_are_no_less_than_they_are() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    costs.slowdown()
+    engine.clock.stolen = lambda run: 4e-3
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        assert told(costs, case)[0] == pytest.approx((seconds + 4e-3) * 1e3)
+
+
+def test_rounds_in_which_threads_waited_for_a_processor_do_not_count() -> None:
+    """The yardstick may be spared where a long kernel is not: what the system says of threads is believed."""
+    busy = 0.05  # another process has a processor until then
+
+    def stolen(run: int) -> float:
+        return 4e-3 if engine.clock.now < busy and engine.runs and engine.runs[-1][0] != key(YARDSTICK) else 0.0
+
+    engine = engine_of(Clock(waited=lambda now: min(now, busy)))
+    engine.clock.stolen = stolen
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+
+
+def test_what_was_disturbed_in_all_rounds_is_not_remembered() -> None:
+    disturbed = engine_of(Clock(waited=lambda now: 2 * now))
+    costs = costs_of(disturbed)
+    costs.prepare(CASES)
+    assert [told(costs, case)[1] for case in CASES] == ["measured"] * len(CASES)
+    runs = disturbed.counted(CASES[0])
+    costs.kernel(CASES[0])
+    assert disturbed.counted(CASES[0]) == runs
+    again = engine_of()
+    quiet = costs_of(again)
+    quiet.prepare(CASES)
+    assert again.counted(CASES[0]) > 3
+    last = engine_of()
+    costs_of(last).prepare(CASES)
+    assert last.runs == []
+
+
+SPINNING = "import time\nend = time.time() + 0.3\nwhile time.time() < end: pass"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not count it")
+def test_who_shares_a_processor_waits_and_who_sleeps_does_not() -> None:
+    before, began = waited(), time.perf_counter()
+    time.sleep(0.2)
+    asleep = waited() - before
+    assert asleep < 0.1
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        other = subprocess.Popen([sys.executable, "-c", SPINNING])
+        while other.poll() is None:
+            pass
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert asleep + 0.05 < waited() - before < time.perf_counter() - began
+
+
+def test_slowdown_is_that_of_the_yardstick() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    assert costs.slowdown() == pytest.approx(1.0)
+    engine.clock.phase = lambda now: 1.25
+    assert costs.slowdown() == pytest.approx(1.25)
+
+
+def test_weights_are_cold_and_activations_are_warm() -> None:
+    engine = engine_of()
+    costs_of(engine).prepare(CASES)
+    for case in CASES:
+        places = [addresses for name, addresses in engine.runs if name == key(case)]
+        assert len(places) > 3
+        assert len({place["weights"] for place in places}) == len(places)
+        assert 2 <= len({(place["src"], place["dst"]) for place in places}) < len(places)
+    everywhere = [addresses["weights"] for name, addresses in engine.runs if name != key(YARDSTICK)]
+    assert all(after > before for before, after in pairwise(everywhere) if after != min(everywhere))
+
+
+def test_an_element_wise_function_is_timed_in_place_as_plans_compute_it() -> None:
+    engine = engine_of()
+    relu = cases.eltwise("nhwc")
+    engine.costs[key(relu)] = 1e-4
+    costs_of(engine).prepare([relu])
+    places = [addresses for name, addresses in engine.runs if name == key(relu)]
+    assert places
+    assert all(place["src"] == place["dst"] for place in places)
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(SLOW * 1.01, 2), (HOPELESS * 1.01, 1)])
+def test_who_is_slow_runs_once_or_twice_and_others_take_turns(seconds: float, times: int) -> None:
+    engine = engine_of()
+    engine.costs[key(CASES[1])] = seconds
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    assert engine.counted(CASES[1]) == times
+    assert told(costs, CASES[1]) == (pytest.approx(seconds * 1e3), "measured")
+    order = [name for name, _ in engine.runs if name in (key(CASES[0]), key(CASES[2]))]
+    changes = sum(a != b for a, b in pairwise(order))
+    assert changes >= 5
+
+
+def test_generic_code_that_would_take_long_is_not_run() -> None:
+    engine = engine_of()
+    huge = cases.convolution("nhwc", channels=(256, 256), size=112)
+    engine.impls[key(huge)] = "ref:any"
+    costs = costs_of(engine)
+    estimate = probed(engine).kernel(huge)
+    assert estimate is not None
+    ms, source = told(costs, huge)
+    assert (engine.counted(huge), source) == (0, "probed")
+    assert ms > 100
+
+
+def test_the_budget_is_kept_and_the_rest_is_estimated() -> None:
+    engine = engine_of()
+    more = [cases.convolution("nhwc", channels=(16, 8 * n), size=9) for n in range(1, 40)]
+    engine.costs |= {key(case): 8e-3 for case in more}
+    costs = costs_of(engine, seconds=0.5)
+    costs.prepare(more)
+    a_group = 6 * 8e-3 * 13
+    assert engine.clock.now < 0.5 + a_group
+    sources = [told(costs, case)[1] for case in more]
+    assert set(sources) == {"measured", "scaled"}
+    assert sources == sorted(sources)
+    spent = engine.clock.now
+    assert told(costs, CASES[0])[1] == "scaled"
+    assert engine.clock.now == spent
+
+
+def test_estimates_are_scaled_by_what_the_measured_ones_were_wrong_by() -> None:
+    engine = engine_of()
+    plain = costs_of(engine, seconds=0)
+    estimates = {key(case): told(plain, case) for case in CASES}
+    assert {source for _, source in estimates.values()} == {"probed"}
+    engine.costs = {name: ms * 3e-3 for name, (ms, _) in estimates.items()}
+    costs = costs_of(engine, seconds=1e-9)
+    costs.prepare(CASES[:2])
+    assert told(costs, CASES[0])[1] == "measured"
+    assert told(costs, CASES[4]) == (pytest.approx(3 * estimates[key(CASES[4])][0]), "scaled")
+    assert engine.counted(CASES[4]) == 0
+
+
+def test_progress_says_how_much_is_done_of_what_is_planned() -> None:
+    heard: list[tuple[int, int]] = []
+    costs = costs_of(engine_of(), progress=lambda done, total: heard.append((done, total)))
+    moves = [(cases.image("nchw"), cases.image("nchw"))]
+    costs.prepare([*CASES, *CASES], moves)
+    assert heard == [(6, 7), (7, 7)]
+    costs.prepare(CASES, moves)
+    assert len(heard) == 2
+
+
+def test_what_the_engine_lacks_has_no_kernel() -> None:
+    engine = engine_of()
+    engine.refused.add(key(CASES[2]))
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    assert costs.kernel(CASES[2]) is None
+    assert told(costs, CASES[1])[1] == "measured"
+
+
+def test_what_can_be_described_and_not_made_is_estimated() -> None:
+    engine = engine_of()
+    relu = cases.eltwise("nhwc")
+    engine.unbound.add("eltwise")
+    costs = costs_of(engine)
+    costs.prepare([CASES[0], relu, CASES[1]])
+    assert [told(costs, case)[1] for case in (CASES[0], relu, CASES[1])] == ["measured", "probed", "measured"]
+
+
+# What is remembered
+
+
+def test_nothing_is_measured_twice_not_even_by_another_process() -> None:
+    engine = engine_of()
+    free = replace(CASES[0], descs={**CASES[0].descs, "dst": MemoryDesc((1, 8, 7, 7), "f32", "any")})
+    engine.costs[key(free)] = 7e-4
+    first = costs_of(engine)
+    first.prepare([*CASES, free])
+    other = engine_of()
+    second = costs_of(other)
+    second.prepare([*CASES, free])
+    for case in (*CASES, free):
+        assert second.kernel(case) == first.kernel(case)
+    assert other.runs == []
+    kernel = second.kernel(free)
+    assert kernel is not None
+    assert kernel.operation.descs["dst"].tag == "acdb"
+
+
+def test_a_lone_question_is_remembered_when_the_costs_are_gone() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    assert told(costs, CASES[0])[1] == "measured"
+    del costs
+    other = engine_of()
+    assert told(costs_of(other), CASES[0])[1] == "measured"
+    assert other.runs == []
+
+
+def test_another_version_of_the_library_is_not_mixed_in() -> None:
+    costs_of(engine_of()).prepare(CASES)
+    other = engine_of()
+    other.costs = {name: 2 * seconds for name, seconds in other.costs.items()}
+    costs = costs_of(other, version="2")
+    costs.prepare(CASES)
+    assert [told(costs, case)[0] for case in CASES] == [pytest.approx(2e3 * seconds) for seconds in TIMES]
+
+
+@pytest.mark.parametrize("spoil", [lambda data: b"", lambda data: data[:-9], lambda data: data[:50] + b"x" + data[51:]])
+def test_a_damaged_file_is_ignored_and_written_anew(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    costs_of(engine_of()).prepare(CASES)
+    (path,) = tmp_path.glob("*.costs")
+    path.write_bytes(spoil(path.read_bytes()))
+    again = engine_of()
+    costs_of(again).prepare(CASES)
+    assert again.counted(CASES[0]) > 3
+    third = engine_of()
+    costs_of(third).prepare(CASES)
+    assert third.runs == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        "jit",
+        ["jit", 1.0, 0],
+        ["jit", -1.0, 0, {}],
+        ["jit", float("nan"), 0, {}],
+        ["jit", 1, 0, {}],
+        [3, 1.0, 0, {}],
+        ["jit", 1.0, 0, {"dst": 3}],
+        ["jit", 1.0, 0, {"dst": "{}"}],
+        ["jit", 1.0, 0, {"dts": MemoryDesc((1,), "f32", "a").to_json()}],
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
+    book = Book("test", "1")
+    book._new["kernels"][key(CASES[0])] = entry
+    book._new["yardstick"] = BEST
+    book.save()
+    engine = engine_of()
+    assert told(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
+    assert engine.counted(CASES[0]) > 3
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"[]", b"{", b'{"yardstick": 1.0, "kernels": [], "reorders": {}}', b"\xff"]
+)
+def test_a_file_that_is_no_book_is_empty(data: bytes | None) -> None:
+    assert read_book(data) == {"yardstick": None, "kernels": {}, "reorders": {}}
+
+
+def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INLAY_CACHE_DIR", os.devnull + "/nowhere")
+    engine = engine_of()
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    assert told(costs, CASES[0])[1] == "measured"
+    costs.save()
+
+
+def test_two_who_write_at_once_both_succeed() -> None:
+    one, other = Book("shared"), Book("shared")
+    one.write_kernel("a", Entry("jit", 1.0, 0, ()))
+    other.write_kernel("b", Entry("jit", 2.0, 64, (("dst", "{}"),)))
+    other.write_yardstick(2e-5)
+    one.write_yardstick(1e-5)
+    assert one.yardstick is None
+    one.save()
+    other.save()
+    third = Book("shared")
+    assert third.kernel("a") == Entry("jit", 1.0, 0, ())
+    assert third.kernel("b") == other.kernel("b") == Entry("jit", 2.0, 64, (("dst", "{}"),))
+    assert third.yardstick == 1e-5
+
+
+WRITER = """
+import sys
+from inlay.graph.costs.book import Book, Entry
+for i in range(40):
+    book = Book("busy")
+    book.write_kernel(f"{sys.argv[1]} {i}", Entry("jit", 1.0 + i, 0, ()))
+    book.write_reorder(f"{sys.argv[1]} {i}", 0.5)
+    book.save()
+"""
+
+
+def test_two_processes_lose_nothing_of_each_other() -> None:
+    paths = os.pathsep.join([str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], env=environment) for name in "xy"]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    book = Book("busy")
+    assert all(book.kernel(f"{name} {i}") == Entry("jit", 1.0 + i, 0, ()) for name in "xy" for i in range(40))
+    assert all(book.reorder(f"{name} {i}") == 0.5 for name in "xy" for i in range(40))
+
+
+# Reorders
+
+
+def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
+    engine = get_engine("reference")
+    bench = Bench(engine, POOL, partial(next, count(step=1e-4)), lambda: 0.0)
+    costs = MeasuredCosts(engine, MACHINE, bench, Book("reorders"))
+    src, dst = (cases.image(tag, (1, 64, 28, 28)) for tag in ("nchw", "nhwc"))
+    assert costs.reorder(src, src) == 0.0
+    known = costs.reorder(src, dst)
+    assert known > 0
+    wider, other = (cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc"))
+    assert costs.reorder(wider, other) == pytest.approx(1.5 * known)
+    costs.save()
+    again = MeasuredCosts(engine, MACHINE, Bench(engine, POOL), Book("reorders"), seconds=0)
+    assert again.reorder(src, dst) == pytest.approx(known)
+
+
+def test_a_reorder_without_time_left_costs_what_the_model_says() -> None:
+    engine = get_engine("reference")
+    costs = MeasuredCosts(engine, MACHINE, Bench(engine, POOL), Book("none"), seconds=0)
+    src, dst = (cases.image(tag) for tag in ("nchw", "nhwc"))
+    assert costs.reorder(src, dst) == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 100e6)

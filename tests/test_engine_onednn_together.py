@@ -1,0 +1,126 @@
+"""Primitives that are executed together compute what they do one by one, from any thread, and fail as they do."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay import primitives
+from inlay.errors import InvalidArguments, MissingExtra
+
+try:
+    ENGINE: Any = primitives.get_engine("onednn")
+except MissingExtra:
+    pytest.skip("no oneDNN", allow_module_level=True)
+
+
+class Chain:
+    """x -> 1x1 convolution -> softmax over an axis that needs a scratchpad -> linear, and so on, with all memories."""
+
+    def __init__(self, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        plain = inlay.MemoryDesc((2, 16, 7, 7), "f32", "nchw")
+        weights = inlay.pack(rng.normal(size=(16, 16, 1, 1)).astype(np.float32), "oihw")
+        conv = primitives.Convolution(plain, weights.desc, dst=plain, engine="onednn")
+        norm = primitives.Softmax(plain, plain, axis=1, engine="onednn")
+        line = primitives.Eltwise(plain, plain, algorithm="linear", alpha=2, beta=1, engine="onednn")
+        self.src = inlay.pack(rng.normal(size=plain.dims).astype(np.float32), plain)
+        self.tensors = [self.src] + [inlay.Memory(plain) for _ in range(3)]
+        calls: list[dict[str, inlay.Memory]] = [
+            {"src": src, "dst": dst} for src, dst in zip(self.tensors, self.tensors[1:], strict=False)
+        ]
+        calls[0]["weights"] = weights
+        self.bound: list[Any] = [
+            primitive.implementation.bind(memories)
+            for primitive, memories in zip((conv, norm, line), calls, strict=True)
+        ]
+
+    def results(self) -> list[bytes]:
+        return [memory.buffer.tobytes() for memory in self.tensors[1:]]
+
+    def one_by_one(self) -> list[bytes]:
+        for memory in self.tensors[1:]:
+            memory.buffer[:] = 0
+        for one in self.bound:
+            one()
+        results = self.results()
+        for memory in self.tensors[1:]:
+            memory.buffer[:] = 0
+        return results
+
+
+def test_together_is_one_by_one() -> None:
+    chain = Chain()
+    expected = chain.one_by_one()
+    (together,) = ENGINE.together(chain.bound)
+    assert len(together) == 3
+    for _ in range(3):
+        together.submit()
+        ENGINE.wait()
+        assert chain.results() == expected
+
+
+def test_memories_of_one_may_be_replaced() -> None:
+    chain, other = Chain(0), Chain(1)
+    expected = chain.one_by_one(), other.one_by_one()
+    (together,) = ENGINE.together(chain.bound)
+    for _ in range(2):
+        together.submit()
+        ENGINE.wait()
+        assert chain.results() == expected[0]
+        for i, one in enumerate(other.bound):
+            together.put(i, one)
+        together.submit()
+        ENGINE.wait()
+        assert other.results() == expected[1]
+        for i, one in enumerate(chain.bound):
+            together.put(i, one)
+
+
+def test_one_thread_after_another_uses_its_own_stream_and_scratchpad() -> None:
+    chain = Chain()
+    expected = chain.one_by_one()
+    (together,) = ENGINE.together(chain.bound)
+    found: list[list[bytes]] = []
+
+    def work() -> None:
+        together.submit()
+        ENGINE.wait()
+        found.append(chain.results())
+
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        work()
+    assert found == [expected] * 6
+
+
+def test_numbers_of_threads_divide_what_is_together() -> None:
+    if not ENGINE.team.wanted:
+        pytest.skip("OpenMP does not decide")
+    before = inlay.get_num_threads()
+    try:
+        inlay.set_num_threads(1)
+        one = Chain()
+        inlay.set_num_threads(2)
+        two = Chain()
+    finally:
+        inlay.set_num_threads(before)
+    assert [len(together) for together in ENGINE.together([*one.bound, *two.bound, *one.bound])] == [3, 3, 3]
+    assert ENGINE.together([]) == []
+
+
+def test_a_failure_says_which_primitive() -> None:
+    chain = Chain()
+    chain.bound[1].executable.count = 0
+    (together,) = ENGINE.together(chain.bound)
+    with pytest.raises(InvalidArguments) as refused:
+        together.submit()
+    with pytest.raises(InvalidArguments) as alone:
+        chain.bound[1].submit()
+    ENGINE.wait()
+    assert str(refused.value) == str(alone.value)
+    assert "softmax forward_inference" in str(refused.value)
