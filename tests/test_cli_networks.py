@@ -138,12 +138,13 @@ def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     assert json.loads(out)["costs"] == "measured"
     words = re.compile(r"measured ([0-9]+) kernels and reorders in [0-9.]+ s; they are remembered\n")
-    first = words.fullmatch(err)
-    assert first
-    assert cli.main(["plan", "net.onnx", "--json"]) == 0
-    # What somebody disturbed is measured again.
-    again = words.fullmatch(capsys.readouterr().err)
-    assert again is None or int(again[1]) < int(first[1])
+    assert words.fullmatch(err)
+    # What somebody disturbed is measured again, by two more at the most.
+    errs = []
+    for _ in range(3):
+        assert cli.main(["plan", "net.onnx", "--json"]) == 0
+        errs.append(capsys.readouterr().err)
+    assert errs[-1] == ""
 
 
 def test_without_onednn_costs_are_analytic_and_a_note_says_so(

@@ -18,7 +18,7 @@ import pytest
 from inlay import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.graph.costs import Machine, MeasuredCosts, probed
-from inlay.graph.costs.book import Book, Entry, read_book
+from inlay.graph.costs.book import Book, Entry, Price, read_book
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
 from inlay.graph.costs.waiting import waited
@@ -188,7 +188,7 @@ def test_rounds_in_which_threads_waited_for_a_processor_do_not_count() -> None:
         assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
 
 
-def test_what_was_disturbed_in_all_rounds_is_not_remembered() -> None:
+def test_what_was_disturbed_in_all_rounds_is_measured_again_by_another_process() -> None:
     disturbed = engine_of(Clock(waited=lambda now: 2 * now))
     costs = costs_of(disturbed)
     costs.prepare(CASES)
@@ -202,6 +202,32 @@ def test_what_was_disturbed_in_all_rounds_is_not_remembered() -> None:
     assert again.counted(CASES[0]) > 3
     last = engine_of()
     costs_of(last).prepare(CASES)
+    assert last.runs == []
+
+
+def _always(seconds: float, run: int) -> float:
+    return seconds
+
+
+def test_where_every_attempt_is_disturbed_the_least_counts_after_some() -> None:
+    for late in (3e-3, 1e-3, 2e-3):
+        engine = engine_of(Clock(waited=lambda now: 2 * now))
+        costs = costs_of(engine)
+        costs.slowdown()
+        engine.clock.stolen = partial(_always, late)
+        costs.prepare(CASES)
+        assert engine.counted(CASES[0]) > 3
+    last = engine_of()
+    costs = costs_of(last)
+    costs.prepare(CASES)
+    assert told(costs, CASES[0])[0] == pytest.approx((TIMES[0] + 1e-3) * 1e3)
+    assert last.runs == []
+
+
+def test_what_was_disturbed_is_better_than_an_estimate() -> None:
+    costs_of(engine_of(Clock(waited=lambda now: 2 * now))).prepare(CASES)
+    last = engine_of()
+    assert told(costs_of(last, seconds=0), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
     assert last.runs == []
 
 
@@ -394,14 +420,18 @@ def test_a_damaged_file_is_ignored_and_written_anew(tmp_path: Path, spoil: Calla
     [
         None,
         "jit",
-        ["jit", 1.0, 0],
-        ["jit", -1.0, 0, {}],
-        ["jit", float("nan"), 0, {}],
-        ["jit", 1, 0, {}],
-        [3, 1.0, 0, {}],
-        ["jit", 1.0, 0, {"dst": 3}],
-        ["jit", 1.0, 0, {"dst": "{}"}],
-        ["jit", 1.0, 0, {"dts": MemoryDesc((1,), "f32", "a").to_json()}],
+        ["jit", [1.0, 0], 0],
+        ["jit", 1.0, 0, {}],
+        ["jit", [1.0], 0, {}],
+        ["jit", [1.0, -1], 0, {}],
+        ["jit", [1.0, 0.5], 0, {}],
+        ["jit", [-1.0, 0], 0, {}],
+        ["jit", [float("nan"), 0], 0, {}],
+        ["jit", [1, 0], 0, {}],
+        [3, [1.0, 0], 0, {}],
+        ["jit", [1.0, 0], 0, {"dst": 3}],
+        ["jit", [1.0, 0], 0, {"dst": "{}"}],
+        ["jit", [1.0, 0], 0, {"dts": MemoryDesc((1,), "f32", "a").to_json()}],
     ],
 )
 def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
@@ -432,26 +462,26 @@ def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatc
 
 def test_two_who_write_at_once_both_succeed() -> None:
     one, other = Book("shared"), Book("shared")
-    one.write_kernel("a", Entry("jit", 1.0, 0, ()))
-    other.write_kernel("b", Entry("jit", 2.0, 64, (("dst", "{}"),)))
+    one.write_kernel("a", Entry("jit", Price(1.0), 0, ()))
+    other.write_kernel("b", Entry("jit", Price(2.0), 64, (("dst", "{}"),)))
     other.write_yardstick(2e-5)
     one.write_yardstick(1e-5)
     assert one.yardstick is None
     one.save()
     other.save()
     third = Book("shared")
-    assert third.kernel("a") == Entry("jit", 1.0, 0, ())
-    assert third.kernel("b") == other.kernel("b") == Entry("jit", 2.0, 64, (("dst", "{}"),))
+    assert third.kernel("a") == Entry("jit", Price(1.0), 0, ())
+    assert third.kernel("b") == other.kernel("b") == Entry("jit", Price(2.0), 64, (("dst", "{}"),))
     assert third.yardstick == 1e-5
 
 
 WRITER = """
 import sys
-from inlay.graph.costs.book import Book, Entry
+from inlay.graph.costs.book import Book, Entry, Price
 for i in range(40):
     book = Book("busy")
-    book.write_kernel(f"{sys.argv[1]} {i}", Entry("jit", 1.0 + i, 0, ()))
-    book.write_reorder(f"{sys.argv[1]} {i}", 0.5)
+    book.write_kernel(f"{sys.argv[1]} {i}", Entry("jit", Price(1.0 + i), 0, ()))
+    book.write_reorder(f"{sys.argv[1]} {i}", Price(0.5))
     book.save()
 """
 
@@ -462,8 +492,8 @@ def test_two_processes_lose_nothing_of_each_other() -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], env=environment) for name in "xy"]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
     book = Book("busy")
-    assert all(book.kernel(f"{name} {i}") == Entry("jit", 1.0 + i, 0, ()) for name in "xy" for i in range(40))
-    assert all(book.reorder(f"{name} {i}") == 0.5 for name in "xy" for i in range(40))
+    assert all(book.kernel(f"{name} {i}") == Entry("jit", Price(1.0 + i), 0, ()) for name in "xy" for i in range(40))
+    assert all(book.reorder(f"{name} {i}") == Price(0.5) for name in "xy" for i in range(40))
 
 
 # Reorders

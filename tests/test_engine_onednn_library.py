@@ -228,16 +228,25 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def grown(work: Callable[[int], None], warm: int, count: int) -> int:
-    """Bytes that `work` adds when it is done `count` times, after it was done `warm` times."""
+def grown(work: Callable[[int], None], warm: int, count: int, limit: int) -> int:
+    """Bytes that `work` adds when it is done `count` times, after it was done `warm` times.
+
+    Threads of libraries take memory when they like, but a leak is in each of three attempts: the first that stays
+    under the limit ends them.
+    """
     for i in range(warm):
         work(i)
-    gc.collect()
-    before = resident()
-    for i in range(count):
-        work(i)
-    gc.collect()
-    return resident() - before
+    added = limit
+    for _ in range(3):
+        gc.collect()
+        before = resident()
+        for i in range(count):
+            work(i)
+        gc.collect()
+        added = resident() - before
+        if added < limit:
+            break
+    return added
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says what a process takes")
@@ -293,7 +302,7 @@ LIMIT = 1 << 20
 def test_a_hundred_thousand_handles_leave_nothing(name: str, count: int) -> None:
     # One leaked memory_desc of 3.2 in each cycle would be over 600 bytes: 1.2 MB at the least.
     work = cycles(make_engine())[name]
-    assert grown(work, max(500, count // 4), count) < LIMIT
+    assert grown(work, max(500, count // 4), count, LIMIT) < LIMIT
 
 
 @pytest.fixture
@@ -317,7 +326,7 @@ def test_engines_and_primitives_leave_nothing() -> None:
         implementation = engine.create(forward("eltwise", "forward_inference"))
         implementation.bind({name: Memory(desc) for name, desc in implementation.descs.items()})()
 
-    assert grown(work, 50, 300) < LIMIT
+    assert grown(work, 50, 300, LIMIT) < LIMIT
 
 
 @needs_library
@@ -329,7 +338,7 @@ def test_engines_and_primitives_leave_nothing() -> None:
 )
 def test_a_million_handles_leave_nothing(name: str, count: int) -> None:
     work = cycles(make_engine())[name]
-    assert grown(work, 20_000, count) < 4 * LIMIT
+    assert grown(work, 20_000, count, 4 * LIMIT) < 4 * LIMIT
 
 
 @needs_library
@@ -346,7 +355,7 @@ def test_every_kind_leaves_nothing() -> None:
         for direction in directions(kind):
             engine.create(backward(implementation, direction))
 
-    assert grown(work, 20 * len(kinds), 200 * len(kinds)) < 8 * LIMIT
+    assert grown(work, 20 * len(kinds), 200 * len(kinds), 8 * LIMIT) < 8 * LIMIT
 
 
 # Another opinion of the processor: the library reads it when it is loaded, so in a process of its own

@@ -3,8 +3,8 @@
 Times stand in it as multiples of a yardstick, a small kernel that was timed beside each: a processor whose clock goes
 up and down changes both. The file says the best time of the yardstick.
 
-    {"yardstick": 6.1e-05, "kernels": {"5be0...": ["brgconv:avx512_core", 9.25, 0, {"weights": "{...}"}], ...},
-     "reorders": {"77a1...": 0.31, ...}}
+    {"yardstick": 6.1e-05, "kernels": {"5be0...": ["brgconv:avx512_core", [9.25, 0], 0, {"weights": "{...}"}], ...},
+     "reorders": {"77a1...": [0.31, 0], ...}}
 
 It lies in the directory of the code cache, sealed like the code: one that is damaged is as good as none, and so is an
 entry that makes no sense. Two processes that write at once both succeed: each adds to what the other has written.
@@ -22,7 +22,29 @@ from inlay.reordering import cache
 
 KIND = "costs"
 """The suffix of the files."""
-_VERSION = "2"
+_VERSION = "3"
+_ATTEMPTS = 3  # after which a time counts although somebody computed beside each
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A time, and how far it is to be relied on."""
+
+    ratio: float
+    """The time, as a multiple of the yardstick's."""
+    disturbed: int = 0
+    """How often it was measured, if somebody else computed each time; 0 where once nobody did."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether measuring it once more would be in vain: a machine may never be idle."""
+        return self.disturbed == 0 or self.disturbed >= _ATTEMPTS
+
+    def after(self, earlier: "Price | None") -> "Price":
+        """This, found after `earlier`, none of both settled: who is disturbed only takes longer."""
+        if self.disturbed == 0 or earlier is None:
+            return self
+        return Price(min(self.ratio, earlier.ratio), self.disturbed + earlier.disturbed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +53,8 @@ class Entry:
 
     impl: str
     """The engine's name for it."""
-    ratio: float
-    """Its time, as a multiple of the yardstick's."""
+    price: Price
+    """Its time."""
     scratch: int
     """Bytes of scratchpad."""
     descs: tuple[tuple[str, str], ...]
@@ -58,18 +80,17 @@ class Book:
         """What is known of the kernel of an operation; None if nothing is."""
         return _entry(self._new["kernels"].get(key) or self._known["kernels"].get(key))
 
-    def reorder(self, key: str) -> float | None:
-        """The time of a reorder as a multiple of the yardstick's; None if it is not known."""
-        value = self._new["reorders"].get(key) or self._known["reorders"].get(key)
-        return value if _is_time(value) else None
+    def reorder(self, key: str) -> Price | None:
+        """The time of a reorder, for each byte that it moves; None if it is not known."""
+        return _price(self._new["reorders"].get(key) or self._known["reorders"].get(key))
 
     def write_kernel(self, key: str, entry: Entry) -> None:
         """Remember a kernel."""
-        self._new["kernels"][key] = [entry.impl, entry.ratio, entry.scratch, dict(entry.descs)]
+        self._new["kernels"][key] = [entry.impl, _as_json(entry.price), entry.scratch, dict(entry.descs)]
 
-    def write_reorder(self, key: str, ratio: float) -> None:
+    def write_reorder(self, key: str, price: Price) -> None:
         """Remember a reorder."""
-        self._new["reorders"][key] = ratio
+        self._new["reorders"][key] = _as_json(price)
 
     def write_yardstick(self, seconds: float) -> None:
         """Remember the yardstick, if it was never faster."""
@@ -131,11 +152,22 @@ def _is_time(value: Any) -> bool:
 def _entry(value: Any) -> Entry | None:
     if not isinstance(value, list) or len(value) != 4:
         return None
-    impl, ratio, scratch, descs = value
-    is_sound = isinstance(impl, str) and _is_time(ratio) and isinstance(scratch, int) and isinstance(descs, dict)
-    if not is_sound or not all(isinstance(text, str) for text in descs.values()):
+    impl, price, scratch, descs = value[0], _price(value[1]), *value[2:]
+    is_sound = isinstance(impl, str) and isinstance(scratch, int) and isinstance(descs, dict)
+    if price is None or not is_sound or not all(isinstance(text, str) for text in descs.values()):
         return None
-    return Entry(impl, ratio, scratch, tuple(descs.items()))
+    return Entry(impl, price, scratch, tuple(descs.items()))
+
+
+def _price(value: Any) -> Price | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    ratio, disturbed = value
+    return Price(ratio, disturbed) if _is_time(ratio) and isinstance(disturbed, int) and disturbed >= 0 else None
+
+
+def _as_json(price: Price) -> list[float]:
+    return [price.ratio, price.disturbed]
 
 
 _in_this_process = threading.Lock()

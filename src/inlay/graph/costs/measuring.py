@@ -6,7 +6,8 @@
     costs.save()                             for other processes; `prepare` and the end of the process do it too
 
 When the seconds are spent, the rest is estimated: the model of the machine, times what it was found to be wrong by for
-kernels of the same sort; `Kernel.source` then says `scaled`. Estimates are not remembered.
+kernels of the same sort; `Kernel.source` then says `scaled`. Estimates are not remembered. What somebody disturbed is
+measured again by the next processes, a few times: then the least that was found counts.
 
 Times are those of the processor at its best. `slowdown()` says how far it is from that now.
 """
@@ -21,7 +22,7 @@ from statistics import median
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
-from inlay.graph.costs.book import Book, Entry
+from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import desc_text, digest, key
 from inlay.graph.costs.kernel import Kernel, Progress
 from inlay.graph.costs.machine import Machine, this_machine
@@ -116,7 +117,7 @@ class MeasuredCosts:
         self._left, self._progress, self._clock = seconds, progress, clock
         self._known: dict[str, Kernel | None] = {}
         self._reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = {}
-        self._disturbed: dict[str, float] = {}
+        self._timed_reorders: set[str] = set()
         self._off: dict[str, list[float]] = {}
         self._unit: float | None = None
         self._saved = clock()
@@ -186,8 +187,13 @@ class MeasuredCosts:
 
     def _knows(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
         """Whether a reorder, or one like it, was timed before, by this process or another."""
-        is_timed = self._book.reorder(_reorder_key(src, dst, nbytes(src) + nbytes(dst))) is not None
-        return is_timed or (src, dst) in self._reorders
+        name = _reorder_key(src, dst, nbytes(src) + nbytes(dst))
+        is_known = (src, dst) in self._reorders or name in self._timed_reorders
+        return is_known or self._suffices(self._book.reorder(name))
+
+    def _suffices(self, price: Price | None) -> bool:
+        """Whether what is remembered is not to be measured again, or cannot be."""
+        return price is not None and (price.is_settled or self._left <= 0)
 
     @property
     def _yardstick(self) -> float:
@@ -209,7 +215,7 @@ class MeasuredCosts:
             if name in self._known or name in seen:
                 continue
             entry = self._book.kernel(name)
-            if entry is not None and (read := self._read(operation, entry)) is not None:
+            if entry and self._suffices(entry.price) and (read := self._read(operation, entry)) is not None:
                 self._known[name] = read
                 continue
             implementation = asked(self._asked, operation)
@@ -230,7 +236,7 @@ class MeasuredCosts:
             return None
         least = work(settled)
         roofline = self.machine.roofline(least, type_name(settled))
-        ms = entry.ratio * self._yardstick * 1e3
+        ms = entry.price.ratio * self._yardstick * 1e3
         return Kernel(settled, entry.impl, ms, roofline, entry.scratch, least.nbytes, "measured")
 
     def _settle(self, group: Sequence[_Asked]) -> None:
@@ -261,18 +267,17 @@ class MeasuredCosts:
             self._left -= self._clock() - started
 
     def _learn(self, one: _Asked, taken: Taken) -> None:
-        """Know what a kernel takes; what was disturbed is not remembered for other processes."""
-        ms = taken.ratio * self._yardstick * 1e3
+        """Know what a kernel takes, and remember it for other processes."""
+        earlier = self._book.kernel(one.key)
+        price = Price(taken.ratio, 0 if taken.is_sound else 1).after(None if earlier is None else earlier.price)
+        ms = price.ratio * self._yardstick * 1e3
         self._known[one.key] = replace(one.estimate, ms=ms, source="measured")
-        if not taken.is_sound:
-            return
-        self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
+        if taken.is_sound:
+            self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
         chosen = one.estimate.operation.descs
         free = {name: desc_text(chosen[name]) for name, desc in one.operation.descs.items() if desc.kind == "any"}
         self._book.write_yardstick(self._bench.fastest)
-        self._book.write_kernel(
-            one.key, Entry(one.estimate.impl, taken.ratio, one.estimate.scratch, tuple(free.items()))
-        )
+        self._book.write_kernel(one.key, Entry(one.estimate.impl, price, one.estimate.scratch, tuple(free.items())))
 
     def _scaled(self, estimate: Kernel) -> Kernel:
         off = self._off.get(_sort(estimate))
@@ -284,22 +289,26 @@ class MeasuredCosts:
         """The time of a reorder, as that of one of the same formats and about the same size."""
         moved = nbytes(src) + nbytes(dst)
         name = _reorder_key(src, dst, moved)
-        ratio = self._book.reorder(name) or self._disturbed.get(name)
-        if ratio is None:
+        price = self._book.reorder(name)
+        if price is None or not (self._suffices(price) or name in self._timed_reorders):
             if self._left <= 0:
                 return reorder_ms(src, dst, self.machine) * median(self._off.get("reorder", [1.0]))
-            started = self._clock()
-            whole = self._moved(src, dst)
-            ratio = whole.ratio / moved
-            self._left -= self._clock() - started
-            if not whole.is_sound:
-                self._disturbed[name] = ratio
-            else:
-                self._book.write_yardstick(self._bench.fastest)
-                self._book.write_reorder(name, ratio)
-                model = reorder_ms(src, dst, self.machine)
-                self._off.setdefault("reorder", []).append(whole.ratio * self._yardstick * 1e3 / model)
-        return ratio * moved * self._yardstick * 1e3
+            price = self._timed_reorder(src, dst, name)
+        return price.ratio * moved * self._yardstick * 1e3
+
+    def _timed_reorder(self, src: MemoryDesc, dst: MemoryDesc, name: str) -> Price:
+        """Measure a reorder, and remember it, for each byte, for other processes."""
+        started = self._clock()
+        whole, earlier = self._moved(src, dst), self._book.reorder(name)
+        self._left -= self._clock() - started
+        price = Price(whole.ratio / (nbytes(src) + nbytes(dst)), 0 if whole.is_sound else 1).after(earlier)
+        if whole.is_sound:
+            model = reorder_ms(src, dst, self.machine)
+            self._off.setdefault("reorder", []).append(whole.ratio * self._yardstick * 1e3 / model)
+        self._timed_reorders.add(name)
+        self._book.write_yardstick(self._bench.fastest)
+        self._book.write_reorder(name, price)
+        return price
 
     def _moved(self, src: MemoryDesc, dst: MemoryDesc) -> Taken:
         """What a reorder takes of whom sessions let do it."""
