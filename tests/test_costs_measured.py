@@ -18,7 +18,7 @@ import pytest
 from inlay import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.graph.costs import Machine, MeasuredCosts, probed
-from inlay.graph.costs.book import Book, Entry, Price, read_book
+from inlay.graph.costs.book import Book
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
 from inlay.graph.costs.waiting import waited
@@ -444,13 +444,6 @@ def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
     assert engine.counted(CASES[0]) > 3
 
 
-@pytest.mark.parametrize(
-    "data", [None, b"", b"[]", b"{", b'{"yardstick": 1.0, "kernels": [], "reorders": {}}', b"\xff"]
-)
-def test_a_file_that_is_no_book_is_empty(data: bytes | None) -> None:
-    assert read_book(data) == {"yardstick": None, "kernels": {}, "reorders": {}}
-
-
 def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INLAY_CACHE_DIR", os.devnull + "/nowhere")
     engine = engine_of()
@@ -458,42 +451,6 @@ def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatc
     costs.prepare(CASES)
     assert told(costs, CASES[0])[1] == "measured"
     costs.save()
-
-
-def test_two_who_write_at_once_both_succeed() -> None:
-    one, other = Book("shared"), Book("shared")
-    one.write_kernel("a", Entry("jit", Price(1.0), 0, ()))
-    other.write_kernel("b", Entry("jit", Price(2.0), 64, (("dst", "{}"),)))
-    other.write_yardstick(2e-5)
-    one.write_yardstick(1e-5)
-    assert one.yardstick is None
-    one.save()
-    other.save()
-    third = Book("shared")
-    assert third.kernel("a") == Entry("jit", Price(1.0), 0, ())
-    assert third.kernel("b") == other.kernel("b") == Entry("jit", Price(2.0), 64, (("dst", "{}"),))
-    assert third.yardstick == 1e-5
-
-
-WRITER = """
-import sys
-from inlay.graph.costs.book import Book, Entry, Price
-for i in range(40):
-    book = Book("busy")
-    book.write_kernel(f"{sys.argv[1]} {i}", Entry("jit", Price(1.0 + i), 0, ()))
-    book.write_reorder(f"{sys.argv[1]} {i}", Price(0.5))
-    book.save()
-"""
-
-
-def test_two_processes_lose_nothing_of_each_other() -> None:
-    paths = os.pathsep.join([str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], env=environment) for name in "xy"]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
-    book = Book("busy")
-    assert all(book.kernel(f"{name} {i}") == Entry("jit", Price(1.0 + i), 0, ()) for name in "xy" for i in range(40))
-    assert all(book.reorder(f"{name} {i}") == Price(0.5) for name in "xy" for i in range(40))
 
 
 # Reorders

@@ -1,0 +1,58 @@
+"""The book of what was measured: what is no book, and several that write."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inlay.graph.costs.book import Book, Entry, Price, read_book
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"[]", b"{", b'{"yardstick": 1.0, "kernels": [], "reorders": {}}', b"\xff"]
+)
+def test_a_file_that_is_no_book_is_empty(data: bytes | None) -> None:
+    assert read_book(data) == {"yardstick": None, "kernels": {}, "reorders": {}}
+
+
+def test_two_who_write_at_once_both_succeed() -> None:
+    one, other = Book("shared"), Book("shared")
+    one.write_kernel("a", Entry("jit", Price(1.0), 0, ()))
+    other.write_kernel("b", Entry("jit", Price(2.0), 64, (("dst", "{}"),)))
+    other.write_yardstick(2e-5)
+    one.write_yardstick(1e-5)
+    assert one.yardstick is None
+    one.save()
+    other.save()
+    third = Book("shared")
+    assert third.kernel("a") == Entry("jit", Price(1.0), 0, ())
+    assert third.kernel("b") == other.kernel("b") == Entry("jit", Price(2.0), 64, (("dst", "{}"),))
+    assert third.yardstick == 1e-5
+
+
+WRITER = """
+import sys
+from inlay.graph.costs.book import Book, Entry, Price
+for i in range(40):
+    book = Book("busy")
+    book.write_kernel(f"{sys.argv[1]} {i}", Entry("jit", Price(1.0 + i), 0, ()))
+    book.write_reorder(f"{sys.argv[1]} {i}", Price(0.5))
+    book.save()
+"""
+
+
+def test_two_processes_lose_nothing_of_each_other() -> None:
+    paths = os.pathsep.join([str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], env=environment) for name in "xy"]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    book = Book("busy")
+    assert all(book.kernel(f"{name} {i}") == Entry("jit", Price(1.0 + i), 0, ()) for name in "xy" for i in range(40))
+    assert all(book.reorder(f"{name} {i}") == Price(0.5) for name in "xy" for i in range(40))
