@@ -243,6 +243,12 @@ def simple(
     return lambda: model_of([node(operator, inputs, "y")], {"x": dims}, ["y"], constants, opset)
 
 
+def normalized(opset: int, groups: int, count: int) -> Callable[[], Model]:
+    """A group normalization of 3 channels with `count` scales."""
+    one = node("GroupNormalization", "x s s", "y", num_groups=groups)
+    return lambda: model_of([one], {"x": (1, 3, 4, 4)}, ["y"], {"s": np.ones(count, np.float32)}, opset)
+
+
 def of_type(kind: int) -> Callable[[], Model]:
     return lambda: model_of([node("Identity", "x", "y")], {"x": (2, 3)}, ["y"], kind=kind)
 
@@ -350,6 +356,30 @@ REFUSED: dict[str, tuple[Callable[[], Model], type[Exception], str]] = {
         InvalidArguments,
         "node 'y': Conv cannot take float32 (1, 3, 4, 4) and float32 (2, 5, 1, 1): the weights are for 5 channels in "
         "1 groups; correct the model, or give its inputs other dims",
+    ),
+    "groups that do not divide the channels": (
+        normalized(18, 2, 2),
+        InvalidArguments,
+        "node 'y': GroupNormalization cannot take float32 (1, 3, 4, 4) and float32 (2,) and float32 (2,): 2 groups do "
+        "not divide 3 channels; correct the model, or give its inputs other dims",
+    ),
+    "scales by channel before opset 21": (
+        normalized(18, 1, 3),
+        InvalidArguments,
+        "node 'y': GroupNormalization cannot take float32 (1, 3, 4, 4) and float32 (3,) and float32 (3,): opset 18 has "
+        "a scale and a shift for each group, 1 here; correct the model, or give its inputs other dims",
+    ),
+    "scales by group since opset 21": (
+        normalized(21, 1, 1),
+        InvalidArguments,
+        "node 'y': GroupNormalization cannot take float32 (1, 3, 4, 4) and float32 (1,) and float32 (1,): opset 21 has "
+        "a scale and a shift for each channel, 3 here; correct the model, or give its inputs other dims",
+    ),
+    "scales of an instance normalization for other channels": (
+        simple("InstanceNormalization", "x s s", dims=(1, 3, 4, 4), s=np.ones(2, np.float32)),
+        InvalidArguments,
+        "node 'y': InstanceNormalization cannot take float32 (1, 3, 4, 4) and float32 (2,) and float32 (2,): opset 17 "
+        "has a scale and a shift for each channel, 3 here; correct the model, or give its inputs other dims",
     ),
     "a window larger than the image": (
         simple("Conv", "x w", dims=(1, 3, 2, 2), w=np.ones((2, 3, 9, 9), np.float32)),

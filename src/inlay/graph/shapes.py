@@ -20,6 +20,9 @@ from inlay.graph.stored import Proto, dims_of, element_type
 _SHOWN = 1024
 """Elements of a constant that shape inference is shown: shapes, axes and scales have fewer."""
 
+_SCALES_BY_CHANNEL = 21
+"""The opset since which GroupNormalization has a scale for each channel, not for each group."""
+
 _AS_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalization"})
 """Operators whose results all have the dims that they take, and for which onnx infers not all of them."""
 
@@ -41,6 +44,8 @@ def given(
         for t in reads
         if t.name in values and values[t.name].size <= _SHOWN
     }
+    if node.operator == "GroupNormalization":
+        opset = max(opset, _SCALES_BY_CHANNEL)  # ONNX infers nothing of what it deprecates, and the dims are the same
     try:
         found = shape_inference.infer_node_outputs(
             defs.get_schema(node.operator, opset, ""),
@@ -67,8 +72,8 @@ def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
         )
 
 
-def require_fit(node: Node, reads: Sequence[Tensor], gives: Sequence[Tensor | None]) -> None:
-    """What ONNX's shape inference leaves unchecked: the count of elements of a reshape, the channels of a convolution.
+def require_fit(node: Node, opset: int, reads: Sequence[Tensor], gives: Sequence[Tensor | None]) -> None:
+    """What ONNX's shape inference leaves unchecked: how many elements a reshape has, how many channels and scales.
 
     Raises:
         InvalidArguments: they do not agree.
@@ -80,6 +85,8 @@ def require_fit(node: Node, reads: Sequence[Tensor], gives: Sequence[Tensor | No
         raise _misfit(node, reads[:1], f"{math.prod(first.dims)} elements are no {result.dims}")
     if node.operator in ("Conv", "ConvTranspose"):
         _require_channels(node, first, reads)
+    if node.operator in ("GroupNormalization", "InstanceNormalization"):
+        _require_scales(node, opset, first, reads)
 
 
 def _require_channels(node: Node, src: Tensor, reads: Sequence[Tensor]) -> None:
@@ -89,6 +96,20 @@ def _require_channels(node: Node, src: Tensor, reads: Sequence[Tensor]) -> None:
         raise _misfit(node, reads, "both need a batch, channels and the same axes of space")
     if groups < 1 or weights[axis] * factor != src.dims[1] or weights[0] % groups:
         raise _misfit(node, reads, f"the weights are for {weights[axis] * factor} channels in {groups} groups")
+
+
+def _require_scales(node: Node, opset: int, src: Tensor, reads: Sequence[Tensor]) -> None:
+    if len(src.dims) < 2:
+        raise _misfit(node, reads, "the first needs a batch and channels")
+    channels = src.dims[1]
+    groups = int(node.attributes["num_groups"]) if node.operator == "GroupNormalization" else channels
+    if groups < 1 or channels % groups:
+        raise _misfit(node, reads, f"{groups} groups do not divide {channels} channels")
+    is_by_group = node.operator == "GroupNormalization" and opset < _SCALES_BY_CHANNEL
+    count = groups if is_by_group else channels
+    if any(tensor.dims != (count,) for tensor in reads[1:3]):
+        each = "group" if is_by_group else "channel"
+        raise _misfit(node, reads, f"opset {opset} has a scale and a shift for each {each}, {count} here")
 
 
 def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:

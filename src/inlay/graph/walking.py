@@ -81,7 +81,7 @@ class Walk:
             self._keep_value(node.outputs[0], value)
             return
         gives = given(node, proto, self.opset, reads, self.values)
-        require_fit(node, reads, gives)
+        require_fit(node, self.opset, reads, gives)
         if foldable(node, self.values) and (None not in gives or node.operator in SHORTENING):
             self._count(node, gives)
             for name, array in folded(node, self.opset, gives, self.values).items():
