@@ -231,8 +231,10 @@ def test_run_writes_every_output_by_name(capsys: pytest.CaptureFixture[str]) -> 
 def test_run_writes_one_output_as_npy_for_any_batch(capsys: pytest.CaptureFixture[str]) -> None:
     write_classifier()
     np.save("x.npy", IMAGE)
-    succeed(capsys, "run", "net.onnx", "-i", "x=x.npy", "-o", "y.npy", "--costs", "analytic")
-    np.testing.assert_allclose(np.load("y.npy"), expected(), rtol=1e-4, atol=1e-6)
+    for batch in ([], ["--batch", "2"]):
+        succeed(capsys, "run", "net.onnx", "-i", "x=x.npy", "-o", "y.npy", "--costs", "analytic", *batch)
+        np.testing.assert_allclose(np.load("y.npy"), expected(), rtol=1e-4, atol=1e-6)
+        Path("y.npy").unlink()
 
 
 def test_a_file_whose_name_has_an_equals_sign_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,6 +318,20 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["run", "net.onnx", "-i", "wide.npy"],
         "input 'x' cannot have dims (2, 5), in the model they are (open, 3, 8, 8): "
         "export the model with the axes left open that vary",
+    ),
+    "other-batch": (
+        ["run", "net.onnx", "-i", "x.npy", "--batch", "3"],
+        "batch=3: input 'x' is given dims (2, 3, 8, 8); give arrays with 3 on axis 0, or leave the batch out\n"
+        "(here: --batch N)",
+    ),
+    "other-fixed-batch": (
+        ["run", "fixed.onnx", "-i", "x.npy", "--batch", "3"],
+        "batch=3: input 'x' has the fixed extent 2 on axis 0; export the model with that axis left open\n"
+        "(here: --batch N)",
+    ),
+    "no-batch": (
+        ["run", "net.onnx", "-i", "x.npy", "--batch", "0"],
+        "batch is 0: the extent of a dim is a whole number from 1 on",
     ),
     "input-type": (
         ["run", "net.onnx", "-i", "double.npy", "--costs", "analytic"],

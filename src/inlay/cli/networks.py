@@ -25,6 +25,7 @@ _PATIENCE = 2.0
 """Seconds of a run after which it is not run again for its time."""
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 9 to 22.")]
+BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
 CostsOption = Annotated[
     str | None,
     typer.Option("--costs", metavar="TIER", help="Where prices come from: measured (default), probed, analytic."),
@@ -37,7 +38,7 @@ SecondsOption = Annotated[
 @app.command(short_help="Choose formats and kernels for a network, and explain them.")
 def plan(
     model: ModelArgument,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")] = None,
+    batch: BatchOption = None,
     dims: Annotated[
         list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")
     ] = None,
@@ -95,6 +96,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write all outputs as .npz, or one as .npy.")
     ] = None,
+    batch: BatchOption = None,
     costs: CostsOption = None,
     seconds: SecondsOption = None,
 ) -> None:
@@ -102,7 +104,7 @@ def run(
 
     Printed are dims, range and mean of each output, and the five greatest of each row where a row is one of scores.
 
-    Dims that the model leaves open are those of the arrays.
+    Dims that the model leaves open are those of the arrays; with --batch, arrays of another batch are refused.
 
     For example:
 
@@ -118,7 +120,8 @@ def run(
     require_target(output)
     tier = _tier(costs, None, None, seconds)
     arrays = read_inputs(named)
-    network = load_for(model, {name: array.shape for name, array in arrays.items()})
+    with options_named("--batch N"):
+        network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
     found = _planned(network, tier, None, None, seconds)
     with found.compile() as session:
         results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
@@ -202,14 +205,14 @@ def _loaded(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network
 
 
 @contextmanager
-def options_named() -> Iterator[None]:
-    """Name options of the command line in what is raised about dims."""
+def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
+    """Name these options of the command line in what is raised about dims."""
     try:
         yield
     except InvalidArguments as error:
         if not re.search(r"\b(batch=|dims=|dims names)", str(error)):
             raise
-        raise InvalidArguments(f"{error}\n(here: --dim NAME=N and --batch N)") from error
+        raise InvalidArguments(f"{error}\n(here: {options})") from error
 
 
 def _planned(network: "Network", tier: "Tier", isa: str | None, threads: int | None, seconds: float | None) -> "Plan":

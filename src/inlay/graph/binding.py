@@ -34,12 +34,13 @@ def bound_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None
     return inputs
 
 
-def rebound_inputs(graph: Proto, dims: Mapping[str, Dims]) -> list[Tensor]:
-    """The inputs of a graph with these dims, by name.
+def rebound_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = None) -> list[Tensor]:
+    """The inputs of a graph with these dims, by name; axis 0 is `batch`, where that is given.
 
     Raises:
-        InvalidArguments: an input is missing or unknown, or its dims are not what the model says.
+        InvalidArguments: an input is missing or unknown, or its dims are not what the model and `batch` say.
     """
+    first = None if batch is None else _extent("batch", batch)
     names = [value.name for value in graph.input]
     if set(names) != set(dims):
         given = ", ".join(sorted(dims)) or "no input"
@@ -55,7 +56,14 @@ def rebound_inputs(graph: Proto, dims: Mapping[str, Dims]) -> list[Tensor]:
             )
     named = ((f"{name}[{axis}]", n) for name, extents in dims.items() for axis, n in enumerate(extents))
     wanted = {name: _extent(f"dims[{name!r}]", n) for name, n in named}
-    return [_bound(value, wanted, None, set()) for value in graph.input]
+    inputs = [_bound(value, wanted, first, set()) for value in graph.input]
+    for tensor in inputs:
+        if first is not None and tensor.dims and tensor.dims[0] != first:
+            raise InvalidArguments(
+                f"batch={batch}: input {tensor.name!r} is given dims {tensor.dims}; give arrays with {batch} on "
+                "axis 0, or leave the batch out"
+            )
+    return inputs
 
 
 def _extent(what: str, value: int) -> int:

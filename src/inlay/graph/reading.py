@@ -71,8 +71,10 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
     return _loaded(model, bound_inputs(model.model.graph, dims, batch))
 
 
-def load_for(source: Source, extents: Mapping[str | None, Dims]) -> Network:
+def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int | None = None) -> Network:
     """The network of an ONNX file for inputs of these dims, by name; None stands for the only input.
+
+    `batch`, where it is given, must be axis 0 of them all.
 
     Raises:
         FileError, MissingExtra, Unimplemented: as `load`.
@@ -88,7 +90,7 @@ def load_for(source: Source, extents: Mapping[str | None, Dims]) -> Network:
             raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(names)}")
         if name not in dims:
             raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(names)}")
-    return _loaded(model, rebound_inputs(model.model.graph, dims))
+    return _loaded(model, rebound_inputs(model.model.graph, dims, batch))
 
 
 def as_written(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
