@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from inlay.graph.equality import Compared
 from inlay.layout import Dims
 
 
@@ -30,8 +31,8 @@ class Tensor:
     """Type of the elements, as NumPy's or ml_dtypes' name for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+@dataclass(frozen=True, slots=True, eq=False)
+class Node(Compared):
     """One operator of ONNX, with what it reads and writes."""
 
     name: str
@@ -48,9 +49,12 @@ class Node:
     """The operator set it belongs to; empty for ONNX's own."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Network:
-    """Nodes, each after those whose results it reads."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Network(Compared):
+    """Nodes, each after those whose results it reads.
+
+    Networks are equal if they compute the same by the same nodes with the same names and constants.
+    """
 
     name: str
     """As the file calls it."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from inlay.graph.equality import Compared
 from inlay.graph.network import Node, Tensor
 from inlay.layout import Dims
 from inlay.primitives.operation import Parameter
@@ -49,8 +50,8 @@ class Part:
 Move: TypeAlias = Reshape | Permute | Part
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+@dataclass(frozen=True, slots=True, eq=False)
+class Op(Compared):
     """One operation on tensors."""
 
     name: str

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.equality import Compared
 from inlay.graph.network import Node
 from inlay.graph.op import Array
 from inlay.primitives.operation import Operation
@@ -30,8 +31,8 @@ class Buffer:
     """Bytes from the beginning of its home."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+@dataclass(frozen=True, slots=True, eq=False)
+class Step(Compared):
     """One call: a primitive, a reorder by Inlay, or a node that NumPy computes."""
 
     name: str
