@@ -56,8 +56,11 @@ class Code:
         return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     @contextmanager
-    def loop(self, name: str, count: int) -> Iterator[str]:
-        """Run what is written meanwhile `count` times; its index, from 0 on. It may have labels of its own."""
+    def loop(self, name: str, count: int | str) -> Iterator[str]:
+        """Run what is written meanwhile `count` times, at least once; its index, from 0 on.
+
+        What is written may have labels of its own; `count` may be the name of a value.
+        """
         self.do(f"br label %{name}.before")
         self.label(f"{name}.before")
         self.do(f"br label %{name}")

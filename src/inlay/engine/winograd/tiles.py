@@ -1,0 +1,64 @@
+"""F(4x4, 3x3): the matrices of the Winograd convolution, and what becomes of its weights.
+
+    y = A^T [(G g G^T) * (B^T d B)] A        4x4 results of a 3x3 kernel g, from 6x6 pixels d, by 36 products
+
+A polynomial product is found from its values at points: 0, 5/8, -5/8, 3/2, -3/2 and infinity. These give smaller errors
+than small integers do, and every entry of A and B is exact in a float. (Winograd, "Arithmetic Complexity of
+Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.)
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+
+OUT = 4
+"""Results of a tile in each direction."""
+KERNEL = 3
+"""Weights in each direction."""
+TILE = OUT + KERNEL - 1
+"""Pixels of a tile in each direction."""
+_P, _Q = 0.625, 1.5
+_PP, _QQ = _P * _P, _Q * _Q
+
+B: Matrix = (
+    (_PP * _QQ, 0.0, -(_PP + _QQ), 0.0, 1.0, 0.0),
+    (0.0, -_P * _QQ, -_QQ, _P, 1.0, 0.0),
+    (0.0, _P * _QQ, -_QQ, -_P, 1.0, 0.0),
+    (0.0, -_Q * _PP, -_PP, _Q, 1.0, 0.0),
+    (0.0, _Q * _PP, -_PP, -_Q, 1.0, 0.0),
+    (0.0, _PP * _QQ, 0.0, -(_PP + _QQ), 0.0, 1.0),
+)
+"""B^T, of shape (6, 6): for pixels."""
+A: Matrix = tuple((float(i == 0), _P**i, (-_P) ** i, _Q**i, (-_Q) ** i, float(i == OUT - 1)) for i in range(OUT))
+"""A^T, of shape (4, 6): for results."""
+A_PAIRED: Matrix = tuple(
+    (float(i == 0), even * _P**i, odd * _P**i, even * _Q**i, odd * _Q**i, float(i == OUT - 1))
+    for i, (even, odd) in enumerate(((1.0, 0.0), (0.0, 1.0)) * (OUT // 2))
+)
+"""The same, for the value at 0, sum and difference of those at 5/8 and -5/8, of those at 3/2 and -3/2, and infinity."""
+G: Matrix = (
+    (1 / (_PP * _QQ), 0.0, 0.0),
+    *(
+        tuple(p**k / (2 * p * p * (p * p - q * q)) for k in range(KERNEL))
+        for p, q in ((_P, _Q), (-_P, _Q), (_Q, _P), (-_Q, _P))
+    ),
+    (0.0, 0.0, 1.0),
+)
+"""G, of shape (6, 3): for weights."""
+
+
+def transformed(weights: npt.NDArray[np.float32], panel: int) -> npt.NDArray[np.float32]:
+    """Weights of shape (oc, ic, 3, 3) as the products want them: 36 matrices, each in panels of `panel` columns.
+
+    Post-condition: of length 36 * ic * oc. A panel holds, for each of the ic rows, its columns; the last one is
+    narrower where `panel` does not divide oc. What is rounded is a product of doubles.
+    """
+    matrix = np.array(G)
+    oc, ic = weights.shape[:2]
+    found = np.einsum("xk,oikl,yl->xyio", matrix, weights.astype(np.float64), matrix, optimize=True)
+    columns = found.astype(np.float32).reshape(TILE * TILE, ic, oc)
+    panels = [columns[:, :, first : first + panel].reshape(TILE * TILE, -1) for first in range(0, oc, panel)]
+    return np.ascontiguousarray(np.concatenate(panels, axis=1)).reshape(-1)

@@ -1,0 +1,81 @@
+"""Weights of a Winograd convolution: an opaque format, and the reorder that leads to it.
+
+For example:
+
+    desc = weights_desc(64, 32, registers)          inlay-winograd-4x3-64: 36 matrices in panels of 64 columns
+    transforming(reorder_operation).bind({"src": weights, "dst": Memory(desc)})()
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from inlay.descriptor import MemoryDesc, Opaque
+from inlay.engine.winograd.tiles import KERNEL, TILE, transformed
+from inlay.engine.winograd.vectors import Registers
+from inlay.errors import Unimplemented
+from inlay.memory import Memory
+from inlay.primitives.attributes import PLAIN
+from inlay.primitives.operation import Operation
+
+_PREFIX = "inlay-winograd-4x3-"
+
+
+def weights_desc(oc: int, ic: int, registers: Registers) -> MemoryDesc:
+    """The format of weights for the machine code of such registers."""
+    nbytes = 4 * TILE * TILE * oc * ic
+    name = f"{_PREFIX}{registers.lanes * registers.panel}"
+    return _described((oc, ic, KERNEL, KERNEL), Opaque(name, nbytes))
+
+
+def _described(dims: tuple[int, ...], opaque: Opaque) -> MemoryDesc:
+    head = {"inlay": "memory_desc", "version": 1, "kind": "opaque", "dims": dims, "data_type": "f32"}
+    return MemoryDesc.from_json(json.dumps({**head, "name": opaque.name, "nbytes": opaque.nbytes}))
+
+
+def is_transformed(desc: MemoryDesc) -> bool:
+    """Whether a descriptor is that of weights for a Winograd convolution."""
+    return isinstance(desc.layout, Opaque) and desc.layout.name.startswith(_PREFIX)
+
+
+def transforming(operation: Operation) -> "WinogradWeights":
+    """What brings weights of any layout to the format of a Winograd convolution.
+
+    Raises:
+        Unimplemented: the destination is no such format, the source has no layout or is not f32, or there are
+            attributes.
+    """
+    src, dst = operation.descs["src"], operation.descs["dst"]
+    if not is_transformed(dst) or src.kind not in ("blocked", "digits") or str(src.data_type) != "f32":
+        raise Unimplemented(f"weights of a Winograd convolution are made of f32 in a layout: no reorder from {src!r}")
+    if operation.attributes != PLAIN:
+        raise Unimplemented("weights of a Winograd convolution are made without attributes")
+    return WinogradWeights(operation)
+
+
+class WinogradWeights:
+    """An implementation of that reorder."""
+
+    impl = "winograd:weights"
+    """How it computes."""
+
+    def __init__(self, operation: Operation) -> None:
+        """See `transforming`."""
+        self.operation: Operation = operation
+        """What was asked."""
+        self.descs: Mapping[str, MemoryDesc] = MappingProxyType(dict(operation.descs))
+        """Source and destination."""
+
+    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """What transforms once."""
+        src, dst = memories["src"], memories["dst"]
+        assert isinstance(dst.desc.layout, Opaque)
+        panel = int(dst.desc.layout.name.removeprefix(_PREFIX))
+
+        def run() -> None:
+            found = transformed(src.unpack(), panel)
+            dst.buffer[: found.nbytes] = found.view(np.uint8)
+
+        return run
