@@ -1,7 +1,7 @@
 """From a program to calls that only lack memory: engines are asked, formats compared, constants laid out.
 
-    settled = settle(step, ...)             once for a program
-    call = settled.bound(room)              once for each piece of memory that it runs in; a call without arguments
+    prepared = prepare(program, ...)        once: a step each
+    call = prepared[0].bound(room)          once for each piece of memory that it runs in; a call without arguments
 
 A `Room` answers the memory, or the array, of each buffer.
 """
@@ -43,7 +43,7 @@ class Room(Protocol):
         """The scratchpad that steps share, as memory of `desc`."""
 
 
-class Settled(Protocol):
+class Prepared(Protocol):
     """A step that lacks only memory."""
 
     @property
@@ -146,7 +146,7 @@ class Interpreted:
         return run
 
 
-def settle(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> tuple[Settled, ...]:
+def prepare(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> tuple[Prepared, ...]:
     """All steps of `program`, in order.
 
     What `engine` declines the reference engine computes.
@@ -158,7 +158,7 @@ def settle(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -
         MissingExtra: a node is to be computed by NumPy, and the package onnx is not installed.
         OutOfMemory: there is no room for the constants.
     """
-    found: list[Settled] = []
+    found: list[Prepared] = []
     for step in program.steps:
         if step.operation is None:
             found.append(_interpreted(step, program, graph))

@@ -17,7 +17,7 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.arena import Laid
-from inlay.graph.compiling import Call, Settled
+from inlay.graph.compiling import Call, Prepared
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array
 from inlay.graph.program import Program
@@ -36,7 +36,7 @@ class Compiled:
     """What is run."""
     tensors: Mapping[str, Tensor]
     """What the buffers hold."""
-    settled: Sequence[Settled]
+    prepared: Sequence[Prepared]
     """Its steps."""
     laid: Laid
     """Where its buffers lie."""
@@ -46,7 +46,7 @@ class Compiled:
     @property
     def scratch(self) -> int:
         """Bytes of the scratchpad that steps share; the engine has one of its own for the others."""
-        return max((settled.scratch for settled in self.settled), default=0)
+        return max((prepared.scratch for prepared in self.prepared), default=0)
 
 
 def _begun(call: Any) -> Call:
@@ -77,24 +77,24 @@ class Instance:
         self._calls: list[Call] = []
         self._each: dict[str, Call] = {}
         self._put: dict[str, Callable[[Any], None]] = {}
-        self._waits = any(settled.is_submitted for settled in compiled.settled)
+        self._waits = any(prepared.is_submitted for prepared in compiled.prepared)
         self._fill()
         self._readers = {home: self._readers_of(home) for home in compiled.laid.lent}
 
     def _fill(self) -> None:
         """Bind every step; what the engine can do together is one call, and is waited for where it is needed."""
         waiting: list[tuple[str, Any]] = []
-        for settled in self._compiled.settled:
-            call = settled.bound(self)
+        for prepared in self._compiled.prepared:
+            call = prepared.bound(self)
             if call is None:
                 continue
-            self._each[settled.step.name] = _begun(call)
-            if settled.is_joined:
-                waiting.append((settled.step.name, call))
+            self._each[prepared.step.name] = _begun(call)
+            if prepared.is_joined:
+                waiting.append((prepared.step.name, call))
                 continue
             self._join(waiting)
             waiting = []
-            self._put[settled.step.name] = partial(self._put_alone, len(self._calls))
+            self._put[prepared.step.name] = partial(self._put_alone, len(self._calls))
             self._calls.append(call)
         self._join(waiting)
 
@@ -118,12 +118,12 @@ class Instance:
         engine: Any = self._compiled.engine
         engine.wait()
 
-    def _readers_of(self, home: str) -> list[Settled]:
+    def _readers_of(self, home: str) -> list[Prepared]:
         places = self._compiled.laid.places
         return [
-            settled
-            for settled in self._compiled.settled
-            if any(places[name].home == home for name in settled.step.reads.values())
+            prepared
+            for prepared in self._compiled.prepared
+            if any(places[name].home == home for name in prepared.step.reads.values())
         ]
 
     # What a `Room` answers.
@@ -181,11 +181,11 @@ class Instance:
         for name, place in self._compiled.laid.places.items():
             if place.home == home:
                 self._memories.pop(name, None)
-        for settled in self._readers[home]:
-            call = settled.bound(self)
+        for prepared in self._readers[home]:
+            call = prepared.bound(self)
             if call is not None:
-                self._each[settled.step.name] = _begun(call)
-                self._put[settled.step.name](call)
+                self._each[prepared.step.name] = _begun(call)
+                self._put[prepared.step.name](call)
 
     def _copy(self, name: str, value: Array | Memory) -> None:
         """Copy an input into its buffer."""
@@ -206,9 +206,9 @@ class Instance:
             if not is_done:
                 self.finish()
 
-    def calls(self) -> list[tuple[Settled, Call | None]]:
+    def calls(self) -> list[tuple[Prepared, Call | None]]:
         """Every step with the call that does it now, None where there is nothing to do."""
-        return [(settled, self._each.get(settled.step.name)) for settled in self._compiled.settled]
+        return [(prepared, self._each.get(prepared.step.name)) for prepared in self._compiled.prepared]
 
     def finish(self) -> None:
         """Wait for what the engine began."""

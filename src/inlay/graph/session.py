@@ -29,7 +29,7 @@ import numpy as np
 from inlay.errors import InvalidArguments
 from inlay.graph.arena import Arena, laid
 from inlay.graph.checking import Written, require_sound
-from inlay.graph.compiling import settle
+from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
 from inlay.graph.instance import Compiled, Instance
 from inlay.graph.op import Array, OpGraph
@@ -135,7 +135,7 @@ class Session:
     @property
     def impls(self) -> dict[str, str]:
         """By step, how it is computed."""
-        return {settled.step.name: settled.impl for settled in self._compiled.settled}
+        return {prepared.step.name: prepared.impl for prepared in self._compiled.prepared}
 
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs of the network by name, as new arrays or in those of `out`.
@@ -173,18 +173,18 @@ class Session:
                 instance,
                 {compiled.laid.places[b].home for b in compiled.program.inputs.values()},
             )
-            for settled, call in instance.calls():
+            for prepared, call in instance.calls():
                 if call is not None:
                     call()
                     instance.finish()
-                for name in settled.step.writes.values():
+                for name in prepared.step.writes.values():
                     state.write(name)
                 _keep(
                     found,
                     compiled,
                     state,
                     instance,
-                    {compiled.laid.places[b].home for b in settled.step.writes.values()},
+                    {compiled.laid.places[b].home for b in prepared.step.writes.values()},
                 )
         return found
 
@@ -287,7 +287,7 @@ class Session:
 def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:
     require_sound(program, graph)
     where = laid(program, graph.tensors)
-    return Compiled(program, graph.tensors, settle(program, graph, engine, weights), where, engine)
+    return Compiled(program, graph.tensors, prepare(program, graph, engine, weights), where, engine)
 
 
 def _keep(found: dict[str, Array], compiled: Compiled, state: Written, instance: Instance, homes: set[str]) -> None:
