@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,15 @@ def test_json_holds_every_time() -> None:
         "reorders": 1,
         "planning": 0.5,
         "compiling": 0.25,
+        "note": "",
     }
+
+
+def test_the_report_says_what_the_reference_engine_computes() -> None:
+    note = "1 step is computed by the reference engine: softmax"
+    report = replace(REPORT, note=note)
+    assert str(report).splitlines() == [*str(REPORT).splitlines()[:3], note, *str(REPORT).splitlines()[3:]]
+    assert report.as_json()["note"] == note
 
 
 # Refusals and the command

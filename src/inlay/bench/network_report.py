@@ -59,6 +59,8 @@ class NetworkReport:
     """Seconds from the network to the plan."""
     compiling: float
     """Seconds from the plan to the session."""
+    note: str = ""
+    """What `Session.note` says of steps that the engine declined; empty if there are none."""
 
     def ratio(self, line: NetworkLine) -> Spread:
         """How many times as fast as `line` Inlay is."""
@@ -88,6 +90,7 @@ class NetworkReport:
             "reorders": self.reorders,
             "planning": self.planning,
             "compiling": self.compiling,
+            "note": self.note,
         }
 
     def __str__(self) -> str:
@@ -101,6 +104,7 @@ class NetworkReport:
             f"{self.reorders} reorder{many}, arena {self.arena_bytes / 1e6:.2f} MB",
             f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * own.time:.3g} ms",
         ]
+        rows += [self.note] if self.note else []
         width = max(len(line.name) for line in self.lines)
         rows.append(f"{'':{width}}        ms          Inlay is")
         for line in self.lines:

@@ -99,6 +99,7 @@ def bench_network(
         reorders=len(planned.reorders),
         planning=between - began,
         compiling=ended - between,
+        note=session.note,
     )
 
 

@@ -125,12 +125,15 @@ def run(
     found = _planned(network, tier, None, None, seconds)
     with found.compile() as session:
         results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
+        note = session.note
     if output is None:
         typer.echo("\n".join(line for name, array in results.items() for line in described(name, array)))
     else:
         write_outputs(output, results)
         typer.echo(f"wrote {output}: {', '.join(results)}")
     typer.echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
+    if note:
+        typer.echo(note)
 
 
 def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:

@@ -63,6 +63,10 @@ class Prepared(Protocol):
         """Bytes of scratchpad that it must be given."""
 
     @property
+    def is_declined(self) -> bool:
+        """Whether the engine declined it, so that the reference engine computes it."""
+
+    @property
     def impl(self) -> str:
         """How it is computed."""
 
@@ -86,6 +90,8 @@ class Computed:
     """Whether its call returns before it is done."""
     is_joined: bool
     """Whether the engine can execute its call together with others."""
+    is_declined: bool
+    """Whether the engine declined it."""
 
     @property
     def scratch(self) -> int:
@@ -125,6 +131,7 @@ class Interpreted:
 
     is_submitted = False
     is_joined = False
+    is_declined = False
     scratch = 0
     impl = "numpy"
 
@@ -185,7 +192,8 @@ def _computed(step: Step, operation: Operation, program: Program, engine: Engine
         if argument in needed
     }
     is_joined = chosen is engine and hasattr(engine, "together") and not (bring.is_empty or bring.vanishes)
-    return Computed(step, implementation, bring, constants, _is_asynchronous(chosen), is_joined)
+    is_declined = chosen is not engine and chosen is get_engine("reference")
+    return Computed(step, implementation, bring, constants, _is_asynchronous(chosen), is_joined, is_declined)
 
 
 def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementation]:

@@ -43,6 +43,7 @@ Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
 """From dims of the inputs, by name, to a program for them."""
 
 _MOST_SIZES = 16
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,24 @@ class Session:
     def impls(self) -> dict[str, str]:
         """By step, how it is computed."""
         return {prepared.step.name: prepared.impl for prepared in self._compiled.prepared}
+
+    @property
+    def declined(self) -> tuple[str, ...]:
+        """Steps that the engine declined and the slow reference engine computes, by name, in the order they run.
+
+        Nodes that have no primitive are not among them: the plan says of these that NumPy computes them, and why.
+        """
+        return tuple(prepared.step.name for prepared in self._compiled.prepared if prepared.is_declined)
+
+    @property
+    def note(self) -> str:
+        """What there is to say of `declined`, in one line: how many steps, and which; empty if there are none."""
+        names = self.declined
+        if not names:
+            return ""
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
+        return f"{steps} computed by the reference engine: {', '.join(names[:_MOST_NAMED])}{more}"
 
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs of the network by name, as new arrays or in those of `out`.
@@ -238,9 +257,10 @@ class Session:
         )
 
     def __repr__(self) -> str:
-        """The network, its inputs, how many steps, and the memory."""
+        """The network, its inputs, how many steps, the memory, and `note`."""
         inputs = ", ".join(f"{name} {dims}" for name, dims in self.input_dims.items())
-        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}>"
+        note = f"; {self.note}" if self.declined else ""
+        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{note}>"
 
     def _session_for(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, Fed]]":
         """The session for the dims of these inputs, and the inputs checked."""
