@@ -14,7 +14,7 @@ run. Results are new arrays, or written to those that the caller gives.
 are shared. An engine's threads are each caller's own: limit them with `inlay.set_num_threads` before compiling.
 
 **Sizes.** A session is for one set of dims. Given `replan`, it makes a program for others when they first come, keeps
-it, and shares with it all constants that are laid out alike.
+it, and shares with it all constants that are laid out alike. Meanwhile runs of sizes that are known go on.
 """
 
 import threading
@@ -97,6 +97,7 @@ class Session:
         self._weights = Weights() if weights is None else weights
         self._replan = replan
         self._lock = threading.Lock()
+        self._planning = threading.Lock()
         self._graph = graph
         self._compiled = _compiled(program, graph, self._engine, self._weights)
         self._free: list[Instance] = [Instance(self._compiled)]
@@ -266,8 +267,7 @@ class Session:
         """The session for the dims of these inputs, and the inputs checked."""
         tensors = self._graph.tensors
         fed = taken(inputs, [tensors[name] for name in self._compiled.program.inputs])
-        if self._is_closed:
-            raise InvalidArguments("the session is closed: compile another one")
+        self._require_open()
         for name, value in fed.items():
             if dims_of(value) != tensors[name].dims:
                 return self._for_dims({name: dims_of(value) for name, value in fed.items()}), fed
@@ -280,15 +280,37 @@ class Session:
                 require_dims(self._graph.tensors[name], its, "give such an array, or plan the network for these dims")
             raise AssertionError(dims)
         key = tuple(dims.values())
+        found = self._kept(key)
+        if found is None:
+            # One at a time: plans share their prices, and kernels that are measured must not disturb each other.
+            with self._planning:
+                found = self._kept(key)
+                if found is None:
+                    self._require_open()
+                    program, graph = self._replan(dims)
+                    found = Session(program, graph, engine=self._engine, weights=self._weights)
+                    self._store(key, found)
+        return found
+
+    def _kept(self, key: tuple[Dims, ...]) -> "Session | None":
+        """The session for other dims, if it is there; it is then the one that was asked for last."""
         with self._lock:
             found = self._others.pop(key, None)
-            if found is None:
-                program, graph = self._replan(dims)
-                found = Session(program, graph, engine=self._engine, weights=self._weights)
-                while len(self._others) >= _MOST_SIZES:
-                    del self._others[next(iter(self._others))]  # the one that was not asked for longest
-            self._others[key] = found
-        return found
+            if found is not None:
+                self._others[key] = found
+            return found
+
+    def _store(self, key: tuple[Dims, ...], session: "Session") -> None:
+        """Keep a session for other dims, unless this one was closed while that was planned."""
+        with self._lock:
+            while len(self._others) >= _MOST_SIZES:
+                del self._others[next(iter(self._others))]  # the one that was not asked for longest
+            if not self._is_closed:
+                self._others[key] = session
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise InvalidArguments("the session is closed: compile another one")
 
     @contextmanager
     def _instance(self) -> Iterator[Instance]:
