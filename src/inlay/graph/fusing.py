@@ -21,7 +21,7 @@ from inlay.graph.prices import Priced, Prices
 from inlay.primitives.attributes import Binary, Eltwise, PostOp, Sum
 from inlay.primitives.operation import Operation
 
-NEAR = 0.05
+NEAR = 0.1
 """What fewer calls may take more, of the whole: prices of single kernels are no more exact."""
 IN_PLACE = 0.2
 """What the result in the place of an operand may take more: it is the same arithmetic on fewer bytes, and memory that
