@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from drawing_scripts import PLAN, drawing_script
 from safetensors.numpy import save_file
 
 from inlay.cli import main
@@ -50,30 +50,7 @@ def make_files() -> None:
     }
     save_file(weights, "weights.safetensors")
     np.save("photo.npy", np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32))
-    write_network(Path("small.onnx"))
-
-
-def write_network(path: Path) -> None:
-    """Two convolutions, their results side by side, and ten scores of the mean over space; the batch is open."""
-    rng = np.random.default_rng(1)
-    weights = {"w1": (32, 3, 3, 3), "w2": (32, 32, 1, 1), "w3": (32, 32, 3, 3), "w4": (10, 64)}
-    arrays = [numpy_helper.from_array(rng.standard_normal(dims, np.float32) / 9, n) for n, dims in weights.items()]
-    nodes = [
-        helper.make_node("Conv", ["data", "w1"], ["stem"], "stem", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["stem"], ["active"], "relu"),
-        helper.make_node("Conv", ["active", "w2"], ["left"], "left"),
-        helper.make_node("Conv", ["active", "w3"], ["right"], "right", pads=[1, 1, 1, 1]),
-        helper.make_node("Concat", ["left", "right"], ["both"], "both", axis=1),
-        helper.make_node("GlobalAveragePool", ["both"], ["mean"], "mean"),
-        helper.make_node("Flatten", ["mean"], ["flat"], "flat"),
-        helper.make_node("Gemm", ["flat", "w4"], ["scores"], "scores", transB=1),
-        helper.make_node("Softmax", ["scores"], ["classes"], "softmax", axis=1),
-    ]
-    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, ["batch", 3, 32, 32])
-    classes = helper.make_tensor_value_info("classes", TensorProto.FLOAT, ["batch", 10])
-    graph = helper.make_graph(nodes, "small", [data], [classes], arrays)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path.write_bytes(model.SerializeToString())
+    Path("small.onnx").write_bytes(drawing_script(PLAN).small())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,23 +1,22 @@
 """The laws of drawings: text fits its terminal, SVG stands on its own, files are whole, and all is as reviewed."""
 
-import importlib.util
 import io
 import os
 import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+from drawing_scripts import FORMATS, PICTURES, PLAN, drawing_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictured import EVERYTHING, NCHW8C, SPECIMENS, names_of, small
 
 from inlay import InvalidArguments, MemoryDesc
 from inlay.errors import FileError
-from inlay.render import Picture, palette, show
+from inlay.render import palette, show
 from inlay.render.compose import compose
 from inlay.render.legend import legend
 from inlay.render.order import COLORS
@@ -262,23 +261,20 @@ def test_pictures_are_as_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (GOLDEN / name).read_text(encoding="utf-8") == text + "\n", name
 
 
-def drawing_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draw_pictures", ROOT / "docs" / "pictures" / "draw.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_pictures_in_the_documentation_are_what_the_code_draws() -> None:
-    folder = ROOT / "docs" / "pictures"
-    drawn: dict[str, Picture] = drawing_script().pictures()
+@pytest.mark.parametrize(("script", "pages"), [(FORMATS, ["pictures"]), (PLAN, ["networks", "cli"])])
+def test_the_pictures_in_the_documentation_are_what_the_code_draws(script: Path, pages: list[str]) -> None:
+    folder, drawn = script.parent, drawing_script(script).pictures()
     assert sorted(path.name for path in folder.glob("*.svg")) == sorted(drawn)
-    page = (ROOT / "docs" / "pictures.md").read_text(encoding="utf-8")
     for name, picture in drawn.items():
-        assert (folder / name).read_text(encoding="utf-8") == picture.svg(), f"run python docs/pictures/draw.py: {name}"
-        assert f"(pictures/{name})" in page
+        text = (folder / name).read_text(encoding="utf-8")
+        assert text == picture.svg(), f"run python {script.relative_to(ROOT)}: {name}"
+        shown = (folder / name).relative_to(ROOT / "docs").as_posix()
+        for page in pages:
+            assert f"({shown})" in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
+def test_no_folder_of_pictures_in_the_documentation_lacks_its_script() -> None:
+    assert {path.parent for path in PICTURES.rglob("*.svg")} == {FORMATS.parent, PLAN.parent}
 
 
 def test_the_five_pictures_tell_what_the_article_tells() -> None:
@@ -291,7 +287,7 @@ def test_the_five_pictures_tell_what_the_article_tells() -> None:
         "nChw8c": lambda n, c, h, w: n * c_ * h_ * w_ + (c // 8) * h_ * w_ * 8 + h * w_ * 8 + w * 8 + c % 8,
         "zero-padding": lambda n, c, h, w: n * 24 * h_ * w_ + (c // 8) * h_ * w_ * 8 + h * w_ * 8 + w * 8 + c % 8,
     }
-    for name, picture in drawing_script().pictures().items():
+    for name, picture in drawing_script(FORMATS).pictures().items():
         formula = formulas[name.removesuffix(".svg")]
         cells = compose(picture.desc, "nchw", EVERYTHING).cells
         assert all(cell.offset == formula(*cell.coordinate) for cell in cells if cell.coordinate is not None)
