@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from network_runs import model_of
 from networks import Model
-from onnx import helper
+from onnx import TensorProto, helper
 from oracles import onednn as oracle
 
 import inlay
@@ -67,3 +67,14 @@ def test_it_is_what_onnx_runtime_computes_by_primitives_of_every_release(name: s
         if oracle.why_unavailable() is None:
             assert "numpy:f64" not in session.impls.values()
     np.testing.assert_allclose(found, lm.by_runtime(model, given)["y"], rtol=0, atol=1e-5)
+
+
+def test_one_of_opset_18_is_read_within_a_branch() -> None:
+    inner = helper.make_node("GroupNormalization", ["x", "s", "b"], ["r"], num_groups=GROUPS)
+    value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    branches = {side: helper.make_graph([inner], side, [], [value]) for side in ("then_branch", "else_branch")}
+    constants = {"yes": np.array(True), **numbers((GROUPS,))}
+    node = helper.make_node("If", ["yes"], ["y"], **branches)
+    network = inlay.load(model_of([node], {"x": (1, CHANNELS, 2, 2)}, ["y"], constants, 18).SerializeToString())
+    assert "GroupNormalization" in [node.operator for node in network.nodes]
+    assert network.tensors["y"].dims == (1, CHANNELS, 2, 2)

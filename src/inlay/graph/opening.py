@@ -219,6 +219,8 @@ def _check_deprecated(graph: Proto) -> None:
     GroupNormalization of opset 18 takes what that of opset 21 does, but for the length of its scales.
     """
     for node in graph.node:
+        for subgraph in subgraphs(node):
+            _check_deprecated(subgraph)
         if node.op_type == "GroupNormalization":
             checker.check_node(node)
             node.op_type = "InstanceNormalization"
