@@ -102,9 +102,11 @@ def main() -> None:
     for kind in KINDS:
         for prop_kind in FORWARD:
             try:
-                hints[kind, prop_kind] = engine.create(forward(kind, prop_kind))
+                made = engine.create(forward(kind, prop_kind))
             except InlayError:
                 continue
+            assert isinstance(made, OnednnImplementation)
+            hints[kind, prop_kind] = made
     seen = Counter(tried(engine, rng, spoiled(rng, hints)) for _ in range(int(sys.argv[2])))
     sys.stdout.write(json.dumps(seen))
 

@@ -13,7 +13,7 @@ from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
 from inlay.engine import reference
-from inlay.engine.onednn import OnednnEngine, make_engine
+from inlay.engine.onednn import Bound, OnednnEngine, make_engine
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, check_padding, pack, reorder
 from inlay.primitives.attributes import (
@@ -390,7 +390,11 @@ def test_what_is_begun_is_done_after_a_wait(engine: OnednnEngine) -> None:
     implementation = engine.create(forward("convolution"))
     expected = computed(implementation)["dst"].unpack()
     memories = {name: pack(values(name, desc), desc) for name, desc in implementation.descs.items()}
-    bound = [implementation.bind({**memories, "dst": Memory(implementation.descs["dst"])}) for _ in range(5)]
+    bound = []
+    for _ in range(5):
+        one = implementation.bind({**memories, "dst": Memory(implementation.descs["dst"])})
+        assert isinstance(one, Bound)
+        bound.append(one)
     for one in bound:
         one.submit()
     engine.wait()

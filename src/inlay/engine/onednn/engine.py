@@ -4,7 +4,8 @@
     impl         its `impl_info_str`
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
-The library is told about tensors without `offset0` (see `creation.within`): an address has it.
+The library is told about tensors without `offset0` (see `creation.within`): an address has it. What it lacks and Inlay
+has machine code for is computed by that, on the library's threads (see `own`).
 """
 
 import threading
@@ -24,12 +25,13 @@ from inlay.engine.onednn.execution import Bound, Executable, Plan
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
 from inlay.engine.onednn.recurrent import RECURRENT, additions, flaw
 from inlay.engine.onednn.together import ExecutedTogether, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
-from inlay.primitives.operation import Operation
+from inlay.primitives.operation import Implementation, Operation
 
 
 class OnednnEngine:
@@ -51,6 +53,8 @@ class OnednnEngine:
         """The library's own."""
         self.team = Team(library)
         """How many threads it starts."""
+        self.openmp = team_of(library)
+        """What starts them, for machine code of Inlay's own; None where that cannot run on them."""
         engine, team = self.engine, self.team
         some_bytes = self.descriptors.handle(MemoryDesc((1,), "u8"))
         self.lanes = Lanes([], lambda: Lane(library, engine, some_bytes, team))
@@ -66,15 +70,27 @@ class OnednnEngine:
         """Its name and version, such as `onednn 3.2.0`."""
         return f"onednn {'.'.join(map(str, self.library.version))}"
 
-    def create(self, operation: Operation) -> "OnednnImplementation":
-        """Choose the formats that are `any`, and how to compute.
+    def create(self, operation: Operation) -> Implementation:
+        """Choose the formats that are `any`, and how to compute: by the library, or by machine code of Inlay's own.
 
         Raises:
             InvalidArguments: a backward operation has no hint or one of another kind, or the library, or the check
                 before it, refuses the arguments.
-            Unimplemented: the library lacks it (see `capabilities`), or the hint is of another engine.
+            Unimplemented: the library lacks it (see `capabilities`) and Inlay too, or the hint is of another engine.
             OutOfMemory: the library says so.
         """
+        own = own_reorder(operation)
+        if own is not None:
+            return own
+        try:
+            return self._of_library(operation)
+        except Unimplemented:
+            own = own_convolution(operation, self.openmp, self.team.wanted)
+            if own is None:
+                raise
+            return own
+
+    def _of_library(self, operation: Operation) -> "OnednnImplementation":
         lack = lacking(self.capabilities, operation) or flaw(self.library.version, operation)
         if lack is not None:
             raise Unimplemented(f"{self.library.name} has no {lack}")
@@ -116,6 +132,10 @@ class OnednnEngine:
                     f"created for {forward.dims}: a gradient has the dims of what it belongs to"
                 )
         return hint.primitive_desc
+
+    def joins(self, implementation: Implementation) -> bool:
+        """Whether what this binds can be executed `together` with others: it is the library's own."""
+        return isinstance(implementation, OnednnImplementation)
 
     def together(self, bound: Sequence[Bound]) -> list[ExecutedTogether]:
         """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow."""
