@@ -80,6 +80,7 @@ class Engine:
     impls: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     unbound: set[str] = field(default_factory=set)
+    scratches: dict[str, int] = field(default_factory=dict)
     runs: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     name: str = "engine 1.0"
 
@@ -94,6 +95,8 @@ class Engine:
             argument: MemoryDesc(desc.dims, "f32", "nhwc" if desc.ndims == 4 else None) if desc.kind == "any" else desc
             for argument, desc in operation.descs.items()
         }
+        if name in self.scratches:
+            descs["scratchpad"] = MemoryDesc((self.scratches[name],), "u8")
         return Implementation(self, operation, self.impls.get(name, "jit:test"), descs)
 
     def counted(self, operation: Operation) -> int:
@@ -279,6 +282,15 @@ def test_an_element_wise_function_is_timed_in_place_as_plans_compute_it() -> Non
     places = [addresses for name, addresses in engine.runs if name == key(relu)]
     assert places
     assert all(place["src"] == place["dst"] for place in places)
+
+
+def test_the_scratchpad_is_one_for_all_as_in_a_session() -> None:
+    engine = engine_of()
+    engine.scratches = {key(CASES[0]): 1 << 12, key(CASES[1]): 1 << 20}
+    costs_of(engine).prepare(CASES[:2])
+    places = [addresses["scratchpad"] for name, addresses in engine.runs if name in engine.scratches]
+    assert len(places) > 8
+    assert len(set(places[2:])) == 1  # once it is as large as the largest
 
 
 @pytest.mark.parametrize(("seconds", "times"), [(SLOW * 1.01, 2), (HOPELESS * 1.01, 1)])

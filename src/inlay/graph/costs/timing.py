@@ -3,6 +3,7 @@
 - Weights are cold: each execution has its own copy, in a pool of memory that is as large as the network's weights, or
   twice the last-level cache, whichever is less. Activations are as warm as in a network, where some other tensors come
   between two uses of a place: executions take turns in four places. An element-wise function is computed in place.
+  The scratchpad is one for all, as it is in a session.
 - Some kernels take turns, for three rounds; each turn is an untimed execution, then the median of a few.
 - Before each turn a yardstick is timed, a kernel that always is the same. What counts is the ratio to it, since the
   clock of a processor goes up and down: of the median of a kernel's rounds to that of the yardstick in all rounds of
@@ -47,6 +48,7 @@ _AGAIN = 6  # more rounds for those that were disturbed in all
 _LOST = 0.03  # of a round's time, waited for a processor by all threads together, beyond which it does not count
 _WAKING = 50e-6  # seconds that threads which sleep may wait until they run, on a machine that has nothing else to do
 _ALIGNED = 4096
+_SCRATCHPAD = "scratchpad"
 _HARMLESS = (0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF)  # bytes of numbers from 0.01 to 2 in every type of floats
 
 
@@ -108,6 +110,7 @@ class Bench:
         self._pool: Bytes | None = None
         self._at = 0
         self._warm: Bytes | None = None
+        self._scratch = allocate(0)
         self._place = 0
         self._yardstick: Callable[[], object] | None = None
         self.fastest = float("inf")
@@ -184,14 +187,17 @@ class Bench:
         """What binds the implementation to memory: the next place for activations, the next copy for weights."""
         descs = implementation.descs
         cold = [name for name in descs if is_weights(name, settled_by(implementation))]
-        warm = {name: desc for name, desc in descs.items() if name not in cold}
+        warm = {name: desc for name, desc in descs.items() if name not in (*cold, _SCRATCHPAD)}
         in_place = implementation.operation.kind == "eltwise" and warm.get("src") == warm.get("dst")
 
         def bound() -> Callable[[], object]:
             memories = self.warm(warm)
             if in_place:
                 memories["dst"] = memories["src"]
-            return implementation.bind({**memories, **{name: self._next_copy(descs[name]) for name in cold}})
+            memories |= {name: self._next_copy(descs[name]) for name in cold}
+            if _SCRATCHPAD in descs:
+                memories[_SCRATCHPAD] = self._shared(descs[_SCRATCHPAD])
+            return implementation.bind(memories)
 
         return bound
 
@@ -208,6 +214,12 @@ class Bench:
         self._place = (self._place + 1) % places
         held = self._warm[self._place * size :]
         return {name: Memory(desc, held[offsets[name] : offsets[name] + _reach(desc)]) for name, desc in descs.items()}
+
+    def _shared(self, desc: MemoryDesc) -> Memory:
+        """The scratchpad, as memory of `desc`."""
+        if self._scratch.size < _reach(desc):
+            self._scratch = _harmless(_reach(desc))
+        return Memory(desc, self._scratch)
 
     def _next_copy(self, desc: MemoryDesc) -> Memory:
         nbytes = _reach(desc)
