@@ -302,11 +302,14 @@ def test_the_command_passes_on_what_it_is_told(
     assert cli.main(["bench", "net.onnx"]) == 0
     assert capsys.readouterr().out == f"{REPORT}\n"
     options = "--batch 8 --dim height=224 --rounds 3 --costs probed --threads 1 --peers torch --torch-compile --json"
+    options += " --convolutions direct"
     assert cli.main(["bench", "net.onnx", *options.split()]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(REPORT.as_json()))
     plain: dict[str, Any] = {"batch": None, "dims": {}, "threads": None, "peers": None, "compiles": False}
+    plain |= {"convolutions": "auto"}
     assert asked[0] == ("net.onnx", {"rounds": 15, "costs": "measured", "seconds": None, **plain})
-    told = {"batch": 8, "dims": {"height": 224}, "threads": 1, "peers": "torch", "compiles": True}
+    told: dict[str, Any] = {"batch": 8, "dims": {"height": 224}, "threads": 1, "peers": "torch", "compiles": True}
+    told |= {"convolutions": "direct"}
     assert asked[1] == ("net.onnx", {"rounds": 3, "costs": "probed", "seconds": None, **told})
 
 

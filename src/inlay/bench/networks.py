@@ -19,6 +19,7 @@ from inlay.bench.network_report import INLAY, NetworkLine, NetworkReport
 from inlay.bench.runtimes import Given, Peer, Variant, chosen_peers
 from inlay.bench.turns import take_turns
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx_package import onnx
@@ -53,6 +54,7 @@ def bench_network(
     batch: int | None = None,
     rounds: int = ROUNDS,
     costs: Tier | Costs = "measured",
+    convolutions: Convolutions = "auto",
     seconds: float | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
@@ -64,7 +66,7 @@ def bench_network(
     Args:
         source: as `inlay.load` takes it, with `dims` and `batch`.
         rounds: how often everybody takes a turn.
-        costs: as `inlay.plan` takes them, with `seconds` and `progress`.
+        costs: as `inlay.plan` takes them, with `convolutions`, `seconds` and `progress`.
         threads: how many everybody may use: the limit of this process from now on. None leaves it as it is.
         peers: names of those who take part, joined by commas; all for None.
         compiles: let PyTorch compile the network too, which may take a minute.
@@ -74,13 +76,12 @@ def bench_network(
             and `inlay.plan`.
         FileError, MissingExtra, OutOfMemory, Unimplemented: as `inlay.load`, `inlay.plan` and `Session`.
     """
-    if rounds < 1:
-        raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
+    _require_turns(rounds)
     _limit_threads(threads)
     others = chosen_peers(peers)
     network = load(source, dims=dims, batch=batch)
     began = time.perf_counter()
-    planned = plan(network, costs=costs, seconds=seconds, progress=progress)
+    planned = plan(network, costs=costs, seconds=seconds, progress=progress, convolutions=convolutions)
     between = time.perf_counter()
     session = planned.compile()
     ended = time.perf_counter()
@@ -112,6 +113,11 @@ def _timed(
     yield NetworkLine(INLAY, f"{planned.costs} costs", tuple(times[INLAY]), 0.0)
     for name, one in right.items():
         yield NetworkLine(name, one.variant.how, tuple(times[name]), one.difference)
+
+
+def _require_turns(rounds: int) -> None:
+    if rounds < 1:
+        raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
 
 
 def _limit_threads(threads: int | None) -> None:

@@ -16,6 +16,7 @@ from inlay.cli.watching import Watch
 from inlay.errors import InvalidArguments
 
 if TYPE_CHECKING:
+    from inlay.graph.algorithms import Convolutions
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
     from inlay.graph.session import Session
@@ -32,6 +33,15 @@ CostsOption = Annotated[
 ]
 SecondsOption = Annotated[
     float | None, typer.Option("--seconds", metavar="S", help="How long measuring may take in all; 60 by default.")
+]
+
+ConvolutionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--convolutions",
+        metavar="HOW",
+        help="How convolutions are computed: auto (default), whichever takes less; direct, without Winograd's.",
+    ),
 ]
 
 
@@ -51,6 +61,7 @@ def plan(
         int | None, typer.Option("--threads", metavar="N", help="Plan for so many threads of another processor.")
     ] = None,
     seconds: SecondsOption = None,
+    convolutions: ConvolutionsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
@@ -75,9 +86,9 @@ def plan(
         from inlay.render.network.picture import require_suffix
 
         require_suffix(picture)
-    tier = _tier(costs, isa, threads, seconds)
+    tier, how = _tier(costs, isa, threads, seconds), algorithms_of(convolutions)
     network = _loaded(model, open_dims(dims or ()), batch)
-    found = _planned(network, tier, isa, threads, seconds)
+    found = _planned(network, tier, how, isa, threads, seconds)
     typer.echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
     if picture is not None:
         from inlay.render.network import PlanPicture
@@ -99,6 +110,7 @@ def run(
     batch: BatchOption = None,
     costs: CostsOption = None,
     seconds: SecondsOption = None,
+    convolutions: ConvolutionsOption = None,
 ) -> None:
     """Plan a network for the dims of these arrays, run it on them, and print what comes out, or write it to a file.
 
@@ -118,11 +130,11 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output)
-    tier = _tier(costs, None, None, seconds)
+    tier, how = _tier(costs, None, None, seconds), algorithms_of(convolutions)
     arrays = read_inputs(named)
     with options_named("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
-    found = _planned(network, tier, None, None, seconds)
+    found = _planned(network, tier, how, None, None, seconds)
     with found.compile() as session:
         results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
         note = session.note
@@ -184,6 +196,21 @@ def _known(costs: str | None) -> "Tier":
             return "measured"
 
 
+def algorithms_of(text: str | None) -> "Convolutions":
+    """How convolutions are computed, as --convolutions says.
+
+    Raises:
+        InvalidArguments: there is no such way.
+    """
+    match text:
+        case None | "auto":
+            return "auto"
+        case "direct":
+            return "direct"
+        case _:
+            raise InvalidArguments(f"--convolutions is {text!r}: give auto, whichever takes less, or direct")
+
+
 def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
     """Dims by name from texts such as `height=224`.
 
@@ -218,14 +245,21 @@ def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]
         raise InvalidArguments(f"{error}\n(here: {options})") from error
 
 
-def _planned(network: "Network", tier: "Tier", isa: str | None, threads: int | None, seconds: float | None) -> "Plan":
+def _planned(
+    network: "Network",
+    tier: "Tier",
+    how: "Convolutions",
+    isa: str | None,
+    threads: int | None,
+    seconds: float | None,
+) -> "Plan":
     """The plan, with a progress bar while it is measured, and a word on how long that took."""
     from inlay.graph.plan import plan as choose
 
     if tier != "measured":
-        return choose(network, costs=tier, isa=isa, threads=threads)
+        return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how)
     with Watch() as watch:
-        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell)
+        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how)
     if watch.count:
         typer.echo(
             f"measured {watch.count} kernels and reorders in {watch.seconds:.1f} s; they are remembered", err=True

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from inlay.cli.application import TypeOption, app, parse_dims
-from inlay.cli.networks import open_dims, options_named
+from inlay.cli.networks import algorithms_of, open_dims, options_named
 from inlay.cli.watching import Watch
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
@@ -28,6 +28,7 @@ Seconds = Annotated[float | None, _option("--seconds", "S", "How long to try wit
 Batch = Annotated[int | None, _option("--batch", "N", f"{_NETWORK}extent of axis 0 where it is open.")]
 Bound = Annotated[list[str] | None, _option("--dim", "NAME=N", f"{_NETWORK}extent of an open dim, by name.")]
 Tier = Annotated[str | None, _option("--costs", "TIER", f"{_NETWORK}measured, probed or analytic.")]
+How = Annotated[str | None, _option("--convolutions", "HOW", f"{_NETWORK}auto, or direct: without Winograd's.")]
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of everybody.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 Compiles = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
@@ -45,6 +46,7 @@ def bench(
     batch: Batch = None,
     dim: Bound = None,
     costs: Tier = None,
+    convolutions: How = None,
     threads: Threads = None,
     peers: Peers = None,
     compiles: Compiles = False,
@@ -60,12 +62,12 @@ def bench(
     """
     if seconds is not None and not 0 < seconds < inf:
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
-    named = {"batch": batch, "dim": dim, "costs": costs, "threads": threads, "peers": peers, "torch-compile": compiles}
+    named = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions, "threads": threads}
+    named |= {"peers": peers, "torch-compile": compiles}
     if len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
         typed = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
         _refuse(typed, "a network", "a reorder")
-        options = {"batch": batch, "dims": open_dims(dim or ()), "threads": threads, "peers": peers}
-        report = _of_network(what[0], rounds, costs or "measured", seconds, {**options, "compiles": compiles})
+        report = _of_network(what[0], rounds, seconds, named)
         head = ""
     elif len(what) == 3:
         _refuse(named, "a reorder", "a network")
@@ -105,14 +107,13 @@ def _of_reorder(
     return carry_out(*descs, rounds=ROUNDS if rounds is None else rounds, tune=(seconds or 1.0) if tune else None)
 
 
-def _of_network(path: str, rounds: int | None, costs: str, seconds: float | None, options: Mapping[str, Any]) -> Any:
+def _of_network(path: str, rounds: int | None, seconds: float | None, options: Mapping[str, Any]) -> Any:
     from inlay.bench.networks import ROUNDS, bench_network
 
-    named: dict[str, Any] = {
-        "rounds": ROUNDS if rounds is None else rounds,
-        "costs": costs,
-        "seconds": seconds,
-        **options,
-    }
+    costs: Any = options["costs"] or "measured"
+    named: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "peers")}
+    named |= {"dims": open_dims(options["dim"] or ()), "convolutions": algorithms_of(options["convolutions"])}
+    named |= {"rounds": ROUNDS if rounds is None else rounds, "compiles": options["torch-compile"]}
     with Watch() as watch, options_named():
-        return bench_network(path, progress=watch.tell if costs == "measured" else None, **named)
+        told = watch.tell if costs == "measured" else None
+        return bench_network(path, costs=costs, seconds=seconds, progress=told, **named)

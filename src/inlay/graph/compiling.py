@@ -8,12 +8,13 @@ A `Room` answers the memory, or the array, of each buffer.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.algorithms import direct, is_winograd
 from inlay.graph.checking import OLD
 from inlay.graph.movers import mover
 from inlay.graph.nodes import Computation, computation
@@ -191,20 +192,31 @@ def _computed(step: Step, operation: Operation, program: Program, engine: Engine
         for argument, array in step.constants.items()
         if argument in needed
     }
-    is_joined = chosen is engine and hasattr(engine, "together") and not (bring.is_empty or bring.vanishes)
+    is_joined = chosen is engine and _joins(engine, implementation) and not (bring.is_empty or bring.vanishes)
     is_declined = chosen is not engine and chosen is get_engine("reference")
     return Computed(step, implementation, bring, constants, _is_asynchronous(chosen), is_joined, is_declined)
 
 
 def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementation]:
-    """Who computes an operation: `engine`, and the reference what it declines; reorders, who is the better mover."""
+    """Who computes an operation: `engine`, and the reference what it declines; reorders, who is the better mover.
+
+    A Winograd convolution that the engine declines, as another one than the plan was made for may, becomes a direct
+    one: it computes the same.
+    """
     try:
         return mover(operation, engine) if operation.kind == "reorder" else (engine, engine.create(operation))
     except Unimplemented:
+        if is_winograd(operation):
+            return _answer(direct(operation), engine)
         reference = get_engine("reference")
         if engine is reference:
             raise
         return reference, reference.create(operation)
+
+
+def _joins(engine: Any, implementation: Implementation) -> bool:
+    """Whether the engine executes several calls in one, and those of this implementation."""
+    return hasattr(engine, "together") and bool(engine.joins(implementation))
 
 
 def _is_asynchronous(engine: Engine) -> bool:

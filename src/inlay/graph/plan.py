@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs import analytic, measured, probed
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.lowering.translation import lowered
@@ -122,28 +123,33 @@ def plan(
     threads: int | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
+    convolutions: Convolutions = "auto",
 ) -> Plan:
     """Choose how a network runs: the formats of its tensors, what is fused, where reorders stand.
 
     `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine says
     it has; `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object that tells
-    (see `costs`). `seconds` bound the measuring, `progress` is told how far it is.
+    (see `costs`). `seconds` bound the measuring, `progress` is told how far it is. `convolutions` are computed by
+    whichever algorithm takes less, Winograd's where the engine has it, with `auto`; by sums of products alone, whose
+    rounding errors are smaller, with `direct`.
 
     Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more.
 
     Raises:
-        InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides, or
-            `seconds` or `progress` where nothing is measured.
+        InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides,
+            `seconds` or `progress` where nothing is measured, or `convolutions` is another word.
         MissingExtra: the engine is needed and not installed.
         Unimplemented: a tensor has no format that an engine takes.
     """
     if not isinstance(network, (Network, OpGraph)):
         raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
+    if convolutions not in CONVOLUTIONS:
+        raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
     graph = sunk(lowered(network) if isinstance(network, Network) else network)
     prices = _costs(costs, graph, isa, threads, seconds, progress)
-    found = planned(graph, prices)
+    found = planned(graph, prices, convolutions)
     again = network.again if isinstance(network, Network) else None
-    return found if again is None else replace(found, replan=Replanning(again, prices))
+    return found if again is None else replace(found, replan=Replanning(again, prices, convolutions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,8 @@ class Replanning:
     """The network for these dims."""
     prices: Costs
     """What it is planned with."""
+    convolutions: Convolutions
+    """Which algorithms convolutions may be computed by."""
 
     def __call__(self, dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
         """The program for inputs of these dims, by name.
@@ -161,7 +169,7 @@ class Replanning:
         Raises:
             InvalidArguments, Unimplemented: as `load` and `planned`.
         """
-        other = planned(sunk(lowered(self.again(dims))), self.prices)
+        other = planned(sunk(lowered(self.again(dims))), self.prices, self.convolutions)
         return other.program, other.graph
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -198,14 +206,14 @@ def _costs(
     return measured(seconds=seconds, progress=progress, weights=weights)
 
 
-def planned(graph: OpGraph, costs: Costs) -> Plan:
-    """The plan of a graph at these costs.
+def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Plan:
+    """The plan of a graph at these costs, where `convolutions` says by which algorithms they may be computed.
 
     Raises:
         Unimplemented: no engine computes an operation, and no reference can be made of it.
         InvalidArguments: an operation has a price of infinity in every format.
     """
-    problem = make_problem(graph, costs)
+    problem = make_problem(graph, costs, convolutions)
     choosing = Choosing(problem)
     chosen = choosing.best()
     settled = chosen.settled

@@ -1,6 +1,7 @@
 """`Prices`: costs, asked once for each problem: what differs in names alone has one price.
 
-A network has many equal layers, and making an operation to ask for takes longer than finding it here.
+A network has many equal layers, and making an operation to ask for takes longer than finding it here. Where an
+operation can be computed by several algorithms, the price is that of the cheapest (see `algorithms`).
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.graph.algorithms import Convolutions, algorithms
 from inlay.graph.costs.kernel import Costs, Kernel
 from inlay.graph.formats import Formats
 from inlay.graph.network import Tensor
@@ -34,9 +36,9 @@ class Priced:
 class Prices:
     """Remembers what costs say."""
 
-    def __init__(self, costs: Costs, formats: Formats) -> None:
-        """Nothing has been asked yet."""
-        self.costs, self.formats = costs, formats
+    def __init__(self, costs: Costs, formats: Formats, convolutions: Convolutions = "auto") -> None:
+        """Nothing has been asked yet; `convolutions` says which algorithms they may be computed by."""
+        self.costs, self.formats, self.convolutions = costs, formats, convolutions
         self._shapes: dict[int, tuple[Op, Hashable]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kernels: dict[Hashable, Priced | None] = {}
@@ -58,19 +60,22 @@ class Prices:
         """What `op` costs in these formats; None where the engine does not compute it."""
         key = (self.shape(op), tuple((name, id(desc)) for name, desc in descs.items()), tuple(post_ops))
         if key not in self._kernels:
-            self._kernels[key] = self._price(op, descs, post_ops)
+            self._kernels[key] = self._price(op, descs, post_ops, self.convolutions)
         return self._kernels[key]
 
-    def _price(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> Priced | None:
+    def _price(
+        self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp], convolutions: Convolutions
+    ) -> Priced | None:
         try:
             operation = operation_of(op, descs, post_ops)
         except InvalidArguments:  # a constant of a type that oneDNN lacks
             return None
+        ways = algorithms(operation, convolutions)
         if self._wanted is not None:
-            self._wanted.append(operation)
+            self._wanted.extend(ways)
             return Priced(operation, _UNKNOWN)
-        kernel = self.costs.kernel(operation)
-        return None if kernel is None else Priced(operation, kernel)
+        priced = [Priced(one, kernel) for one in ways if (kernel := self.costs.kernel(one)) is not None]
+        return min(priced, key=lambda one: one.kernel.ms, default=None)
 
     @contextmanager
     def listing(self) -> Iterator[list[Operation]]:
@@ -96,7 +101,7 @@ class Prices:
         if any(self.formats.plain(tensor) is None for tensor in arguments.values()):
             return {}
         free = {name: MemoryDesc(t.dims, as_data_type(t.dtype), "any") for name, t in arguments.items()}
-        asked = self._price(op, free, ())
+        asked = self._price(op, free, (), "direct")
         if asked is None:
             return {}
         found = {name: asked.kernel.operation.descs[name] for name in arguments}

@@ -19,6 +19,7 @@ from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.algorithms import is_winograd
 from inlay.graph.costs.content import key
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.machine import Machine, this_machine
@@ -30,6 +31,7 @@ from inlay.primitives.operation import Engine, Implementation, Operation
 
 _REORDER_MS = 0.003
 _REORDER_SLOWNESS = 1.4
+_WINOGRAD = 0.5  # of the peak, while tiles are multiplied, their transforms included
 _NODE_MS = 0.02
 _NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
 
@@ -78,7 +80,9 @@ class AnalyticCosts:
         """Do nothing: a model needs no preparation."""
 
     def kernel(self, operation: Operation) -> Kernel | None:
-        """The kernel that an engine would have; every operation has one."""
+        """The kernel that an engine would have: every operation has one, but a Winograd convolution, which few have."""
+        if is_winograd(operation):
+            return None
         name = key(operation)
         found = self._known.get(name)
         if found is None:
@@ -179,6 +183,8 @@ def named_pace(operation: Operation, impl: str, isa: str) -> Pace:
         return replace(ref(operation), each=max(8.0, ref(operation).each / 4))
     if "ref" in impl and "rnn" not in impl and operation.kind not in _FINE_AS_REF:
         return ref(operation)
+    if impl.startswith("winograd"):
+        return Pace("winograd", _WINOGRAD)
     if table.each:
         return Pace("gemm", 0.6, 4.0) if "gemm" in impl else Pace("jit", 0.8, 2.0)
     return table

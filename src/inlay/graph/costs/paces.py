@@ -18,7 +18,7 @@ from math import prod
 from inlay.descriptor import MemoryDesc
 from inlay.graph.costs.forms import Form, form, inner_axes, same, tag_of
 from inlay.graph.costs.machine import Machine, isa_level
-from inlay.graph.costs.work import elements, multiplications, work
+from inlay.graph.costs.work import between, elements, multiplications, work
 from inlay.primitives.operation import Operation
 
 
@@ -49,7 +49,8 @@ def milliseconds(operation: Operation, pace: Pace, machine: Machine) -> float:
     if pace.each:
         return OVERHEAD + pace.each * _points(operation) / machine.threads / 1e6
     computing = machine.computing(least.flops, type_name(operation)) / pace.efficiency
-    return OVERHEAD + max(computing, machine.moving(least) * pace.slowness)
+    passing = between(operation) / machine.near / 1e6
+    return OVERHEAD + max(computing, machine.moving(least) * pace.slowness) + passing
 
 
 def type_name(operation: Operation) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.algorithms import Convolutions
 from inlay.graph.candidates import Candidate, Candidates, Format
 from inlay.graph.costs.kernel import Costs
 from inlay.graph.domains import Domain, domains
@@ -73,14 +74,14 @@ class Problem:
         return self.asked.reorder(produced, part)
 
 
-def make_problem(graph: OpGraph, costs: Costs) -> Problem:
-    """The problem of choosing formats for `graph` at these costs.
+def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Problem:
+    """The problem of choosing formats for `graph` at these costs, and algorithms as `convolutions` allows.
 
     Raises:
         Unimplemented: an operation has no candidate (see `Candidates.of`).
     """
     formats = Formats()
-    asked = Prices(costs, formats)
+    asked = Prices(costs, formats, convolutions)
     groups = grouped(graph)
     found = domains(graph, formats, asked, costs.isa)
     if costs.name == "measured":
