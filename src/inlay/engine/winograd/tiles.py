@@ -56,9 +56,8 @@ def transformed(weights: npt.NDArray[np.float32], panel: int) -> npt.NDArray[np.
     Post-condition: of length 36 * ic * oc. A panel holds, for each of the ic rows, its columns; the last one is
     narrower where `panel` does not divide oc. What is rounded is a product of doubles.
     """
-    matrix = np.array(G)
-    oc, ic = weights.shape[:2]
-    found = np.einsum("xk,oikl,yl->xyio", matrix, weights.astype(np.float64), matrix, optimize=True)
-    columns = found.astype(np.float32).reshape(TILE * TILE, ic, oc)
-    panels = [columns[:, :, first : first + panel].reshape(TILE * TILE, -1) for first in range(0, oc, panel)]
-    return np.ascontiguousarray(np.concatenate(panels, axis=1)).reshape(-1)
+    factors = np.kron(G, G)
+    panels = [weights[first : first + panel] for first in range(0, weights.shape[0], panel)]
+    columns = np.concatenate([part.transpose(2, 3, 1, 0).reshape(KERNEL * KERNEL, -1) for part in panels], axis=1)
+    found: npt.NDArray[np.float32] = (factors @ columns.astype(np.float64)).astype(np.float32)
+    return found.reshape(-1)

@@ -1,4 +1,4 @@
-"""What was measured, kept between processes: a file for each engine, instruction set, number of threads and processor.
+"""What was measured, kept between processes: a file for each version, engine, instruction set, threads and processor.
 
 Times stand in it as multiples of a yardstick, a small kernel that was timed beside each: a processor whose clock goes
 up and down changes both. The file says the best time of the yardstick.

@@ -20,6 +20,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from statistics import median
 
+from inlay import __version__
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
 from inlay.graph.costs.book import Book, Entry, Price
@@ -80,11 +81,11 @@ def _power(nbytes: int) -> int:
 
 
 def _facts(engine: Engine, machine: Machine) -> tuple[str, ...]:
-    """What times hang on besides the operation."""
+    """What times hang on besides the operation; Inlay has kernels of its own."""
     target = host_target()
     runtime = str(getattr(getattr(engine, "capabilities", None), "runtime", ""))
     sizes = repr(cache_sizes())
-    return (engine.name, runtime, machine.isa, str(machine.threads), target.cpu, target.features, sizes)
+    return (__version__, engine.name, runtime, machine.isa, str(machine.threads), target.cpu, target.features, sizes)
 
 
 @dataclass(frozen=True, slots=True)
