@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.misses import Reason, Unreadable
 from benchmarks.timing import mean_ratio
 from inlay.bench.turns import Spread, spread
+from inlay.files import replacing
 
 NETWORKS = ("squeezenet", "shufflenet", "inception_v1", "densenet121", "resnet50", "vgg19", "bert")
 """Those that the aims are about."""
@@ -65,13 +66,13 @@ class Result:
 
     @property
     def predicted(self) -> float:
-        """Milliseconds that were predicted, as slow as the machine was."""
-        return float(self.found["run"]["predicted_ms"]) * float(self.found["run"]["slowdown"])
+        """Milliseconds that were predicted, of a machine as fast as it can be."""
+        return float(self.found["run"]["predicted_ms"])
 
     @property
     def error(self) -> float:
-        """How much longer a run took than predicted, as a part of it."""
-        return self.ms.median / self.predicted - 1
+        """How much longer a run took than predicted of a machine as slow as it was then, as a part of it."""
+        return float(self.found["run"]["times_predicted"]) - 1
 
     @property
     def arena(self) -> int:
@@ -124,7 +125,8 @@ class Folder:
             shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True, exist_ok=True)
         found = _in_process(name, batch, "run" if piece == "run" else "plan", rounds, cache)
-        self._file(name, batch).write_text(json.dumps({**known.found, piece: found}, indent=1))
+        with replacing(self._file(name, batch)) as file:
+            file.write(json.dumps({**known.found, piece: found}, indent=1).encode())
 
     def _file(self, name: str, batch: int) -> Path:
         return self.path / f"{name}-b{batch}.json"

@@ -85,7 +85,7 @@ def bench_network(
     between = time.perf_counter()
     session = planned.compile()
     ended = time.perf_counter()
-    inputs = {name: _values(network.tensors[name]) for name in network.inputs}
+    inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     right, absent = _agreeing(source, network, planned, session, inputs, others, compiles)
     return NetworkReport(
         network=network.name,
@@ -131,7 +131,7 @@ def _limit_threads(threads: int | None) -> None:
     set_num_threads(threads)
 
 
-def _values(tensor: Tensor) -> Array:
+def values_of(tensor: Tensor) -> Array:
     """Seeded normal numbers; of integers small ones, from 0 on."""
     rng = np.random.default_rng(1)
     if np.issubdtype(tensor.dtype, np.integer) or tensor.dtype == np.bool_:
