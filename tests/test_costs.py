@@ -81,6 +81,15 @@ def test_whatever_changes_the_kernel_changes_the_content(other: Operation) -> No
 # Work
 
 
+def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_function_does() -> None:
+    direct = convolution("nhwc")
+    one = replace(direct, parameters={**direct.parameters, "algorithm": "winograd"})
+    relu, tanh = (replace(one, attributes=PrimitiveAttributes(post_ops=(Eltwise(name),))) for name in ("relu", "tanh"))
+    assert content(relu) == content(one) != content(tanh)
+    ended = replace(direct, attributes=relu.attributes)
+    assert content(ended) != content(direct)
+
+
 @pytest.mark.parametrize(
     ("operation", "flops"),
     [

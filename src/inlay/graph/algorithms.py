@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from inlay.data_type import DATA_TYPES
+from inlay.primitives.attributes import Eltwise
 from inlay.primitives.operation import Operation
 
 Convolutions: TypeAlias = Literal["auto", "direct"]
@@ -20,6 +21,9 @@ Convolutions: TypeAlias = Literal["auto", "direct"]
 
 CONVOLUTIONS: tuple[Convolutions, ...] = ("auto", "direct")
 """Every choice."""
+
+RELU = Eltwise("relu", 0.0, 0.0)
+"""What a convolution by Winograd's algorithm may end with."""
 
 
 def is_winograd(operation: Operation) -> bool:
