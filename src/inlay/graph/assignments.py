@@ -15,9 +15,9 @@ from typing import TypeAlias
 from inlay.descriptor import MemoryDesc
 from inlay.graph.domains import Domain
 from inlay.graph.formats import Formats
-from inlay.graph.groups import RECURRENT, WEIGHTED
 from inlay.graph.op import Op, OpGraph
 from inlay.graph.prices import Prices
+from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
 Descs: TypeAlias = dict[str, MemoryDesc]
 """A format for each argument."""

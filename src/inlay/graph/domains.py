@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.formats import Formats, blocked, channels_last
-from inlay.graph.groups import RECURRENT, WEIGHTED
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op, OpGraph
 from inlay.graph.prices import Prices
+from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
 MOST = 5
 """Formats of one tensor."""

@@ -14,11 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from inlay.graph.op import Array, Op, OpGraph
+from inlay.primitives.signatures import WEIGHTED
 
-WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
-"""Kinds that multiply by weights: the engine chooses their formats, and adds a bias."""
-RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
-"""Kinds whose formats the engine chooses, and which take no post-operation."""
 MOST_FOLLOWERS = 5
 """Operations that are tried as post-operations of one."""
 

@@ -11,10 +11,11 @@ Each element is computed as before, from the same operands.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from inlay.graph.groups import WEIGHTED, readers_of
+from inlay.graph.groups import readers_of
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array, Op, OpGraph, Reshape
 from inlay.layout import Dims
+from inlay.primitives.signatures import WEIGHTED
 
 
 def sunk(graph: OpGraph) -> OpGraph:

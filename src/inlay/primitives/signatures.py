@@ -38,6 +38,12 @@ class Signature:
     """Arguments whose format may be `any`: the specification's table of propagation."""
 
 
+WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
+"""Kinds that multiply by weights."""
+RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
+"""Kinds of recurrent networks."""
+
+
 def _signature(reads: str, writes: str, parameters: str = "", free: str = "") -> Signature:
     """A row; `?` marks an argument that may be left out."""
     optional = frozenset(name[:-1] for name in f"{reads} {writes}".split() if name.endswith("?"))

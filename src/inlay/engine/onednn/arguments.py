@@ -20,11 +20,11 @@ from inlay.engine.onednn.declarations import ARGUMENTS, QUERY_ARGUMENT
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
-from inlay.engine.onednn.recurrent import RECURRENT, additions
+from inlay.engine.onednn.recurrent import additions
 from inlay.errors import InvalidArguments
 from inlay.primitives.attributes import PLAIN, Binary, PReLU
 from inlay.primitives.operation import Operation
-from inlay.primitives.signatures import SIGNATURES
+from inlay.primitives.signatures import RECURRENT, SIGNATURES
 
 _BESIDE = frozenset(("mean", "variance", "scale", "shift", "diff_scale", "diff_shift"))
 """Arguments that creators are not told about, so that nobody has looked at their descriptors."""

@@ -30,10 +30,9 @@ from inlay.engine.onednn.declarations import (
 from inlay.engine.onednn.descs import DIMS, Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
-from inlay.engine.onednn.recurrent import RECURRENT
 from inlay.errors import InvalidArguments
 from inlay.primitives.operation import Operation
-from inlay.primitives.signatures import SIGNATURES
+from inlay.primitives.signatures import RECURRENT, SIGNATURES
 
 _MAPS = frozenset(
     (

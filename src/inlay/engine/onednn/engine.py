@@ -26,12 +26,13 @@ from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
-from inlay.engine.onednn.recurrent import RECURRENT, additions, flaw
+from inlay.engine.onednn.recurrent import additions, flaw
 from inlay.engine.onednn.together import ExecutedTogether, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.signatures import RECURRENT
 
 
 class OnednnEngine:

@@ -23,9 +23,7 @@ Source: found by differences of the outputs; `ref_postgemm_gru.cpp` of oneDNN ag
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.primitives.operation import Operation
-
-RECURRENT = frozenset(("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru"))
-"""The kinds of recurrent networks."""
+from inlay.primitives.signatures import RECURRENT
 
 _INTEGERS = (DATA_TYPES["u8"], DATA_TYPES["s8"])
 _WIDE_SINCE = (3, 13)

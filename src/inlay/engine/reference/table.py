@@ -24,10 +24,7 @@ from inlay.engine.reference import (
     softmax,
 )
 from inlay.engine.reference.arrays import Formula
-from inlay.primitives.signatures import Direction
-
-RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
-"""The kinds of recurrent networks."""
+from inlay.primitives.signatures import RECURRENT, Direction
 
 TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
     {

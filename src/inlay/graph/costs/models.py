@@ -28,6 +28,7 @@ from inlay.graph.costs.work import nbytes, work
 from inlay.graph.op import Op, OpGraph
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.signatures import RECURRENT
 
 _REORDER_MS = 0.003
 _REORDER_SLOWNESS = 1.4
@@ -190,7 +191,7 @@ def named_pace(operation: Operation, impl: str, isa: str) -> Pace:
     return table
 
 
-_FINE_AS_REF = ("shuffle", "vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
+_FINE_AS_REF = ("shuffle", *RECURRENT)
 
 
 def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Kernel:

@@ -20,6 +20,7 @@ from inlay.graph.costs.forms import Form, form, inner_axes, same, tag_of
 from inlay.graph.costs.machine import Machine, isa_level
 from inlay.graph.costs.work import between, elements, multiplications, work
 from inlay.primitives.operation import Operation
+from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,6 @@ class Pace:
 JIT = Pace("jit", 0.96)
 OVERHEAD = 0.004
 """Milliseconds that a call and its threads take."""
-_HEAVY = ("convolution", "deconvolution", "inner_product", "matmul")
-_RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
 
 
 def milliseconds(operation: Operation, pace: Pace, machine: Machine) -> float:
@@ -60,7 +59,7 @@ def type_name(operation: Operation) -> str:
 
 
 def _points(operation: Operation) -> int:
-    if operation.kind in (*_HEAVY, *_RECURRENT):
+    if operation.kind in (*WEIGHTED, *RECURRENT):
         return multiplications(operation)
     if operation.kind == "pooling":
         return max(work(operation).flops, elements(operation))
@@ -295,7 +294,7 @@ _RULES: Mapping[str, Callable[[Operation, str], Pace | None]] = {
     "deconvolution": _deconvolution,
     "inner_product": lambda operation, isa: Pace("gemm", 0.85, 1.2),
     "matmul": _matmul,
-    **dict.fromkeys(_RECURRENT, lambda operation, isa: Pace("gemm", 0.75)),
+    **dict.fromkeys(RECURRENT, lambda operation, isa: Pace("gemm", 0.75)),
     "eltwise": lambda operation, isa: JIT,
     "binary": _binary,
     "sum": _joined,
@@ -360,7 +359,7 @@ def preferred(operation: Operation, isa: str) -> Form:
 def _following(operation: Operation) -> Callable[[MemoryDesc], str | None]:
     """Where nothing is multiplied by weights the destination follows the source."""
     model = operation.descs.get("src") or operation.descs.get("src_0")
-    if operation.kind in (*_HEAVY, *_RECURRENT) or model is None or model.kind == "any":
+    if operation.kind in (*WEIGHTED, *RECURRENT) or model is None or model.kind == "any":
         return lambda desc: None
     found = form(model)
     return lambda desc: _tag(found, desc) if desc.ndims == model.ndims else None

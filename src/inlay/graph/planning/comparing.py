@@ -11,10 +11,11 @@ from functools import partial
 
 from inlay.graph.candidates import Candidate, Format
 from inlay.graph.formats import blocked, channels_last
-from inlay.graph.groups import RECURRENT, WEIGHTED, Group
+from inlay.graph.groups import Group
 from inlay.graph.planning.choosing import Choosing
 from inlay.graph.planning.problem import Problem
 from inlay.graph.planning.settled import Settled, settle
+from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
 UNIFORM: Mapping[str, Callable[[int], str | None]] = {
     "channels last": channels_last,
