@@ -48,6 +48,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
 from inlay.primitives.attributes import PLAIN, Binary, PReLU, Sum
 from inlay.primitives.operation import Operation
+from inlay.primitives.signatures import WEIGHTED
 
 _SOUND = (3, 3)
 """Releases before this one have none of the defects that came after 3.2."""
@@ -96,7 +97,7 @@ def _of_attributes(operation: Operation) -> Iterator[str]:
         yield f"scales of src that {operation.kind} takes before it computes"
     if operation.kind == "concat" and "dst" in attributes.scales:
         yield "concat with scales of dst"
-    if operation.kind not in _WEIGHTED and any(isinstance(post_op, PReLU) for post_op in attributes.post_ops):
+    if operation.kind not in WEIGHTED and any(isinstance(post_op, PReLU) for post_op in attributes.post_ops):
         yield f"{operation.kind} with a post-operation PReLU"
 
 
@@ -143,7 +144,6 @@ def _formats(operation: Operation) -> int:
 _WITH_GAPS = ("batch_normalization", "pooling", "prelu")
 _ONE_FORMAT = ("layer_normalization", "softmax")
 _SCALES_AFTER = _ONE_FORMAT
-_WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
 _FIVE_AXES = ("batch_normalization", "eltwise", "lrn")
 _DEFECTIVE = (*_WITH_GAPS, *_ONE_FORMAT, "lrn", "resampling", "inner_product", "matmul", "binary")
 _HALVES = (DATA_TYPES["bf16"], DATA_TYPES["f16"])

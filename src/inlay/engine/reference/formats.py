@@ -17,8 +17,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 from inlay.primitives.attributes import Binary, DepthwiseConvolution, PReLU
 from inlay.primitives.operation import Operation
-
-_COMPUTE_INTENSIVE = frozenset({"convolution", "deconvolution", "inner_product", "matmul"})
+from inlay.primitives.signatures import WEIGHTED
 
 
 def settled(operation: Operation) -> dict[str, MemoryDesc]:
@@ -43,7 +42,7 @@ def _model(operation: Operation, name: str) -> MemoryDesc | None:
     """The argument that `name` takes the format of."""
     if operation.hint is not None:
         return operation.hint.descs.get(name.removeprefix("diff_"))
-    if operation.kind in _COMPUTE_INTENSIVE:
+    if operation.kind in WEIGHTED:
         return None
     return operation.descs.get("src") or operation.descs.get("src_0")
 

@@ -15,6 +15,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import is_winograd
 from inlay.primitives.attributes import Binary, PReLU
 from inlay.primitives.operation import Operation
+from inlay.primitives.signatures import WEIGHTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ _GATES = {"lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3, "vanill
 def _flops(operation: Operation) -> int:
     kind, descs = operation.kind, operation.descs
     extra = sum(_post(post_op) for post_op in operation.attributes.post_ops)
-    if kind in ("convolution", "deconvolution", "inner_product", "matmul"):
+    if kind in WEIGHTED:
         return multiplications(operation) * 2 + extra * prod(descs["dst"].dims)
     if kind in _GATES:
         return 2 * multiplications(operation)
