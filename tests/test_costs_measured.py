@@ -234,6 +234,16 @@ def test_what_was_disturbed_is_better_than_an_estimate() -> None:
     assert last.runs == []
 
 
+def test_it_is_better_also_where_the_seconds_end_before_its_turn() -> None:
+    many = [*CASES, cases.convolution("nhwc", channels=(8, 32), size=7)]
+    first, last = engine_of(Clock(waited=lambda now: 2 * now)), engine_of()
+    first.costs[key(many[-1])] = last.costs[key(many[-1])] = 1e-3
+    for costs in (costs_of(first), late := costs_of(last, seconds=1e-6)):
+        costs.prepare(many)
+    assert (last.counted(many[0]) > 0, last.counted(many[-1])) == (True, 0)
+    assert told(late, many[-1]) == (pytest.approx(1.0), "measured")
+
+
 SPINNING = "import time\nend = time.time() + 0.3\nwhile time.time() < end: pass"
 
 

@@ -241,14 +241,16 @@ class MeasuredCosts:
         return Kernel(settled, entry.impl, ms, roofline, entry.scratch, least.nbytes, "measured")
 
     def _settle(self, group: Sequence[_Asked]) -> None:
-        """Measure a group, or estimate what is hopeless, or all if no time is left."""
+        """Measure a group, or estimate what is hopeless, or, if no time is left, all of which no time is remembered."""
         worthy = [one for one in group if not _is_hopeless(one.estimate)] if self._left > 0 else []
         for one, taken in zip(worthy, self._timed(worthy), strict=True):
             if taken is not None:
                 self._learn(one, taken)
         for one in group:
             if one.key not in self._known:
-                self._known[one.key] = self._scaled(one.estimate)
+                entry = self._book.kernel(one.key)
+                remembered = self._read(one.operation, entry) if entry else None
+                self._known[one.key] = remembered or self._scaled(one.estimate)
 
     def _timed(self, group: Sequence[_Asked]) -> Sequence[Taken | None]:
         """What each takes; None for what cannot be run."""
