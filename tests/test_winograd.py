@@ -1,6 +1,5 @@
 """Winograd convolution against direct convolution, coordinate by coordinate where it matters."""
 
-import ctypes
 from dataclasses import replace
 from itertools import product
 
@@ -10,6 +9,7 @@ import pytest
 from guarded import GuardedBuffer
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import onednn as oracle
 
 from inlay import MemoryDesc
 from inlay.engine.winograd import Team, WinogradConvolution, is_transformed, transforming, winograd
@@ -30,13 +30,10 @@ LANES = registers_of(host_target()).lanes
 
 def team() -> Team:
     """The OpenMP runtime of the engine's library."""
-    pytest.importorskip("inlay.engine.onednn")
-    cdll = get_engine("onednn").library.cdll  # type: ignore[attr-defined]
-    if not hasattr(cdll, "GOMP_parallel"):
-        pytest.skip("the library does not run on GNU OpenMP")
-    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-    addresses = [ctypes.cast(getattr(cdll, name), ctypes.c_void_p).value for name in names]
-    return Team(*[address or 0 for address in addresses])
+    found: Team | None = None if oracle.why_unavailable() else get_engine("onednn").openmp  # type: ignore[attr-defined]
+    if found is None:
+        pytest.skip("there is no library on GNU OpenMP")
+    return found
 
 
 def operation(
@@ -260,6 +257,11 @@ def test_work_is_divided_into_parts_that_exist(ic: int, oc: int, n: int, down: i
 # What is refused
 
 IMAGE = MemoryDesc((1, LANES, 8, 8), "f32", "nhwc")
+PADDED = [
+    MemoryDesc(IMAGE.dims, "f32", tag, padded_dims=padded)
+    for tag, padded in (("nhwc", (1, LANES, 9, 8)), (f"nChw{LANES}c", (1, 2 * LANES, 8, 8)))
+]
+"""What is written to these must write zeros beside them."""
 GOOD = operation(IMAGE, IMAGE)
 
 
@@ -275,6 +277,10 @@ def described(**changes: MemoryDesc) -> Operation:
     ("asked", "text"),
     [
         (replace(GOOD, prop_kind="forward_training"), "convolution forward_training: it is for forward inference"),
+        (
+            Operation("eltwise", "forward_inference", {"src": IMAGE, "dst": IMAGE}),
+            "eltwise forward_inference: it is for forward inference",
+        ),
         (described(src=MemoryDesc(IMAGE.dims, "bf16", "nhwc")), "types but f32"),
         (
             described(weights=MemoryDesc((LANES, LANES, 5, 5), "f32", "any")),
@@ -289,6 +295,13 @@ def described(**changes: MemoryDesc) -> Operation:
         (
             described(src=MemoryDesc(IMAGE.dims, "f32", "nchw")),
             f"src f32::blocked:abcd::f0: give nhwc, or blocks of {LANES} channels, without padding",
+        ),
+        *(
+            (
+                described(dst=padded),
+                f"dst {padded}: give nhwc, or blocks of {LANES} channels, without padding",
+            )
+            for padded in PADDED
         ),
         (
             described(weights=MemoryDesc((LANES, LANES, 3, 3), "f32", "oihw")),

@@ -78,8 +78,8 @@ def registers_of(target: Target) -> Registers:
 def scheduled(sizes: Sizes, registers: Registers, threads: int) -> Schedule:
     """How to divide the work among so many threads.
 
-    Tiles are divided so that the transformed ones stay in the caches; where weights are many and tiles few, every
-    thread has all tiles and its own destination channels, so that each weight is read once.
+    Tiles are divided so that the transformed ones stay in the caches; where weights are many and tiles few, destination
+    channels are divided too: of one block of tiles, every thread has its own, so that each weight is read once.
     """
     panels = -(-sizes.oc // (registers.lanes * registers.panel))
     is_heavy = 4 * POINTS * sizes.ic * sizes.oc > _FAR
@@ -154,7 +154,7 @@ class WinogradConvolution:
         return self.operation.attributes.scratchpad_mode == "user"
 
     def bind(self, memories: Mapping[str, Memory]) -> "BoundConvolution":
-        """What computes once with these memories."""
+        """What computes once with these memories, each time it is called; it keeps them alive."""
         table = self._table.copy()
         for word, name in ((Word.SRC, "src"), (Word.WEIGHTS, "weights"), (Word.DST, "dst")):
             table[word] += memories[name].address
@@ -175,7 +175,10 @@ class WinogradConvolution:
 
 
 class BoundConvolution:
-    """A convolution with its memories: each call computes once; several threads may call it at once."""
+    """A convolution with its memories: each call computes once.
+
+    Several Python threads may call it at once, unless it was given its scratchpad: that is for one of them at a time.
+    """
 
     __slots__ = ("_call", "_entry", "_kept", "_scratch", "_table", "_threads")
 
@@ -193,7 +196,11 @@ class BoundConvolution:
         self._table, self._scratch, self._kept = table, scratch, kept
 
     def __call__(self) -> None:
-        """Compute."""
+        """Compute.
+
+        Raises:
+            OutOfMemory: there is no room for a scratchpad of the calling thread.
+        """
         table = self._table
         if self._scratch is not None:
             table = table.copy()
@@ -201,7 +208,11 @@ class BoundConvolution:
         self._call(self._entry, address_of(table), self._threads, 0)
 
     def submit(self) -> None:
-        """Compute: it is done when this returns."""
+        """Compute: it is done when this returns.
+
+        Raises:
+            OutOfMemory: as a call.
+        """
         self()
 
 

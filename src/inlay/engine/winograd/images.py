@@ -81,9 +81,11 @@ def _image(operation: Operation, name: str, lanes: int) -> Image:
 
 
 def _vector_step(desc: MemoryDesc, lanes: int) -> int | None:
-    """Elements from one vector of channels to the next; None where such vectors are not contiguous."""
+    """Elements from one vector of channels to the next; None where such vectors are not contiguous, or are padding."""
     layout = desc.layout
-    if not isinstance(layout, Layout) or any(axis.inner for i, axis in enumerate(layout.axes) if i != 1):
+    if not isinstance(layout, Layout) or desc.padded_dims != desc.dims:
+        return None
+    if any(axis.inner for i, axis in enumerate(layout.axes) if i != 1):
         return None
     channels = layout.axes[1]
     if not channels.inner:
@@ -94,10 +96,10 @@ def _vector_step(desc: MemoryDesc, lanes: int) -> int | None:
 
 def _flaw(operation: Operation, registers: Registers) -> str | None:
     """What is missing for an operation; None where nothing is."""
-    descs, told, lanes = operation.descs, operation.parameters, registers.lanes
-    src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
     if operation.kind != "convolution" or operation.prop_kind != "forward_inference":
         return f"{operation.kind} {operation.prop_kind}: it is for forward inference"
+    descs, told, lanes = operation.descs, operation.parameters, registers.lanes
+    src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
     if any(str(desc.data_type) != "f32" for desc in descs.values()):
         return "types but f32"
     if weights.dims[2:] != (KERNEL, KERNEL) or weights.ndims != 4:
