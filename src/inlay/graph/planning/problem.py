@@ -5,8 +5,9 @@ candidate of its producer writes; the formats it is kept in are those that candi
 format costs one reorder, from the format produced, however many read it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import Convolutions
@@ -17,6 +18,7 @@ from inlay.graph.formats import Formats
 from inlay.graph.groups import Group, grouped
 from inlay.graph.op import OpGraph
 from inlay.graph.prices import Prices
+from inlay.primitives.operation import Operation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +86,7 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
     asked = Prices(costs, formats, convolutions)
     groups = grouped(graph)
     found = domains(graph, formats, asked, costs.isa)
-    if costs.name == "measured":
-        _prepare(graph, groups, found, asked, formats)
+    costs.prepare(_operations(graph, groups, found, asked, formats), _pairs(groups, found))
     candidates = Candidates(graph, found, asked, formats)
     producers = dict.fromkeys(graph.inputs, -1)
     readers: dict[str, list[int]] = {name: [] for name in graph.inputs}
@@ -108,23 +109,25 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
     )
 
 
-def _prepare(
+def _operations(
     graph: OpGraph, groups: tuple[Group, ...], found: Mapping[str, Domain], asked: Prices, formats: Formats
-) -> None:
-    """Tell who measures everything that will be asked for, at once."""
+) -> Iterator[Operation]:
+    """All operations that candidates will be priced by; found when the first is wanted."""
     with asked.listing() as operations:
         candidates = Candidates(graph, found, asked, formats)
         for group in groups:
             candidates.of(group)
-    between = {name for group in groups for name in (*group.reads, *group.writes)}
-    pairs = {
-        (id(src), id(dst)): (src, dst)
-        for name in between
-        for src in found[name]
-        for dst in found[name]
-        if src is not None and dst is not None and src is not dst
-    }
-    asked.costs.prepare(operations, pairs.values())
+    yield from operations
+
+
+def _pairs(groups: tuple[Group, ...], found: Mapping[str, Domain]) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
+    """All formats between which a tensor may be reordered, once each."""
+    seen = set()
+    for name in dict.fromkeys(name for group in groups for name in (*group.reads, *group.writes)):
+        for src, dst in permutations([desc for desc in found[name] if desc is not None], 2):
+            if (id(src), id(dst)) not in seen:
+                seen.add((id(src), id(dst)))
+                yield src, dst
 
 
 def _homes(graph: OpGraph, groups: tuple[Group, ...]) -> dict[str, tuple[int, int]]:
