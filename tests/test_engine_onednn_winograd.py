@@ -387,7 +387,7 @@ def test_channels_fill_registers(engine: OnednnEngine) -> None:
 
 
 @pytest.mark.parametrize("name", ["src", "dst"])
-@pytest.mark.parametrize("tag", ["nchw", "aBcd4b"])
+@pytest.mark.parametrize("tag", ["nchw", f"aBcd{host_target().vector_bytes // 2}b"])
 def test_images_are_channels_last_or_in_registers(engine: OnednnEngine, name: str, tag: str) -> None:
     formats = {"src": "nhwc", "dst": "nhwc", name: tag}
     operation = convolution(**formats)  # type: ignore[arg-type]

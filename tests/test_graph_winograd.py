@@ -36,6 +36,7 @@ from inlay.graph.weights import Weights
 from inlay.primitives import get_engine
 from inlay.primitives.attributes import Eltwise
 from inlay.primitives.operation import Operation
+from inlay.reordering.target import host_target
 
 
 def why_not() -> str | None:
@@ -46,6 +47,8 @@ def why_not() -> str | None:
 
 computed = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 CHOICES: Any = ("auto", "direct")
+FORMATS = ("acdb", f"aBcd{host_target().vector_bytes // 4}b")
+"""What the machine code has on this processor."""
 
 
 class Preferring(HashedCosts):
@@ -57,7 +60,7 @@ class Preferring(HashedCosts):
             is_slow = found is not None and len(algorithms(operation, "auto")) > 1
             return replace(found, ms=found.ms + 10) if found is not None and is_slow else found
         post_ops, tags = operation.attributes.post_ops, [operation.descs[name].tag for name in ("src", "dst")]
-        if post_ops not in ((), (Eltwise("relu", 0.0, 0.0),)) or any(tag not in ("acdb", "aBcd16b") for tag in tags):
+        if post_ops not in ((), (Eltwise("relu", 0.0, 0.0),)) or any(tag not in FORMATS for tag in tags):
             return None
         return Kernel(operation, "winograd:test", 0.01, 0.01, 0, 0)
 
