@@ -13,7 +13,7 @@ from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
 from inlay.engine import reference
-from inlay.engine.onednn import OnednnEngine, make_engine
+from inlay.engine.onednn import OnednnEngine, make_engine, own
 from inlay.engine.onednn.own import team_of
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack, reorder
@@ -22,7 +22,7 @@ from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Su
 from inlay.primitives.operation import Implementation, Operation, Parameter
 from inlay.reordering.attributes import Scales
 from inlay.reordering.processors import set_num_threads
-from inlay.reordering.target import host_target
+from inlay.reordering.target import TARGETS, host_target
 
 if oracle.why_unavailable() is not None:
     pytest.skip(str(oracle.why_unavailable()), allow_module_level=True)
@@ -413,6 +413,15 @@ def test_only_gnu_openmp_is_a_team() -> None:
     for other in (SimpleNamespace(runtime="sycl", cdll=library.cdll), SimpleNamespace(runtime="omp", cdll=object())):
         without: Any = other
         assert team_of(without) is None
+
+
+@pytest.mark.parametrize(("name", "is_fast"), [("x86-64-v2", False), ("x86-64-v3", True), ("aarch64", True)])
+def test_only_processors_that_multiply_and_add_at_once_have_it(
+    name: str, is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = make_engine().library
+    monkeypatch.setattr(own, "host_target", lambda: TARGETS[name])
+    assert (team_of(library) is not None) == is_fast
 
 
 def test_a_reorder_between_layouts_stays_the_librarys(engine: OnednnEngine) -> None:

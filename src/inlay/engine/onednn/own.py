@@ -10,16 +10,33 @@ from typing import Any
 
 from inlay.engine.onednn.library import Library
 from inlay.engine.winograd import Team, is_transformed, transforming, winograd
+from inlay.errors import Unimplemented
 from inlay.primitives.operation import Implementation, Operation
+from inlay.reordering.target import host_target
 
 _FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_AVX2 = 32  # bytes of its registers
 
 
 def team_of(library: Library) -> Team | None:
-    """The OpenMP that the library was linked to; None where that is another runtime, or lacks GNU's names."""
-    if library.runtime != "omp" or not all(hasattr(library.cdll, name) for name in _FUNCTIONS):
+    """The OpenMP that the library was linked to; None where machine code of our own is not to run on it.
+
+    That is so where it is another runtime, or lacks GNU's names, and on processors that do not multiply and add at
+    once: a function that does it for each float takes far longer than the library.
+    """
+    is_gnu = library.runtime == "omp" and all(hasattr(library.cdll, name) for name in _FUNCTIONS)
+    if not is_gnu or not _is_fused():
         return None
     return Team(*(_address(library.cdll[name]) for name in _FUNCTIONS))
+
+
+def _is_fused() -> bool:
+    """Whether this processor multiplies and adds at once, and there is machine code for it at all."""
+    try:
+        target = host_target()
+    except Unimplemented:
+        return False
+    return target.vector_bytes >= _AVX2 or not target.triple.startswith("x86_64")
 
 
 def _address(function: Any) -> int:
