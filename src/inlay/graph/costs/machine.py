@@ -17,6 +17,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.work import Work
 from inlay.memory import Memory
+from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
 from inlay.reordering import cache
 from inlay.reordering.caches import cache_sizes
@@ -164,13 +165,13 @@ def _figures() -> tuple[float, float, float]:
     tries, known = read_figures(cache.read_object(name, "machine"))
     if tries >= _TRIES:
         return known
-    measured = (_peak(), _copying(2 << 20), _copying(max(4 * sizes.last, 64 << 20)))
+    measured = (_peak(), _copying(2 << 20), _copying(max(2 * sizes.last, 32 << 20)))
     best = tuple(map(max, measured, known))
     cache.write_object(name, " ".join(map(repr, (tries + 1, *best))).encode(), "machine")
     return best[0], best[1], best[2]
 
 
-_VERSION = "3"
+_VERSION = "4"
 _TRIES = 4
 
 
@@ -206,8 +207,9 @@ def _copying(nbytes: int) -> float:
     Where another process has a processor, the team waits for its slowest member.
     """
     desc = MemoryDesc((nbytes,), "u8", "a")
+    one, other = allocate(nbytes), allocate(nbytes)
     # Pages that nobody has written are all one, which stays in the cache.
-    one, other = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
+    one[:] = other[:] = 1
     src, dst, reorder = Memory(desc, one), Memory(desc, other), Reorder(desc, desc)
     seconds = min(_fastest(lambda: reorder(src, dst)), _fastest(lambda: np.copyto(other, one)))
     return 2 * nbytes / seconds / 1e9
