@@ -1,8 +1,7 @@
 """Functions that bring a block of tiles to the products, and their results to a block of tiles."""
 
-from inlay.engine.winograd.product_code import POINTS
 from inlay.engine.winograd.table import Word, pointer
-from inlay.engine.winograd.tiles import OUT, TILE
+from inlay.engine.winograd.tiles import OUT, POINTS, TILE
 from inlay.engine.winograd.vectors import Registers
 from inlay.reordering.ir import Code
 

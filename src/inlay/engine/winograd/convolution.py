@@ -22,8 +22,9 @@ import numpy.typing as npt
 from inlay.descriptor import MemoryDesc
 from inlay.engine.winograd.emit import ENTRY, module
 from inlay.engine.winograd.images import Image, Sizes, images
-from inlay.engine.winograd.product_code import POINTS, ROWS
+from inlay.engine.winograd.product_code import ROWS
 from inlay.engine.winograd.table import Word
+from inlay.engine.winograd.tiles import POINTS
 from inlay.engine.winograd.vectors import Registers
 from inlay.engine.winograd.weights import weights_desc
 from inlay.memory import Memory
@@ -34,7 +35,6 @@ from inlay.reordering.target import Target, host_target
 
 Words: TypeAlias = npt.NDArray[np.int64]
 
-_NAME = "winograd:4x4_3x3"
 _LINE = 64
 _NEAR = 1 << 20  # bytes of transformed tiles that a thread may have, to find them in its caches again
 _FAR = 4 << 20  # bytes of weights from which on they are better read by one thread than by each
@@ -81,9 +81,8 @@ def scheduled(sizes: Sizes, registers: Registers, threads: int) -> Schedule:
     Tiles are divided so that the transformed ones stay in the caches; where weights are many and tiles few, destination
     channels are divided too: of one block of tiles, every thread has its own, so that each weight is read once.
     """
-    panels = -(-sizes.oc // (registers.lanes * registers.panel))
     is_heavy = 4 * POINTS * sizes.ic * sizes.oc > _FAR
-    if is_heavy and sizes.tiles < threads * _MOST and panels >= threads:
+    if is_heavy and sizes.tiles < threads * _MOST and registers.panels(sizes.oc) >= threads:
         return Schedule(-(-sizes.tiles // _MOST), threads)
     fitting = _NEAR // (4 * POINTS * (sizes.ic + sizes.oc))
     most = min(_MOST, max(_FEW, fitting))
@@ -116,7 +115,7 @@ class WinogradConvolution:
         "operation",
     )
 
-    impl = _NAME
+    impl = "winograd:4x4_3x3"
     """How it computes."""
     operation: Operation
     """What was asked."""
@@ -180,7 +179,7 @@ class BoundConvolution:
     Several Python threads may call it at once, unless it was given its scratchpad: that is for one of them at a time.
     """
 
-    __slots__ = ("_call", "_entry", "_kept", "_scratch", "_table", "_threads")
+    __slots__ = ("_address", "_call", "_entry", "_kept", "_scratch", "_table", "_threads")
 
     def __init__(
         self,
@@ -194,6 +193,7 @@ class BoundConvolution:
         """Run `entry` by `call` with a table, into which the caller's scratchpad is written unless it is given."""
         self._call, self._entry, self._threads = call, entry, threads
         self._table, self._scratch, self._kept = table, scratch, kept
+        self._address = address_of(table)
 
     def __call__(self) -> None:
         """Compute.
@@ -201,10 +201,11 @@ class BoundConvolution:
         Raises:
             OutOfMemory: there is no room for a scratchpad of the calling thread.
         """
-        table = self._table
-        if self._scratch is not None:
-            table = table.copy()
-            table[Word.SCRATCH] = address_of(self._scratch())
+        if self._scratch is None:
+            self._call(self._entry, self._address, self._threads, 0)
+            return
+        table = self._table.copy()
+        table[Word.SCRATCH] = address_of(self._scratch())
         self._call(self._entry, address_of(table), self._threads, 0)
 
     def submit(self) -> None:
@@ -238,9 +239,8 @@ class Room:
     @classmethod
     def of(cls, sizes: Sizes, registers: Registers, schedule: Schedule) -> "Room":
         """The room for a schedule; matrices begin in different sets of a cache."""
-        rows, panel = schedule.most_tiles(sizes), registers.lanes * registers.panel
-        panels = -(-sizes.oc // panel)
-        columns = min(sizes.oc, -(-panels // schedule.groups) * panel)
+        rows, panels = schedule.most_tiles(sizes), -(-registers.panels(sizes.oc) // schedule.groups)
+        columns = min(sizes.oc, panels * registers.columns)
         v_matrix, m_row = 4 * sizes.ic * rows + _LINE, 4 * columns
         m_matrix = m_row * rows + _LINE
         m_at = POINTS * v_matrix
@@ -254,7 +254,6 @@ def _table(operation: Operation, sides: tuple[Image, Image], sizes: Sizes, regis
     src, dst = sides
     padding = operation.parameters["padding_l"]
     assert isinstance(padding, tuple)
-    panels = -(-sizes.oc // (registers.lanes * registers.panel))
     schedule = room.schedule
     words = {
         Word.SRC: src.offset,
@@ -268,7 +267,7 @@ def _table(operation: Operation, sides: tuple[Image, Image], sizes: Sizes, regis
         Word.TILES_ACROSS: sizes.tiles_across,
         Word.IC_VECTORS: sizes.ic // registers.lanes,
         Word.OC_VECTORS: sizes.oc // registers.lanes,
-        Word.PANELS: panels,
+        Word.PANELS: registers.panels(sizes.oc),
         Word.TOP: int(padding[0]),
         Word.LEFT: int(padding[1]),
         Word.V_MATRIX: room.v_matrix,
@@ -280,8 +279,7 @@ def _table(operation: Operation, sides: tuple[Image, Image], sizes: Sizes, regis
     }
     strides = (Word.SRC_H, src.words), (Word.DST_H, dst.words)
     words |= {Word(first + i): value for first, values in strides for i, value in enumerate(values)}
-    for word, value in words.items():
-        table[word] = value
+    table[list(words)] = list(words.values())
     return table
 
 
@@ -296,6 +294,3 @@ def winograd(operation: Operation, team: Team, threads: int) -> WinogradConvolut
             that fill registers; or the attributes are more than a ReLU at the end.
     """
     return WinogradConvolution(operation, team, threads)
-
-
-__all__ = ["BoundConvolution", "Schedule", "Team", "WinogradConvolution", "registers_of", "scheduled", "winograd"]

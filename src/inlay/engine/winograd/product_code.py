@@ -1,12 +1,10 @@
 """Functions that multiply: tiles of registers of every size, and what divides the 36 products into them."""
 
 from inlay.engine.winograd.table import Word, pointer
-from inlay.engine.winograd.tiles import TILE
+from inlay.engine.winograd.tiles import POINTS
 from inlay.engine.winograd.vectors import Registers, Vectors
-from inlay.reordering.ir import Code, suffix
+from inlay.reordering.ir import Code
 
-POINTS = TILE * TILE
-"""How many matrix products there are."""
 ROWS = 6
 """Most rows of a tile of registers."""
 
@@ -37,10 +35,7 @@ def micro_function(registers: Registers, rows: int, width: int) -> tuple[str, Co
         place = code.let(f"getelementptr float, ptr {lines[r]}, i64 %i")
         factor = vectors.splat(code.let(f"load float, ptr {place}"))
         for w in range(width):
-            name = f"llvm.fma.{suffix(vectors.type)}"
-            code.declarations.add(f"declare {vectors.type} @{name}({', '.join([vectors.type] * 3)})")
-            arguments = ", ".join(f"{vectors.type} {value}" for value in (factor, columns[w], sums[r][w]))
-            code.do(f"%next{r}_{w} = call {vectors.type} @{name}({arguments})")
+            code.do(f"%next{r}_{w} = {vectors.fma_call(factor, columns[w], sums[r][w])}")
     code.do("%i_next = add i64 %i, 1")
     code.do("%more = icmp ult i64 %i_next, %k")
     code.do("br i1 %more, label %next, label %done")

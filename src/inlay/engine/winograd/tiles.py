@@ -20,6 +20,8 @@ KERNEL = 3
 """Weights in each direction."""
 TILE = OUT + KERNEL - 1
 """Pixels of a tile in each direction."""
+POINTS = TILE * TILE
+"""How many matrix products there are."""
 _P, _Q = 0.625, 1.5
 _PP, _QQ = _P * _P, _Q * _Q
 

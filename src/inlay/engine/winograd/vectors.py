@@ -15,6 +15,15 @@ class Registers:
     panel: int
     """Most vectors of a tile of registers."""
 
+    @property
+    def columns(self) -> int:
+        """Channels of a whole panel of the weights."""
+        return self.lanes * self.panel
+
+    def panels(self, channels: int) -> int:
+        """Panels of so many channels, the last one as wide as it must be."""
+        return -(-channels // self.columns)
+
 
 class Vectors:
     """Arithmetic of registers in a function."""
@@ -42,8 +51,13 @@ class Vectors:
 
     def fma(self, a: str, b: str, c: str) -> str:
         """a * b + c, rounded once."""
+        return self.code.let(self.fma_call(a, b, c))
+
+    def fma_call(self, a: str, b: str, c: str) -> str:
+        """The same, for a result that has its name already."""
         name = f"llvm.fma.{suffix(self.type)}"
-        return self.code.call(name, self.type, (self.type, a), (self.type, b), (self.type, c))
+        self.code.declarations.add(f"declare {self.type} @{name}({', '.join([self.type] * 3)})")
+        return f"call {self.type} @{name}({', '.join(f'{self.type} {value}' for value in (a, b, c))})"
 
     def two(self, operation: str, a: str, b: str) -> str:
         """`fadd`, `fsub` or `fmul`."""

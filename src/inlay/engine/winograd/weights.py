@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from inlay.descriptor import MemoryDesc, Opaque
-from inlay.engine.winograd.tiles import KERNEL, TILE, transformed
+from inlay.engine.winograd.tiles import KERNEL, POINTS, transformed
 from inlay.engine.winograd.vectors import Registers
 from inlay.errors import Unimplemented
 from inlay.memory import Memory
@@ -25,14 +25,9 @@ _PREFIX = "inlay-winograd-4x3-"
 
 def weights_desc(oc: int, ic: int, registers: Registers) -> MemoryDesc:
     """The format of weights for the machine code of such registers."""
-    nbytes = 4 * TILE * TILE * oc * ic
-    name = f"{_PREFIX}{registers.lanes * registers.panel}"
-    return _described((oc, ic, KERNEL, KERNEL), Opaque(name, nbytes))
-
-
-def _described(dims: tuple[int, ...], opaque: Opaque) -> MemoryDesc:
-    head = {"inlay": "memory_desc", "version": 1, "kind": "opaque", "dims": dims, "data_type": "f32"}
-    return MemoryDesc.from_json(json.dumps({**head, "name": opaque.name, "nbytes": opaque.nbytes}))
+    head = {"inlay": "memory_desc", "version": 1, "kind": "opaque", "data_type": "f32"}
+    named = {"dims": (oc, ic, KERNEL, KERNEL), "name": f"{_PREFIX}{registers.columns}", "nbytes": 4 * POINTS * oc * ic}
+    return MemoryDesc.from_json(json.dumps({**head, **named}))
 
 
 def is_transformed(desc: MemoryDesc) -> bool:
