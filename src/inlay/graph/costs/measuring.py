@@ -27,12 +27,11 @@ from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import desc_text, digest, key
 from inlay.graph.costs.kernel import Kernel, Progress
 from inlay.graph.costs.machine import Machine, this_machine
-from inlay.graph.costs.models import asked, estimated, reference_ms, reorder_ms
+from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.timing import Bench, Clock, Taken
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.movers import mover
-from inlay.graph.op import Op, OpGraph
 from inlay.memory.reordered import Reorder
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
@@ -98,7 +97,7 @@ class _Asked:
     estimate: Kernel
 
 
-class MeasuredCosts:
+class MeasuredCosts(MachineCosts):
     """Costs by the clock."""
 
     name = "measured"
@@ -114,7 +113,8 @@ class MeasuredCosts:
         clock: Clock = time.perf_counter,
     ) -> None:
         """Time kernels of `engine` on `bench` for `seconds` in all, with what `book` knows already."""
-        self.machine, self._asked, self._bench, self._book = machine, engine, bench, book
+        super().__init__(machine)
+        self._asked, self._bench, self._book = engine, bench, book
         self._left, self._progress, self._clock = seconds, progress, clock
         self._known: dict[str, Kernel | None] = {}
         self._reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = {}
@@ -128,16 +128,6 @@ class MeasuredCosts:
     def engine(self) -> str:
         """Name and version of the engine."""
         return self._asked.name
-
-    @property
-    def isa(self) -> str:
-        """The instruction set."""
-        return self.machine.isa
-
-    @property
-    def threads(self) -> int:
-        """On how many threads."""
-        return self.machine.threads
 
     def slowdown(self) -> float:
         """How many times as long as at its best a small kernel takes now: 1.0 where nothing disturbs."""
@@ -173,7 +163,7 @@ class MeasuredCosts:
             if self._clock() - self._saved > _EVERY:
                 self.save()
         found = self._known[name]
-        return None if found is None else _with_attributes(found, operation)
+        return None if found is None else with_attributes(found, operation)
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Milliseconds of a reorder as sessions do it; one is measured for all tensors that differ in size alone."""
@@ -181,10 +171,6 @@ class MeasuredCosts:
         if pair not in self._reorders:
             self._reorders[pair] = 0.0 if src == dst else self._reorder_ms(src, dst)
         return self._reorders[pair]
-
-    def reference(self, op: Op, graph: OpGraph) -> float:
-        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
-        return reference_ms(op, graph)
 
     def _knows(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
         """Whether a reorder, or one like it, was timed before, by this process or another."""
@@ -347,10 +333,6 @@ def _is_hopeless(estimate: Kernel) -> bool:
 
 def _sort(kernel: Kernel) -> str:
     return f"{kernel.operation.kind} {kernel.impl.split(':')[0]}"
-
-
-def _with_attributes(kernel: Kernel, operation: Operation) -> Kernel:
-    return replace(kernel, operation=replace(kernel.operation, attributes=operation.attributes))
 
 
 @lru_cache(maxsize=8192)

@@ -55,17 +55,13 @@ def probed(engine: EngineLike = None) -> "ProbedCosts":
     return ProbedCosts(get_engine(engine), this_machine())
 
 
-class AnalyticCosts:
-    """Costs by a model of a machine."""
-
-    name = "analytic"
-    engine = ""
+class MachineCosts:
+    """What all costs of kernels on a machine have in common."""
 
     def __init__(self, machine: Machine) -> None:
-        """Take `machine` for what computes."""
+        """Tell costs of `machine`."""
         self.machine = machine
         """What computes."""
-        self._known: dict[str, Kernel] = {}
 
     @property
     def isa(self) -> str:
@@ -77,8 +73,32 @@ class AnalyticCosts:
         """On how many threads."""
         return self.machine.threads
 
+    def reference(self, op: Op, graph: OpGraph) -> float:
+        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
+        return reference_ms(op, graph)
+
+
+class ModelledCosts(MachineCosts):
+    """What costs without a clock have in common."""
+
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
-        """Do nothing: a model needs no preparation."""
+        """Do nothing: models and engines answer quickly."""
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Milliseconds of a reorder at the bandwidth of the machine; 0 between equal descriptors."""
+        return reorder_ms(src, dst, self.machine)
+
+
+class AnalyticCosts(ModelledCosts):
+    """Costs by a model of a machine."""
+
+    name = "analytic"
+    engine = ""
+
+    def __init__(self, machine: Machine) -> None:
+        """Take `machine` for what computes."""
+        super().__init__(machine)
+        self._known: dict[str, Kernel] = {}
 
     def kernel(self, operation: Operation) -> Kernel | None:
         """The kernel that an engine would have: every operation has one, but a Winograd convolution, which few have."""
@@ -90,26 +110,17 @@ class AnalyticCosts:
             settled = answers(operation, self.isa)
             rate = pace(settled, self.isa)
             found = self._known[name] = modelled(settled, rate, rate.impl, self.machine)
-        return replace(found, operation=replace(found.operation, attributes=operation.attributes))
-
-    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of a reorder at the bandwidth of the machine; 0 between equal descriptors."""
-        return reorder_ms(src, dst, self.machine)
-
-    def reference(self, op: Op, graph: OpGraph) -> float:
-        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
-        return reference_ms(op, graph)
+        return with_attributes(found, operation)
 
 
-class ProbedCosts:
+class ProbedCosts(ModelledCosts):
     """Costs by an engine's answers and a model of the machine."""
 
     name = "probed"
 
     def __init__(self, engine: Engine, machine: Machine) -> None:
         """Ask `engine`, which computes on `machine`."""
-        self.machine = machine
-        """What computes."""
+        super().__init__(machine)
         self.asked = engine
         """Who is asked."""
         self._known: dict[str, Kernel | None] = {}
@@ -119,19 +130,6 @@ class ProbedCosts:
         """Name and version of the engine."""
         return self.asked.name
 
-    @property
-    def isa(self) -> str:
-        """The instruction set."""
-        return self.machine.isa
-
-    @property
-    def threads(self) -> int:
-        """On how many threads."""
-        return self.machine.threads
-
-    def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
-        """Do nothing: an engine answers quickly."""
-
     def kernel(self, operation: Operation) -> Kernel | None:
         """The kernel that the engine has; None where it has none for these formats."""
         name = key(operation)
@@ -139,17 +137,12 @@ class ProbedCosts:
             implementation = asked(self.asked, operation)
             self._known[name] = None if implementation is None else estimated(implementation, self.machine)
         found = self._known[name]
-        if found is None:
-            return None
-        return replace(found, operation=replace(found.operation, attributes=operation.attributes))
+        return None if found is None else with_attributes(found, operation)
 
-    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of a reorder at the bandwidth of the machine; 0 between equal descriptors."""
-        return reorder_ms(src, dst, self.machine)
 
-    def reference(self, op: Op, graph: OpGraph) -> float:
-        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
-        return reference_ms(op, graph)
+def with_attributes(kernel: Kernel, operation: Operation) -> Kernel:
+    """A kernel for `operation`, which differs from the one that it was found for in attributes that cost nothing."""
+    return replace(kernel, operation=replace(kernel.operation, attributes=operation.attributes))
 
 
 def asked(engine: Engine, operation: Operation) -> Implementation | None:
