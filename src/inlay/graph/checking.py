@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlay import primitives
-from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.homes import Place, Segments, places_of
 from inlay.graph.op import OpGraph
 from inlay.graph.program import Buffer, Program, Step
-from inlay.layout import Layout
 from inlay.primitives.attributes import Sum
 from inlay.primitives.primitive import Primitive
 
@@ -180,15 +178,7 @@ class Written:
         if (first.home, first.offset) != (second.home, second.offset):
             return False
         descs = (self._buffers[one].desc, self._buffers[other].desc)
-        return descs[0] is None or descs[1] is None or descs[0] == descs[1] or _are_equivalent(descs[0], descs[1])
-
-
-def _are_equivalent(one: MemoryDesc, other: MemoryDesc) -> bool:
-    """Whether two descriptors place every element alike, as nchw and nhwc do where only channels are more than one."""
-    is_alike = (one.dims, one.data_type, one.offset0) == (other.dims, other.data_type, other.offset0)
-    if not is_alike or not isinstance(one.layout, Layout) or not isinstance(other.layout, Layout):
-        return False
-    return one.padded_dims == other.padded_dims and one.layout.equivalent(other.layout)
+        return descs[0] is None or descs[1] is None or descs[0].equivalent(descs[1])
 
 
 def origins_of(graph: OpGraph) -> dict[str, frozenset[str]]:

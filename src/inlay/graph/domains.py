@@ -12,6 +12,7 @@ Propagated until nothing is new, at most `MOST` for each tensor; those that came
 from typing import TypeAlias
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.costs.paces import blocks
 from inlay.graph.formats import Formats, blocked, channels_last
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op, OpGraph
@@ -32,7 +33,7 @@ def domains(graph: OpGraph, formats: Formats, asked: Prices, isa: str) -> dict[s
 
     Post-condition: each has its plain format, or one that plain becomes by a view, and at most `MOST`.
     """
-    return _Spread(graph, formats).spread(asked, 16 if "avx512" in isa.lower() else 8)
+    return _Spread(graph, formats).spread(asked, blocks(isa)[0])
 
 
 class _Spread:
@@ -77,7 +78,8 @@ class _Spread:
                 tensor = self.graph.tensors[name]
                 if len(tensor.dims) > 2:
                     self.add_tag(name, tensor, channels_last(len(tensor.dims)))
-                    self.add_tag(name, tensor, blocked(len(tensor.dims), block))
+                    if tensor.dims[1] % block == 0:
+                        self.add_tag(name, tensor, blocked(len(tensor.dims), block))
         if op.kind in WEIGHTED or op.kind in RECURRENT:
             answered = asked.natural(op, self.graph.tensors)
             for argument, name in (*op.reads.items(), *op.writes.items()):
@@ -87,9 +89,7 @@ class _Spread:
         data_type = self.formats.type_of(tensor.dtype)
         if tag is None or data_type is None or 0 in tensor.dims:
             return
-        size = int("".join(c for c in tag if c.isdigit()) or 1)
-        if tensor.dims[1] % size == 0:
-            self.add(name, self.formats.tagged(tensor.dims, data_type, tag))
+        self.add(name, self.formats.tagged(tensor.dims, data_type, tag))
 
     def through(self, op: Op, first: bool = False) -> None:
         """What a view makes of formats; at `first` of the plain one only, which every plan can fall back to."""

@@ -18,6 +18,7 @@ import numpy as np
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.graph.costs.forms import Form, tag_of
 from inlay.graph.network import Tensor
 from inlay.graph.op import Move, Part, Permute, Reshape
 from inlay.layout import Dims, Layout
@@ -25,8 +26,7 @@ from inlay.layout import Dims, Layout
 MOST_NDIMS = 12
 """Of oneDNN."""
 
-_CHANNELS_LAST = {3: "acb", 4: "acdb", 5: "acdeb"}
-_PLAIN = {3: "abc", 4: "abcd", 5: "abcde"}
+_IMAGES = (3, 4, 5)  # axes
 
 
 class Formats:
@@ -187,7 +187,7 @@ def channels_last(ndims: int) -> str | None:
     >>> channels_last(4)
     'acdb'
     """
-    return _CHANNELS_LAST.get(ndims)
+    return tag_of(Form("nxc"), ndims) if ndims in _IMAGES else None
 
 
 def blocked(ndims: int, block: int) -> str | None:
@@ -196,5 +196,4 @@ def blocked(ndims: int, block: int) -> str | None:
     >>> blocked(4, 16)
     'aBcd16b'
     """
-    tag = _PLAIN.get(ndims)
-    return None if tag is None else f"{tag.replace('b', 'B')}{block}b"
+    return tag_of(Form("blocked", block), ndims) if ndims in _IMAGES else None
