@@ -23,6 +23,8 @@ ROOMS = (
     "errors",
     "files",
     "data_type",
+    "measure",
+    "machine",
     "layout",
     "format_tag",
     "pattern",
