@@ -1,7 +1,7 @@
 """The machine: what the figures of a run depend on and its table must name.
 
->>> sizes = [Cache(1, "Data", 1 << 15, (0,)), Cache(2, "Unified", 1 << 20, (0,)), Cache(3, "Unified", 1 << 25, (0, 1))]
->>> Machine("a processor", (0, 1), tuple(sizes), 1 << 34, "", "").cache_bytes(2)
+>>> caches = ReportedCache(1, "Data", 1 << 15, (0,)), ReportedCache(2, "Unified", 1 << 20, (0,))
+>>> Machine("a processor", (0, 1), caches, 1 << 34, "", "").cache_bytes(2)
 1048576
 """
 
@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from inlay.reordering.caches import Cache, machine_caches
+from inlay.machine import ReportedCache, reported_caches
 
 _FALLBACK = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
 _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -25,7 +25,7 @@ class Machine:
     """The name of the processor, as the system says it."""
     processors: tuple[int, ...]
     """The processors this process may run on: the number of threads everybody gets."""
-    caches: tuple[Cache, ...]
+    caches: tuple[ReportedCache, ...]
     """The caches of the first processor; empty where the system does not say."""
     memory: int
     """Bytes of memory."""
@@ -64,7 +64,7 @@ def this_machine() -> Machine:
     return Machine(
         processor=_processor_name(),
         processors=_processors(),
-        caches=machine_caches(),
+        caches=reported_caches(),
         memory=_memory_bytes(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
         huge_pages=_PAGES.read_text().strip() if _PAGES.exists() else "",

@@ -21,8 +21,8 @@ from benchmarks.startup import Figure
 from benchmarks.timing import Rounds
 from inlay.bench.turns import Spread
 from inlay.descriptor import Extras
+from inlay.machine import ReportedCache
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.caches import Cache
 
 
 class Unreadable(ValueError):
@@ -203,5 +203,5 @@ def _attributes(entry: Mapping[str, Any]) -> Attributes:
 
 
 def _machine(entry: Mapping[str, Any]) -> Machine:
-    caches = tuple(Cache(c["level"], c["kind"], c["nbytes"], tuple(c["shared_by"])) for c in entry["caches"])
+    caches = tuple(ReportedCache(c["level"], c["kind"], c["nbytes"], tuple(c["shared_by"])) for c in entry["caches"])
     return Machine(**{**entry, "processors": tuple(entry["processors"]), "caches": caches})

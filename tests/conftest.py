@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -22,7 +23,8 @@ settings.load_profile("mutation" if "INLAY_MUTATION" in os.environ else "inlay")
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_run() -> Iterator[None]:
-    """Machine code is compiled anew: no test passes because of what an earlier version left in the user's cache."""
+    """Start from an empty cache and the same machine model everywhere: nothing is left over, nothing is the host's."""
     with tempfile.TemporaryDirectory() as directory:
         os.environ["INLAY_CACHE_DIR"] = directory
+        os.environ["INLAY_MACHINE"] = str(Path(__file__).parent / "data" / "machine.json")
         yield

@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 from guarded import PAGE, GuardedBuffer
 
-from inlay.reordering.compiled import Plan, ir_of, planned
+from inlay.reordering.compiled import ir_of
 from inlay.reordering.computed import block_of
 from inlay.reordering.elements import address_bits
 from inlay.reordering.emit import ENTRY
 from inlay.reordering.operands import Operands
+from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, compile_ir
 
@@ -139,7 +140,7 @@ def image_of(
     values: Operands | None = None,
 ) -> Image:
     """The call that solves `problem` on the contents of two buffers, with the values of its attributes."""
-    plan = planned(problem, target)
+    plan = plan_reorder(problem, target)
     code, entry = link(compile_ir(ir_of(plan.kernel, target), target), ENTRY)
     words = plan.table.words.copy()
     parts, address = [], TABLE + words.nbytes

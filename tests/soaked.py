@@ -21,11 +21,11 @@ from guarded import GuardedBuffer
 from inlay.descriptor import Extras, MemoryDesc  # noqa: F401  some of the words in which cases are spelled
 from inlay.errors import InlayError
 from inlay.layout import Axis, Digit, Layout  # noqa: F401
+from inlay.machine import MemoryModel
 from inlay.memory import Memory, Reorder
 from inlay.memory.moves import reach
-from inlay.reordering import compiled, threads
+from inlay.reordering import compiled, planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, require_attributes  # noqa: F401
-from inlay.reordering.caches import CacheSizes
 from inlay.reordering.compensated import require_extras
 from inlay.reordering.operands import codes_of
 from inlay.reordering.reference import reference_reorder, stored_bytes
@@ -151,7 +151,7 @@ def _circumstances(case: Case) -> Iterator[None]:
     compiled._compiled.cache_clear()
     with (
         patch.object(compiled, "host_target", lambda: target),
-        patch.object(compiled, "cache_sizes", lambda: _CACHES[case.streaming]),
+        patch.object(planning, "memory_model", lambda: _CACHES[case.streaming]),
         patch.object(threads, "available_threads", lambda: case.threads),
         patch.object(threads, "_PART_BYTES", 1),
     ):
@@ -159,7 +159,7 @@ def _circumstances(case: Case) -> Iterator[None]:
     compiled._compiled.cache_clear()
 
 
-_CACHES = {False: CacheSizes(1 << 60, 1 << 60), True: CacheSizes(0, 0)}
+_CACHES = {False: MemoryModel(1 << 60, 1 << 60, 1 << 60), True: MemoryModel(0, 0, 0)}
 
 
 # Shrinking

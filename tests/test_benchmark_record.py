@@ -28,14 +28,14 @@ from benchmarks.startup import Figure
 from benchmarks.timing import Rounds
 from inlay.bench.turns import Spread
 from inlay.descriptor import Extras
+from inlay.machine import ReportedCache
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.caches import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 L2, BEYOND = Size("L2", 1 << 19), Size("beyond", 1 << 27, warm=False)
 CASE = Case("ab", "ba", "f32", "f32", BEYOND, (4096, 4096), "", "issue", 80)
 FAMILY = Case("oihw", "hwio", "f32", "s8", L2, (64, 80, 3, 3), "a note", "weights")
-MACHINE = Machine("a processor", (0, 1), (Cache(2, "Unified", 1 << 20, (0,)),), 1 << 34, "a system", "madvise")
+MACHINE = Machine("a processor", (0, 1), (ReportedCache(2, "Unified", 1 << 20, (0,)),), 1 << 34, "a system", "madvise")
 SETUP = Setup(MACHINE, Rounds(count=3), {"Inlay": "1.0", "oneDNN": "3.2.0"}, {"torch": "pip install torch"})
 
 

@@ -34,8 +34,8 @@ from benchmarks.timing import Rounds, fastest
 from inlay.bench.turns import Spread
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
+from inlay.machine import ReportedCache
 from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.caches import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ("machine", "fitting", "cases", "families", "values", "passes", "timing", "runs", "misses", "report")
@@ -110,7 +110,7 @@ def test_compulsory_bytes_are_the_elements_read_and_all_that_is_written() -> Non
 
 @pytest.mark.parametrize("l3", [8 << 20, 32 << 20, 36 << 20, 96 << 20])
 def test_every_case_has_the_footprint_its_size_promises(l3: int) -> None:
-    caches = (Cache(2, "Unified", 1 << 20, (0,)), Cache(3, "Unified", l3, (0, 1)))
+    caches = (ReportedCache(2, "Unified", 1 << 20, (0,)), ReportedCache(3, "Unified", l3, (0, 1)))
     sizes = sizes_of(Machine("", (0, 1), caches, 1 << 34, "", ""))
     assert [(size.name, size.footprint) for size in sizes] == [("L2", 1 << 19), ("L3", l3 // 2), ("beyond", 4 * l3)]
     for case in all_cases(sizes):

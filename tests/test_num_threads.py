@@ -13,9 +13,9 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidArguments
+from inlay.machine import MemoryModel
 from inlay.memory import Memory
-from inlay.reordering import compiled, threads
-from inlay.reordering.caches import CacheSizes
+from inlay.reordering import compiled, planning, threads
 from inlay.reordering.threads import parts_for
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -107,7 +107,7 @@ def first_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, 
     """A process that has compiled nothing: neither in memory nor on disk. Stores go past the caches."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compiled, "_codes", {})
-    monkeypatch.setattr(compiled, "cache_sizes", lambda: CacheSizes(0, 0))
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1 << 10 if request.param == "with workers" else 1 << 40)
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
     compiled._compiled.cache_clear()

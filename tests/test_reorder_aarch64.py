@@ -21,11 +21,12 @@ from test_reorder_targets import CASES, TYPES
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compiled
+from inlay.machine import MemoryModel
+from inlay.reordering import planning
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.caches import CacheSizes
-from inlay.reordering.compiled import ir_of, planned
+from inlay.reordering.compiled import ir_of
 from inlay.reordering.operands import codes_of
+from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS
@@ -61,7 +62,7 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 @pytest.fixture
 def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache to stay in."""
-    monkeypatch.setattr(compiled, "cache_sizes", lambda: CacheSizes(0, 0))
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
 
 
 def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:
@@ -140,7 +141,7 @@ def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str)
 
 def test_no_code_of_another_family_is_left(machine: Machine) -> None:
     src, dst = (MemoryDesc((65, 64), "f32", tag) for tag in ("ab", "ba"))
-    text = ir_of(planned(reorder_problem(src, dst), TARGETS[machine[0]]).kernel, TARGETS[machine[0]])
+    text = ir_of(plan_reorder(reorder_problem(src, dst), TARGETS[machine[0]]).kernel, TARGETS[machine[0]])
     assert "x86" not in text
 
 

@@ -11,16 +11,17 @@ from benchmarks.cases import Size
 from benchmarks.families import all_cases
 from inlay import Attributes, MemoryDesc, Scales
 from inlay.errors import InvalidArguments
+from inlay.machine import MemoryModel
 from inlay.reordering import compiled
 from inlay.reordering.attributes import PLAIN
-from inlay.reordering.bound import BANDWIDTHS, CALLS, INSTRUCTIONS, Bound, Work, bound_of
-from inlay.reordering.caches import CacheSizes
-from inlay.reordering.compiled import explained, planned
+from inlay.reordering.bound import CALLS, INSTRUCTIONS, Bound, Work, bound_of
+from inlay.reordering.compiled import explained
+from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS
 
 GOLDEN = Path(__file__).parent / "golden" / "reorders"
-CACHES = CacheSizes(1 << 20, 32 << 20)
+CACHES = MemoryModel(1 << 20, 32 << 20, 32 << 20)
 SPECIMENS = {
     "blocks": ((2, 64, 56, 56), "nchw", "nChw16c", "f32", "f32"),
     "blocks-with-padding": ((2, 17, 56, 56), "nchw", "nChw8c", "f32", "f32"),
@@ -42,11 +43,11 @@ def pair(name: str) -> tuple[MemoryDesc, MemoryDesc]:
 
 
 def bound(
-    src: MemoryDesc, dst: MemoryDesc, threads: int = 1, caches: CacheSizes = CACHES, attributes: Attributes = PLAIN
+    src: MemoryDesc, dst: MemoryDesc, threads: int = 1, caches: MemoryModel = CACHES, attributes: Attributes = PLAIN
 ) -> Bound:
     """The bound on registers of 64 bytes; stores as this machine's caches ask for."""
     problem, target = reorder_problem(src, dst, attributes), TARGETS["x86-64-v4"]
-    plan = planned(problem, target)
+    plan = plan_reorder(problem, target)
     return bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, caches, threads)
 
 
@@ -57,7 +58,7 @@ def test_the_numbers_of_a_transpose_by_hand() -> None:
     assert found.work == Work(loads=16, shuffles=64, between=0, arithmetic=0, stores=16)
     assert found.work.total == 106
     assert (found.level, found.traffic) == ("L2", 2 * 4 * 256 * 256)
-    assert found.bytes_us == pytest.approx(2 * 4 * 256 * 256 / BANDWIDTHS["L2"] / 1000)
+    assert found.bytes_us == pytest.approx(2 * 4 * 256 * 256 / CACHES.l2_bandwidth / 1000)
     assert found.instructions_us == pytest.approx(256 * 106 / INSTRUCTIONS / 1000)
     assert found.total_us == CALLS[False] + max(found.bytes_us, found.instructions_us)
 
@@ -79,12 +80,12 @@ def test_levels_are_those_that_the_bytes_fit_in() -> None:
         (1 << 10, 1 << 20, 1, "L3"),
         (1 << 10, (1 << 20) - 1, 1, "memory"),
     ):
-        assert bound(src, dst, threads, CacheSizes(second, last)).level == level
+        assert bound(src, dst, threads, MemoryModel(second, last, last)).level == level
 
 
 def test_lines_that_are_written_in_part_are_read_first() -> None:
     src, dst = (MemoryDesc((256, 512), "f32", tag) for tag in ("ab", "ba"))
-    small = CacheSizes(0, 0)
+    small = MemoryModel(0, 0, 0)
     found = bound(src, dst, caches=small)  # planned for this machine's caches: its stores are ordinary ones
     assert found.traffic == 3 * 4 * 256 * 512
     assert bound(src, dst).traffic == 2 * 4 * 256 * 512
@@ -121,7 +122,7 @@ def test_last_tiles_that_overlap_have_no_masks() -> None:
     assert overlapping.instructions == whole.instructions
 
 
-BASE = Bound("L2", 1 << 20, 1, 100, 0, Work(8, 0, 0, 0, 8), 8)
+BASE = Bound("L2", 1 << 20, 1, 100, 0, Work(8, 0, 0, 0, 8), 8, 80.0)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +161,13 @@ def explanation(name: str, target: str) -> str:
     problem = reorder_problem(*pair(name))
     if problem.is_empty:
         return inlay.Reorder(*pair(name)).explain(target)
-    plan = planned(problem, TARGETS[target])
+    plan = plan_reorder(problem, TARGETS[target])
     return explained(problem, plan, TARGETS[target], threads=2 if problem.moved_bytes > 1 << 20 else 1)
 
 
 def test_explanations_are_as_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the difference; with INLAY_REDRAW=1 set this accepts it and writes the files anew."""
-    monkeypatch.setattr(compiled, "cache_sizes", lambda: CACHES)
+    monkeypatch.setattr(compiled, "memory_model", lambda: CACHES)
     texts = {f"{name}.{target}.txt": explanation(name, target) for name in SPECIMENS for target in TARGET_NAMES}
     if os.environ.get("INLAY_REDRAW"):
         GOLDEN.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import cache, compiled, linking
+from inlay.reordering import cache, compiled, linking, planning
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.problem import reorder_problem
@@ -160,7 +160,7 @@ def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest
 def kernel_for(src: MemoryDesc, dst: MemoryDesc) -> Kernel | None:
     """The kernel that a reorder needs; None where there is nothing to move."""
     problem = reorder_problem(src, dst)
-    return None if problem.is_empty else compiled.planned(problem, host_target()).kernel
+    return None if problem.is_empty else planning.plan_reorder(problem, host_target()).kernel
 
 
 @given(reorder_problems(convert=True), reorder_problems())

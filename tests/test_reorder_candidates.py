@@ -18,9 +18,9 @@ from test_reorder import check, judge, noise, span_bytes
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.reordering import compiled, ranking, threads
+from inlay.machine import MemoryModel
+from inlay.reordering import compiled, planning, ranking, threads
 from inlay.reordering.attributes import Attributes, Scales
-from inlay.reordering.caches import CacheSizes
 from inlay.reordering.choice import BY_MODEL, Choice, Decision
 from inlay.reordering.compiled import compiled_as
 from inlay.reordering.problem import ReorderProblem, reorder_problem
@@ -32,15 +32,19 @@ Pair = tuple[MemoryDesc, MemoryDesc]
 SOME = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-SIZES = {"L2": CacheSizes(1 << 40, 1 << 40), "L3": CacheSizes(0, 1 << 40), "memory": CacheSizes(0, 0)}
+SIZES = {
+    "L2": MemoryModel(1 << 40, 1 << 40, 1 << 40),
+    "L3": MemoryModel(0, 1 << 40, 1 << 40),
+    "memory": MemoryModel(0, 0, 0),
+}
 """Caches with which every tensor lives in that level."""
 
 
 @pytest.fixture(params=SIZES)
-def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[CacheSizes]:
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryModel]:
     """Caches for which every tensor has one size, and five threads for whatever there is to move."""
     found = SIZES[request.param]
-    monkeypatch.setattr(compiled, "cache_sizes", lambda: found)
+    monkeypatch.setattr(planning, "memory_model", lambda: found)
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
     compiled.forget()
@@ -52,13 +56,13 @@ def problem_of(dims: tuple[int, ...], data_type: str, src: str, dst: str) -> Reo
     return reorder_problem(MemoryDesc(dims, data_type, src), MemoryDesc(dims, data_type, dst))
 
 
-def all_of(problem: ReorderProblem, sizes: CacheSizes) -> tuple[Candidate, ...]:
+def all_of(problem: ReorderProblem, sizes: MemoryModel) -> tuple[Candidate, ...]:
     return candidates(problem, host_target(), sizes)
 
 
 @SOME
 @given(pair=reorder_problems(sub_byte=True, convert=True, large=True), flush=st.sampled_from(["upper", "lower"]))
-def test_every_candidate_equals_the_reference(pair: Pair, flush: Any, sizes: CacheSizes) -> None:
+def test_every_candidate_equals_the_reference(pair: Pair, flush: Any, sizes: MemoryModel) -> None:
     problem = reorder_problem(*pair)
     if problem.is_empty:
         return
@@ -88,11 +92,11 @@ def test_chosen_at_random_with_attributes_types_targets_and_threads(seed: int, m
     run_case(drawn_case(1_000_000 + seed))
 
 
-def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: CacheSizes) -> None:
+def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: MemoryModel) -> None:
     problem = problem_of((2, 64, 28, 28), "u8", "nchw", "nhwc")
     found = all_of(problem, sizes)
     assert found[0].choice == BY_MODEL
-    assert found[0].plan.schedule == compiled.planned(problem, host_target()).schedule
+    assert found[0].plan.schedule == planning.plan_reorder(problem, host_target()).schedule
     others = [candidate.estimate + candidate.debt for candidate in found[1:]]
     assert others == sorted(others)
     plans = [(c.plan.schedule, c.plan.kernel, ahead_of(c.plan), c.choice.threads) for c in found]
@@ -103,8 +107,8 @@ def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: CacheS
 def test_what_is_chosen_is_done() -> None:
     problem = problem_of((4096, 4096), "f32", "ab", "ba")
 
-    def planned(**choice: Any) -> compiled.Plan:
-        return compiled.planned(problem, TARGETS["x86-64-v4"], Choice(**choice))
+    def planned(**choice: Any) -> planning.Plan:
+        return planning.plan_reorder(problem, TARGETS["x86-64-v4"], Choice(**choice))
 
     assert [planned(walk=side).schedule.walk for side in ("src", "dst")] == ["src", "dst"]
     assert [planned(registers=n).schedule.tile.registers for n in (16, 32, 64)] == [16, 32, 64]
@@ -119,7 +123,7 @@ def test_past_the_caches_costs_who_reads_next_only_where_the_caches_would_have_k
     debts = {}
     for name, sizes in SIZES.items():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "cache_sizes", lambda sizes=sizes: sizes)
+            patch.setattr(planning, "memory_model", lambda sizes=sizes: sizes)
             debts[name] = {c.plan.kernel.stores: c.debt for c in all_of(problem, sizes)}
     assert debts["memory"] == {"streamed": 0, "cached": 0}
     assert debts["L3"]["cached"] == 0 < debts["L3"]["streamed"]
@@ -130,12 +134,12 @@ def test_a_tile_that_no_table_describes_is_no_candidate(monkeypatch: pytest.Monk
     problem = problem_of((64, 64), "f32", "ab", "ba")
     every = all_of(problem, SIZES["L2"])
 
-    def planned(problem: Any, target: Any, choice: Choice) -> compiled.Plan:
+    def planned(problem: Any, target: Any, choice: Choice) -> planning.Plan:
         if choice.walk is not None:
             raise Unimplemented("the lanes of one register are too far apart")
-        return compiled.planned(problem, target, choice)
+        return planning.plan_reorder(problem, target, choice)
 
-    monkeypatch.setattr(ranking, "planned", planned)
+    monkeypatch.setattr(ranking, "plan_reorder", planned)
     rest = all_of(problem, SIZES["L2"])
     assert {c.choice for c in rest} == {c.choice for c in every if c.choice.walk is None}
 
@@ -160,13 +164,13 @@ def test_attributes_are_computed_the_same_by_every_candidate() -> None:
         streaming=True,
     )
     problem = reorder_problem(case.src, case.dst, case.attributes)
-    for candidate in candidates(problem, host_target(), CacheSizes(0, 0)):
+    for candidate in candidates(problem, host_target(), MemoryModel(0, 0, 0)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compiled, "remembered", lambda *_, choice=candidate.choice: Decision(choice))
             run_case(replace(case, seed=7))
 
 
-def test_a_choice_holds_where_tensors_are_converted(sizes: CacheSizes) -> None:
+def test_a_choice_holds_where_tensors_are_converted(sizes: MemoryModel) -> None:
     src, dst = MemoryDesc((2, 48, 17, 9), "f32", "nchw"), MemoryDesc((2, 48, 17, 9), "bf16", "nChw16c")
     expected = check(src, dst)
     for candidate in all_of(reorder_problem(src, dst), sizes):

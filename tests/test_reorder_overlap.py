@@ -20,12 +20,12 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
 from inlay.memory import Memory, Reorder
-from inlay.reordering import compiled, threads
+from inlay.reordering import compiled, planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
-from inlay.reordering.compiled import Plan, may_overlap, planned
 from inlay.reordering.kernel import TableShape, shape_of, table_of
 from inlay.reordering.nest import loop_nest
 from inlay.reordering.operands import codes_of
+from inlay.reordering.planning import Plan, may_overlap, plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.schedule import schedule
@@ -53,7 +53,7 @@ BOTH = pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: 
 
 def plan_of(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> Plan:
     """The plan on registers of 64 bytes."""
-    return planned(reorder_problem(src, dst, attributes), WIDE)
+    return plan_reorder(reorder_problem(src, dst, attributes), WIDE)
 
 
 def pair_of(dims: tuple[int, ...], src: str, dst: str, types: tuple[str, str]) -> tuple[MemoryDesc, MemoryDesc]:
@@ -109,7 +109,7 @@ class TestBytes:
 @pytest.fixture
 def cutting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Last tiles are cut off."""
-    monkeypatch.setattr(compiled, "may_overlap", lambda problem: False)
+    monkeypatch.setattr(planning, "may_overlap", lambda problem: False)
     compiled._compiled.cache_clear()
     yield
     compiled._compiled.cache_clear()

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout, Map
-from inlay.reordering import compile_reorder, compiled
-from inlay.reordering.caches import CacheSizes, cache_sizes
-from inlay.reordering.compiled import planned
+from inlay.machine import MemoryModel
+from inlay.reordering import compile_reorder, planning
 from inlay.reordering.kernel import TableShape, kernel_of, table_of
+from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, with_run
 from inlay.reordering.network import Run, Side
+from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import TARGETS
@@ -334,7 +335,7 @@ def test_a_short_loop_is_no_reason_to_walk_the_destination() -> None:
 def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches: bool) -> None:
     plan = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).plan
     assert plan is not None
-    assert plan.kernel.fetches == fetches == (8 * n * n > cache_sizes().second)
+    assert plan.kernel.fetches == fetches == (8 * n * n > memory_model().l2)
 
 
 @pytest.mark.parametrize(
@@ -352,9 +353,12 @@ def test_streams_of_a_shared_cache_are_left_to_the_processor(
     dims: tuple[int, ...], types: tuple[str, str], src: str, dst: str, fetches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = reorder_problem(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst))
-    for caches, expected in ((CacheSizes(1 << 20, 1 << 25), fetches), (CacheSizes(1 << 16, 1 << 20), True)):
-        monkeypatch.setattr(compiled, "cache_sizes", lambda caches=caches: caches)
-        assert planned(problem, TARGETS["x86-64-v4"]).kernel.fetches == expected
+    for memory, expected in (
+        (MemoryModel(1 << 20, 1 << 25, 1 << 25), fetches),
+        (MemoryModel(1 << 16, 1 << 20, 1 << 20), True),
+    ):
+        monkeypatch.setattr(planning, "memory_model", lambda memory=memory: memory)
+        assert plan_reorder(problem, TARGETS["x86-64-v4"]).kernel.fetches == expected
 
 
 def test_a_side_goes_in_streams_if_each_tile_goes_on_where_the_last_one_ended() -> None:

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from test_reorder import check
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder, compiled, threads
-from inlay.reordering.caches import CacheSizes
+from inlay.machine import MemoryModel
+from inlay.reordering import compile_reorder, compiled, planning, threads
 from inlay.reordering.target import TARGETS, Target, host_target
 from inlay.testing import reorder_problems
 
@@ -44,7 +44,7 @@ TYPES = [("u8", "u8"), ("bf16", "bf16"), ("f32", "f32"), ("f64", "f64"), ("f32",
 @pytest.fixture
 def always_streaming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No cache to stay in, and any two bytes worth a thread."""
-    monkeypatch.setattr(compiled, "cache_sizes", lambda: CacheSizes(0, 0))
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
     compiled._compiled.cache_clear()

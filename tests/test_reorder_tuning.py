@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import inlay
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
+from inlay.machine import MemoryModel
 from inlay.memory import tuned as memory_tuned
 from inlay.reordering import cache, compiled, tuning
 from inlay.reordering.attributes import Attributes, Scales
-from inlay.reordering.caches import CacheSizes
 from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.target import host_target
@@ -230,7 +230,7 @@ def test_another_machine_has_decisions_of_its_own(monkeypatch: pytest.MonkeyPatc
     remember(PROBLEM, host_target(), WON)
     assert remembered(PROBLEM, replace(host_target(), cpu="another")) is None
     for module, name, value in (
-        ("inlay.reordering.tuned", "cache_sizes", lambda: CacheSizes(1, 2)),
+        ("inlay.reordering.tuned", "memory_model", lambda: MemoryModel(1, 2, 2)),
         ("inlay.reordering.tuned", "get_num_threads", lambda: 77),
         ("inlay.reordering.linking", "SOURCES", "another compiler"),
     ):

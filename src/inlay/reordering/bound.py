@@ -6,8 +6,8 @@ other two, and that one is the bound:
 
     call + max(bytes / bandwidth of the level, instructions / instructions per ns)
 
-The numbers below are those of good reorders on a server of 2023 (Zen 4, AVX-512); another machine has others, of the
-same kind. There, seven of eight cases of the benchmark take between half and twice the estimate. A reorder that
+Bandwidths are those of the machine model. The other numbers are those of good reorders on a server of 2023 (Zen 4,
+AVX-512), where seven of eight cases of the benchmark take between half and twice the estimate. A reorder that
 takes much longer has a problem that is worth a look: strides that fall into one set of a cache, page faults of fresh
 memory, another process.
 """
@@ -15,14 +15,12 @@ memory, another process.
 from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
-from inlay.reordering.caches import CacheSizes
+from inlay.machine import MemoryModel
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Schedule
 from inlay.reordering.walk import Level
 
-BANDWIDTHS = {"L2": 80.0, "L3": 55.0, "memory": 22.0}
-"""Bytes per ns and thread, read plus written, where a tensor lives: in one core's cache, in the shared one, beyond."""
 INSTRUCTIONS = 4.5
 """Instructions on vectors per ns and thread."""
 CALLS = {False: 1.0, True: 1.6}
@@ -71,6 +69,8 @@ class Bound:
     """What one tile does."""
     registers: int
     """Registers of a tile."""
+    bandwidth: float
+    """Bytes per ns and thread, read plus written, of that level."""
 
     @property
     def call_us(self) -> float:
@@ -80,7 +80,7 @@ class Bound:
     @property
     def bytes_us(self) -> float:
         """Microseconds for the bytes."""
-        return self.traffic / BANDWIDTHS[self.level] / self.threads / 1000
+        return self.traffic / self.bandwidth / self.threads / 1000
 
     @property
     def instructions(self) -> int:
@@ -134,7 +134,7 @@ class Bound:
             )
             if count
         ]
-        rate = f"{BANDWIDTHS[self.level]:g} GB/s a thread"
+        rate = f"{self.bandwidth:g} GB/s a thread"
         edges = f", {self.edges} under masks" if self.edges else ""
         return "\n".join(
             [
@@ -160,11 +160,11 @@ def _bytes(count: int) -> str:
 
 
 def bound_of(
-    problem: ReorderProblem, plan: Schedule, kernel: Kernel, vector_bytes: int, caches: CacheSizes, threads: int
+    problem: ReorderProblem, plan: Schedule, kernel: Kernel, vector_bytes: int, memory: MemoryModel, threads: int
 ) -> Bound:
     """The bound of `kernel` on `threads` threads of a machine with these caches and registers."""
     moved = problem.moved_bytes
-    level: Level = "memory" if moved > caches.last else "L3" if moved > caches.second * threads else "L2"
+    level: Level = "memory" if moved > memory.last_level else "L3" if moved > memory.l2 * threads else "L2"
     reads_lines = problem.attributes.sum is not None or (level == "memory" and kernel.stores == "cached")
     traffic = moved + (problem.written_bits // 8 if reads_lines else 0)
     return Bound(
@@ -175,7 +175,13 @@ def bound_of(
         round(plan.tiles * (1 - plan.whole_share)),
         work_of(problem, kernel, vector_bytes),
         kernel.registers,
+        bandwidth_of(memory, level),
     )
+
+
+def bandwidth_of(memory: MemoryModel, level: Level) -> float:
+    """Return bytes per ns and thread, read plus written, of a level of the machine model."""
+    return {"L2": memory.l2_bandwidth, "L3": memory.l3_bandwidth, "memory": memory.memory_bandwidth}[level]
 
 
 def work_of(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> Work:

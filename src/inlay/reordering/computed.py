@@ -14,9 +14,10 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes
-from inlay.reordering.compiled import CompiledReorder, Plan, compile_reorder
+from inlay.reordering.compiled import CompiledReorder, compile_reorder
 from inlay.reordering.kernel import Words
 from inlay.reordering.operands import Operands
+from inlay.reordering.planning import Plan
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.value_lanes import reaches
 

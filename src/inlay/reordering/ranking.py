@@ -2,7 +2,7 @@
 
 The first is always what the models of the stages decide by themselves. Each of the others departs from it in one or
 two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer registers,
-narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the estimate of
+narrower registers, stores into or past the memory, fewer threads. They are ranked by arithmetic: the estimate of
 `bound` (bytes through the level of memory that they live in, instructions, masks at the edges), and what departs from
 its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same plan are tried once.
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from math import log2
 
 from inlay.errors import Unimplemented
-from inlay.reordering.bound import BANDWIDTHS, bound_of
-from inlay.reordering.caches import CacheSizes
+from inlay.machine import MemoryModel
+from inlay.reordering.bound import bandwidth_of, bound_of
 from inlay.reordering.choice import BY_MODEL, Choice
-from inlay.reordering.compiled import Plan, planned
 from inlay.reordering.kernel import TableShape
 from inlay.reordering.network import Side
+from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target
 from inlay.reordering.threads import parts_for
@@ -45,26 +45,26 @@ class Candidate:
     estimate: float
     """Microseconds that it should take."""
     debt: float = 0.0
-    """Microseconds that it costs whoever reads the destination next, because it is not in the caches."""
+    """Microseconds that it costs whoever reads the destination next, because it is not in the memory."""
 
 
-def candidates(problem: ReorderProblem, target: Target, caches: CacheSizes) -> tuple[Candidate, ...]:
+def candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[Candidate, ...]:
     """The choices for `problem`, which is not empty: what the models decide, then the others by their estimate.
 
     Post-condition: no two have the same plan and the same number of threads.
     """
-    first = _candidate(problem, target, caches, BY_MODEL, None)
+    first = _candidate(problem, target, memory, BY_MODEL, None)
     found = {_identity(first): first}
-    for choice in _alternatives(problem, first.plan, target, caches):
+    for choice in _alternatives(problem, first.plan, target, memory):
         # A tile may be one that the table cannot describe.
         with suppress(Unimplemented):
-            candidate = _candidate(problem, target, caches, choice, first.plan)
+            candidate = _candidate(problem, target, memory, choice, first.plan)
             found.setdefault(_identity(candidate), candidate)
     others = [candidate for candidate in found.values() if candidate is not first]
     return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.debt))
 
 
-def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, caches: CacheSizes) -> Iterator[Choice]:
+def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
     """What departs from `plan`."""
     other: Side = "dst" if plan.schedule.walk == "src" else "src"
     fetched = ahead_of(plan)
@@ -77,10 +77,10 @@ def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, caches: C
     registers = plan.schedule.tile.registers
     yield from (Choice(registers=count) for count in (1, 4, 16, 32) if count != registers)
     yield Choice(width=target.vector_bytes // 2)
-    if problem.moved_bytes > caches.second:
+    if problem.moved_bytes > memory.l2:
         yield Choice(streams=plan.kernel.stores == "cached")
     threads = parts_for(problem.moved_bytes)
-    if threads > 1 and problem.moved_bytes <= caches.last:
+    if threads > 1 and problem.moved_bytes <= memory.last_level:
         yield Choice(threads=threads // 2)
 
 
@@ -95,18 +95,18 @@ def _identity(candidate: Candidate) -> tuple[object, ...]:
 
 
 def _candidate(
-    problem: ReorderProblem, target: Target, caches: CacheSizes, choice: Choice, model: Plan | None
+    problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: Plan | None
 ) -> Candidate:
     """What follows from `choice`; `model` is the plan of the models, None where this is it."""
-    plan = planned(problem, target, choice)
+    plan = plan_reorder(problem, target, choice)
     threads = min(parts_for(problem.moved_bytes), choice.threads or parts_for(problem.moved_bytes), plan.schedule.tiles)
-    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, caches, threads)
+    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, memory, threads)
     bytes_us = bound.bytes_us * (1 + sum(_NEW_PAGES[side] * _new_pages(problem, plan, side) for side in _NEW_PAGES))
     if bound.level != "L2":
         bytes_us *= 1 + _off_distance(ahead_of(plan), ahead_of(model or plan))
     debt = 0.0
     if bound.level != "memory" and plan.kernel.stores != "cached":
-        debt = problem.written_bits / 8 * (1 / BANDWIDTHS["memory"] - 1 / BANDWIDTHS[bound.level]) / threads / 1000
+        debt = problem.written_bits / 8 * (1 / bandwidth_of(memory, "memory") - 1 / bound.bandwidth) / threads / 1000
     return Candidate(choice, plan, bound.call_us + max(bytes_us, bound.instructions_us), debt)
 
 

@@ -1,9 +1,10 @@
 """What tuning found out, kept between processes.
 
 A decision is a file in the directory of the code cache, sealed like the code. Its name is the digest of all that the
-decision was made for: the problem, as far as it changes what is moved and how, the processor, the sizes of its caches,
-the number of threads, and the source files of the compiler. Whoever asks for the same reorder on the same machine finds
-it; whoever edits the compiler finds nothing. A file that is damaged or says what no choice can be is as good as none.
+decision was made for: the problem, as far as it changes what is moved and how, the processor, the capacities of the
+machine model, the number of threads, and the source files of the compiler. Whoever asks for the same reorder on the
+same machine finds it; whoever edits the compiler finds nothing. A file that is damaged or says what no choice can be is
+as good as none.
 
     >>> read(written(Decision(Choice(walk="dst"), 1.5, 1.0)))
     Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, threads=None), gain=1.5, \
@@ -18,9 +19,9 @@ from dataclasses import asdict
 from typing import Any
 
 from inlay.reordering import cache
-from inlay.reordering.caches import cache_sizes
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.linking import cache_key, spelled
+from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import Target
@@ -48,8 +49,14 @@ def remember(problem: ReorderProblem, target: Target, decision: Decision) -> Non
 def _key(problem: ReorderProblem, target: Target) -> str:
     types = (problem.src_type.name, problem.dst_type.name)
     offsets = (problem.src_offset, problem.dst_offset)
-    asked = (KIND, problem.axes, types, offsets, problem.attributes, problem.factor, cache_sizes(), get_num_threads())
+    asked = (KIND, problem.axes, types, offsets, problem.attributes, problem.factor, _capacities(), get_num_threads())
     return cache_key(spelled(asked), target)
+
+
+def _capacities() -> tuple[int, int]:
+    """Return the effective capacities that decide which choices are worth a try; bandwidths vary from boot to boot."""
+    model = memory_model()
+    return model.l2, model.last_level
 
 
 def written(decision: Decision) -> bytes:

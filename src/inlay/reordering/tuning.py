@@ -20,10 +20,10 @@ from itertools import islice
 from math import ceil
 from statistics import median, quantiles
 
-from inlay.reordering.caches import cache_sizes
 from inlay.reordering.choice import UNMEASURED, Choice, Decision
 from inlay.reordering.compiled import compiled_as, forget
 from inlay.reordering.computed import with_values
+from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.ranking import candidates
 from inlay.reordering.target import host_target
@@ -90,7 +90,7 @@ def _measured(problem: ReorderProblem, src_address: int, dst_address: int, secon
     start = time.perf_counter()
     calls: list[Callable[[], object]] = []
     choices, debts = [], []
-    for candidate in islice(candidates(problem, host_target(), cache_sizes()), MOST):
+    for candidate in islice(candidates(problem, host_target(), memory_model()), MOST):
         if calls and time.perf_counter() - start > _COMPILING * seconds:
             break
         calls.append(running(problem, candidate.choice, src_address, dst_address))

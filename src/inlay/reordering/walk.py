@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from inlay.layout import Map
-from inlay.reordering.caches import CacheSizes
+from inlay.machine import MemoryModel
 from inlay.reordering.elements import LINE
 from inlay.reordering.nest import Loop
 from inlay.reordering.network import Side
@@ -27,11 +27,11 @@ Level = Literal["L2", "L3", "memory"]
 """Where source and destination live together: in one core's cache, in the shared one, beyond."""
 
 
-def level_of(moved_bytes: int, caches: CacheSizes, streams: bool | None = None) -> Level:
+def level_of(moved_bytes: int, memory: MemoryModel, streams: bool | None = None) -> Level:
     """Where so many bytes live; beyond the caches or not as `streams` says, if it does."""
-    if moved_bytes > caches.last if streams is None else streams:
+    if moved_bytes > memory.last_level if streams is None else streams:
         return "memory"
-    return "L3" if moved_bytes > caches.second else "L2"
+    return "L3" if moved_bytes > memory.l2 else "L2"
 
 
 _KEPT = 1 << 20  # bytes that a second-level cache keeps until they are needed again

@@ -20,7 +20,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
 from inlay.reordering import cache
-from inlay.reordering.caches import cache_sizes
+from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import host_target
 
@@ -137,7 +137,7 @@ def this_machine(isa: str | None = None, threads: int | None = None) -> Machine:
     peak, near, far = _figures()
     share = threads / get_num_threads()
     limit = _width(isa) / _width(host_isa())
-    return Machine(isa, threads, peak * share * limit, near * share, far * min(1.0, share), cache_sizes().last)
+    return Machine(isa, threads, peak * share * limit, near * share, far * min(1.0, share), memory_model().last_level)
 
 
 def _width(isa: str) -> float:
@@ -160,12 +160,14 @@ def _figures() -> tuple[float, float, float]:
 
     The first processes each measure and the best counts: a busy machine is slower than it is, and never faster.
     """
-    target, sizes = host_target(), cache_sizes()
-    name = cache.object_key("machine", _VERSION, target.cpu, target.features, repr(sizes), str(get_num_threads()))
+    target, memory = host_target(), memory_model()
+    name = cache.object_key(
+        "machine", _VERSION, target.cpu, target.features, str(memory.last_level), str(get_num_threads())
+    )
     tries, known = read_figures(cache.read_object(name, "machine"))
     if tries >= _TRIES:
         return known
-    measured = (_peak(), _copying(2 << 20), _copying(max(2 * sizes.last, 32 << 20)))
+    measured = (_peak(), _copying(2 << 20), _copying(max(2 * memory.last_level, 32 << 20)))
     best = tuple(map(max, measured, known))
     cache.write_object(name, " ".join(map(repr, (tries + 1, *best))).encode(), "machine")
     return best[0], best[1], best[2]

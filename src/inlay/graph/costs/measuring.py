@@ -35,7 +35,7 @@ from inlay.graph.movers import mover
 from inlay.memory.reordered import Reorder
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
-from inlay.reordering.caches import cache_sizes
+from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.target import host_target
 
 SECONDS = 60.0
@@ -64,8 +64,8 @@ def measured(
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
     chosen, machine = get_engine(engine), this_machine()
-    most = 2 * cache_sizes().last
-    cold = most if weights is None or weights > cache_sizes().last // 2 else min(most, _power(weights))
+    most = 2 * memory_model().last_level
+    cold = most if weights is None or weights > memory_model().last_level // 2 else min(most, _power(weights))
     bench = Bench(chosen, cold)
     book = Book(*_facts(chosen, machine), str(cold))
     return MeasuredCosts(chosen, machine, bench, book, SECONDS if seconds is None else seconds, progress)
@@ -83,7 +83,7 @@ def _facts(engine: Engine, machine: Machine) -> tuple[str, ...]:
     """What times hang on besides the operation; Inlay has kernels of its own."""
     target = host_target()
     runtime = str(getattr(getattr(engine, "capabilities", None), "runtime", ""))
-    sizes = repr(cache_sizes())
+    sizes = str(memory_model().last_level)
     return (__version__, engine.name, runtime, machine.isa, str(machine.threads), target.cpu, target.features, sizes)
 
 

@@ -31,7 +31,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, allocate
 from inlay.memory.moves import reach
 from inlay.primitives.operation import Engine, Implementation, Operation
-from inlay.reordering.caches import cache_sizes
+from inlay.reordering.memory_levels import memory_model
 
 Clock = Callable[[], float]
 
@@ -105,7 +105,7 @@ class Bench:
     ) -> None:
         """Time kernels of `engine` whose weights come from a pool of `cold` bytes, which is made when it is needed."""
         self._engine, self._clock, self._waited = engine, clock, waited
-        most = 2 * cache_sizes().last
+        most = 2 * memory_model().last_level
         self._cold = most if cold is None else max(_ALIGNED, min(cold, most))
         self._pool: Bytes | None = None
         self._at = 0

@@ -1,0 +1,138 @@
+"""The machine model of this process: from INLAY_MACHINE, from an earlier process, measured, or assumed.
+
+The model is measured with our own copies when a tensor above 4 MB is first moved, in slices of at most 50 ms, one for
+each reorder that is compiled. It is remembered for the processor, the boot and the number of threads. Until it is
+complete, `machine.assume_model` holds.
+
+    INLAY_MACHINE=machine.json    use this model, which `inlay bench --machine --json` printed
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from inlay.errors import FileError, InvalidArguments
+from inlay.machine import MemoryModel, assume_model, estimate_model, model_to_json, parse_model, reported_caches
+from inlay.measure.calibration import Buffer, Calibration, Copy
+from inlay.reordering import cache
+from inlay.reordering.processors import get_num_threads
+from inlay.reordering.target import host_target
+
+FIRST_MEASURED = 4 << 20
+"""Bytes of source plus destination above which a reorder starts or continues the measurement."""
+SLICE = 0.04
+"""Seconds after which a slice begins no further copy."""
+_KIND = "machine"
+_VERSION = "1"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_LARGEST_FILE = 1 << 20
+
+_models: dict[int, MemoryModel] = {}
+_calibrations: dict[int, Calibration] = {}
+_measuring = threading.Lock()
+
+
+def memory_model() -> MemoryModel:
+    """Return the model for the threads of this process: specified, measured, remembered or assumed; measure nothing.
+
+    Raises:
+        InvalidArguments: INLAY_MACHINE names a file that holds no model.
+        FileError: INLAY_MACHINE names a file that cannot be read.
+    """
+    path = os.environ.get("INLAY_MACHINE")
+    if path:
+        return _specified(path)
+    threads = get_num_threads()
+    model = _models.get(threads)
+    if model is None:
+        model = _models[threads] = _remembered(threads) or assume_model(reported_caches(), threads)
+    return model
+
+
+def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
+    """Go on measuring for about `seconds` if a tensor of so many bytes needs the model and it is not complete.
+
+    Args:
+        moved_bytes: source plus destination; nothing is measured for up to `FIRST_MEASURED`.
+        copy: the copies that are timed.
+    """
+    if moved_bytes <= FIRST_MEASURED or memory_model().source != "assumed" or not _measuring.acquire(blocking=False):
+        return
+    try:
+        _advance(get_num_threads(), copy, seconds)
+    finally:
+        _measuring.release()
+
+
+def measure_all(copy: Copy) -> MemoryModel:
+    """Measure the model anew, whatever is remembered or specified, and remember it."""
+    threads = get_num_threads()
+    with _measuring:
+        _calibrations.pop(threads, None)
+        while not _advance(threads, copy, 1.0):
+            pass
+    return _models[threads]
+
+
+def _advance(threads: int, copy: Copy, seconds: float) -> bool:
+    """Measure one slice; return whether that completed the model, which is then remembered."""
+    calibration = _calibrations.get(threads)
+    if calibration is None:
+        calibration = _calibrations[threads] = Calibration(copy, allocate_lines, threads)
+    if not calibration.advance(seconds):
+        return False
+    del _calibrations[threads]
+    model = _models[threads] = estimate_model(calibration.samples, threads)
+    cache.write_object(_key(threads), model_to_json(model, reported_caches()).encode(), _KIND)
+    return True
+
+
+def allocate_lines(nbytes: int) -> Buffer:
+    """Return untouched bytes that begin at a cache line, on the pages that NumPy's arrays have."""
+    buffer = np.empty(nbytes + 64, np.uint8)
+    return buffer[-buffer.ctypes.data % 64 :][:nbytes]
+
+
+@lru_cache(maxsize=8)
+def _specified(path: str) -> MemoryModel:
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_LARGEST_FILE)
+    except OSError as error:
+        raise FileError(f"INLAY_MACHINE names {path!r}, which cannot be read: {error.strerror or error}") from None
+    return parse_model(text, path)
+
+
+def _remembered(threads: int) -> MemoryModel | None:
+    """Return the model that an earlier process measured since the machine was started."""
+    data = cache.read_object(_key(threads), _KIND)
+    try:
+        return None if data is None else parse_model(data.decode(), "measured")
+    except (InvalidArguments, UnicodeDecodeError):
+        return None
+
+
+def _key(threads: int) -> str:
+    """Return the name under which a model is remembered: of this processor, boot and number of threads."""
+    target = host_target()
+    try:
+        boot = _BOOT.read_text()
+    except OSError:
+        boot = ""
+    return cache.object_key(_KIND, _VERSION, target.cpu, target.features, boot, str(threads))
+
+
+def _forget() -> None:
+    """A forked child measures for itself: its parent's measurement may be incomplete."""
+    global _measuring
+    _measuring = threading.Lock()
+    _calibrations.clear()
+
+
+_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _register is not None:
+    _register(after_in_child=_forget)

@@ -1,0 +1,151 @@
+"""From a problem to its plan: schedule, kernel and table, with the memory level that the tensors occupy.
+
+The plan says everything but the machine code. Stores go past the caches (`streamed`, `staged`) only where the tensors
+exceed the last level of the machine model and the tile writes whole cache lines.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from inlay.layout import Map
+from inlay.machine import MemoryModel
+from inlay.reordering.choice import BY_MODEL, Choice
+from inlay.reordering.elements import LINE, bits_of
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
+from inlay.reordering.memory_levels import memory_model
+from inlay.reordering.nest import loop_nest
+from inlay.reordering.problem import ReorderProblem
+from inlay.reordering.schedule import Schedule, schedule
+from inlay.reordering.target import Target
+from inlay.reordering.walk import Traffic, bytes_ahead, goes_in_streams, level_of
+
+# Past the caches, where elements of 2 bytes and more wait for memory and not for masks, bytes that are written again
+# cost what they cost the first time. Measured: 11 % are worth it, 16 and 23 are not.
+_MOST_REWRITTEN = 1 / 8
+_MANY_RUNS = 64  # as many can be dealt out to threads evenly enough without being cut
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a problem is solved on a target: everything but the machine code."""
+
+    schedule: Schedule
+    """The tile and the loops around it."""
+    kernel: Kernel
+    """The code that it needs."""
+    table: Table
+    """Its numbers."""
+
+    @property
+    def grain(self) -> int:
+        """How many tiles stay together on one thread: a whole run where runs are many, or where one fills a buffer."""
+        shares_bytes = bits_of(self.kernel.dst_type) < 8
+        is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
+        return self.table.run if is_whole else 1
+
+
+def plan_reorder(
+    problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, memory: MemoryModel | None = None
+) -> Plan:
+    """The plan of `problem`, which is not empty, on `target`, with the caches of this machine.
+
+    What `choice` leaves open is decided by the models of the stages.
+    """
+    types = (problem.src_type, problem.dst_type)
+    is_sum = problem.attributes.sum is not None
+    # With a sum the formula runs last, on elements that were shuffled as the source has them.
+    narrower = types[0].itemsize if is_sum else min(t.itemsize for t in types)
+    converts = types[0] != types[1] or problem.computes
+    nest, memory = loop_nest(problem), memory_model() if memory is None else memory
+    suits = partial(begins_at_bytes, problem)
+    moved = problem.moved_bytes
+    level = level_of(moved, memory, choice.streams)
+    traffic = Traffic(types[0].bits, types[1].bits, level)
+    arranged = partial(
+        schedule,
+        nest,
+        narrower,
+        min(target.vector_bytes, choice.width or target.vector_bytes),
+        converts=converts,
+        shuffles=target.shuffles,
+        traffic=traffic,
+        suits=suits,
+        choice=choice,
+    )
+    chosen = arranged(overlaps=may_overlap(problem))
+    is_costly = traffic.streams and narrower > 1 and chosen.rewritten > _MOST_REWRITTEN
+    if is_costly and _stores(problem, chosen, table_of(problem, chosen)) == "streamed":
+        chosen = arranged()
+    ahead = choice.ahead
+    if ahead is None:
+        ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, traffic)
+    table = table_of(problem, chosen, ahead)
+    fetches = moved > memory.l2 if choice.ahead is None else choice.ahead != 0
+    if choice.ahead is None and level == "L3" and _goes_in_streams(problem, chosen, table):
+        fetches = False
+    stores = _stores(problem, chosen, table) if traffic.streams and not is_sum else "cached"
+    if chosen.overlaps and traffic.streams and stores == "cached":
+        # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
+        guarded = chosen.guarded()
+        if (past := _stores(problem, guarded, table)) != "cached":
+            chosen, table, stores = guarded, table_of(problem, guarded, ahead), past
+    return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
+
+
+def _goes_in_streams(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:
+    """Whether both sides are gone through in a few streams, which processors guess."""
+    if not chosen.outer:
+        return True
+    inner, lanes = chosen.outer[-1], 1 << chosen.tile.lane_bits
+    loop = chosen.nest.loops[inner.loop]
+    sides = zip((problem.src_type, problem.dst_type), (loop.src, loop.dst), table.offsets[:2], strict=True)
+    return all(
+        goes_in_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
+        for kind, where, offsets in sides
+    )
+
+
+def _in_bytes(where: Map, bits: int) -> Map:
+    """Steps of so many bits times `where`, or the place that each value of a table is at."""
+    return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
+
+
+def may_overlap(problem: ReorderProblem) -> bool:
+    """Whether tiles may write some elements twice, on two threads at once even: the same bytes both times.
+
+    Not where old elements are read, nor where elements share bytes; and nothing is left to chance.
+    """
+    attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
+    is_plain = attributes.sum is None and attributes.rounding_mode != "stochastic"
+    return is_plain and not any(t.is_sub_byte for t in types)
+
+
+def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
+    """How a tensor larger than the caches is written, if its memory begins at a cache line.
+
+    `table` is that of the schedule, or of one that differs in guards only.
+    """
+    if chosen.tile.lane_bits == 0:
+        return "cached"
+    bits = problem.dst_type.bits
+    register = (bits << chosen.tile.lane_bits) // 8
+    loops = chosen.nest.loops
+    steps = [_is_lines(loops[o.loop].dst, o.step * bits) for o in chosen.outer]
+    steps += [_is_lines(loops[o.loop].dst, o.back * bits) for o in chosen.outer if o.back]
+    offsets = table.dst_offsets
+    if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
+        return "streamed"
+    stage = register * offsets.size
+    is_cut = chosen.overlaps or any(guard.is_bound for guard in chosen.nest.guards)
+    fills_it = chosen.outer and offsets.shape[0] == table.run and not is_cut
+    if not fills_it or stage % LINE or stage > STAGE_BYTES or not all(steps[:-1]):
+        return "cached"
+    is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
+    return "staged" if is_dense else "cached"
+
+
+def _is_lines(where: Map, bits: int) -> bool:
+    """Whether steps of so many bits times `where`, or times each place of a table, go from line to line."""
+    if isinstance(where, int):
+        return where * bits // 8 % LINE == 0
+    return all(place * bits // 8 % LINE == 0 for place in where)
