@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from guarded import PAGE, GuardedBuffer
 
+from inlay.reordering.choice import Choice
 from inlay.reordering.compiled import ir_of
 from inlay.reordering.computed import block_of
 from inlay.reordering.elements import address_bits
@@ -140,7 +141,7 @@ def image_of(
     values: Operands | None = None,
 ) -> Image:
     """The call that solves `problem` on the contents of two buffers, with the values of its attributes."""
-    plan = plan_reorder(problem, target)
+    plan = plan_reorder(problem, target, Choice(panels=False))
     code, entry = link(compile_ir(ir_of(plan.kernel, target), target), ENTRY)
     words = plan.table.words.copy()
     parts, address = [], TABLE + words.nbytes

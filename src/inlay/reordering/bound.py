@@ -160,19 +160,28 @@ def _bytes(count: int) -> str:
 
 
 def bound_of(
-    problem: ReorderProblem, plan: Schedule, kernel: Kernel, vector_bytes: int, memory: MemoryModel, threads: int
+    problem: ReorderProblem,
+    plan: Schedule,
+    kernel: Kernel,
+    vector_bytes: int,
+    memory: MemoryModel,
+    threads: int,
+    panels: int = 0,
 ) -> Bound:
-    """The bound of `kernel` on `threads` threads of a machine with these caches and registers."""
+    """The bound of `kernel` on `threads` threads of a machine with these caches and registers.
+
+    With `panels`, schedule and kernel are those of one panel, of which there are so many.
+    """
     moved = problem.moved_bytes
     level: Level = "memory" if moved > memory.last_level else "L3" if moved > memory.l2 * threads else "L2"
-    reads_lines = problem.attributes.sum is not None or (level == "memory" and kernel.stores == "cached")
+    reads_lines = problem.attributes.sum is not None or (level == "memory" and kernel.stores == "cached" and not panels)
     traffic = moved + (problem.written_bits // 8 if reads_lines else 0)
     return Bound(
         level,
         traffic,
         threads,
-        plan.tiles,
-        round(plan.tiles * (1 - plan.whole_share)),
+        plan.tiles * max(1, panels),
+        round(plan.tiles * (1 - plan.whole_share)) * max(1, panels),
         work_of(problem, kernel, vector_bytes),
         kernel.registers,
         bandwidth_of(memory, level),

@@ -29,6 +29,8 @@ class Choice:
     """Bytes from a load to the line that it asks for; 0 to ask for none."""
     streams: bool | None = None
     """Whether stores go past the caches where the tile allows it."""
+    panels: bool | None = None
+    """Whether a reorder beyond the caches passes through a buffer, panel by panel, where it can be cut into panels."""
     threads: int | None = None
     """How many threads share the work at most."""
 
@@ -40,6 +42,7 @@ class Choice:
             "width": f"registers of {self.width} bytes",
             "ahead": f"fetch {self.ahead} bytes ahead" if self.ahead else "fetch nothing ahead",
             "streams": f"stores {'past' if self.streams else 'into'} the caches",
+            "panels": "through a buffer" if self.panels else "straight to the destination",
             "threads": f"{self.threads} thread{'s' * (self.threads != 1)}",
         }
         decided = [words[f.name] for f in fields(self) if getattr(self, f.name) is not None]

@@ -12,16 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.bound import bound_of
+from inlay.reordering.buffer_pool import buffer_pool
 from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
 from inlay.reordering.elements import LINE, address_bits
 from inlay.reordering.emit import ENTRY, kernel_ir
+from inlay.reordering.emit_panels import ENTRY as PANELS
+from inlay.reordering.emit_panels import panels_ir
 from inlay.reordering.habit import Habit
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.linking import linked
 from inlay.reordering.memory_levels import measure_slice, memory_model
+from inlay.reordering.panels import panel_table
 from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
@@ -204,7 +209,7 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
     offsets = (problem.src_offset, problem.dst_offset)
     units = [address_bits(t.name, plan.kernel.lanes) for t in types]
     starts = [offset * t.bits // unit for offset, t, unit in zip(offsets, types, units, strict=True)]
-    task = Task(code.entry, code.address, plan.table.tiles, plan.grain)
+    task, words = _task_of(plan, code, types, target)
     # Two threads cannot both write to one byte.
     parts, learns = (1, False) if units[1] < 8 else _parts_of(problem.moved_bytes, decision.choice.threads)
     return CompiledReorder(
@@ -216,11 +221,25 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
         units=(8 // units[0], 8 // units[1]),
         task=task,
         parts=min(parts, task.tiles // task.run),
-        words=plan.table.address,
+        words=words,
         wants_lines=plan.kernel.stores != "cached",
         decision=decision,
         habit=Habit() if learns else None,
     )
+
+
+def _stores_in_words(plan: Plan) -> str:
+    return plan.kernel.stores if plan.panels is None else f"into a buffer, then streamed: {plan.panels}"
+
+
+def _task_of(plan: Plan, code: MachineCode, types: tuple[DataType, DataType], target: Target) -> tuple[Task, int]:
+    """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
+    if plan.panels is None:
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain), plan.table.address
+    sizes = (types[0].bits // 8, types[1].bits // 8)
+    table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool())
+    (address,) = linked("panels", lambda: panels_ir(target.fence, target.pause, target.attributes), target, PANELS)
+    return Task(_FUNCTION(address), address, len(plan.panels.offsets), kept=table), table.address
 
 
 def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:
@@ -235,11 +254,13 @@ def explained(
     problem: ReorderProblem, plan: Plan, target: Target, threads: int, decision: Decision = UNMEASURED
 ) -> str:
     """Every stage of `plan` in words, and what bounds it on `threads` threads of this machine."""
-    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, memory_model(), threads)
+    bound = bound_of(
+        problem, plan.schedule, plan.kernel, target.vector_bytes, memory_model(), threads, plan.panel_count
+    )
     sections = {
         "problem": problem,
         "loops": plan.schedule.nest,
-        "schedule": f"{plan.schedule}\n  stores {plan.kernel.stores}\n  {decision}",
+        "schedule": f"{plan.schedule}\n  stores {_stores_in_words(plan)}\n  {decision}",
         "network": plan.kernel.network,
         "bound": bound,
     }

@@ -4,6 +4,7 @@ The plan says everything but the machine code. Stores go past the caches (`strea
 exceed the last level of the machine model and the tile writes whole cache lines.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,8 @@ from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.elements import LINE, bits_of
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
 from inlay.reordering.memory_levels import memory_model
-from inlay.reordering.nest import loop_nest
+from inlay.reordering.nest import LoopNest, loop_nest
+from inlay.reordering.panels import Panels, cut_into_panels
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target
@@ -35,6 +37,13 @@ class Plan:
     """The code that it needs."""
     table: Table
     """Its numbers."""
+    panels: Panels | None = None
+    """Where schedule, kernel and table are those of one panel: how the reorder is cut into panels."""
+
+    @property
+    def panel_count(self) -> int:
+        """The number of panels; 0 where the kernel writes straight to the destination."""
+        return 0 if self.panels is None else len(self.panels.offsets)
 
     @property
     def grain(self) -> int:
@@ -63,19 +72,18 @@ def plan_reorder(
     traffic = Traffic(types[0].bits, types[1].bits, level)
     arranged = partial(
         schedule,
-        nest,
-        narrower,
-        min(target.vector_bytes, choice.width or target.vector_bytes),
+        element_bytes=narrower,
+        vector_bytes=min(target.vector_bytes, choice.width or target.vector_bytes),
         converts=converts,
         shuffles=target.shuffles,
         traffic=traffic,
         suits=suits,
         choice=choice,
     )
-    chosen = arranged(overlaps=may_overlap(problem))
+    chosen = arranged(nest, overlaps=may_overlap(problem))
     is_costly = traffic.streams and narrower > 1 and chosen.rewritten > _MOST_REWRITTEN
     if is_costly and _stores(problem, chosen, table_of(problem, chosen)) == "streamed":
-        chosen = arranged()
+        chosen = arranged(nest)
     ahead = choice.ahead
     if ahead is None:
         ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, traffic)
@@ -89,7 +97,34 @@ def plan_reorder(
         guarded = chosen.guarded()
         if (past := _stores(problem, guarded, table)) != "cached":
             chosen, table, stores = guarded, table_of(problem, guarded, ahead), past
+    if _wants_panels(choice, stores, traffic, target) and (panels := _panels_of(problem, nest)) is not None:
+        return _plan_panels(problem, panels, partial(arranged, panels.nest), choice)
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
+
+
+def _wants_panels(choice: Choice, stores: Stores, traffic: Traffic, target: Target) -> bool:
+    """Return whether a reorder is to be cut into panels: beyond the caches, where it cannot stream by itself.
+
+    On AArch64 only if chosen: what its streaming stores gain has not been measured.
+    """
+    wants = stores == "cached" and target.shuffles.family == "punpck" if choice.panels is None else choice.panels
+    return traffic.streams and wants
+
+
+def _panels_of(problem: ReorderProblem, nest: LoopNest) -> Panels | None:
+    """Return the panels of a problem whose elements are only moved or converted, where its nest has any."""
+    sizes = [kind.bits // 8 for kind in (problem.src_type, problem.dst_type)]
+    if not all(sizes) or problem.computes or not may_overlap(problem):
+        return None
+    return cut_into_panels(nest, sizes[0], sizes[1])
+
+
+def _plan_panels(problem: ReorderProblem, panels: Panels, arrange: Callable[..., Schedule], choice: Choice) -> Plan:
+    """Return the plan whose schedule, kernel and table fill the buffer of one panel."""
+    chosen = arrange(overlaps=True)
+    ahead = panels.src_step * problem.src_type.bits // 8 if choice.ahead is None else choice.ahead
+    kernel = kernel_of(problem, chosen, "cached", fetches=ahead != 0)
+    return Plan(chosen, kernel, table_of(problem, chosen, ahead), panels)
 
 
 def _goes_in_streams(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:

@@ -78,7 +78,9 @@ def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, memory: M
     yield from (Choice(registers=count) for count in (1, 4, 16, 32) if count != registers)
     yield Choice(width=target.vector_bytes // 2)
     if problem.moved_bytes > memory.l2:
-        yield Choice(streams=plan.kernel.stores == "cached")
+        is_streamed = plan.kernel.stores != "cached" or plan.panels is not None
+        yield Choice(streams=not is_streamed)
+        yield Choice(streams=True, panels=plan.panels is None)
     threads = parts_for(problem.moved_bytes)
     if threads > 1 and problem.moved_bytes <= memory.last_level:
         yield Choice(threads=threads // 2)
@@ -91,7 +93,7 @@ def ahead_of(plan: Plan) -> int:
 
 def _identity(candidate: Candidate) -> tuple[object, ...]:
     plan = candidate.plan
-    return plan.schedule, plan.kernel, ahead_of(plan), candidate.choice.threads
+    return plan.schedule, plan.kernel, ahead_of(plan), candidate.choice.threads, plan.panels is None
 
 
 def _candidate(
@@ -100,7 +102,7 @@ def _candidate(
     """What follows from `choice`; `model` is the plan of the models, None where this is it."""
     plan = plan_reorder(problem, target, choice)
     threads = min(parts_for(problem.moved_bytes), choice.threads or parts_for(problem.moved_bytes), plan.schedule.tiles)
-    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, memory, threads)
+    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, memory, threads, plan.panel_count)
     bytes_us = bound.bytes_us * (1 + sum(_NEW_PAGES[side] * _new_pages(problem, plan, side) for side in _NEW_PAGES))
     if bound.level != "L2":
         bytes_us *= 1 + _off_distance(ahead_of(plan), ahead_of(model or plan))

@@ -74,10 +74,19 @@ def allowed(parts: int) -> int:
 class Task:
     """A kernel with its tiles, as the machine code that splits them wants it."""
 
-    __slots__ = ("_words", "address", "code", "entry", "run", "tiles")
+    __slots__ = ("_words", "address", "code", "entry", "kept", "run", "tiles")
 
-    def __init__(self, entry: Callable[[int, int, int, int, int], None], code: int, tiles: int, run: int = 1) -> None:
+    def __init__(
+        self,
+        entry: Callable[[int, int, int, int, int], None],
+        code: int,
+        tiles: int,
+        run: int = 1,
+        kept: object = None,
+    ) -> None:
         """Of the kernel at the address `code`, which is called as `entry`; `run` tiles stay together on one thread."""
+        self.kept = kept
+        """What the kernel's table refers to by address, if the task is to keep it alive."""
         self.entry = entry
         """The kernel's code."""
         self.code = code

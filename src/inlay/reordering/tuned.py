@@ -7,7 +7,8 @@ same machine finds it; whoever edits the compiler finds nothing. A file that is 
 as good as none.
 
     >>> read(written(Decision(Choice(walk="dst"), 1.5, 1.0)))
-    Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, threads=None), gain=1.5, \
+    Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, panels=None, \
+threads=None), gain=1.5, \
 seconds=1.0)
     >>> read(b"{}") is None
     True
@@ -82,6 +83,7 @@ def _is_sound(decision: Decision) -> bool:
     return (
         choice.walk in (None, "src", "dst")
         and choice.streams in (None, False, True)
+        and choice.panels in (None, False, True)
         and _is_power(choice.registers, 1, 256)
         and _is_power(choice.width, 16, 256)
         and _is_whole(choice.ahead, -_FURTHEST, _FURTHEST)
