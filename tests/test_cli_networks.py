@@ -147,19 +147,6 @@ def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFi
     assert errs[-1] == ""
 
 
-def test_without_onednn_costs_are_analytic_and_a_note_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from inlay.primitives.engines import get_engine
-
-    monkeypatch.setattr("inlay.primitives.engines._default", [get_engine("reference")])
-    write_classifier(batch=2)
-    assert cli.main(["plan", "net.onnx", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["costs"] == "analytic"
-    assert err == "note: oneDNN is not installed, so costs are analytic: pip install 'inlay[engine]' to measure\n"
-
-
 def test_what_was_measured_before_an_interrupt_is_kept(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
