@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from inlay.engine.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
 from inlay.graph.costs import CostSources
 from inlay.primitives import engines, set_engine
-from inlay.reordering import cache
 
 NO_ENGINE = f"no oneDNN is installed: {install_command()}"
 ALL = re.compile(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n")
@@ -184,7 +184,7 @@ def test_an_engine_that_makes_no_sense_is_refused(
 
 def test_a_plan_is_compiled_for_the_engine_that_it_was_made_for() -> None:
     for costs in ("analytic", "probed"):
-        found = plan(load("net.onnx"), costs=costs, engine="reference")  # type: ignore[arg-type]
+        found = plan(load("net.onnx"), costs=costs, engine="reference")
         with found.compile() as session:
             assert session.engine.name == "reference"
             assert session.run({"x": IMAGE})["y"].shape == (2, 12)
@@ -232,7 +232,7 @@ def _fill_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
     return f"cannot write to the cache directory {path}: the disk is full; free space or write elsewhere"
 
 
