@@ -201,13 +201,6 @@ def test_a_plan_without_a_measurement_does_not_claim_one() -> None:
 
 
 @pytest.mark.usefixtures("needs_engine")
-def test_what_is_measured_is_remembered_and_the_next_run_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    errs = [outputs(capsys, "plan", "net.onnx")[1] for _ in range(4)]
-    assert ALL.fullmatch(errs[0])
-    assert errs[-1] == ""  # what somebody disturbed is measured again, by two more at the most
-
-
-@pytest.mark.usefixtures("needs_engine")
 @pytest.mark.parametrize("command", [["plan"], ["run", "-i", "x.npy"]])
 def test_without_time_nothing_is_called_measured(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     out, err = outputs(capsys, *command, "net.onnx", "--seconds", "0")

@@ -64,7 +64,7 @@ def require_engine_here(engine: str | None, other_machine: str | None) -> None:
 
 
 def note_reference_engine(engine: str | None, effect: str) -> None:
-    """Print one line on the error stream if the reference engine is used without being named by --engine.
+    """Print one line on the error stream if the environment, and not --engine, makes the reference engine compute.
 
     `effect` is the consequence, such as "costs are analytic".
     """
@@ -75,4 +75,5 @@ def note_reference_engine(engine: str | None, effect: str) -> None:
     reason = explain_fallback()
     if reason is None and os.environ.get("INLAY_ENGINE"):
         reason = "INLAY_ENGINE is 'reference'"
-    typer.echo(f"note: {effect}{f', since {reason}' if reason else ''}", err=True)
+    if reason is not None:
+        typer.echo(f"note: {effect}, since {reason}", err=True)

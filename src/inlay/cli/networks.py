@@ -187,10 +187,10 @@ def choose_tier(
             f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
         )
     tier: Tier = "analytic" if isa is not None or threads is not None else suitable_costs(costs, engine)
-    if seconds is not None and tier != "measured":
-        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
+    if seconds is not None and tier != "measured":
+        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
     return tier
 
 

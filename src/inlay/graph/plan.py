@@ -145,7 +145,8 @@ def plan(
 
     Raises:
         InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides,
-            `seconds` or `progress` where nothing is measured, or `convolutions` is another word.
+            `seconds` or `progress` where nothing is measured, `convolutions` is another word, or no engine is called
+            `engine`.
         MissingExtra: the engine is needed and not installed.
         Unimplemented: a tensor has no format that an engine takes.
     """
