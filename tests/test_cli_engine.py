@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from inlay.cli.watching import Watch
 from inlay.engine import onednn
 from inlay.engine.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
-from inlay.graph.costs import CostSources
+from inlay.graph.costs import CostSources, analytic, measured
+from inlay.graph.plan import _tier
 from inlay.primitives import engines, set_engine
 
 NO_ENGINE = f"no oneDNN is installed: {install_command()}"
@@ -195,6 +197,17 @@ def test_a_plan_without_a_measurement_does_not_claim_one() -> None:
     assert found.costs == "probed"
     assert found.sources == CostSources(modelled=found.sources.total if found.sources else 0, is_out_of_time=True)
     assert {step.source for step in found.program.steps} <= {"probed", "modelled"}
+
+
+def test_a_plan_is_called_measured_if_the_time_of_one_of_its_steps_is() -> None:
+    program = plan(load("net.onnx"), costs="analytic").program
+    first, *others = program.steps
+    with_one = replace(program, steps=(replace(first, source="measured"), *others))
+    costs, some = measured("reference", seconds=0), CostSources(measured=9, modelled=3)
+    assert _tier(costs, some, program) == "probed"
+    assert _tier(costs, some, with_one) == "measured"
+    assert _tier(costs, CostSources(), replace(program, steps=())) == "measured"
+    assert _tier(analytic("AVX2", threads=1), None, program) == "analytic"
 
 
 # How much was measured

@@ -73,8 +73,8 @@ class Plan:
     width: int
     """Of the elimination: 2 or 3 for most networks."""
     costs: str
-    """Where prices come from: analytic, probed or measured. Costs that are measured, where nothing was because no time
-    was left, are those that are probed."""
+    """Where prices come from: analytic, probed or measured. Of a plan in which no step has a measured time, because no
+    time was left to measure, it is probed."""
     isa: str
     """Instruction set that it was planned for."""
     threads: int
@@ -242,7 +242,7 @@ def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -
         chosen.bound,
         chosen.method,
         chosen.width,
-        _tier(costs, sources),
+        _tier(costs, sources, program),
         costs.isa,
         costs.threads,
         costs.engine,
@@ -260,10 +260,11 @@ def _sources(costs: Costs) -> CostSources | None:
     return costs.sources
 
 
-def _tier(costs: Costs, sources: CostSources | None) -> str:
-    """The name of the tier that the prices really have: what is measured in part is measured."""
-    nothing_is_measured = sources is not None and sources.estimated == sources.total > 0
-    return "probed" if nothing_is_measured else costs.name
+def _tier(costs: Costs, sources: CostSources | None, program: Program) -> str:
+    """The name of the tier that the prices of a program really have: one that is measured in part is measured."""
+    if sources is None or not sources.total or any(step.source == "measured" for step in program.steps):
+        return costs.name
+    return "probed"
 
 
 def recost(plan: Plan, costs: Costs) -> float:
