@@ -2,7 +2,8 @@
 
 Run it with `make demo`. What is moved is compared bit for bit with plain NumPy, and its time stands beside that of a
 copy of the same bytes in the same run; what is computed is compared with other ways to compute it. Nothing is
-downloaded: the photograph lies in `examples/data`, the network in the `onnx` wheel.
+downloaded: the photograph is in `examples/data`, the network in the `onnx` wheel. That wheel has the shapes of the
+weights and no trained values, so the values are made up: distinct numbers in part 3, random ones in part 4.
 """
 
 import argparse
@@ -120,11 +121,10 @@ def check(console: Console, text: str, holds: bool) -> None:
 
 
 def draw_a_layout(console: Console) -> None:
-    """Step 1: what a blocked layout with padding looks like."""
+    """Part 1: what a blocked layout with padding looks like."""
     console.rule("[bold]1  One layout[/]: an RGB image in blocks of 4 channels", align="left")
     desc = inlay.MemoryDesc((1, 3, 2, 3), "f32", "nChw4c")
     print(inlay.show(desc, offsets=True))
-    console.print()
 
 
 def photographs() -> npt.NDArray[np.uint8]:
@@ -140,7 +140,7 @@ def photographs() -> npt.NDArray[np.uint8]:
 
 
 def pack_photographs(console: Console) -> None:
-    """Step 2: u8 NHWC to f32 nChw16c and back."""
+    """Part 2: u8 NHWC to f32 nChw16c and back."""
     console.rule(f"[bold]2  A batch of {BATCH} photographs[/]: u8 nhwc -> f32 nChw16c -> u8 nhwc", align="left")
     batch = photographs()
     n, h, w, c = batch.shape
@@ -201,10 +201,11 @@ def run_command(console: Console, *arguments: str) -> float:
 
 
 def convert_resnet50(console: Console) -> None:
-    """Step 3: the weights of ResNet-50, with the command line from file to file."""
+    """Part 3: the weights of ResNet-50, with the command line from file to file."""
     weights = {name: distinct_values(shape, i) for i, (name, shape) in enumerate(resnet50_shapes().items())}
     blocked = [name for name, w in weights.items() if w.ndim == 4]
-    console.rule(f"[bold]3  The weights of ResNet-50[/]: {len(blocked)} convolutions to {BLOCKED}", align="left")
+    console.rule(f"[bold]3  Weights as those of ResNet-50[/]: {len(blocked)} convolutions to {BLOCKED}", align="left")
+    console.print("  names and shapes are those of the network, values are made up, no two alike")
     repacked = repack_in_memory([weights[name] for name in blocked])
     OUTPUT.mkdir(parents=True, exist_ok=True)
     with chdir(OUTPUT):
@@ -251,21 +252,36 @@ def repack_in_memory(weights: list[npt.NDArray[np.float32]]) -> Measurement:
         for reorder, src_memory, dst_memory in jobs:
             reorder(src_memory, dst_memory)
 
-    return in_memory(f"oihw -> {BLOCKED} in memory", nbytes, repack)
+    return in_memory(f"oihw -> {BLOCKED}", nbytes, repack)
+
+
+def time_parts(console: Console, parts: Sequence[Callable[[], None]]) -> list[float]:
+    """Run the parts of the demo in order, print the seconds of each below it, and return them."""
+    seconds = []
+    for number, part in enumerate(parts, start=1):
+        started = time.perf_counter()
+        part()
+        seconds.append(time.perf_counter() - started)
+        console.print(f"  part {number} took {seconds[-1]:.1f} s\n", style="dim")
+    return seconds
 
 
 def main() -> None:
-    """Run the four steps."""
+    """Run the four parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0, help="how long kernels may be measured, 15 by default")
     seconds = parser.parse_args().seconds
     console = Console(highlight=False)
-    started = time.perf_counter()
-    draw_a_layout(console)
-    pack_photographs(console)
-    convert_resnet50(console)
-    show_resnet50(console, photographs()[0], OUTPUT, seconds)
-    console.print(f"All results are equal. {time.perf_counter() - started:.0f} s; the files are in build/demo.")
+    times = time_parts(
+        console,
+        (
+            lambda: draw_a_layout(console),
+            lambda: pack_photographs(console),
+            lambda: convert_resnet50(console),
+            lambda: show_resnet50(console, photographs()[0], OUTPUT, seconds),
+        ),
+    )
+    console.print(f"All results are equal. {sum(times):.0f} s; the files are in build/demo.")
 
 
 if __name__ == "__main__":

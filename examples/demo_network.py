@@ -1,4 +1,4 @@
-"""The last step of the demo: ResNet-50 planned, run on the photograph, and compared with other ways to run it.
+"""The last part of the demo: ResNet-50 planned, run on the photograph, and compared with other ways to run it.
 
 The topology is that of the `onnx` wheel, the weights are random, drawn as He et al. draw them, so its scores mean
 nothing; that two ways to compute them agree means all the more. Who is compared runs the same network on as many
@@ -23,7 +23,7 @@ from inlay.graph.network import Network
 from inlay.graph.plain import plain_program
 from inlay.graph.plan import Plan
 from inlay.graph.session import Session
-from inlay.primitives.engines import get_engine
+from inlay.primitives.engines import explain_fallback, get_engine
 from inlay.render.network import PlanPicture
 
 Floats = npt.NDArray[np.float32]
@@ -47,6 +47,7 @@ class Contender:
 def show_resnet50(console: Console, photograph: npt.NDArray[np.uint8], folder: Path, seconds: float) -> None:
     """Plan ResNet-50, measuring for `seconds` at most; draw the plan into `folder`, run it, compare."""
     console.rule("[bold]4  ResNet-50[/]: planned, run on the photograph, compared", align="left")
+    console.print("  weights are random, since the onnx wheel has none: the scores name no object")
     model, scores = resnet50()
     network = inlay.load(model)
     has_engine = get_engine().name != "reference"
@@ -55,9 +56,10 @@ def show_resnet50(console: Console, photograph: npt.NDArray[np.uint8], folder: P
     PlanPicture(plan).save(folder / "resnet50.html")
     console.print("  drawn in build/demo/resnet50.html\n", style="dim")
     if not has_engine:
-        console.print("  oneDNN is not installed: this is the plan of a model of the machine, and it is")
-        console.print("  not run, since NumPy alone would take minutes. With oneDNN it is measured and run:")
-        console.print("  pip install 'inlay[demo]' on Linux on x86-64.\n", markup=False)
+        console.print("  This is the plan of a model of the machine. It is not run, since NumPy alone")
+        console.print("  would take minutes. With oneDNN it is measured and run:")
+        reason = explain_fallback() or "the reference engine is chosen, by INLAY_ENGINE or set_engine"
+        console.print(f"  {reason}", markup=False, soft_wrap=True)
         return
     image = prepared(photograph)
     plain = Session(plain_program(plan.graph), plan.graph)
@@ -95,14 +97,13 @@ def prepared(photograph: npt.NDArray[np.uint8]) -> Floats:
 
 def planned(console: Console, network: Network, seconds: float) -> Plan:
     """The plan by measured costs, and how long it takes: with what has to be measured, and when that is known."""
-    heard: list[int] = []
     first = time.perf_counter()
-    plan = inlay.plan(network, seconds=seconds, progress=lambda done, _: heard.append(done))
+    plan = inlay.plan(network, seconds=seconds)
     second = time.perf_counter()
     inlay.plan(network, seconds=0.0)
     third = time.perf_counter()
-    measured = f", {heard[-1]} kernels and reorders measured" if heard else ""
-    console.print(f"  planned in {second - first:.2f} s{measured}; again in {third - second:.2f} s")
+    console.print(f"  planned in {second - first:.2f} s; again in {third - second:.2f} s")
+    console.print(f"  costs of {plan.sources}", soft_wrap=True)
     return plan
 
 
@@ -177,11 +178,11 @@ def print_times(console: Console, contenders: list[Contender]) -> None:
     first = median(times[contenders[0].name])
     table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=True)
     table.add_column("")
-    for heading in ("time", "this plan is faster by"):
+    for heading in ("time", "of this plan's"):
         table.add_column(heading, justify="right", style="bold" if heading != "time" else "")
     for name, taken in times.items():
-        times_faster = f"{median(taken) / first:.2f} x" if name != contenders[0].name else ""
-        table.add_row(name, f"{median(taken) * 1e3:.1f} ms", times_faster)
+        ratio = f"{median(taken) / first:.2f} x" if name != contenders[0].name else ""
+        table.add_row(name, f"{median(taken) * 1e3:.1f} ms", ratio)
     console.print(table)
     words = f"one photograph, {inlay.get_num_threads()} threads, median of {ROUNDS * RUNS} runs in turns"
     console.print(f"  {words}\n", style="dim")

@@ -220,6 +220,7 @@ def test_json_holds_every_time() -> None:
         "planning": 0.5,
         "compiling": 0.25,
         "note": "",
+        "sources": None,
     }
 
 
@@ -253,7 +254,7 @@ def test_the_report_says_what_the_reference_engine_computes() -> None:
 )
 def test_what_cannot_be_measured_is_refused(options: Mapping[str, Any], text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        bench_network(small().SerializeToString(), **options)
+        bench_network(small().SerializeToString(), engine="reference", **options)
     assert re.fullmatch(text, str(caught.value))
 
 
@@ -284,7 +285,7 @@ def test_the_command_refuses_what_does_not_fit(
 
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main(["bench", str(tmp_path / "net.onnx")]) == 2
+    assert cli.main(["bench", str(tmp_path / "net.onnx"), "--engine", "reference"]) == 2
     assert "net.onnx" in capsys.readouterr().err
 
 
@@ -299,17 +300,17 @@ def test_the_command_passes_on_what_it_is_told(
         return REPORT
 
     monkeypatch.setattr(networks, "bench_network", carried_out)
-    assert cli.main(["bench", "net.onnx"]) == 0
+    assert cli.main(["bench", "net.onnx", "--costs", "measured"]) == 0
     assert capsys.readouterr().out == f"{REPORT}\n"
     options = "--batch 8 --dim height=224 --rounds 3 --costs probed --threads 1 --peers torch --torch-compile --json"
-    options += " --convolutions direct"
+    options += " --convolutions direct --engine reference"
     assert cli.main(["bench", "net.onnx", *options.split()]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(REPORT.as_json()))
     plain: dict[str, Any] = {"batch": None, "dims": {}, "threads": None, "peers": None, "compiles": False}
-    plain |= {"convolutions": "auto"}
+    plain |= {"convolutions": "auto", "engine": None}
     assert asked[0] == ("net.onnx", {"rounds": 15, "costs": "measured", "seconds": None, **plain})
     told: dict[str, Any] = {"batch": 8, "dims": {"height": 224}, "threads": 1, "peers": "torch", "compiles": True}
-    told |= {"convolutions": "direct"}
+    told |= {"convolutions": "direct", "engine": "reference"}
     assert asked[1] == ("net.onnx", {"rounds": 3, "costs": "probed", "seconds": None, **told})
 
 

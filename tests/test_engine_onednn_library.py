@@ -20,14 +20,14 @@ from oracles import onednn as oracle
 from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn import Library, OnednnEngine, library, load_library, make_engine
 from inlay.engine.onednn.declarations import CREATORS, FUNCTIONS, Version
-from inlay.engine.onednn.library import candidates
+from inlay.engine.onednn.library import candidates, install_command
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.signatures import KINDS, SIGNATURES
 
 needs_library = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
-INSTALL = "pip install 'inlay[engine]' (Linux on x86-64), or set INLAY_ONEDNN to a libdnnl.so of version 3"
+INSTALL = install_command()
 
 
 @pytest.fixture
@@ -82,6 +82,16 @@ def test_a_wheel_that_cannot_be_loaded_says_why(nobodys_prefix: Path, monkeypatc
     with pytest.raises(MissingExtra) as caught:
         load_library.__wrapped__()
     assert str(caught.value).startswith(f"{file} cannot be loaded ({file}: ")
+    assert str(caught.value).endswith(f"): {INSTALL}")
+
+
+def test_a_file_of_the_environment_that_is_no_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "weights.npy"
+    file.write_text("no library")
+    monkeypatch.setenv("INLAY_ONEDNN", str(file))
+    with pytest.raises(MissingExtra) as caught:
+        load_library.__wrapped__()
+    assert str(caught.value).startswith(f"INLAY_ONEDNN is '{file}': {file} cannot be loaded ({file}: ")
     assert str(caught.value).endswith(f"): {INSTALL}")
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from graph_programs import Case, slices_of_nhwc, with_reference, zero_copy_concat
 
+from inlay.graph.costs import CostSources
 from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
-from inlay.graph.report import explained, figures
+from inlay.graph.report import _sources, explained, figures
 
 
 def plan_of(case: Case, **changes: object) -> Plan:
@@ -114,6 +115,42 @@ def test_figures_are_those_of_the_plan_and_of_its_steps() -> None:
     assert found["constants"] == 0
 
 
+def test_a_plan_tells_how_many_costs_were_measured_and_which_steps_have_estimated_ones() -> None:
+    case = zero_copy_concat("nChw16c")
+    sources = CostSources(measured=3, remembered=4, scaled=2, modelled=1, is_out_of_time=True, unsaved="why")
+    plan = plan_of(case, sources=sources)
+    steps = tuple(replace(step, source="measured") for step in plan.program.steps)
+    plan = replace(plan, program=replace(plan.program, steps=(*steps[:2], *plan.program.steps[2:])))
+    assert explained(plan).splitlines()[1:5] == [
+        "measured costs of onednn 3.2.0, AVX2, 2 threads",
+        "costs of 10 kernels and reorders: 3 measured now, 4 measured earlier, 3 estimated by a model",
+        "estimated is the time of alone, z16 to z, three",
+        "of all ways to choose among the same kernels this is the least: elimination, width 2",
+    ]
+    assert figures(plan)["sources"] == {
+        "measured": 3,
+        "remembered": 4,
+        "estimated": {"scaled": 2, "modelled": 1},
+        "is_out_of_time": True,
+        "unsaved": "why",
+    }
+    assert figures(plan_of(case))["sources"] is None
+    nothing = replace(plan, costs="probed", sources=CostSources(modelled=10, is_out_of_time=True))
+    assert explained(nothing).splitlines()[1:4] == [
+        "probed costs of onednn 3.2.0, AVX2, 2 threads",
+        "costs of 10 kernels and reorders: 10 estimated by a model",
+        "of all ways to choose among the same kernels this is the least: elimination, width 2",
+    ]
+    assert figures(nothing)["sources"]["unsaved"] is None
+
+
+def test_only_some_of_many_steps_with_estimated_times_are_named() -> None:
+    plan = plan_of(zero_copy_concat("nChw16c"), sources=CostSources(measured=1))
+    steps = tuple(replace(plan.program.steps[0], name=f"s{i}", ops=()) for i in range(9))
+    text = "\n".join(_sources(replace(plan, program=replace(plan.program, steps=steps))))
+    assert text.endswith("\nestimated is the time of s0, s1, s2, s3, s4, s5 and 3 more")
+
+
 def test_figures_tell_each_step_reorder_and_cliff() -> None:
     found = json.loads(json.dumps(figures(plan_of(slices_of_nhwc(), cliffs=CLIFFS[:1]))))
     assert found["steps"][2] == {
@@ -124,6 +161,7 @@ def test_figures_tell_each_step_reorder_and_cliff() -> None:
         "writes": {"dst": {"tensor": "a", "buffer": "a:slice", "format": "strided"}},
         "impl": "inlay",
         "ms": 0.3,
+        "source": "modelled",
         "nbytes": 3000,
         "why": "last reads it",
         "without": None,

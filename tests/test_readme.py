@@ -13,6 +13,7 @@ from drawing_scripts import PLAN, drawing_script
 from safetensors.numpy import save_file
 
 from inlay.cli import main
+from inlay.primitives import get_engine
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/cli.md")
@@ -84,5 +85,13 @@ def test_the_demo_runs_and_all_its_results_are_equal() -> None:
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n  equal  ") == 4
-    assert "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within " in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("All results are equal.")
+    has_engine = get_engine().name != "reference"
+    assert (
+        "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within " in done.stdout
+    ) == has_engine
+    assert ("It is not run, since NumPy alone\n  would take minutes." in done.stdout) != has_engine
+    assert "\n  weights are random, since the onnx wheel has none: the scores name no object\n" in done.stdout
+    assert re.findall(r"\n  part ([0-9]) took [0-9.]+ s\n", done.stdout) == ["1", "2", "3", "4"]
+    assert re.fullmatch(
+        r"All results are equal\. [0-9]+ s; the files are in build/demo\.", done.stdout.splitlines()[-1]
+    )

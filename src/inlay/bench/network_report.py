@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from inlay.bench.turns import Spread, paired
+from inlay.graph.costs import CostSources
 from inlay.layout import Dims
 
 INLAY = "Inlay"
@@ -62,6 +63,9 @@ class NetworkReport:
     note: str = ""
     """What `Session.note` says of steps that the engine declined; empty if there are none."""
 
+    sources: CostSources | None = None
+    """How many costs of kernels were measured, now or earlier, and how many estimated; None where a model has all."""
+
     def ratio(self, line: NetworkLine) -> Spread:
         """How many times as fast as `line` Inlay is."""
         return paired(line.seconds, self.lines[0].seconds)
@@ -91,6 +95,7 @@ class NetworkReport:
             "planning": self.planning,
             "compiling": self.compiling,
             "note": self.note,
+            "sources": None if self.sources is None else self.sources.as_json(),
         }
 
     def __str__(self) -> str:
@@ -104,6 +109,7 @@ class NetworkReport:
             f"{self.reorders} reorder{many}, arena {self.arena_bytes / 1e6:.2f} MB",
             f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * own.time:.3g} ms",
         ]
+        rows += [f"costs of {self.sources}"] if self.sources is not None else []
         rows += [self.note] if self.note else []
         width = max(len(line.name) for line in self.lines)
         rows.append(f"{'':{width}}        ms          Inlay is")

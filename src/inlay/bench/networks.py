@@ -8,9 +8,10 @@ the fastest takes part.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from inlay.bench.models import Model, hidden, prepared
 from inlay.bench.network_report import INLAY, NetworkLine, NetworkReport
 from inlay.bench.runtimes import Given, Peer, Variant, chosen_peers
 from inlay.bench.turns import take_turns
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.network import Network, Tensor
@@ -27,6 +28,7 @@ from inlay.graph.op import Array
 from inlay.graph.plan import Plan, Tier, plan
 from inlay.graph.reading import Source, load
 from inlay.graph.session import Session
+from inlay.primitives.engines import EngineLike, explain_fallback
 from inlay.reordering.processors import available_threads, get_num_threads, set_num_threads
 
 ROUNDS = 15
@@ -34,6 +36,7 @@ ROUNDS = 15
 CLOSE = 1e-4
 """How far the numbers of a peer may be from Inlay's, as a part of the largest one."""
 _WARM, _BLOCK = 50e-3, 25e-3  # seconds of a turn: a run wakes every thread for each of some hundred kernels
+_T = TypeVar("_T")
 _TRIAL = 3  # rounds in which the configurations of a peer compete
 
 
@@ -58,6 +61,7 @@ def bench_network(
     seconds: float | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
+    engine: EngineLike = None,
     peers: str | None = None,
     compiles: bool = False,
 ) -> NetworkReport:
@@ -68,23 +72,24 @@ def bench_network(
         rounds: how often everybody takes a turn.
         costs: as `inlay.plan` takes them, with `convolutions`, `seconds` and `progress`.
         threads: how many everybody may use: the limit of this process from now on. None leaves it as it is.
+        engine: who computes for Inlay; the default engine if None, which must not be the reference engine unless
+            INLAY_ENGINE or `set_engine` chose it: NumPy would be timed in place of what users run.
         peers: names of those who take part, joined by commas; all for None.
         compiles: let PyTorch compile the network too, which may take a minute.
 
     Raises:
         InvalidArguments: there is to be no round, more threads than processors, or an unknown peer; or as `inlay.load`
             and `inlay.plan`.
+        MissingExtra: no engine is installed; the text says what to install.
         FileError, MissingExtra, OutOfMemory, Unimplemented: as `inlay.load`, `inlay.plan` and `Session`.
     """
-    _require_turns(rounds)
+    _require_turns_and_engine(rounds, engine)
     _limit_threads(threads)
     others = chosen_peers(peers)
     network = load(source, dims=dims, batch=batch)
-    began = time.perf_counter()
-    planned = plan(network, costs=costs, seconds=seconds, progress=progress, convolutions=convolutions)
-    between = time.perf_counter()
-    session = planned.compile()
-    ended = time.perf_counter()
+    choices: dict[str, Any] = {"costs": costs, "seconds": seconds, "convolutions": convolutions, "engine": engine}
+    planning, planned = _measure_once(lambda: plan(network, progress=progress, **choices))
+    compiling, session = _measure_once(planned.compile)
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     right, absent = _agreeing(source, network, planned, session, inputs, others, compiles)
     return NetworkReport(
@@ -98,10 +103,18 @@ def bench_network(
         arena_bytes=session.arena.nbytes,
         steps=len(planned.program.steps),
         reorders=len(planned.reorders),
-        planning=between - began,
-        compiling=ended - between,
+        planning=planning,
+        compiling=compiling,
         note=session.note,
+        sources=planned.sources,
     )
+
+
+def _measure_once(call: Callable[[], _T]) -> tuple[float, _T]:
+    """Seconds of a call, and its result."""
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result
 
 
 def _timed(
@@ -110,14 +123,20 @@ def _timed(
     """Inlay's line, then the others'."""
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.variant.call for name, one in right.items()}
     times = take_turns(calls, rounds, warm=_WARM, block=_BLOCK)
-    yield NetworkLine(INLAY, f"{planned.costs} costs", tuple(times[INLAY]), 0.0)
+    by = ", the reference engine" if session.engine.name == "reference" else ""
+    yield NetworkLine(INLAY, f"{planned.costs} costs{by}", tuple(times[INLAY]), 0.0)
     for name, one in right.items():
         yield NetworkLine(name, one.variant.how, tuple(times[name]), one.difference)
 
 
-def _require_turns(rounds: int) -> None:
+def _require_turns_and_engine(rounds: int, engine: EngineLike) -> None:
     if rounds < 1:
         raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
+    reason = explain_fallback() if engine is None else None
+    if reason is not None:
+        raise MissingExtra(
+            f"{reason}\n(in its place NumPy would be timed, far slower: choose the engine 'reference' to see that)"
+        )
 
 
 def _limit_threads(threads: int | None) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from inlay.cli.application import app
 from inlay.cli.arrays import Array, described, read_inputs, require_target, split_named, write_outputs
+from inlay.cli.engines import EngineOption, note_reference_engine, require_engine_here, suitable_costs
 from inlay.cli.watching import Watch
 from inlay.errors import InvalidArguments
 
@@ -62,6 +63,7 @@ def plan(
     ] = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
+    engine: EngineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
@@ -70,7 +72,8 @@ def plan(
     """Choose for each tensor of a network its format, for each operation its kernel, and say why and what it takes.
 
     Kernels are measured on this machine once and remembered. With --isa or --threads the plan is for another machine,
-    from a model of what is fast there: costs are analytic, and no library is needed.
+    from a model of what is fast there: costs are analytic, and no library is needed. They are analytic too where the
+    engine is NumPy.
 
     For example:
 
@@ -86,9 +89,12 @@ def plan(
         from inlay.render.network.picture import require_suffix
 
         require_suffix(picture)
-    tier, how = _tier(costs, isa, threads, seconds), algorithms_of(convolutions)
+    require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
+    tier, how = choose_tier(costs, isa, threads, seconds, engine), algorithms_of(convolutions)
     network = _loaded(model, open_dims(dims or ()), batch)
-    found = _planned(network, tier, how, isa, threads, seconds)
+    if isa is None and threads is None and costs != "analytic":
+        note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
+    found = _planned(network, tier, how, isa, threads, seconds, engine)
     typer.echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
     if picture is not None:
         from inlay.render.network import PlanPicture
@@ -111,6 +117,7 @@ def run(
     costs: CostsOption = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
+    engine: EngineOption = None,
 ) -> None:
     """Plan a network for the dims of these arrays, run it on them, and print what comes out, or write it to a file.
 
@@ -130,11 +137,13 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output)
-    tier, how = _tier(costs, None, None, seconds), algorithms_of(convolutions)
+    require_engine_here(engine, None)
+    tier, how = choose_tier(costs, None, None, seconds, engine), algorithms_of(convolutions)
     arrays = read_inputs(named)
     with options_named("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
-    found = _planned(network, tier, how, None, None, seconds)
+    note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
+    found = _planned(network, tier, how, None, None, seconds, engine)
     with found.compile() as session:
         results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
         note = session.note
@@ -161,8 +170,15 @@ def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Arr
     return results, f"ran in {second * 1e3:.3f} ms with {session.engine.name}, the first time in {first * 1e3:.3f} ms"
 
 
-def _tier(costs: str | None, isa: str | None, threads: int | None, seconds: float | None) -> "Tier":
-    """Where prices come from, as these options say together."""
+def choose_tier(
+    costs: str | None, isa: str | None, threads: int | None, seconds: float | None, engine: str | None
+) -> "Tier":
+    """The tier of costs that these options of the command line choose together.
+
+    Raises:
+        InvalidArguments: one of them has no meaning, alone or beside the others.
+        MissingExtra: the library of the engine cannot be loaded.
+    """
     if costs is not None and costs not in _TIERS:
         raise InvalidArguments(f"--costs is {costs!r}: give {', '.join(_TIERS)}")
     if (isa is not None or threads is not None) and costs not in (None, "analytic"):
@@ -170,30 +186,12 @@ def _tier(costs: str | None, isa: str | None, threads: int | None, seconds: floa
         raise InvalidArguments(
             f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
         )
-    tier: Tier = "analytic" if isa is not None or threads is not None else _known(costs)
-    if seconds is not None and tier != "measured":
-        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
+    tier: Tier = "analytic" if isa is not None or threads is not None else suitable_costs(costs, engine)
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
+    if seconds is not None and tier != "measured":
+        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
     return tier
-
-
-def _known(costs: str | None) -> "Tier":
-    """Measured unless said otherwise, and where only the reference engine is there, analytic: it is not for speed."""
-    from inlay.primitives.engines import get_engine
-
-    match costs:
-        case "analytic":
-            return "analytic"
-        case "probed":
-            return "probed"
-        case None if get_engine().name == "reference":
-            typer.echo(
-                "note: oneDNN is not installed, so costs are analytic: pip install 'inlay[engine]' to measure", err=True
-            )
-            return "analytic"
-        case _:
-            return "measured"
 
 
 def algorithms_of(text: str | None) -> "Convolutions":
@@ -252,16 +250,14 @@ def _planned(
     isa: str | None,
     threads: int | None,
     seconds: float | None,
+    engine: str | None,
 ) -> "Plan":
-    """The plan, with a progress bar while it is measured, and a word on how long that took."""
+    """The plan, with a progress bar while it is measured, and lines on how much was, and how long that took."""
     from inlay.graph.plan import plan as choose
 
     if tier != "measured":
-        return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how)
+        return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how, engine=engine)
     with Watch() as watch:
-        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how)
-    if watch.count:
-        typer.echo(
-            f"measured {watch.count} kernels and reorders in {watch.seconds:.1f} s; they are remembered", err=True
-        )
+        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how, engine=engine)
+    watch.report(found.sources)
     return found

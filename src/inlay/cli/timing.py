@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from inlay.cli.application import TypeOption, app, parse_dims
-from inlay.cli.networks import algorithms_of, open_dims, options_named
+from inlay.cli.engines import EngineOption, require_engine_here
+from inlay.cli.networks import algorithms_of, choose_tier, open_dims, options_named
 from inlay.cli.watching import Watch
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
@@ -48,6 +49,7 @@ def bench(
     costs: Tier = None,
     convolutions: How = None,
     threads: Threads = None,
+    engine: EngineOption = None,
     peers: Peers = None,
     compiles: Compiles = False,
     as_json: Json = False,
@@ -63,7 +65,7 @@ def bench(
     if seconds is not None and not 0 < seconds < inf:
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
     named = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions, "threads": threads}
-    named |= {"peers": peers, "torch-compile": compiles}
+    named |= {"engine": engine, "peers": peers, "torch-compile": compiles}
     if len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
         typed = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
         _refuse(typed, "a network", "a reorder")
@@ -110,10 +112,13 @@ def _of_reorder(
 def _of_network(path: str, rounds: int | None, seconds: float | None, options: Mapping[str, Any]) -> Any:
     from inlay.bench.networks import ROUNDS, bench_network
 
-    costs: Any = options["costs"] or "measured"
-    named: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "peers")}
+    require_engine_here(options["engine"], None)
+    costs: Any = choose_tier(options["costs"], None, None, seconds, options["engine"])
+    named: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "engine", "peers")}
     named |= {"dims": open_dims(options["dim"] or ()), "convolutions": algorithms_of(options["convolutions"])}
     named |= {"rounds": ROUNDS if rounds is None else rounds, "compiles": options["torch-compile"]}
     with Watch() as watch, options_named():
         told = watch.tell if costs == "measured" else None
-        return bench_network(path, costs=costs, seconds=seconds, progress=told, **named)
+        report = bench_network(path, costs=costs, seconds=seconds, progress=told, **named)
+    watch.report(report.sources)
+    return report

@@ -1,4 +1,4 @@
-"""`Watch`: a progress bar over what is measured, and how long that took.
+"""`Watch`: a progress bar over what is measured, and afterwards how much was, and how long that took.
 
 The bar is drawn on the error stream, and only where a person watches it.
 """
@@ -8,8 +8,12 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from inlay.graph.costs import CostSources
 
 
 class Watch:
@@ -28,10 +32,28 @@ class Watch:
     def tell(self, done: int, total: int) -> None:
         """Take note that `done` of `total` things are measured."""
         self.count, self.seconds = done, time.perf_counter() - self._started
-        if self._bar is None and sys.stderr.isatty():
+        if self._bar is None and sys.stderr is not None and sys.stderr.isatty():
             self._bar, self._task = _new_bar()
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)
+
+    def report(self, sources: "CostSources | None") -> None:
+        """Print on the error stream how many kernels were measured, and why others were not or will be again."""
+        if sources is None:
+            return
+        of = f" of {sources.total}" if sources.measured < sources.total else ""
+        if sources.measured:
+            saved = f"not remembered: {sources.unsaved}" if sources.unsaved else "remembered"
+            typer.echo(
+                f"measured {sources.measured}{of} kernels and reorders in {self.seconds:.1f} s; they are {saved}",
+                err=True,
+            )
+        if sources.estimated and sources.is_out_of_time:
+            typer.echo(
+                f"estimated {sources.estimated} of {sources.total} kernels and reorders by a model: "
+                "no time was left to measure them (--seconds)",
+                err=True,
+            )
 
     def __enter__(self) -> "Watch":
         """Begin to watch."""

@@ -15,6 +15,7 @@ from itertools import product
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.assignments import Assignments, Descs
+from inlay.graph.costs.kernel import Source
 from inlay.graph.groups import SUMMING, Group, may_fuse
 from inlay.graph.op import Op
 from inlay.graph.prices import Priced, Prices
@@ -48,6 +49,8 @@ class Call:
     """The least that it could take, in ms."""
     is_cliff: bool = False
     """Whether it takes far longer than that."""
+    source: Source = "modelled"
+    """How `ms` is known: see `Kernel.source`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class Way:
 def call_of(first: int, last: int, priced: Priced) -> Call:
     """A call of the engine, as it was priced."""
     kernel = priced.kernel
-    return Call(first, last, priced.operation, kernel.impl, kernel.ms, kernel.nbytes, kernel.roofline, kernel.is_cliff)
+    known = kernel.impl, kernel.ms, kernel.nbytes, kernel.roofline, kernel.is_cliff, kernel.source
+    return Call(first, last, priced.operation, *known)
 
 
 class Fusing:

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
-from inlay.graph.costs import analytic, measured, probed
+from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network
@@ -73,7 +73,8 @@ class Plan:
     width: int
     """Of the elimination: 2 or 3 for most networks."""
     costs: str
-    """Where prices come from: analytic, probed or measured."""
+    """Where prices come from: analytic, probed or measured. Of a plan in which no step has a measured time, because no
+    time was left to measure, it is probed."""
     isa: str
     """Instruction set that it was planned for."""
     threads: int
@@ -86,15 +87,20 @@ class Plan:
     """Kernels far slower than they must be that one of these ways, or this plan, would run."""
     replan: Replan | None = field(default=None, repr=False, compare=False)
     """Plans the same network for other dims of its inputs; None where only these are known."""
+    sources: CostSources | None = field(default=None, compare=False)
+    """How many prices were measured, now or earlier, and how many estimated; None where a model has them all."""
+    computed_by: EngineLike = field(default=None, repr=False, compare=False)
+    """The engine that `compile` takes unless one is passed to it; None for the default one."""
 
     def compile(self, engine: EngineLike = None) -> Session:
-        """The program made ready to run.
+        """The program made ready to run by `engine`, or by the one that it was planned for.
 
         Raises:
             InvalidArguments: `engine`, or the default one, takes other formats than the plan was made for.
             Unimplemented, MissingExtra, OutOfMemory: as `Session`.
         """
-        return Session(self.program, self.graph, engine=engine, replan=self.replan)
+        chosen = self.computed_by if engine is None else engine
+        return Session(self.program, self.graph, engine=chosen, replan=self.replan)
 
     def __repr__(self) -> str:
         """The network, what it takes, and how many steps; the report is `inlay.graph.report.explained`."""
@@ -124,6 +130,7 @@ def plan(
     seconds: float | None = None,
     progress: Progress | None = None,
     convolutions: Convolutions = "auto",
+    engine: EngineLike = None,
 ) -> Plan:
     """Choose how a network runs: the formats of its tensors, what is fused, where reorders stand.
 
@@ -131,13 +138,15 @@ def plan(
     it has; `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object that tells
     (see `costs`). `seconds` bound the measuring, `progress` is told how far it is. `convolutions` are computed by
     whichever algorithm takes less, Winograd's where the engine has it, with `auto`; by sums of products alone, whose
-    rounding errors are smaller, with `direct`.
+    rounding errors are smaller, with `direct`. `engine` computes, or the default one (see `primitives.get_engine`): its
+    kernels are measured or probed, and `compile` takes it.
 
     Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more.
 
     Raises:
         InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides,
-            `seconds` or `progress` where nothing is measured, or `convolutions` is another word.
+            `seconds` or `progress` where nothing is measured, `convolutions` is another word, or no engine is called
+            `engine`.
         MissingExtra: the engine is needed and not installed.
         Unimplemented: a tensor has no format that an engine takes.
     """
@@ -146,8 +155,8 @@ def plan(
     if convolutions not in CONVOLUTIONS:
         raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
     graph = sunk(lowered(network) if isinstance(network, Network) else network)
-    prices = _costs(costs, graph, isa, threads, seconds, progress)
-    found = planned(graph, prices, convolutions)
+    prices = _costs(costs, graph, isa, threads, seconds, progress, engine)
+    found = replace(planned(graph, prices, convolutions), computed_by=engine)
     again = network.again if isinstance(network, Network) else None
     return found if again is None else replace(found, replan=Replanning(again, prices, convolutions))
 
@@ -184,6 +193,7 @@ def _costs(
     threads: int | None,
     seconds: float | None,
     progress: Progress | None,
+    engine: EngineLike,
 ) -> Costs:
     if not isinstance(costs, str) and hasattr(costs, "kernel"):
         return costs
@@ -201,9 +211,9 @@ def _costs(
     if costs == "analytic":
         return analytic(isa, threads)
     if costs == "probed":
-        return probed()
+        return probed(engine)
     weights = sum(array.nbytes for op in graph.ops for array in op.constants.values())
-    return measured(seconds=seconds, progress=progress, weights=weights)
+    return measured(engine, seconds=seconds, progress=progress, weights=weights)
 
 
 def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Plan:
@@ -223,20 +233,38 @@ def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -
         return None if other is None else max(other - settled.ms, 0.0)
 
     others = compared(choosing)
+    program = emitted(problem, settled, without)
+    sources = _sources(costs)
     return Plan(
         graph,
-        emitted(problem, settled, without),
+        program,
         settled.ms,
         chosen.bound,
         chosen.method,
         chosen.width,
-        costs.name,
+        _tier(costs, sources, program),
         costs.isa,
         costs.threads,
         costs.engine,
         {name: other.ms for name, other in others.items()},
         _cliffs(problem, {"plan": settled, **others}),
+        sources=sources,
     )
+
+
+def _sources(costs: Costs) -> CostSources | None:
+    """Where measured costs come from, once what is new of them is saved, or cannot be."""
+    if not isinstance(costs, MeasuredCosts):
+        return None
+    costs.save()
+    return costs.sources
+
+
+def _tier(costs: Costs, sources: CostSources | None, program: Program) -> str:
+    """The name of the tier that the prices of a program really have: one that is measured in part is measured."""
+    if sources is None or not sources.total or any(step.source == "measured" for step in program.steps):
+        return costs.name
+    return "probed"
 
 
 def recost(plan: Plan, costs: Costs) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.costs.kernel import Source
 from inlay.graph.equality import Compared
 from inlay.graph.network import Node
 from inlay.graph.op import Array
@@ -60,6 +61,8 @@ class Step(Compared):
     """Bytes it must read and write, weights included."""
     why: str = ""
     """Of a reorder: who needs it. Of a reference: what has no primitive."""
+    source: Source = "modelled"
+    """How `ms` is known: measured, now or earlier; or estimated: scaled, probed, modelled (see `Kernel.source`)."""
     without: float | None = None
     """Of a reorder: by how many milliseconds the best plan without it is slower."""
 

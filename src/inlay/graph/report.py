@@ -5,7 +5,7 @@ explained(plan)     each step with formats, implementation and time; each reorde
 figures(plan)       the same as lists, dicts, numbers and texts, for JSON
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from inlay.graph.arena import laid
@@ -13,6 +13,7 @@ from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
 
 _NUMPY = "array"
+_NAMED = 6  # steps with estimated times that are named
 
 
 def explained(plan: Plan) -> str:
@@ -39,6 +40,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "method": plan.method,
         "width": plan.width,
         "costs": plan.costs,
+        "sources": None if plan.sources is None else plan.sources.as_json(),
         "isa": plan.isa,
         "threads": plan.threads,
         "engine": plan.engine,
@@ -76,6 +78,7 @@ def _step_figures(plan: Plan, step: Step) -> dict[str, Any]:
         "writes": used(step.writes),
         "impl": step.impl,
         "ms": step.ms,
+        "source": step.source,
         "nbytes": step.nbytes,
         "why": step.why,
         "without": step.without,
@@ -118,9 +121,22 @@ def _heading(plan: Plan) -> str:
         (
             f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
             f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
+            *_sources(plan),
             f"of all ways to choose among the same kernels {proof}: {plan.method}, width {plan.width}",
         )
     )
+
+
+def _sources(plan: Plan) -> Iterator[str]:
+    """How many costs were measured, and which steps have estimated ones although others were measured."""
+    if plan.sources is None:
+        return
+    yield f"costs of {plan.sources}"
+    estimated = [" + ".join(step.ops) or step.name for step in plan.program.steps if step.source != "measured"]
+    if estimated and plan.costs == "measured":
+        more = len(estimated) - _NAMED
+        rest = f" and {more} more" if more > 0 else ""
+        yield f"estimated is the time of {', '.join(estimated[:_NAMED])}{rest}"
 
 
 def _steps(plan: Plan) -> str:

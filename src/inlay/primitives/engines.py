@@ -28,6 +28,7 @@ _FACTORIES = {
 }
 _engines: dict[str, Engine] = {}
 _default: list[Engine] = []  # at most one
+_fallback: list[str] = []  # why the default was not the first choice: at most one text
 _lock = threading.RLock()
 
 
@@ -58,6 +59,19 @@ def set_engine(engine: EngineLike) -> None:
     chosen = [] if engine is None else [get_engine(engine)]
     with _lock:
         _default[:] = chosen
+        _fallback.clear()
+
+
+def explain_fallback() -> str | None:
+    """Why the default engine is the reference engine although nobody chose it, with what to do; None where it is not.
+
+    INLAY_ENGINE and `set_engine` are choices: where one of them names an engine, this is None.
+
+    Raises:
+        InvalidArguments, MissingExtra: as `get_engine`.
+    """
+    get_engine()
+    return _fallback[0] if _fallback else None
 
 
 def _checked(engine: Any) -> Engine:
@@ -85,7 +99,8 @@ def _chosen() -> Engine:
 def _best() -> Engine:
     try:
         return get_engine("onednn")
-    except MissingExtra:
+    except MissingExtra as error:
+        _fallback[:] = [str(error)]
         return get_engine("reference")
 
 

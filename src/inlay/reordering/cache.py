@@ -15,20 +15,41 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from inlay.errors import FileError
+from inlay.files import file_error
+
 _DIGEST = sha256().digest_size
 
 
 def cache_directory() -> Path | None:
     """The directory of the cache, made if need be; None where there is none that is private to this user."""
+    try:
+        return require_cache_directory()
+    except FileError:
+        return None
+
+
+def require_cache_directory() -> Path:
+    """Return the directory of the cache, and create it if it does not exist.
+
+    Raises:
+        FileError: it cannot be created, it belongs to another user, or other users may write to it.
+    """
     chosen = os.environ.get("INLAY_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    path = Path(chosen) if chosen else Path(base) / "inlay"
     try:
-        path = Path(chosen).expanduser() if chosen else Path(base).expanduser() / "inlay"
+        path = path.expanduser()
         status = _status(path)
-    except (OSError, RuntimeError):
-        return None
-    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-        return None
+    except OSError as error:
+        raise file_error("create the cache directory", path, error) from error
+    except RuntimeError as error:
+        raise FileError(f"cannot find the cache directory {path}: {error}") from error
+    if hasattr(os, "getuid"):
+        if status.st_uid != os.getuid():
+            raise FileError(f"the cache directory {path} belongs to another user, whose machine code is not run")
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise FileError(f"other users may write to the cache directory {path}: chmod go-w {path}")
     return path
 
 
@@ -68,10 +89,18 @@ def read_object(key: str, kind: str = "o") -> bytes | None:
 
 def write_object(key: str, data: bytes, kind: str = "o") -> None:
     """Keep `data` of this kind under `key`; nothing happens where the directory cannot be written."""
-    directory = cache_directory()
-    if directory is None:
-        return
-    with suppress(OSError):
+    with suppress(FileError):
+        store_object(key, data, kind)
+
+
+def store_object(key: str, data: bytes, kind: str = "o") -> None:
+    """Store `data` of this kind under `key`.
+
+    Raises:
+        FileError: the directory cannot be used or written; no part of the file remains.
+    """
+    directory = require_cache_directory()
+    try:
         handle, name = tempfile.mkstemp(dir=directory, prefix=f".{key[:16]}-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -80,6 +109,8 @@ def write_object(key: str, data: bytes, kind: str = "o") -> None:
         except OSError:
             Path(name).unlink()
             raise
+    except OSError as error:
+        raise file_error("write to the cache directory", directory, error) from error
 
 
 def _seal(key: str, data: bytes) -> bytes:

@@ -13,6 +13,7 @@ they lie beside it, so they are loaded first and named in OCL_ICD_FILENAMES.
 
 import ctypes
 import os
+import platform
 import site
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -25,13 +26,28 @@ from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory
 
 _FILE: Final = "libdnnl.so.3"
 _ENVIRONMENT: Final = "INLAY_ONEDNN"
-_INSTALL: Final = "pip install 'inlay[engine]' (Linux on x86-64), or set INLAY_ONEDNN to a libdnnl.so of version 3"
 _NEEDED_BY_SYCL: Final = ("libintlc.so.5", "libimf.so", "libsvml.so", "libtbb.so.12", "libsycl.so.9", "libsycl.so.8")
 _DRIVER: Final = "libintelocl.so"
 _OPENMP: Final = "install the system's package of GNU OpenMP, such as libgomp1"
 
 # Calls that compute or compile let other threads run; the rest take less time than letting go of the lock.
 _LONG: Final = ("primitive_desc_create", "primitive_create", "primitive_execute", "stream_wait", "engine_create")
+
+
+def install_command(system: str = sys.platform, machine: str | None = None) -> str:
+    """How to install oneDNN on this platform: by the wheel where there is one, else by hand.
+
+    >>> install_command("linux", "x86_64")
+    "pip install 'inlay[engine]', or set INLAY_ONEDNN to a libdnnl.so of version 3"
+    >>> install_command("linux", "aarch64")
+    'build oneDNN 3, of which there is no wheel for linux on aarch64, and set INLAY_ONEDNN to its libdnnl.so'
+    """
+    machine = platform.machine() if machine is None else machine
+    if (system, machine) == ("linux", "x86_64"):
+        return "pip install 'inlay[engine]', or set INLAY_ONEDNN to a libdnnl.so of version 3"
+    return (
+        f"build oneDNN 3, of which there is no wheel for {system} on {machine}, and set INLAY_ONEDNN to its libdnnl.so"
+    )
 
 
 class Library:
@@ -60,11 +76,12 @@ class Library:
 
     def _asked(self) -> tuple[tuple[int, int, int], str]:
         if "version" not in self.functions:
-            raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {_INSTALL}")
+            raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {install_command()}")
         found = Version.from_address(self.functions["version"]())
         if found.major != 3:
             raise Unimplemented(
-                f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: {_INSTALL}"
+                f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: "
+                f"{install_command()}"
             )
         return (found.major, found.minor, found.patch), RUNTIMES.get(found.cpu_runtime, f"code {found.cpu_runtime}")
 
@@ -128,7 +145,7 @@ def _loaded(path: str) -> ctypes.CDLL:
                 ctypes.CDLL(str(needed), ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(path)
     except OSError as error:
-        remedy = _OPENMP if "libgomp" in str(error) else _INSTALL
+        remedy = _OPENMP if "libgomp" in str(error) else install_command()
         raise MissingExtra(f"{path} cannot be loaded ({error}): {remedy}") from error
 
 
@@ -169,9 +186,9 @@ def load_library() -> Library:
             return Library(path)
         except (MissingExtra, Unimplemented) as error:
             if named:
-                raise
+                raise type(error)(f"{_ENVIRONMENT} is {named!r}: {error}") from error
             problems.append(str(error))
     if len(problems) == 1:
         # Nothing is installed where wheels go, and what the linker says of the system is no news.
-        raise MissingExtra(f"no oneDNN is installed: {_INSTALL}")
+        raise MissingExtra(f"no oneDNN is installed: {install_command()}")
     raise MissingExtra(problems[0])

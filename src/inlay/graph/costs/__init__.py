@@ -7,16 +7,18 @@
 In the order that data flows: `kernel`, what a planner is told; `content`, operations as text; `work`, arithmetic and
 bytes; `machine`; `forms`, formats as kernels see them; `paces`, what is fast in which; `models`, costs without a clock;
 `book`, what was measured, on disk; `waiting`, whether another process
-computes; `timing`, how; `measuring`, when.
+computes; `timing`, how; `measuring`, when; `sources`, how many prices were measured and how many estimated.
 """
 
 from inlay.graph.costs.kernel import Costs, Kernel
 from inlay.graph.costs.machine import Machine
-from inlay.graph.costs.measuring import MeasuredCosts, measured
+from inlay.graph.costs.measuring import MeasuredCosts, measured, reorder_source
 from inlay.graph.costs.models import AnalyticCosts, ProbedCosts, analytic, probed
+from inlay.graph.costs.sources import CostSources
 
 __all__ = [
     "AnalyticCosts",
+    "CostSources",
     "Costs",
     "Kernel",
     "Machine",
@@ -25,4 +27,5 @@ __all__ = [
     "analytic",
     "measured",
     "probed",
+    "reorder_source",
 ]

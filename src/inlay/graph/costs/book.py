@@ -7,23 +7,28 @@ up and down changes both. The file says the best time of the yardstick.
      "reorders": {"77a1...": [0.31, 0], ...}}
 
 It lies in the directory of the code cache, sealed like the code: one that is damaged is as good as none, and so is an
-entry that makes no sense. Two processes that write at once both succeed: each adds to what the other has written.
+entry that makes no sense. Two processes that write at once both succeed: a lock file lets each add to what the other
+has written. Where the directory cannot be written, or another process holds the lock for over a second, nothing is
+saved, and `Book.unsaved` says why.
 """
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
+from inlay.errors import FileError
+from inlay.files import file_error
 from inlay.reordering import cache
 
 KIND = "costs"
 """The suffix of the files."""
 _VERSION = "3"
 _ATTEMPTS = 3  # after which a time counts although somebody computed beside each
+_PATIENCE = 1.0  # seconds to wait for another process that writes, once in the life of a book
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,9 @@ class Book:
         self._name = cache.object_key(KIND, _VERSION, *facts)
         self._read: dict[str, Any] | None = None
         self._new: dict[str, Any] = _empty()
+        self._patience = _PATIENCE
+        self.unsaved = ""
+        """Why the last `save` wrote nothing; empty if it succeeded."""
 
     @property
     def yardstick(self) -> float | None:
@@ -103,18 +111,33 @@ class Book:
         return self._read
 
     def save(self) -> None:
-        """Add what is new to the file; nothing happens where the directory of the cache cannot be written."""
-        new = self._new
-        if not (new["kernels"] or new["reorders"]):
+        """Add what is new to the file, and set `unsaved` where that is impossible: no part of this fails a plan."""
+        if not (self._new["kernels"] or self._new["reorders"]):
             return
-        with _alone(self._name):
+        try:
+            self._add()
+            self.unsaved = ""
+        except TimeoutError as error:
+            self._patience, self.unsaved = 0.0, str(error)
+        except FileError as error:
+            self.unsaved = str(error)
+
+    def _add(self) -> None:
+        """Merge what is new with what other processes wrote.
+
+        Raises:
+            FileError: the directory of the cache cannot be used or written.
+            TimeoutError: another process holds the lock.
+        """
+        new = self._new
+        with _locked(cache.require_cache_directory() / f"{self._name}.lock", self._patience):
             found = read_book(cache.read_object(self._name, KIND))
             merged = {
                 "yardstick": _least(found["yardstick"], new["yardstick"]),
                 "kernels": {**found["kernels"], **new["kernels"]},
                 "reorders": {**found["reorders"], **new["reorders"]},
             }
-            cache.write_object(self._name, json.dumps(merged, separators=(",", ":")).encode(), KIND)
+            cache.store_object(self._name, json.dumps(merged, separators=(",", ":")).encode(), KIND)
         self._read, self._new = merged, _empty()
 
 
@@ -170,23 +193,24 @@ def _as_json(price: Price) -> list[float]:
     return [price.ratio, price.disturbed]
 
 
-_in_this_process = threading.Lock()
-
-
 @contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Nobody else adds to the book meanwhile, where the system can see to that; elsewhere the last one wins."""
-    directory = cache.cache_directory()
-    with _in_this_process, suppress(OSError):
-        if directory is None or fcntl is None:
-            yield
-            return
-        with (directory / f"{name}.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+def _locked(path: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock file `path`, which only this user can open, for the time of the block.
 
+    Raises:
+        FileError: the file cannot be created.
+        TimeoutError: another process, or another thread of this one, holds it for `seconds`.
+    """
+    from filelock import FileLock, Timeout
 
-try:
-    import fcntl
-except ImportError:  # a system without locks on files
-    fcntl = None  # type: ignore[assignment]
+    lock = FileLock(path, mode=0o600)
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout as error:
+        raise TimeoutError(f"another process holds the lock {path}") from error
+    except OSError as error:
+        raise file_error("write to the cache directory", path.parent, error) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -14,6 +14,7 @@ Times are those of the processor at its best. `slowdown()` says how far it is fr
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -25,10 +26,11 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import desc_text, digest, key
-from inlay.graph.costs.kernel import Kernel, Progress
+from inlay.graph.costs.kernel import Costs, Kernel, Progress, Source
 from inlay.graph.costs.machine import Machine, this_machine
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
+from inlay.graph.costs.sources import CostSources
 from inlay.graph.costs.timing import Bench, Clock, Taken
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.movers import mover
@@ -119,6 +121,8 @@ class MeasuredCosts(MachineCosts):
         self._known: dict[str, Kernel | None] = {}
         self._reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = {}
         self._timed_reorders: set[str] = set()
+        self._timed_kernels: set[str] = set()
+        self._reorder_sources: dict[str, Source] = {}
         self._off: dict[str, list[float]] = {}
         self._unit: float | None = None
         self._saved = clock()
@@ -132,6 +136,21 @@ class MeasuredCosts(MachineCosts):
     def slowdown(self) -> float:
         """How many times as long as at its best a small kernel takes now: 1.0 where nothing disturbs."""
         return self._bench.yardstick() / self._yardstick
+
+    @property
+    def sources(self) -> CostSources:
+        """Where the costs that were requested so far come from."""
+        kernels = {name: kernel.source for name, kernel in self._known.items() if kernel is not None}
+        counts: Counter[str] = Counter()
+        for found, timed in ((kernels, self._timed_kernels), (self._reorder_sources, self._timed_reorders)):
+            counts.update("remembered" if s == "measured" and name not in timed else s for name, s in found.items())
+        modelled = counts["probed"] + counts["modelled"]
+        known = counts["measured"], counts["remembered"], counts["scaled"], modelled
+        return CostSources(*known, is_out_of_time=self._left <= 0, unsaved=self._book.unsaved)
+
+    def reorder_source(self, src: MemoryDesc, dst: MemoryDesc) -> Source:
+        """How `reorder(src, dst)` is known: measured, by this process or an earlier one, scaled or modelled."""
+        return self._reorder_sources.get(_reorder_key(src, dst, nbytes(src) + nbytes(dst)), "modelled")
 
     def save(self) -> None:
         """Keep what was measured for other processes."""
@@ -261,6 +280,7 @@ class MeasuredCosts(MachineCosts):
         price = Price(taken.ratio, 0 if taken.is_sound else 1).after(None if earlier is None else earlier.price)
         ms = price.ratio * self._yardstick * 1e3
         self._known[one.key] = replace(one.estimate, ms=ms, source="measured")
+        self._timed_kernels.add(one.key)
         if taken.is_sound:
             self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
         chosen = one.estimate.operation.descs
@@ -281,8 +301,10 @@ class MeasuredCosts(MachineCosts):
         price = self._book.reorder(name)
         if price is None or not (self._suffices(price) or name in self._timed_reorders):
             if self._left <= 0:
+                self._reorder_sources[name] = "scaled" if "reorder" in self._off else "modelled"
                 return reorder_ms(src, dst, self.machine) * median(self._off.get("reorder", [1.0]))
             price = self._timed_reorder(src, dst, name)
+        self._reorder_sources[name] = "measured"
         return price.ratio * moved * self._yardstick * 1e3
 
     def _timed_reorder(self, src: MemoryDesc, dst: MemoryDesc, name: str) -> Price:
@@ -319,6 +341,11 @@ class MeasuredCosts(MachineCosts):
     def _tell(self, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(done, total)
+
+
+def reorder_source(costs: Costs, src: MemoryDesc, dst: MemoryDesc) -> Source:
+    """How the cost of a reorder is known: from the model of the machine, unless `costs` are measured."""
+    return costs.reorder_source(src, dst) if isinstance(costs, MeasuredCosts) else "modelled"
 
 
 def _reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.candidates import Call, Candidate, Format
+from inlay.graph.costs import reorder_source
 from inlay.graph.groups import Group
 from inlay.graph.op import Array
 from inlay.graph.planning.buffers import Buffers, laid_out
@@ -105,6 +106,7 @@ class _Emission:
                 ms=ms,
                 nbytes=formats.size(src) + formats.size(dst),
                 why=why,
+                source=reorder_source(self.problem.asked.costs, src, dst),
                 without=without,
             )
         )
@@ -130,6 +132,7 @@ class _Emission:
                     call.ms,
                     call.nbytes,
                     op.why,
+                    call.source,
                 )
             )
 
