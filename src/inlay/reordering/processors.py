@@ -11,12 +11,24 @@ A limit is a number and starts no thread. Processors are those of the affinity o
 """
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import index
 from typing import SupportsIndex
 
 from inlay.errors import InvalidArguments
 
 _limit: int | None = None
+
+
+class _OfThread(threading.local):
+    """A limit of one Python thread, below that of the process; None for none."""
+
+    limit: int | None = None
+
+
+_of_thread = _OfThread()
 
 
 def available_threads() -> int:
@@ -58,5 +70,27 @@ def get_num_threads() -> int:
 
 
 def limited(threads: int) -> int:
-    """So many threads, or fewer if `set_num_threads` says so."""
-    return threads if _limit is None else min(threads, _limit)
+    """So many threads, or fewer if `set_num_threads` or `at_most` says so."""
+    limit = _of_thread.limit
+    if limit is not None and limit < threads:
+        threads = limit
+    return threads if _limit is None or _limit > threads else _limit
+
+
+@contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """While this lasts, what the calling Python thread computes or prepares uses at most so many threads.
+
+    It lowers the limit of `set_num_threads` and does not change it; within another `at_most` the lower number counts.
+    None changes nothing.
+
+    >>> with at_most(1):
+    ...     get_num_threads()
+    1
+    """
+    outer = _of_thread.limit
+    _of_thread.limit = threads if outer is None or (threads is not None and threads < outer) else outer
+    try:
+        yield
+    finally:
+        _of_thread.limit = outer
