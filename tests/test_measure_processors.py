@@ -8,7 +8,7 @@ import pytest
 
 from inlay.measure.cgroups import cpu_quota
 from inlay.measure.processors import Processors, mean_of, measure_processors, recent_processors, shares_of
-from inlay.reordering.processors import at_most, get_num_threads, limited, set_num_threads
+from inlay.reordering.processors import ThreadLimit, get_num_threads, limited, set_num_threads
 
 
 def quota_in(folder: Path, membership: str, files: Mapping[str, str]) -> float | None:
@@ -160,18 +160,18 @@ def test_a_limit_of_a_thread_is_its_own_and_the_lower_one_counts() -> None:
     set_num_threads(3)
     try:
         elsewhere: list[int] = []
-        with at_most(2):
+        with ThreadLimit(2):
             other = threading.Thread(target=lambda: elsewhere.append(limited(8)))
             other.start()
             other.join()
             assert (limited(8), limited(1)) == (2, 1)
-            with at_most(5):
+            with ThreadLimit(5):
                 assert limited(8) == 2
-            with at_most(1), at_most(None):
+            with ThreadLimit(1), ThreadLimit(None):
                 assert get_num_threads() == 1
             assert limited(8) == 2
         assert (limited(8), elsewhere) == (3, [3])
-        with at_most(4):
+        with ThreadLimit(4):
             assert limited(8) == 3
     finally:
         set_num_threads(None)

@@ -12,8 +12,6 @@ A limit is a number and starts no thread. Processors are those of the affinity o
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import index
 from typing import SupportsIndex
 
@@ -70,27 +68,35 @@ def get_num_threads() -> int:
 
 
 def limited(threads: int) -> int:
-    """So many threads, or fewer if `set_num_threads` or `at_most` says so."""
+    """So many threads, or fewer if `set_num_threads` or `ThreadLimit` says so."""
     limit = _of_thread.limit
     if limit is not None and limit < threads:
         threads = limit
     return threads if _limit is None or _limit > threads else _limit
 
 
-@contextmanager
-def at_most(threads: int | None) -> Iterator[None]:
+class ThreadLimit:
     """While this lasts, what the calling Python thread computes or prepares uses at most so many threads.
 
-    It lowers the limit of `set_num_threads` and does not change it; within another `at_most` the lower number counts.
-    None changes nothing.
+    The limit of `set_num_threads` stays as it is; of all limits the lowest counts. None limits nothing.
 
-    >>> with at_most(1):
+    >>> with ThreadLimit(1):
     ...     get_num_threads()
     1
     """
-    outer = _of_thread.limit
-    _of_thread.limit = threads if outer is None or (threads is not None and threads < outer) else outer
-    try:
-        yield
-    finally:
-        _of_thread.limit = outer
+
+    __slots__ = ("_outer", "_threads")
+
+    def __init__(self, threads: int | None) -> None:
+        """Limit the `with` block to so many threads."""
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        """Begin."""
+        outer = self._outer = _of_thread.limit
+        if self._threads is not None and (outer is None or self._threads < outer):
+            _of_thread.limit = self._threads
+
+    def __exit__(self, *exception: object) -> None:
+        """Return to the limit of before."""
+        _of_thread.limit = self._outer
