@@ -100,7 +100,7 @@ def bench_network(
         reorders=len(planned.reorders),
         planning=between - began,
         compiling=ended - between,
-        note=session.note,
+        note="; ".join(filter(None, (planned.load, session.note))),
     )
 
 

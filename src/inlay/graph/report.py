@@ -42,6 +42,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "isa": plan.isa,
         "threads": plan.threads,
         "engine": plan.engine,
+        "load": plan.load,
         "totals": dict(plan.totals),
         "steps": [_step_figures(plan, step) for step in plan.program.steps],
         "reorders": [_reorder_figures(plan, step) for step in plan.reorders],
@@ -119,6 +120,7 @@ def _heading(plan: Plan) -> str:
             f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
             f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
             f"of all ways to choose among the same kernels {proof}: {plan.method}, width {plan.width}",
+            *([plan.load] if plan.load else []),
         )
     )
 

@@ -50,6 +50,7 @@ Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
 
 _MOST_SIZES = 16
 _MOST_TEAMS = 4  # numbers of threads that a program is kept compiled for
+_FEW = 2  # threads: there is one smaller team, and nothing to measure
 _ASLEEP = 5e-3  # seconds in which threads of a team that has nothing to do fall asleep
 _MOST_NAMED = 8
 
@@ -373,10 +374,13 @@ def _quota_threads(most: int) -> int:
     return most if quota is None else max(1, min(most, round(quota)))
 
 
-def _free_threads() -> int:
-    """How many threads would run now, once those of the last run are asleep."""
+def _free_threads(most: int) -> int:
+    """How many threads of `most` would run now: of two or fewer, as many as quotas leave, since runs tell the rest."""
+    allowed = _quota_threads(most)
+    if allowed <= _FEW:
+        return allowed
     time.sleep(_ASLEEP)
-    return recent_processors().threads
+    return min(allowed, recent_processors().threads)
 
 
 def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:
