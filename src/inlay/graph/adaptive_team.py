@@ -27,13 +27,14 @@ SLOW = 2.0
 """Times the reference from which on a run counts as slow."""
 LOST = 1.5
 """Times the reference that runs take on average where it is worth to look for the reason."""
-RETRY = 1.0, 4.0
+RETRY = 1.0, 3.0
 """Seconds after which a larger team is tried: for the first time, and at most after it lost several times."""
 DOUBT = 3.0, 60.0
 """Seconds for which slow runs are not looked into again after a smaller team lost: the first time, and at most."""
 _GAIN = 0.95  # of the other's time: a team that takes more has not won
-_TRIAL = 4  # runs of a trial, the first of which does not count
-_TRIAL_SECONDS = 2e-3  # and at least as long
+_LAST = 3  # runs, the last of a trial, that decide
+_TRIAL = 10  # runs of a trial at most: threads that slept may begin on one processor, and part only after some runs
+_TRIAL_SECONDS = 2e-3  # of a trial at least
 _HOPELESS = 3.0  # times what the other team takes: a first run beyond that ends a trial
 _STALL = 20e-3  # seconds that a single slow run must lose to be looked into, where otherwise two are needed
 _WINDOW = 16  # runs, and at least so many seconds, after which slow runs are counted anew
@@ -74,19 +75,21 @@ class Trial:
         return self.times[-1] > (_HOPELESS if len(self.times) == 1 else SLOW) * self.seconds
 
     @property
-    def is_over(self) -> bool:
-        """Whether there were enough runs."""
-        return self.is_hopeless or (len(self.times) >= _TRIAL and sum(self.times) >= _TRIAL_SECONDS)
-
-    @property
     def typical(self) -> float:
-        """Seconds of a run, the first one left out."""
-        return median(self.times[1:])
+        """Seconds of one of the last runs."""
+        return median(self.times[1:][-_LAST:])
 
     @property
     def is_won(self) -> bool:
-        """Whether the team on trial is faster."""
-        return not self.is_hopeless and self.typical < _GAIN * self.seconds
+        """Whether the team on trial is faster, as far as is known."""
+        is_known = len(self.times) > _LAST and sum(self.times) >= _TRIAL_SECONDS
+        return is_known and not self.is_hopeless and self.typical < _GAIN * self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the trial is decided."""
+        is_long = len(self.times) >= _TRIAL and sum(self.times) >= _TRIAL_SECONDS
+        return self.is_hopeless or self.is_won or is_long
 
 
 class AdaptiveTeam:

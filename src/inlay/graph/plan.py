@@ -150,11 +150,11 @@ def plan(
 ) -> Plan:
     """Choose how a network runs: the formats of its tensors, what is fused, where reorders stand.
 
-    `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine says
-    it has; `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object that tells
-    (see `costs`). `seconds` bound the measuring, `progress` is told how far it is. Where other programs compute,
-    nothing is measured, and the plan is for as many threads as really run (see `Plan.load`). `convolutions` are computed
-    by whichever algorithm takes less, Winograd's where the engine has it, with `auto`; by sums of products alone, whose
+    `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine has;
+    `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object with prices (see
+    `costs`). `seconds` bound the measuring, `progress` is told how far it is. Where other programs compute, nothing is
+    measured, and the plan is for as many threads as really run (see `Plan.load`). `convolutions` are computed by
+    whichever algorithm takes less, Winograd's where the engine has it, with `auto`; by sums of products alone, whose
     rounding errors are smaller, with `direct`.
 
     Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more.
