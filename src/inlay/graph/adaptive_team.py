@@ -28,7 +28,7 @@ SLOW = 2.0
 LOST = 1.5
 """Times the reference that runs take on average where it is worth to look for the reason."""
 RETRY = 1.0, 3.0
-"""Seconds after which a larger team is tried: for the first time, and at most after it lost several times."""
+"""Seconds after which a larger team is tried: at least, and at most after a trial that lost much time."""
 DOUBT = 3.0, 60.0
 """Seconds for which slow runs are not looked into again after a smaller team lost: the first time, and at most."""
 _GAIN = 0.95  # of the other's time: a team that takes more has not won
@@ -37,6 +37,7 @@ _TRIAL = 10  # runs of a trial at most: threads that slept may begin on one proc
 _TRIAL_SECONDS = 2e-3  # of a trial at least
 _HOPELESS = 3.0  # times what the other team takes: a first run beyond that ends a trial
 _STALL = 20e-3  # seconds that a single slow run must lose to be looked into, where otherwise two are needed
+_REGAINED = 10.0  # times the seconds that a trial lost: until the next one
 _WINDOW = 16  # runs, and at least so many seconds, after which slow runs are counted anew
 _WINDOW_SECONDS = 0.25
 
@@ -121,8 +122,8 @@ class AdaptiveTeam:
         self._usual: dict[int, float] = {} if expected is None else {self.threads: expected}
         self._window, self._is_first = Window(), True
         self._trial: Trial | None = None
-        self._wait, self._doubt = RETRY[0], DOUBT[0]
-        self._retry = clock() + self._wait
+        self._doubt = DOUBT[0]
+        self._retry = clock() + RETRY[0]
         self._quiet = self._looked = float("-inf")
         self._lock = threading.Lock()
 
@@ -185,14 +186,13 @@ class AdaptiveTeam:
         else:
             self._postpone()
 
-    def _postpone(self) -> None:
-        """Try a larger team later, and still later the next time."""
-        self._retry = self._clock() + self._wait
-        self._wait = min(2 * self._wait, RETRY[1])
+    def _postpone(self, lost: float = 0.0) -> None:
+        """Try a larger team later, and the later the more seconds the last trial lost."""
+        self._retry = self._clock() + min(max(RETRY[0], _REGAINED * lost), RETRY[1])
 
     def _go_on(self, threads: int) -> None:
         """Keep a team of so many, until it is time to try a larger one."""
-        self.threads, self._wait = threads, RETRY[0]
+        self.threads = threads
         self._postpone()
 
     def _begin_trial(self, threads: int, mean: float) -> None:
@@ -215,4 +215,4 @@ class AdaptiveTeam:
         if shrinks:
             self._quiet, self._doubt = self._clock() + self._doubt, min(2 * self._doubt, DOUBT[1])
         else:
-            self._postpone()
+            self._postpone(sum(trial.times) - len(trial.times) * trial.seconds)

@@ -188,11 +188,7 @@ class MeasuredCosts(MachineCosts):
         """Whether a reorder, or one like it, was timed before, by this process or another."""
         name = _reorder_key(src, dst, nbytes(src) + nbytes(dst))
         is_known = (src, dst) in self._reorders or name in self._timed_reorders
-        return is_known or self._suffices(self._book.reorder(name))
-
-    def _suffices(self, price: Price | None) -> bool:
-        """Whether what is remembered is not to be measured again, or cannot be."""
-        return price is not None and (price.is_settled or self._left <= 0)
+        return is_known or self._book.reorder(name) is not None
 
     @property
     def _yardstick(self) -> float:
@@ -214,7 +210,7 @@ class MeasuredCosts(MachineCosts):
             if name in self._known or name in seen:
                 continue
             entry = self._book.kernel(name)
-            if entry and self._suffices(entry.price) and (read := self._read(operation, entry)) is not None:
+            if entry and (read := self._read(operation, entry)) is not None:
                 self._known[name] = read
                 continue
             implementation = asked(self._asked, operation)
@@ -239,16 +235,14 @@ class MeasuredCosts(MachineCosts):
         return Kernel(settled, entry.impl, ms, roofline, entry.scratch, least.nbytes, "measured")
 
     def _settle(self, group: Sequence[_Asked]) -> None:
-        """Measure a group, or estimate what is hopeless, or, if no time is left, all of which no time is remembered."""
+        """Measure a group; estimate what is hopeless or disturbed, and all of it if no time is left."""
         worthy = [one for one in group if not _is_hopeless(one.estimate)] if group and self._may_measure() else []
         for one, taken in zip(worthy, self._timed(worthy), strict=True):
             if taken is not None and self._is_sound(taken):
                 self._learn(one, taken)
         for one in group:
             if one.key not in self._known:
-                entry = self._book.kernel(one.key)
-                remembered = self._read(one.operation, entry) if entry else None
-                self._known[one.key] = remembered or self._scaled(one.estimate)
+                self._known[one.key] = self._scaled(one.estimate)
 
     def _may_measure(self) -> bool:
         """Whether there is time left, and nothing else computes."""
@@ -316,8 +310,8 @@ class MeasuredCosts(MachineCosts):
         moved = nbytes(src) + nbytes(dst)
         name = _reorder_key(src, dst, moved)
         price = self._book.reorder(name)
-        if not self._suffices(price) and self._may_measure():
-            price = self._timed_reorder(src, dst, name) or price
+        if price is None and self._may_measure():
+            price = self._timed_reorder(src, dst, name)
         if price is None:
             return reorder_ms(src, dst, self.machine) * median(self._off.get("reorder", [1.0]))
         return price.ratio * moved * self._yardstick * 1e3
