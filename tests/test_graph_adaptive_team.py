@@ -103,7 +103,8 @@ def test_without_an_expectation_the_first_runs_are_one() -> None:
     runs = Runs({1: 0.04, 2: 0.02})
     assert set(runs.run_for(3)) == {2}
     runs.seconds[2] = 0.2
-    assert runs.run_for(5)[-1] == 1
+    later = runs.run_for(5)
+    assert later.count(2) < 10 < later.count(1)
 
 
 def test_short_runs_of_which_a_few_are_very_long_are_noticed() -> None:

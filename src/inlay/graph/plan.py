@@ -98,8 +98,7 @@ class Plan:
             InvalidArguments: `engine`, or the default one, takes other formats than the plan was made for.
             Unimplemented, MissingExtra, OutOfMemory: as `Session`.
         """
-        threads = self.threads if self.is_limited else None
-        return Session(self.program, self.graph, engine=engine, replan=self.replan, threads=threads)
+        return Session(self.program, self.graph, engine=engine, replan=self.replan)
 
     @property
     def is_limited(self) -> bool:
@@ -115,9 +114,7 @@ class Plan:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         if not found.is_busy:
             return f"{found}: planned for {threads}"
-        return (
-            f"the machine is busy, {found}: planned for {threads}, and what is not remembered from before is estimated"
-        )
+        return f"the machine is busy, {found}: planned for {threads}, and prices that are not remembered are estimated"
 
     def __repr__(self) -> str:
         """The network, what it takes, and how many steps; the report is `inlay.graph.report.explained`."""
