@@ -28,3 +28,16 @@ def cache_of_this_run() -> Iterator[None]:
         os.environ["INLAY_CACHE_DIR"] = directory
         os.environ["INLAY_MACHINE"] = str(Path(__file__).parent / "data" / "machine.json")
         yield
+
+
+@pytest.fixture
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every time that is measured counts, whatever else the machine does meanwhile."""
+    from inlay.graph import plan
+    from inlay.graph.costs import measuring, timing
+    from inlay.measure.processors import Processors
+
+    for module in (plan, measuring):
+        monkeypatch.setattr(module, "recent_processors", lambda: Processors((1.0, 1.0)))
+    monkeypatch.setattr(timing, "_LOST", float("inf"))
+    monkeypatch.setattr(timing, "_DISTURBED", float("inf"))

@@ -242,6 +242,7 @@ def _fill_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"cannot write to the cache directory {path}: the disk is full; free space or write elsewhere"
 
 
+@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.usefixtures("needs_engine")
 @pytest.mark.parametrize("spoil", [_make_a_file, _fill_the_disk])
 def test_a_cache_that_cannot_be_written_stops_no_plan(
@@ -260,6 +261,7 @@ def test_a_cache_that_cannot_be_written_stops_no_plan(
     assert (found["costs"], found["sources"]["remembered"]) == ("measured", 0)
 
 
+@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.usefixtures("needs_engine")
 def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     command = ("bench", "net.onnx", "--rounds", "1", "--peers", "", "--json")

@@ -143,6 +143,7 @@ def test_beside_json_the_picture_is_named_on_the_error_stream(capsys: pytest.Cap
     assert err == "wrote a.svg\n"
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFixture[str], has_engine: bool) -> None:
     if not has_engine:
         pytest.skip("no oneDNN")
@@ -152,12 +153,34 @@ def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFi
     assert json.loads(out)["costs"] == "measured"
     words = re.compile(r"measured ([0-9]+) kernels and reorders in [0-9.]+ s; they are remembered\n")
     assert words.fullmatch(err)
-    # What somebody disturbed is measured again, by two more at the most.
-    errs = []
-    for _ in range(3):
-        assert cli.main(["plan", "net.onnx", "--json"]) == 0
-        errs.append(capsys.readouterr().err)
-    assert errs[-1] == ""
+    assert cli.main(["plan", "net.onnx", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("inlay.engine.onednn")
+    from inlay.graph import plan
+    from inlay.graph.costs import measuring
+    from inlay.measure.processors import Processors
+
+    for module in (plan, measuring):
+        monkeypatch.setattr(module, "recent_processors", lambda: Processors((0.6, 0.5)))
+    monkeypatch.setattr(plan, "get_num_threads", lambda: 2)
+    write_classifier(batch=2)
+    line = (
+        "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and prices that are not remembered "
+        "are estimated"
+    )
+    assert cli.main(["plan", "net.onnx"]) == 0
+    assert capsys.readouterr().out.count(line) == 1
+    assert cli.main(["plan", "net.onnx", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["load"], figures["threads"]) == (line, 1)
+    np.save("x.npy", np.zeros((2, 3, 8, 8), np.float32))
+    assert cli.main(["run", "net.onnx", "-i", "x.npy"]) == 0
+    assert capsys.readouterr().out.count(line) == 1
 
 
 def test_what_was_measured_before_an_interrupt_is_kept(

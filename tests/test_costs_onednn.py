@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from math import inf
 from pathlib import Path
 
 import costed_cases as cases
@@ -15,7 +14,7 @@ from oracles import onednn as oracle
 
 from inlay import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.costs import measured, probed, timing
+from inlay.graph.costs import measured, probed
 from inlay.graph.costs.paces import pace
 from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
 from inlay.primitives.engines import get_engine
@@ -159,10 +158,8 @@ def test_the_reference_engine_has_a_kernel_for_everything_and_none_is_fast() -> 
         assert kernel.ms > 0.1
 
 
-def test_what_is_measured_is_what_is_probed_and_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What another process disturbs is not remembered: here everything counts, whatever else the machine does.
-    monkeypatch.setattr(timing, "_LOST", inf)
-    monkeypatch.setattr(timing, "_DISTURBED", inf)
+@pytest.mark.usefixtures("quiet_machine")
+def test_what_is_measured_is_what_is_probed_and_what_is_remembered() -> None:
     # The slow half of these takes seconds.
     asked = {
         name: operation

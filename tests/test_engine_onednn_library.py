@@ -449,3 +449,32 @@ def test_opaque_weights_are_packed_by_the_engine_and_known_by_name() -> None:
 def test_packed_weights_with_compensation_are_written_by_the_engine_too() -> None:
     found = in_a_process(OPAQUE, "DEFAULT")
     assert found["error"] < 0.06
+
+
+def spins_while_loading(path: str, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What the environment says of idle threads of OpenMP while a library is loaded, and afterwards."""
+    seen: list[str | None] = []
+
+    def load(*_: object) -> None:
+        seen.append(os.environ.get("GOMP_SPINCOUNT"))
+        raise OSError("no such library")
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    with pytest.raises(MissingExtra):
+        library.Library(path)
+    return [*seen, os.environ.get("GOMP_SPINCOUNT")]
+
+
+def test_idle_threads_of_openmp_look_for_work_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert spins_while_loading("libdnnl.so", monkeypatch) == ["1000", None]
+
+
+def test_who_sets_how_long_they_look_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
+    assert spins_while_loading("libdnnl.so", monkeypatch) == ["77", "77"]
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert spins_while_loading("libdnnl.so", monkeypatch) == [None, None]

@@ -82,7 +82,7 @@ def test_an_input_of_the_right_format_is_read_where_it_lies() -> None:
     assert session.arena.offsets.keys() == {"y"}
     image = drawn(2, 3)
     session.run({"x": image})
-    memory = session._free[0].memory("x")
+    memory = session._pools[session.threads].free[0].memory("x")
     assert memory.address == image.__array_interface__["data"][0]
     image[:] = 7
     assert session.run({"x": image})["y"].tolist() == [[7.0] * 3] * 2
@@ -231,7 +231,7 @@ def test_runs_from_several_threads_do_not_meet(engine: str) -> None:
     for thread in threads:
         thread.join()
     assert not faults
-    assert 1 <= len(session._free) <= 5
+    assert 1 <= len(session._pools[session.threads].free) <= 5
 
 
 def test_a_profile_has_every_step_in_order() -> None:
@@ -253,7 +253,7 @@ def test_a_closed_session_runs_no_more() -> None:
     with pytest.raises(InvalidArguments) as refused:
         session.run({"x": drawn(2, 3)})
     assert str(refused.value) == "the session is closed: compile another one"
-    assert not session._free
+    assert not session._pools
 
 
 @pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -333,4 +333,4 @@ def test_torch_tensors_are_taken_as_they_lie() -> None:
     tensor = torch.from_numpy(image)
     for given in (tensor, tensor.contiguous(memory_format=torch.channels_last), tensor.requires_grad_()):
         assert np.array_equal(session.run({"x": given})["y"], np.maximum(image, 0))
-    assert session._free[0].memory("x").address == tensor.data_ptr()
+    assert session._pools[session.threads].free[0].memory("x").address == tensor.data_ptr()

@@ -105,7 +105,7 @@ def bench_network(
         reorders=len(planned.reorders),
         planning=planning,
         compiling=compiling,
-        note=session.note,
+        note="; ".join(filter(None, (planned.load, session.note))),
         sources=planned.sources,
     )
 

@@ -153,6 +153,8 @@ def run(
         write_outputs(output, results)
         typer.echo(f"wrote {output}: {', '.join(results)}")
     typer.echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
+    if found.load:
+        typer.echo(found.load)
     if note:
         typer.echo(note)
 

@@ -8,7 +8,8 @@ What an engine begins and does not finish is waited for once, before NumPy or In
 uses an instance at a time; a session has as many as ran at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -231,3 +232,43 @@ class Instance:
             plain = described(desc.dims, desc.data_type, None)
             move_for(desc, plain).run(self.memory(name).address, address_of(result))
         return result
+
+
+class InstancePool:
+    """The instances of a compiled program: as many as ran at once."""
+
+    __slots__ = ("_is_closed", "compiled", "free")
+
+    def __init__(self, compiled: Compiled) -> None:
+        """Have one instance.
+
+        Raises:
+            OutOfMemory: there is no room.
+        """
+        self.compiled = compiled
+        """The program."""
+        self.free = [Instance(compiled)]
+        """The instances that no run uses."""
+        self._is_closed = False
+
+    @contextmanager
+    def instance(self) -> Iterator[Instance]:
+        """An instance that no other thread uses, made if all are in use.
+
+        Raises:
+            OutOfMemory: there is no room for another one.
+        """
+        try:
+            instance = self.free.pop()
+        except IndexError:
+            instance = Instance(self.compiled)
+        try:
+            yield instance
+        finally:
+            if not self._is_closed:
+                self.free.append(instance)
+
+    def close(self) -> None:
+        """Give back the memory of all instances; one in use gives it back when its run ends."""
+        self._is_closed = True
+        self.free.clear()

@@ -32,7 +32,9 @@ from inlay.graph.program import Program, Step
 from inlay.graph.session import Replan, Session
 from inlay.graph.sinking import sunk
 from inlay.layout import Dims
+from inlay.measure.processors import Processors, recent_processors
 from inlay.primitives.engines import EngineLike
+from inlay.reordering.processors import ThreadLimit, get_num_threads
 
 Tier: TypeAlias = Literal["analytic", "probed", "measured"]
 """Where prices come from."""
@@ -91,6 +93,8 @@ class Plan:
     """How many prices were measured, now or earlier, and how many estimated; None where a model has them all."""
     computed_by: EngineLike = field(default=None, repr=False, compare=False)
     """The engine that `compile` takes unless one is passed to it; None for the default one."""
+    processors: Processors | None = field(default=None, repr=False, compare=False)
+    """What threads got of the processors while it was planned; None where they were not looked at."""
 
     def compile(self, engine: EngineLike = None) -> Session:
         """The program made ready to run by `engine`, or by the one that it was planned for.
@@ -101,6 +105,22 @@ class Plan:
         """
         chosen = self.computed_by if engine is None else engine
         return Session(self.program, self.graph, engine=chosen, replan=self.replan)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether other programs or a quota left fewer threads to plan for than there are processors."""
+        return self.processors is not None and self.processors.threads < self.processors.count
+
+    @property
+    def load(self) -> str:
+        """One line on what other programs or a quota left of the processors; empty where they left all."""
+        found = self.processors
+        if found is None or not (found.is_busy or self.is_limited):
+            return ""
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        if not found.is_busy:
+            return f"{found}: planned for {threads}"
+        return f"the machine is busy, {found}: planned for {threads}, and prices that are not remembered are estimated"
 
     def __repr__(self) -> str:
         """The network, what it takes, and how many steps; the report is `inlay.graph.report.explained`."""
@@ -134,9 +154,10 @@ def plan(
 ) -> Plan:
     """Choose how a network runs: the formats of its tensors, what is fused, where reorders stand.
 
-    `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine says
-    it has; `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object that tells
-    (see `costs`). `seconds` bound the measuring, `progress` is told how far it is. `convolutions` are computed by
+    `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine has;
+    `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object with prices (see
+    `costs`). `seconds` bound the measuring, `progress` is told how far it is. Where other programs compute, nothing is
+    measured, and the plan is for as many threads as really run (see `Plan.load`). `convolutions` are computed by
     whichever algorithm takes less, Winograd's where the engine has it, with `auto`; by sums of products alone, whose
     rounding errors are smaller, with `direct`. `engine` computes, or the default one (see `primitives.get_engine`): its
     kernels are measured or probed, and `compile` takes it.
@@ -155,8 +176,12 @@ def plan(
     if convolutions not in CONVOLUTIONS:
         raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
     graph = sunk(lowered(network) if isinstance(network, Network) else network)
-    prices = _costs(costs, graph, isa, threads, seconds, progress, engine)
-    found = replace(planned(graph, prices, convolutions), computed_by=engine)
+    is_of_this_machine = costs in ("probed", "measured")
+    processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
+    with ThreadLimit(None if processors is None else processors.threads):
+        prices = _costs(costs, graph, isa, threads, seconds, progress, engine)
+        found = planned(graph, prices, convolutions)
+    found = replace(found, computed_by=engine, processors=getattr(prices, "processors", None) or processors)
     again = network.again if isinstance(network, Network) else None
     return found if again is None else replace(found, replan=Replanning(again, prices, convolutions))
 
@@ -178,7 +203,8 @@ class Replanning:
         Raises:
             InvalidArguments, Unimplemented: as `load` and `planned`.
         """
-        other = planned(sunk(lowered(self.again(dims))), self.prices, self.convolutions)
+        with ThreadLimit(self.prices.threads):
+            other = planned(sunk(lowered(self.again(dims))), self.prices, self.convolutions)
         return other.program, other.graph
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:

@@ -44,6 +44,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "isa": plan.isa,
         "threads": plan.threads,
         "engine": plan.engine,
+        "load": plan.load,
         "totals": dict(plan.totals),
         "steps": [_step_figures(plan, step) for step in plan.program.steps],
         "reorders": [_reorder_figures(plan, step) for step in plan.reorders],
@@ -123,6 +124,7 @@ def _heading(plan: Plan) -> str:
             f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
             *_sources(plan),
             f"of all ways to choose among the same kernels {proof}: {plan.method}, width {plan.width}",
+            *([plan.load] if plan.load else []),
         )
     )
 

@@ -11,38 +11,47 @@ read where it lies if it has the format that the program wants, else copied; the
 run. Results are new arrays, or written to those that the caller gives.
 
 **Threads.** Runs from several threads go on at once, each in an arena of its own, which is kept for later runs; weights
-are shared. An engine's threads are each caller's own: limit them with `inlay.set_num_threads` before compiling.
+are shared. An engine's threads are each caller's own: limit them with `inlay.set_num_threads` before compiling. Where
+other programs or a quota take processors away, runs use fewer threads until they are free again (see `adaptive_team`):
+the program is compiled once for each number of threads, in the same formats of activations.
 
 **Sizes.** A session is for one set of dims. Given `replan`, it makes a program for others when they first come, keeps
 it, and shares with it all constants that are laid out alike. Meanwhile runs of sizes that are known go on.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from inlay.errors import InvalidArguments
+from inlay.errors import InlayError, InvalidArguments
+from inlay.graph.adaptive_team import AdaptiveTeam
 from inlay.graph.arena import Arena, laid
 from inlay.graph.checking import Written, require_sound
 from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
-from inlay.graph.instance import Compiled, Instance
+from inlay.graph.instance import Compiled, Instance, InstancePool
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.program import Program, Step
 from inlay.graph.weights import Weights
 from inlay.layout import Dims
+from inlay.measure.cgroups import cpu_quota
+from inlay.measure.processors import recent_processors
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine
+from inlay.reordering.processors import ThreadLimit
 
 Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
 """From dims of the inputs, by name, to a program for them."""
 
 _MOST_SIZES = 16
+_MOST_TEAMS = 4  # numbers of threads that a program is kept compiled for
+_FEW = 2  # threads: there is one smaller team, and nothing to measure
+_ASLEEP = 5e-3  # seconds in which threads of a team that has nothing to do fall asleep
 _MOST_NAMED = 8
 
 
@@ -81,11 +90,12 @@ class Session:
         engine: EngineLike = None,
         replan: Replan | None = None,
         weights: Weights | None = None,
+        threads: int | None = None,
     ) -> None:
         """Compile `program`, whose tensors and references are those of `graph`.
 
         What `engine`, or the default one, declines the reference engine computes. Sessions that are given the same
-        `weights` share constants that are laid out alike.
+        `weights` share constants that are laid out alike. The first runs use `threads`, or as many as the engine may.
 
         Raises:
             InvalidArguments: the program is not sound (see `checking`), or an engine takes other formats.
@@ -99,8 +109,13 @@ class Session:
         self._lock = threading.Lock()
         self._planning = threading.Lock()
         self._graph = graph
-        self._compiled = _compiled(program, graph, self._engine, self._weights)
-        self._free: list[Instance] = [Instance(self._compiled)]
+        predicted = sum(step.ms for step in program.steps) / 1e3
+        most = getattr(self._engine, "num_threads", 0)
+        start = min(threads or most, _quota_threads(most))
+        self._team = AdaptiveTeam(most, _free_threads, expected=predicted or None, start=start)
+        self._making = threading.Lock()
+        self._pools: dict[int, InstancePool] = {}
+        self._compiled = self._pool_for(self._team.threads, program).compiled
         self._others: dict[tuple[Dims, ...], Session] = {}
         self._is_closed = False
 
@@ -123,6 +138,11 @@ class Session:
     def engine(self) -> Engine:
         """What computes."""
         return self._engine
+
+    @property
+    def threads(self) -> int:
+        """How many threads of the engine the next run uses; 1 where the engine cannot be told."""
+        return self._team.threads
 
     @property
     def weights(self) -> Weights:
@@ -169,9 +189,12 @@ class Session:
         """
         session, fed = self._session_for(inputs)
         given = out_arrays(out, [session._graph.tensors[name] for name in session.program.outputs])
-        with session._instance() as instance:
+        threads, pool = session._pool()
+        with ThreadLimit(session._limit(threads)), pool.instance() as instance:
             instance.feed(fed)
+            began = perf_counter()
             instance.run()
+            session._team.note(threads, perf_counter() - began)
             return instance.fetch(given)
 
     def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -181,10 +204,11 @@ class Session:
             InvalidArguments, OutOfMemory: as `run`.
         """
         session, fed = self._session_for(inputs)
-        compiled = session._compiled
+        threads, pool = session._pool()
+        compiled = pool.compiled
         state = Written(compiled.program, session._graph, compiled.laid.places)
         found: dict[str, Array] = {}
-        with session._instance() as instance:
+        with ThreadLimit(session._limit(threads)), pool.instance() as instance:
             instance.feed(fed)
             _keep(
                 found,
@@ -218,7 +242,8 @@ class Session:
         if runs < 1:
             raise InvalidArguments(f"runs is {runs}: give 1 or more")
         session, fed = self._session_for(inputs)
-        with session._instance() as instance:
+        threads, pool = session._pool()
+        with ThreadLimit(session._limit(threads)), pool.instance() as instance:
             instance.feed(fed)
             instance.run()
             calls = instance.calls()
@@ -238,7 +263,9 @@ class Session:
         with self._lock:
             self._is_closed = True
             others, self._others = self._others, {}
-        self._free.clear()
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.close()
         self._weights = Weights()
         for other in others.values():
             other.close()
@@ -288,7 +315,8 @@ class Session:
                 if found is None:
                     self._require_open()
                     program, graph = self._replan(dims)
-                    found = Session(program, graph, engine=self._engine, weights=self._weights)
+                    threads = self._team.threads
+                    found = Session(program, graph, engine=self._engine, weights=self._weights, threads=threads)
                     self._store(key, found)
         return found
 
@@ -312,18 +340,47 @@ class Session:
         if self._is_closed:
             raise InvalidArguments("the session is closed: compile another one")
 
-    @contextmanager
-    def _instance(self) -> Iterator[Instance]:
-        """An instance that no other thread uses, made if all are in use."""
+    def _limit(self, threads: int) -> int | None:
+        """What a run on so many threads limits the calling thread to; None for a run on as many as there may be."""
+        return threads if threads < self._team.most else None
+
+    def _pool(self) -> tuple[int, InstancePool]:
+        """The number of threads of the next run, and the program compiled for it."""
+        threads = self._team.threads
+        pool = self._pools.get(threads)
+        if pool is not None:
+            return threads, pool
+        self._require_open()
         try:
-            instance = self._free.pop()
-        except IndexError:
-            instance = Instance(self._compiled)
-        try:
-            yield instance
-        finally:
-            if not self._is_closed:
-                self._free.append(instance)
+            return threads, self._pool_for(threads, self._compiled.program)
+        except InlayError:
+            # There is no room, or an engine cannot do on fewer threads what it can on more.
+            return self._team.keep(next(iter(self._pools))), next(iter(self._pools.values()))
+
+    def _pool_for(self, threads: int, program: Program) -> InstancePool:
+        """The program compiled for so many threads; the first one stays, of the others the last few."""
+        with self._making, ThreadLimit(self._limit(threads)):
+            if threads not in self._pools:
+                pool = InstancePool(_compiled(program, self._graph, self._engine, self._weights))
+                if len(self._pools) >= _MOST_TEAMS:
+                    del self._pools[list(self._pools)[1]]
+                self._pools[threads] = pool
+            return self._pools[threads]
+
+
+def _quota_threads(most: int) -> int:
+    """How many threads of `most` the quotas of control groups leave."""
+    quota = cpu_quota() if most > 1 else None
+    return most if quota is None else max(1, min(most, round(quota)))
+
+
+def _free_threads(most: int) -> int:
+    """How many threads of `most` would run now: of two or fewer, as many as quotas leave, since runs tell the rest."""
+    allowed = _quota_threads(most)
+    if allowed <= _FEW:
+        return allowed
+    time.sleep(_ASLEEP)
+    return min(allowed, recent_processors().threads)
 
 
 def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:

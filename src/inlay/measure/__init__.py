@@ -1,1 +1,5 @@
-"""Measuring time and processors: what is timed is passed in, so nothing here knows layouts or kernels."""
+"""Measuring time and processors: what is timed is passed in, so nothing here knows layouts or kernels.
+
+`processors`    how many threads of this process really run at once
+`cgroups`       quotas of Linux's control groups
+"""

@@ -79,7 +79,11 @@ class Implementation(Protocol):
 
 
 class Engine(Protocol):
-    """What computes primitives."""
+    """What computes primitives.
+
+    An engine whose implementations compute on as many threads as `set_num_threads` and `ThreadLimit` allow when they
+    are created has that number as `num_threads`, and 0 there if it cannot be limited.
+    """
 
     @property
     def name(self) -> str:

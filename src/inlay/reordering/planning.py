@@ -56,49 +56,61 @@ class Plan:
 def plan_reorder(
     problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, memory: MemoryModel | None = None
 ) -> Plan:
-    """The plan of `problem`, which is not empty, on `target`, with the caches of this machine.
+    """Return the plan of `problem`, which is not empty, on `target`, for the machine model of this process.
 
     What `choice` leaves open is decided by the models of the stages.
     """
-    types = (problem.src_type, problem.dst_type)
-    is_sum = problem.attributes.sum is not None
-    # With a sum the formula runs last, on elements that were shuffled as the source has them.
-    narrower = types[0].itemsize if is_sum else min(t.itemsize for t in types)
-    converts = types[0] != types[1] or problem.computes
     nest, memory = loop_nest(problem), memory_model() if memory is None else memory
-    suits = partial(begins_at_bytes, problem)
-    moved = problem.moved_bytes
-    level = level_of(moved, memory, choice.streams)
-    traffic = Traffic(types[0].bits, types[1].bits, level)
-    arranged = partial(
+    level = level_of(problem.moved_bytes, memory, choice.streams)
+    traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
+    arrange = _arranger(problem, target, choice, traffic)
+    straight = _plan_straight(problem, partial(arrange, nest), choice, traffic, memory)
+    wants_panels = _wants_panels(choice, straight.kernel.stores, traffic, target)
+    if wants_panels and (panels := _panels_of(problem, nest)) is not None:
+        return _plan_panels(problem, panels, partial(arrange, panels.nest), choice)
+    return straight
+
+
+def _arranger(problem: ReorderProblem, target: Target, choice: Choice, traffic: Traffic) -> Callable[..., Schedule]:
+    """Return the search for a schedule of a nest, with everything but the nest and whether tiles may overlap."""
+    types = (problem.src_type, problem.dst_type)
+    # With a sum the formula runs last, on elements that were shuffled as the source has them.
+    narrower = types[0].itemsize if problem.attributes.sum is not None else min(t.itemsize for t in types)
+    return partial(
         schedule,
         element_bytes=narrower,
         vector_bytes=min(target.vector_bytes, choice.width or target.vector_bytes),
-        converts=converts,
+        converts=types[0] != types[1] or problem.computes,
         shuffles=target.shuffles,
         traffic=traffic,
-        suits=suits,
+        suits=partial(begins_at_bytes, problem),
         choice=choice,
     )
-    chosen = arranged(nest, overlaps=may_overlap(problem))
-    is_costly = traffic.streams and narrower > 1 and chosen.rewritten > _MOST_REWRITTEN
+
+
+def _plan_straight(
+    problem: ReorderProblem, arrange: Callable[..., Schedule], choice: Choice, traffic: Traffic, memory: MemoryModel
+) -> Plan:
+    """Return the plan that writes straight to the destination."""
+    chosen = arrange(overlaps=may_overlap(problem))
+    is_wide = min(problem.src_type.itemsize, problem.dst_type.itemsize) > 1
+    is_costly = traffic.streams and is_wide and chosen.rewritten > _MOST_REWRITTEN
     if is_costly and _stores(problem, chosen, table_of(problem, chosen)) == "streamed":
-        chosen = arranged(nest)
+        chosen = arrange()
     ahead = choice.ahead
     if ahead is None:
         ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, traffic)
     table = table_of(problem, chosen, ahead)
-    fetches = moved > memory.l2 if choice.ahead is None else choice.ahead != 0
-    if choice.ahead is None and level == "L3" and _goes_in_streams(problem, chosen, table):
+    fetches = problem.moved_bytes > memory.l2 if choice.ahead is None else choice.ahead != 0
+    if choice.ahead is None and traffic.level == "L3" and _goes_in_streams(problem, chosen, table):
         fetches = False
-    stores = _stores(problem, chosen, table) if traffic.streams and not is_sum else "cached"
+    may_stream = traffic.streams and problem.attributes.sum is None
+    stores = _stores(problem, chosen, table) if may_stream else "cached"
     if chosen.overlaps and traffic.streams and stores == "cached":
         # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
         guarded = chosen.guarded()
         if (past := _stores(problem, guarded, table)) != "cached":
             chosen, table, stores = guarded, table_of(problem, guarded, ahead), past
-    if _wants_panels(choice, stores, traffic, target) and (panels := _panels_of(problem, nest)) is not None:
-        return _plan_panels(problem, panels, partial(arranged, panels.nest), choice)
     return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
 
 

@@ -11,12 +11,22 @@ A limit is a number and starts no thread. Processors are those of the affinity o
 """
 
 import os
+import threading
 from operator import index
 from typing import SupportsIndex
 
 from inlay.errors import InvalidArguments
 
 _limit: int | None = None
+
+
+class _OfThread(threading.local):
+    """A limit of one Python thread, below that of the process; None for none."""
+
+    limit: int | None = None
+
+
+_of_thread = _OfThread()
 
 
 def available_threads() -> int:
@@ -58,5 +68,35 @@ def get_num_threads() -> int:
 
 
 def limited(threads: int) -> int:
-    """So many threads, or fewer if `set_num_threads` says so."""
-    return threads if _limit is None else min(threads, _limit)
+    """So many threads, or fewer if `set_num_threads` or `ThreadLimit` says so."""
+    limit = _of_thread.limit
+    if limit is not None and limit < threads:
+        threads = limit
+    return threads if _limit is None or _limit > threads else _limit
+
+
+class ThreadLimit:
+    """While this lasts, what the calling Python thread computes or prepares uses at most so many threads.
+
+    The limit of `set_num_threads` stays as it is; of all limits the lowest counts. None limits nothing.
+
+    >>> with ThreadLimit(1):
+    ...     get_num_threads()
+    1
+    """
+
+    __slots__ = ("_outer", "_threads")
+
+    def __init__(self, threads: int | None) -> None:
+        """Limit the `with` block to so many threads."""
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        """Begin."""
+        outer = self._outer = _of_thread.limit
+        if self._threads is not None and (outer is None or self._threads < outer):
+            _of_thread.limit = self._threads
+
+    def __exit__(self, *exception: object) -> None:
+        """Return to the limit of before."""
+        _of_thread.limit = self._outer

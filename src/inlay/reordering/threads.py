@@ -4,6 +4,8 @@ Machine code runs without Python's global lock, so plain threads serve. The call
 n - 1 workers are called. A call is posted, shared and awaited in machine code (`emit_team`), in one step while workers
 are awake; Python is needed only to wake one that sleeps.
 
+A worker whose processor another program has keeps its calls waiting for milliseconds: `team_watch` notices.
+
 One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
 are taken already.
 """
@@ -22,6 +24,7 @@ from inlay.reordering.emit_team import LOOKS, PARKED, SLOT_WORDS, SYMBOLS, WAITI
 from inlay.reordering.linking import linked
 from inlay.reordering.processors import available_threads, limited
 from inlay.reordering.target import Target, host_target
+from inlay.reordering.team_watch import TeamWatch
 
 _PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread may be slower
 _SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
@@ -74,7 +77,7 @@ def allowed(parts: int) -> int:
 class Task:
     """A kernel with its tiles, as the machine code that splits them wants it."""
 
-    __slots__ = ("_words", "address", "code", "entry", "kept", "run", "tiles")
+    __slots__ = ("_words", "address", "code", "entry", "kept", "run", "tiles", "waited", "watch")
 
     def __init__(
         self,
@@ -95,6 +98,10 @@ class Task:
         """How many tiles there are."""
         self.run = run
         """How many of them stay together on one thread."""
+        self.watch = TeamWatch()
+        """How long it takes on several threads, and whether they run."""
+        self.waited = 0
+        """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
         self._words: npt.NDArray[np.int64] = np.array([code, tiles, run], np.int64)
         self.address = int(self._words.ctypes.data)
         """Where machine code finds all that."""
@@ -154,7 +161,9 @@ class Team:
                 return True
         finally:
             if left:
+                own_part_done = time.perf_counter_ns()
                 self._end(workers, name)
+                task.waited = time.perf_counter_ns() - own_part_done
         return False
 
     def _end(self, workers: int, name: int) -> None:
@@ -255,13 +264,28 @@ def _team_of(size: int, target: Target) -> Team:
 
 
 def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
-    """Carry out `task` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free.
+    """Carry out `task` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free and run.
 
-    The arguments and the answer are those of `Team.run`.
+    Where calls wait for a thread that does not run, the caller carries out all for a while (see `team_watch`). The
+    arguments and the answer are those of `Team.run`.
 
     Post-condition: every tile is done.
     """
-    team = _team
-    if team is None or team.size < parts - 1:
-        team = _team_of(parts - 1, host_target())
-    return team.run(task, src, dst, table, parts)
+    watch, is_shared, is_woken = task.watch, True, False
+    began = time.perf_counter_ns()
+    if not watch.limit:
+        is_shared = watch.shares(began)
+    if is_shared:
+        team = _team
+        if team is None or team.size < parts - 1:
+            team = _team_of(parts - 1, host_target())
+        is_woken = team.run(task, src, dst, table, parts)
+    else:
+        task.entry(src, dst, table, 0, task.tiles)
+    took = time.perf_counter_ns() - began
+    if not watch.limit:
+        watch.took(is_shared, began, took)
+    elif task.waited or not watch.usual <= took <= watch.limit:
+        watch.note(began, took, min(took, task.waited))
+        task.waited = 0
+    return is_woken

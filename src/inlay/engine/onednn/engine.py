@@ -71,6 +71,11 @@ class OnednnEngine:
         """Its name and version, such as `onednn 3.2.0`."""
         return f"onednn {'.'.join(map(str, self.library.version))}"
 
+    @property
+    def num_threads(self) -> int:
+        """How many threads implementations that are created now run on; 0 where the library alone decides."""
+        return self.team.wanted
+
     def create(self, operation: Operation) -> Implementation:
         """Choose the formats that are `any`, and how to compute: by the library, or by machine code of Inlay's own.
 

@@ -7,6 +7,10 @@ Where it is looked for, in this order:
                        `onednn` (3.13) put it
     the system         libdnnl.so.3 as the dynamic linker finds it
 
+Idle threads of GNU OpenMP look for the next call for up to 15 ms: on processors that others use as well, their own team
+misses that time. Here they do so for some 50 us, as OpenMP itself has it where threads are more than processors, unless
+OMP_WAIT_POLICY or GOMP_SPINCOUNT is set or something else has loaded that OpenMP before.
+
 The wheel `onednn` runs on SYCL and says nowhere where the libraries that it needs lie, nor the driver of its processor:
 they lie beside it, so they are loaded first and named in OCL_ICD_FILENAMES.
 """
@@ -17,6 +21,7 @@ import platform
 import site
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +34,9 @@ _ENVIRONMENT: Final = "INLAY_ONEDNN"
 _NEEDED_BY_SYCL: Final = ("libintlc.so.5", "libimf.so", "libsvml.so", "libtbb.so.12", "libsycl.so.9", "libsycl.so.8")
 _DRIVER: Final = "libintelocl.so"
 _OPENMP: Final = "install the system's package of GNU OpenMP, such as libgomp1"
+
+_WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+_SPINS: Final = "1000"
 
 # Calls that compute or compile let other threads run; the rest take less time than letting go of the lock.
 _LONG: Final = ("primitive_desc_create", "primitive_create", "primitive_execute", "stream_wait", "engine_create")
@@ -143,10 +151,24 @@ def _loaded(path: str) -> ctypes.CDLL:
                 os.environ.setdefault("OCL_ICD_FILENAMES", str(needed))
             else:
                 ctypes.CDLL(str(needed), ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(path)
+        with _short_spins():
+            return ctypes.CDLL(path)
     except OSError as error:
         remedy = _OPENMP if "libgomp" in str(error) else install_command()
         raise MissingExtra(f"{path} cannot be loaded ({error}): {remedy}") from error
+
+
+@contextmanager
+def _short_spins() -> Iterator[None]:
+    """While this lasts the environment has the number of looks after which an idle thread of OpenMP sleeps."""
+    if any(name in os.environ for name in _WAITING):
+        yield
+        return
+    os.environ[_WAITING[-1]] = _SPINS
+    try:
+        yield
+    finally:
+        del os.environ[_WAITING[-1]]
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[str]:

@@ -3,8 +3,8 @@
 Times stand in it as multiples of a yardstick, a small kernel that was timed beside each: a processor whose clock goes
 up and down changes both. The file says the best time of the yardstick.
 
-    {"yardstick": 6.1e-05, "kernels": {"5be0...": ["brgconv:avx512_core", [9.25, 0], 0, {"weights": "{...}"}], ...},
-     "reorders": {"77a1...": [0.31, 0], ...}}
+    {"yardstick": 6.1e-05, "kernels": {"5be0...": ["brgconv:avx512_core", 9.25, 0, {"weights": "{...}"}], ...},
+     "reorders": {"77a1...": 0.31, ...}}
 
 It lies in the directory of the code cache, sealed like the code: one that is damaged is as good as none, and so is an
 entry that makes no sense. Two processes that write at once both succeed: a lock file lets each add to what the other
@@ -26,30 +26,16 @@ from inlay.reordering import cache
 
 KIND = "costs"
 """The suffix of the files."""
-_VERSION = "3"
-_ATTEMPTS = 3  # after which a time counts although somebody computed beside each
+_VERSION = "4"
 _PATIENCE = 1.0  # seconds to wait for another process that writes, once in the life of a book
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A time, and how far it is to be relied on."""
+    """A time that nothing disturbed."""
 
     ratio: float
     """The time, as a multiple of the yardstick's."""
-    disturbed: int = 0
-    """How often it was measured, if somebody else computed each time; 0 where once nobody did."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether measuring it once more would be in vain: a machine may never be idle."""
-        return self.disturbed == 0 or self.disturbed >= _ATTEMPTS
-
-    def after(self, earlier: "Price | None") -> "Price":
-        """This, found after `earlier`, none of both settled: who is disturbed only takes longer."""
-        if self.disturbed == 0 or earlier is None:
-            return self
-        return Price(min(self.ratio, earlier.ratio), self.disturbed + earlier.disturbed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +80,11 @@ class Book:
 
     def write_kernel(self, key: str, entry: Entry) -> None:
         """Remember a kernel."""
-        self._new["kernels"][key] = [entry.impl, _as_json(entry.price), entry.scratch, dict(entry.descs)]
+        self._new["kernels"][key] = [entry.impl, entry.price.ratio, entry.scratch, dict(entry.descs)]
 
     def write_reorder(self, key: str, price: Price) -> None:
         """Remember a reorder."""
-        self._new["reorders"][key] = _as_json(price)
+        self._new["reorders"][key] = price.ratio
 
     def write_yardstick(self, seconds: float) -> None:
         """Remember the yardstick, if it was never faster."""
@@ -183,14 +169,7 @@ def _entry(value: Any) -> Entry | None:
 
 
 def _price(value: Any) -> Price | None:
-    if not isinstance(value, list) or len(value) != 2:
-        return None
-    ratio, disturbed = value
-    return Price(ratio, disturbed) if _is_time(ratio) and isinstance(disturbed, int) and disturbed >= 0 else None
-
-
-def _as_json(price: Price) -> list[float]:
-    return [price.ratio, price.disturbed]
+    return Price(value) if _is_time(value) else None
 
 
 @contextmanager

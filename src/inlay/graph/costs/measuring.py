@@ -6,8 +6,10 @@
     costs.save()                             for other processes; `prepare` and the end of the process do it too
 
 When the seconds are spent, the rest is estimated: the model of the machine, times what it was found to be wrong by for
-kernels of the same sort; `Kernel.source` then says `scaled`. Estimates are not remembered. What somebody disturbed is
-measured again by the next processes, a few times: then the least that was found counts.
+kernels of the same sort; `Kernel.source` then says `scaled`. Estimates are not remembered.
+
+Where other programs compute, nothing is measured: `processors` says so, what is not remembered is estimated. They are
+looked at before the first kernel, and again when one was disturbed each time. A disturbed time is not remembered.
 
 Times are those of the processor at its best. `slowdown()` says how far it is from that now.
 """
@@ -16,6 +18,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -34,6 +37,7 @@ from inlay.graph.costs.sources import CostSources
 from inlay.graph.costs.timing import Bench, Clock, Taken
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.movers import mover
+from inlay.measure.processors import Processors, recent_processors
 from inlay.memory.reordered import Reorder
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
@@ -70,7 +74,8 @@ def measured(
     cold = most if weights is None or weights > memory_model().last_level // 2 else min(most, _power(weights))
     bench = Bench(chosen, cold)
     book = Book(*_facts(chosen, machine), str(cold))
-    return MeasuredCosts(chosen, machine, bench, book, SECONDS if seconds is None else seconds, progress)
+    left = SECONDS if seconds is None else seconds
+    return MeasuredCosts(chosen, machine, bench, book, left, progress, look=recent_processors)
 
 
 def _power(nbytes: int) -> int:
@@ -113,9 +118,16 @@ class MeasuredCosts(MachineCosts):
         seconds: float = SECONDS,
         progress: Progress | None = None,
         clock: Clock = time.perf_counter,
+        look: Callable[[], Processors | None] = lambda: None,
     ) -> None:
-        """Time kernels of `engine` on `bench` for `seconds` in all, with what `book` knows already."""
+        """Time kernels of `engine` on `bench` for `seconds` in all, with what `book` knows already.
+
+        `look` measures what threads get of the processors; nothing is timed where others compute.
+        """
         super().__init__(machine)
+        self._look = look
+        self.processors: Processors | None = None
+        """What threads got of the processors when they were looked at last; None before the first kernel."""
         self._asked, self._bench, self._book = engine, bench, book
         self._left, self._progress, self._clock = seconds, progress, clock
         self._known: dict[str, Kernel | None] = {}
@@ -195,11 +207,7 @@ class MeasuredCosts(MachineCosts):
         """Whether a reorder, or one like it, was timed before, by this process or another."""
         name = _reorder_key(src, dst, nbytes(src) + nbytes(dst))
         is_known = (src, dst) in self._reorders or name in self._timed_reorders
-        return is_known or self._suffices(self._book.reorder(name))
-
-    def _suffices(self, price: Price | None) -> bool:
-        """Whether what is remembered is not to be measured again, or cannot be."""
-        return price is not None and (price.is_settled or self._left <= 0)
+        return is_known or self._book.reorder(name) is not None
 
     @property
     def _yardstick(self) -> float:
@@ -221,7 +229,7 @@ class MeasuredCosts(MachineCosts):
             if name in self._known or name in seen:
                 continue
             entry = self._book.kernel(name)
-            if entry and self._suffices(entry.price) and (read := self._read(operation, entry)) is not None:
+            if entry and (read := self._read(operation, entry)) is not None:
                 self._known[name] = read
                 continue
             implementation = asked(self._asked, operation)
@@ -246,16 +254,44 @@ class MeasuredCosts(MachineCosts):
         return Kernel(settled, entry.impl, ms, roofline, entry.scratch, least.nbytes, "measured")
 
     def _settle(self, group: Sequence[_Asked]) -> None:
-        """Measure a group, or estimate what is hopeless, or, if no time is left, all of which no time is remembered."""
-        worthy = [one for one in group if not _is_hopeless(one.estimate)] if self._left > 0 else []
+        """Measure a group; estimate what is hopeless or disturbed, and all of it if no time is left."""
+        worthy = [one for one in group if not _is_hopeless(one.estimate)] if group and self._may_measure() else []
         for one, taken in zip(worthy, self._timed(worthy), strict=True):
-            if taken is not None:
+            if taken is not None and self._is_sound(taken):
                 self._learn(one, taken)
         for one in group:
             if one.key not in self._known:
-                entry = self._book.kernel(one.key)
-                remembered = self._read(one.operation, entry) if entry else None
-                self._known[one.key] = remembered or self._scaled(one.estimate)
+                self._known[one.key] = self._scaled(one.estimate)
+
+    def _may_measure(self) -> bool:
+        """Whether there is time left, and nothing else computes."""
+        if self._left > 0 and self.processors is None:
+            self._look_again()
+        return self._left > 0
+
+    def _look_again(self) -> None:
+        """See whether other programs compute; if so, nothing is measured any more."""
+        with self._spending():
+            self.processors = self._look()
+        if self.processors is not None and self.processors.is_busy:
+            self._left = 0.0
+
+    def _is_sound(self, taken: Taken) -> bool:
+        """Whether a time may be relied on; if not, the reason is looked for."""
+        if not taken.is_sound and self._left > 0:
+            self._look_again()
+        return taken.is_sound
+
+    @contextmanager
+    def _spending(self) -> Iterator[None]:
+        """Count the time of this block, and let no execution of the bench begin when it is over."""
+        started = self._clock()
+        self._bench.deadline = started + self._left
+        try:
+            yield
+        finally:
+            self._bench.deadline = float("inf")
+            self._left -= self._clock() - started
 
     def _timed(self, group: Sequence[_Asked]) -> Sequence[Taken | None]:
         """What each takes; None for what cannot be run."""
@@ -267,22 +303,17 @@ class MeasuredCosts(MachineCosts):
             # Some primitives can be described and not made: each is tried alone, and that one stays an estimate.
             return [None] if len(group) == 1 else [self._timed([one])[0] for one in group]
 
-    def _taken(self, group: Sequence[_Asked]) -> Sequence[Taken]:
-        started = self._clock()
-        try:
+    def _taken(self, group: Sequence[_Asked]) -> Sequence[Taken | None]:
+        with self._spending():
             return self._bench.taken([one.implementation for one in group])
-        finally:
-            self._left -= self._clock() - started
 
     def _learn(self, one: _Asked, taken: Taken) -> None:
         """Know what a kernel takes, and remember it for other processes."""
-        earlier = self._book.kernel(one.key)
-        price = Price(taken.ratio, 0 if taken.is_sound else 1).after(None if earlier is None else earlier.price)
+        price = Price(taken.ratio)
         ms = price.ratio * self._yardstick * 1e3
         self._known[one.key] = replace(one.estimate, ms=ms, source="measured")
         self._timed_kernels.add(one.key)
-        if taken.is_sound:
-            self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
+        self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
         chosen = one.estimate.operation.descs
         free = {name: desc_text(chosen[name]) for name, desc in one.operation.descs.items() if desc.kind == "any"}
         self._book.write_yardstick(self._bench.fastest)
@@ -299,29 +330,29 @@ class MeasuredCosts(MachineCosts):
         moved = nbytes(src) + nbytes(dst)
         name = _reorder_key(src, dst, moved)
         price = self._book.reorder(name)
-        if price is None or not (self._suffices(price) or name in self._timed_reorders):
-            if self._left <= 0:
-                self._reorder_sources[name] = "scaled" if "reorder" in self._off else "modelled"
-                return reorder_ms(src, dst, self.machine) * median(self._off.get("reorder", [1.0]))
+        if price is None and self._may_measure():
             price = self._timed_reorder(src, dst, name)
+        if price is None:
+            self._reorder_sources[name] = "scaled" if "reorder" in self._off else "modelled"
+            return reorder_ms(src, dst, self.machine) * median(self._off.get("reorder", [1.0]))
         self._reorder_sources[name] = "measured"
         return price.ratio * moved * self._yardstick * 1e3
 
-    def _timed_reorder(self, src: MemoryDesc, dst: MemoryDesc, name: str) -> Price:
-        """Measure a reorder, and remember it, for each byte, for other processes."""
-        started = self._clock()
-        whole, earlier = self._moved(src, dst), self._book.reorder(name)
-        self._left -= self._clock() - started
-        price = Price(whole.ratio / (nbytes(src) + nbytes(dst)), 0 if whole.is_sound else 1).after(earlier)
-        if whole.is_sound:
-            model = reorder_ms(src, dst, self.machine)
-            self._off.setdefault("reorder", []).append(whole.ratio * self._yardstick * 1e3 / model)
+    def _timed_reorder(self, src: MemoryDesc, dst: MemoryDesc, name: str) -> Price | None:
+        """Measure a reorder, and remember it, for each byte, for other processes; None if it was disturbed."""
+        with self._spending():
+            whole = self._moved(src, dst)
+        if whole is None or not self._is_sound(whole):
+            return None
+        price = Price(whole.ratio / (nbytes(src) + nbytes(dst)))
+        model = reorder_ms(src, dst, self.machine)
+        self._off.setdefault("reorder", []).append(whole.ratio * self._yardstick * 1e3 / model)
         self._timed_reorders.add(name)
         self._book.write_yardstick(self._bench.fastest)
         self._book.write_reorder(name, price)
         return price
 
-    def _moved(self, src: MemoryDesc, dst: MemoryDesc) -> Taken:
+    def _moved(self, src: MemoryDesc, dst: MemoryDesc) -> Taken | None:
         """What a reorder takes of whom sessions let do it."""
         who, implementation = mover(Operation("reorder", "forward_inference", {"src": src, "dst": dst}), self._asked)
         timed = self._bench.taken([implementation]) if who is self._asked else self._bench.timed([self._own(src, dst)])

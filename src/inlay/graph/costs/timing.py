@@ -12,6 +12,8 @@
   long: another process computes. Where all were like that, there are up to six rounds more; and where these are too,
   the answer says that it is not to be relied on (`Taken.is_sound`).
 - Who takes over 30 ms does so twice, who takes over 300 ms once.
+- Before each single execution `Bench.deadline` is compared with the clock: after it nothing is executed any more, and
+  what had no round has no time.
 
 What stands in the memory is harmless in every type: no infinity, no subnormal number.
 """
@@ -113,61 +115,85 @@ class Bench:
         self._scratch = allocate(0)
         self._place = 0
         self._yardstick: Callable[[], object] | None = None
+        self._filled = 0
         self.fastest = float("inf")
         """Seconds of the yardstick at its best so far."""
+        self.deadline = float("inf")
+        """When `clock` shows this, no further execution begins."""
 
-    def taken(self, implementations: Sequence[Implementation]) -> list[Taken]:
-        """The time of each.
+    @property
+    def _is_over(self) -> bool:
+        return self._clock() >= self.deadline
+
+    def taken(self, implementations: Sequence[Implementation]) -> list[Taken | None]:
+        """The time of each; None for what had no turn before the deadline.
 
         Raises:
             InlayError: the engine cannot make or bind one of them.
         """
         return self.timed([self._prepared(implementation) for implementation in implementations])
 
-    def timed(self, calls: Sequence[Callable[[], Callable[[], object]]]) -> list[Taken]:
-        """The time of what each call prepares; they take turns."""
+    def timed(self, calls: Sequence[Callable[[], Callable[[], object]]]) -> list[Taken | None]:
+        """The time of what each call prepares, None for what had no turn before the deadline; they take turns."""
         runs = [Run(call) for call in calls]
         for run in runs:
-            self._first(run)
+            if not self._is_over:
+                self._first(run)
         for round_ in range(_ROUNDS + _AGAIN):
             for run in runs:
                 if self._is_due(run, round_):
                     self._turn(run)
         unit = median([one.yardstick for run in runs for one in run.sound(self.fastest)] or [self.fastest])
-        return [run.taken(unit, self.fastest) for run in runs]
+        return [run.taken(unit, self.fastest) if run.rounds else None for run in runs]
 
     def _is_due(self, run: Run, round_: int) -> bool:
-        if run.first > HOPELESS:
+        if run.first > HOPELESS or self._is_over:
             return False
         rounds = 1 if run.first > SLOW else _ROUNDS
         return round_ < rounds or not run.sound(self.fastest)
 
     def _first(self, run: Run) -> None:
         """The execution that shows how long a turn will be, the only one of who is hopeless."""
-        before, yardstick = self._waited(), self.yardstick()
-        run.first = self._seconds(run.call())
+        before, yardstick, call = self._waited(), self.yardstick(), run.call()
+        if self._is_over:
+            return
+        run.first = self._seconds(call)
         if run.first > HOPELESS:
             yardstick = min(yardstick, _DISTURBED * self.fastest)
             run.rounds.append(Round(yardstick, run.first, self._is_lost(before, run.first)))
 
     def yardstick(self) -> float:
-        """Seconds that the yardstick takes now: the best of three."""
+        """Seconds that the yardstick takes now: the best of three executions, of one after the deadline."""
         call = self._yardstick
         if call is None:
             call = self._yardstick = self._made_yardstick()
-            for _ in range(50):
-                self.fastest = min(self.fastest, self._seconds(call))
-        seconds = min(self._seconds(call) for _ in range(3))
+            self.fastest = self._best(call, 50)
+        seconds = self._best(call, 3)
         self.fastest = min(self.fastest, seconds)
         return seconds
 
+    def _best(self, call: Callable[[], object], times: int) -> float:
+        """Seconds of the fastest of so many executions, or of those before the deadline; at least one."""
+        best = self._seconds(call)
+        for _ in range(times - 1):
+            if self._is_over:
+                break
+            best = min(best, self._seconds(call))
+        return best
+
     def _turn(self, run: Run) -> None:
         before, started, yardstick = self._waited(), self._clock(), self.yardstick()
-        if run.first <= SLOW:
+        if run.first <= SLOW and not self._is_over:
             run.call()()
         times = max(1, min(3, round(_TURN / max(run.first, 1e-6))))
-        mine = median(self._seconds(run.call()) for _ in range(times))
-        run.rounds.append(Round(yardstick, mine, self._is_lost(before, self._clock() - started)))
+        mine = []
+        for _ in range(times):
+            call = run.call()
+            if self._is_over:
+                break
+            mine.append(self._seconds(call))
+        if mine:
+            run.rounds.append(Round(yardstick, median(mine), self._is_lost(before, self._clock() - started)))
 
     def _is_lost(self, before: float, seconds: float) -> bool:
         """Whether threads waited for a processor for longer than a part of these seconds."""
@@ -224,10 +250,13 @@ class Bench:
     def _next_copy(self, desc: MemoryDesc) -> Memory:
         nbytes = _reach(desc)
         if self._pool is None or self._pool.size < nbytes:
-            self._pool = _harmless(max(nbytes, self._cold))
+            self._pool, self._filled = allocate(max(nbytes, self._cold)), 0
         if self._at + nbytes > self._pool.size:
             self._at = 0
         begin, self._at = self._at, self._at + -(-nbytes // _ALIGNED) * _ALIGNED
+        if begin + nbytes > self._filled:
+            _fill(self._pool[self._filled : begin + nbytes])
+            self._filled = begin + nbytes
         return Memory(desc, self._pool[begin : begin + nbytes])
 
 
@@ -243,11 +272,16 @@ def _filled(desc: MemoryDesc) -> Memory:
 def _harmless(nbytes: int) -> Bytes:
     """So many bytes of numbers that no instruction is slow with."""
     buffer = allocate(nbytes)
+    _fill(buffer)
+    return buffer
+
+
+def _fill(buffer: Bytes) -> None:
+    """Write such numbers."""
     pattern = np.random.default_rng(0).choice(np.array(_HARMLESS, np.uint8), 1 << 16)
-    for begin in range(0, nbytes, pattern.size):
+    for begin in range(0, buffer.size, pattern.size):
         part = buffer[begin : begin + pattern.size]
         part[:] = pattern[: part.size]
-    return buffer
 
 
 def _yardstick_operation() -> Operation:

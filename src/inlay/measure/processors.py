@@ -1,0 +1,216 @@
+"""The processors that really run threads of this process now: affinity, quotas of control groups, and a short trial.
+
+    found = measure_processors()
+    found.shares      (0.98, 0.51): on one processor a thread ran nearly all the time, on the other half of it
+    found.threads     1: a team of two would wait at every barrier for the thread that does not run
+    found.is_busy     True
+
+The system's count of processors says little: another program may compute on them, a hypervisor may run two of them in
+turns, and no file says so. So on each processor one thread computes for some milliseconds, all at once; what it gets
+done, compared with the fastest execution of the same work, is the share of the processor that it has.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import prod
+from statistics import fmean
+
+from inlay.measure.cgroups import cpu_quota
+
+Clock = Callable[[], float]
+Spin = Callable[[], object]
+
+WINDOW = 12e-3
+"""Seconds for which all threads compute at once."""
+_ALONE = 2e-3  # seconds for which one thread computes before, for the fastest execution
+_CHUNK = 1e-4  # seconds of one execution, for each thread: between two executions threads need Python's lock
+_MOST_CHUNK = 4e-3
+_FREE = 0.75  # the share of a processor from which on it counts as free
+_SHARED = 0.55  # of the time that an execution takes beside others, if it takes that alone, they share a processor
+_WORTH = 0.2  # of what one more thread gains at best, the part that it must gain
+_WORK = bytes(1 << 16)
+_RECENT = 1.0  # seconds for which a result is used again
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """What threads of this process get of each processor that they may run on.
+
+    >>> Processors((1.0, 0.5)).threads, Processors((1.0, 0.98)).threads, Processors((1.0, 1.0), 1.2).threads
+    (1, 2, 1)
+    >>> print(Processors((1.0, 0.5)))
+    1.5 of 2 processors are free
+    """
+
+    shares: tuple[float, ...]
+    """For each processor the share of its time that a thread had, from 0 to 1, the freest processor first."""
+    quota: float | None = None
+    """Processors that control groups allow; None for as many as there are."""
+
+    @property
+    def count(self) -> int:
+        """How many processors the affinity allows."""
+        return len(self.shares)
+
+    @property
+    def effective(self) -> float:
+        """How many processors the shares add up to, and no more than the quota."""
+        whole = sum(self.shares)
+        return whole if self.quota is None else min(whole, self.quota)
+
+    @property
+    def threads(self) -> int:
+        """The size of the team that computes fastest if it meets at barriers; at least 1, and the least of equals.
+
+        A team proceeds while all of its threads run. These are the shares' product of the time.
+        """
+        most = self.count if self.quota is None else max(1, min(self.count, round(self.quota)))
+        best, speed = 1, self.shares[0] if self.shares else 1.0
+        for threads in range(2, most + 1):
+            other = threads * prod(self.shares[:threads])
+            if other > (1 + _WORTH / best) * speed:
+                best, speed = threads, other
+        return best
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something else computes on one of the processors; a quota is no such thing."""
+        return any(share < _FREE for share in self.shares)
+
+    def __str__(self) -> str:
+        """How many are free, in words."""
+        quota = "" if self.quota is None else f", and the quota is {self.quota:g}"
+        return f"{min(sum(self.shares), self.count):.1f} of {self.count} processors are free{quota}"
+
+
+def _hash() -> object:
+    """Some 50 us of arithmetic, each step of which waits for the one before, without Python's lock."""
+    return hashlib.sha256(_WORK).digest()
+
+
+def allowed_processors() -> tuple[int, ...]:
+    """The numbers of the processors that this thread may run on; counted from 0 where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def measure_processors(
+    spin: Spin = _hash,
+    *,
+    processors: Sequence[int] | None = None,
+    quota: Callable[[], float | None] = cpu_quota,
+    window: float = WINDOW,
+    clock: Clock = time.perf_counter,
+) -> Processors:
+    """Measure what threads of this process get of each processor; takes about `window` and 3 ms more.
+
+    Args:
+        spin: some arithmetic that takes well below a millisecond and runs without Python's lock.
+        processors: the numbers of the processors; those that this thread may run on if None.
+        quota: what tells how many processors control groups allow.
+        window: seconds for which all threads compute.
+        clock: what tells the time in seconds.
+    """
+    places = allowed_processors() if processors is None else tuple(processors)
+    alone = _executions(spin, 1, clock() + _ALONE, clock)
+    repeats = max(1, round(min(_CHUNK * len(places), _MOST_CHUNK) / min(alone)))
+    found: list[list[float]] = [[] for _ in places]
+    end = clock() + window
+
+    def compute(i: int) -> None:
+        _stay_on(places[i])
+        found[i] = _executions(spin, repeats, end, clock)
+
+    threads = [threading.Thread(target=compute, args=(i,), name="inlay-spin", daemon=True) for i in range(len(places))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Processors(shares_of(found, repeats * min(alone)), quota())
+
+
+def shares_of(executions: Sequence[Sequence[float]], alone: float) -> tuple[float, ...]:
+    """The share that each thread had of its processor, greatest first.
+
+    An execution counts as undisturbed if it was the fastest of all threads: with one thread alone the clock of a
+    processor may be higher. Only where each took nearly twice what it takes alone, `alone` counts: two processors then
+    take turns more often than anyone sees.
+
+    Args:
+        executions: by thread, seconds from the end of each execution to that of the next.
+        alone: seconds of the fastest execution while no other thread of this process computed.
+
+    >>> shares_of([[1.0, 1.0, 1.0], [1.0, 3.0]], 1.0)
+    (1.0, 0.5)
+    >>> shares_of([[2.0, 2.0], [2.0, 2.0]], 1.0)
+    (0.5, 0.5)
+    """
+    best = min((each for one in executions for each in one), default=alone)
+    if alone < _SHARED * best:
+        best = alone
+    return tuple(sorted((min(1.0, best * len(one) / sum(one)) if one else 0.0 for one in executions), reverse=True))
+
+
+def _executions(spin: Spin, repeats: int, end: float, clock: Clock) -> list[float]:
+    """Seconds from the end of each execution of `repeats` spins to that of the next, until `end`; at least one."""
+    seconds: list[float] = []
+    before = clock()
+    while before < end or not seconds:
+        for _ in range(repeats):
+            spin()
+        now = clock()
+        seconds.append(now - before)
+        before = now
+    return seconds
+
+
+def _stay_on(processor: int) -> None:
+    """Let the calling thread, which is about to end, run on one processor only, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, {processor})
+
+
+_measuring = threading.Lock()
+_last: tuple[float, Processors] | None = None
+
+
+def _forget() -> None:
+    """A forked child may run elsewhere, and has none of its parent's threads."""
+    global _measuring, _last
+    _measuring, _last = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def recent_processors(seconds: float = _RECENT, measure: Callable[[], Processors] = measure_processors) -> Processors:
+    """The last result in this process, if it is at most so many seconds old, or a new one; quotas are always read.
+
+    Where the processors seem busy, the mean of three measurements counts: a single one may meet a short disturbance.
+    """
+    global _last
+    with _measuring:
+        if _last is None or time.monotonic() - _last[0] > seconds or _last[1].count != len(allowed_processors()):
+            found = measure()
+            if found.is_busy:
+                found = mean_of([found, measure(), measure()])
+            _last = time.monotonic(), found
+        return replace(_last[1], quota=cpu_quota())
+
+
+def mean_of(measured: Sequence[Processors]) -> Processors:
+    """What several measurements of the same processors found on average, with the quota of the last.
+
+    >>> mean_of([Processors((1.0, 0.5)), Processors((0.5, 0.5))]).shares
+    (0.75, 0.5)
+    """
+    shares = zip(*(one.shares for one in measured), strict=True)
+    return replace(measured[-1], shares=tuple(fmean(each) for each in shares))

@@ -1,0 +1,177 @@
+"""Processors that really run threads: quotas of control groups in folders of the tests, and shares by arithmetic."""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from inlay.measure.cgroups import cpu_quota
+from inlay.measure.processors import Processors, mean_of, measure_processors, recent_processors, shares_of
+from inlay.reordering.processors import ThreadLimit, get_num_threads, limited, set_num_threads
+
+
+def quota_in(folder: Path, membership: str, files: Mapping[str, str]) -> float | None:
+    """The quota of a process with these lines in /proc/self/cgroup, where these files are all there is."""
+    for name, text in files.items():
+        path = folder / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "membership").write_text(membership)
+    return cpu_quota(folder / "membership", folder / "cgroup")
+
+
+V2 = "0::/user.slice/job\n"
+V1 = "4:memory:/job\n3:cpu,cpuacct:/user/job\n2:cpuset:/\n"
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "quota"),
+    [
+        (V2, {}, None),
+        (V2, {"user.slice/job/cpu.max": "max 100000\n"}, None),
+        (V2, {"user.slice/job/cpu.max": "150000 100000\n"}, 1.5),
+        (V2, {"user.slice/job/cpu.max": "max 100000\n", "user.slice/cpu.max": "50000 50000\n"}, 1.0),
+        (V2, {"user.slice/job/cpu.max": "200000 100000\n", "user.slice/cpu.max": "50000 100000\n"}, 0.5),
+        (V2, {"user.slice/cpu.max": "10000 1000\n"}, 10.0),
+        ("0::/../outside\n", {"cpu.max": "100000 100000\n"}, None),
+        ("0::/named/from/outside\n", {"cpu.max": "100000 100000\n"}, 1.0),
+        (V2, {"user.slice/job/cpu.max": "nonsense\n"}, None),
+        (V2, {"user.slice/job/cpu.max": "100000 0\n"}, None),
+        (V2, {"user.slice/job/cpu.max": "\n"}, None),
+        (V2, {"unified/user.slice/job/cpu.max": "70000 100000\n"}, 0.7),
+        (V1, {"cpu,cpuacct/user/job/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/user/job/cpu.cfs_period_us": "9\n"}, None),
+        (V1, {"cpu/user/job/cpu.cfs_quota_us": "25000\n", "cpu/user/job/cpu.cfs_period_us": "10000\n"}, 2.5),
+        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "25000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 0.25),
+        (V1, {"cpu/user/job/cpu.cfs_quota_us": "25000\n"}, None),
+        (V1, {"memory/job/cpu.cfs_quota_us": "1\n", "memory/job/cpu.cfs_period_us": "1\n"}, None),
+        ("\nno line of groups\n1:cpu\n", {"cpu/job/cpu.cfs_quota_us": "1\n"}, None),
+    ],
+)
+def test_the_least_quota_on_the_path_of_groups_counts(
+    membership: str, files: Mapping[str, str], quota: float | None, tmp_path: Path
+) -> None:
+    assert quota_in(tmp_path, membership, files) == quota
+
+
+def test_a_system_without_control_groups_has_no_quota(tmp_path: Path) -> None:
+    assert cpu_quota(tmp_path / "none", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("shares", "quota", "threads", "is_busy"),
+    [
+        ((1.0,), None, 1, False),
+        ((0.97, 0.94), None, 2, False),
+        ((0.5, 0.5), None, 1, True),
+        ((1.0, 0.5), None, 1, True),
+        ((0.98, 0.95), 1.0, 1, False),
+        ((0.98, 0.95), 1.4, 1, False),
+        ((0.98, 0.95), 1.6, 2, False),
+        ((0.98, 0.95), 0.2, 1, False),
+        ((1.0,) * 15 + (0.5,), None, 15, True),
+        ((0.98,) * 16, None, 16, False),
+        ((1.0,) * 4 + (0.5,) * 4, None, 4, True),
+        ((), None, 1, False),
+    ],
+)
+def test_a_team_is_as_large_as_computes_fastest_if_all_wait_for_each_other(
+    shares: tuple[float, ...], quota: float | None, threads: int, is_busy: bool
+) -> None:
+    processors = Processors(shares, quota)
+    assert (processors.threads, processors.is_busy) == (threads, is_busy)
+
+
+def test_processors_say_how_many_are_free() -> None:
+    assert str(Processors((1.0, 0.5))) == "1.5 of 2 processors are free"
+    assert str(Processors((1.0, 0.9), 1.5)) == "1.9 of 2 processors are free, and the quota is 1.5"
+    assert Processors((1.0, 0.9), 1.5).effective == 1.5
+
+
+@pytest.mark.parametrize(
+    ("executions", "alone", "shares"),
+    [
+        ([[1.0] * 4, [1.0] * 4], 1.0, (1.0, 1.0)),
+        ([[1.0, 5.0], [1.0] * 4], 1.0, (1.0, 1 / 3)),
+        ([[1.4] * 3, [1.4] * 3], 1.0, (1.0, 1.0)),  # all clocks are lower while all compute
+        ([[2.0] * 3, [2.0] * 3], 1.0, (0.5, 0.5)),  # two processors that are one
+        ([[], [1.0]], 1.0, (1.0, 0.0)),  # a thread that never ran
+    ],
+)
+def test_a_share_is_the_fastest_execution_over_what_they_took(
+    executions: list[list[float]], alone: float, shares: tuple[float, ...]
+) -> None:
+    assert shares_of(executions, alone) == pytest.approx(shares)
+
+
+class Machine:
+    """A clock for each thread, which computing moves: on the second processor each execution takes `slowness` times."""
+
+    def __init__(self, slowness: float) -> None:
+        self.slowness = slowness
+        self.now = threading.local()
+        self.caller = threading.get_ident()
+        self.others: list[int] = []
+        self.lock = threading.Lock()
+
+    def clock(self) -> float:
+        return float(getattr(self.now, "seconds", 0.0))
+
+    def spin(self) -> None:
+        here = threading.get_ident()
+        with self.lock:
+            if here != self.caller and not hasattr(self.now, "seconds"):
+                self.now.seconds = 0.0
+                self.others.append(len(self.others))
+                self.now.slowness = self.slowness if len(self.others) == 2 else 1.0
+        self.now.seconds = self.clock() + 1e-4 * getattr(self.now, "slowness", 1.0)
+
+
+@pytest.mark.parametrize(("slowness", "shares"), [(1.0, (1.0, 1.0)), (2.0, (1.0, 0.5)), (4.0, (1.0, 0.25))])
+def test_each_processor_is_compared_with_the_fastest(slowness: float, shares: tuple[float, ...]) -> None:
+    machine = Machine(slowness)
+    found = measure_processors(machine.spin, processors=(0, 0), quota=lambda: 1.5, window=0.02, clock=machine.clock)
+    assert found.shares == pytest.approx(shares, rel=0.05)
+    assert found.quota == 1.5
+
+
+def test_this_machine_has_as_many_processors_as_its_affinity() -> None:
+    found = measure_processors(window=1e-3)
+    assert found.count == len(found.shares) >= 1
+    assert all(0 <= share <= 1 for share in found.shares)
+
+
+def measuring(*results: Processors) -> Callable[[], Processors]:
+    rest = iter(results)
+    return lambda: next(rest)
+
+
+def test_busy_processors_are_measured_three_times_and_a_result_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inlay.measure.processors._last", None)
+    monkeypatch.setattr("inlay.measure.processors.allowed_processors", lambda: (0, 1))
+    free, busy = Processors((1.0, 1.0)), Processors((1.0, 0.4))
+    assert recent_processors(1e9, measuring(busy, free, free)).shares == pytest.approx((1.0, 0.8))
+    assert recent_processors(1e9, measuring()).shares == pytest.approx((1.0, 0.8))
+    assert recent_processors(-1.0, measuring(free)).shares == (1.0, 1.0)
+    assert mean_of([free]) == free
+
+
+def test_a_limit_of_a_thread_is_its_own_and_the_lower_one_counts() -> None:
+    set_num_threads(3)
+    try:
+        elsewhere: list[int] = []
+        with ThreadLimit(2):
+            other = threading.Thread(target=lambda: elsewhere.append(limited(8)))
+            other.start()
+            other.join()
+            assert (limited(8), limited(1)) == (2, 1)
+            with ThreadLimit(5):
+                assert limited(8) == 2
+            with ThreadLimit(1), ThreadLimit(None):
+                assert get_num_threads() == 1
+            assert limited(8) == 2
+        assert (limited(8), elsewhere) == (3, [3])
+        with ThreadLimit(4):
+            assert limited(8) == 3
+    finally:
+        set_num_threads(None)
