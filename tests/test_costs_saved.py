@@ -179,7 +179,7 @@ def test_sources_count_what_was_measured_now_and_earlier_and_what_was_estimated(
     assert first.sources == CostSources(measured=2)
     more = engine_of()
     more.refused.add(key(CASES[5]))
-    second = costs_of(more, seconds=1e-9)
+    second = costs_of(more, seconds=0.015)
     second.prepare([CASES[2]])
     second.prepare(CASES)
     assert [told(second, case)[1] for case in CASES[:5]] == ["measured"] * 3 + ["scaled"] * 2

@@ -54,6 +54,7 @@ def make_files() -> None:
     Path("small.onnx").write_bytes(drawing_script(PLAN).small())
 
 
+@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_print_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

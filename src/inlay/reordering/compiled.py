@@ -29,6 +29,7 @@ from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import panel_table
 from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.store_trial import StoreTrial, is_contested
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Task, allowed, parts_for, run_parts, small_parts_for
 from inlay.reordering.tuned import remembered
@@ -74,6 +75,8 @@ class CompiledReorder:
     """Who decided how it is done."""
     habit: Habit | None = None
     """Whether calls are shared among threads where that is learnt; None where it is known."""
+    trial: StoreTrial | None = None
+    """Decides between this and a reorder with other stores; None where the machine model does."""
 
     def run(self, src_address: int, dst_address: int, table_address: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
@@ -84,6 +87,13 @@ class CompiledReorder:
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
+        if self.trial is not None and table_address is None:
+            self.trial.run(self, src_address, dst_address)
+        else:
+            self.run_once(src_address, dst_address, table_address)
+
+    def run_once(self, src_address: int, dst_address: int, table_address: int | None = None) -> None:
+        """Move the tensor in this way, whatever a trial found: otherwise as `run`."""
         task = self.task
         if task is None:
             return
@@ -91,7 +101,10 @@ class CompiledReorder:
         src, dst = src_address * src_unit + src_start, dst_address * dst_unit + dst_start
         words = self.words if table_address is None else table_address
         if self.wants_lines and dst % LINE:
-            task = self._unaligned()
+            if table_address is None:
+                _unaligned(self.problem, self.decision).run_once(src_address, dst_address)
+                return
+            task = self._with_ordinary_stores()
         if habit is None:
             parts = self.parts
         elif habit.left > 0:
@@ -117,8 +130,8 @@ class CompiledReorder:
             task.entry(src, dst, words, 0, task.tiles)
         habit.took(began, time.perf_counter_ns() - began)
 
-    def _unaligned(self) -> Task:
-        """The work for a destination that does not begin at a cache line."""
+    def _with_ordinary_stores(self) -> Task:
+        """The work for a destination that does not begin at a cache line, with the same table."""
         plan = self.plan
         assert plan is not None, "there is a task"
         code = machine_code(replace(plan.kernel, stores="cached"), host_target())
@@ -174,7 +187,10 @@ def compile_reorder(
 
 @lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
-    return compiled_as(problem, remembered(problem, host_target()) or UNMEASURED)
+    decision = remembered(problem, host_target())
+    if decision is not None:
+        return compiled_as(problem, decision)
+    return replace(compiled_as(problem, UNMEASURED), trial=_trial_of(problem))
 
 
 def copy_bytes(src: int, dst: int, nbytes: int, *, streams: bool, threads: int) -> None:
@@ -191,6 +207,7 @@ def _copy_of(nbytes: int, streams: bool, threads: int) -> CompiledReorder:
 def forget() -> None:
     """Plan reorders anew when they are asked for next: what is remembered of them has changed."""
     _compiled.cache_clear()
+    _unaligned.cache_clear()
 
 
 def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
@@ -199,12 +216,33 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
     Raises:
         Unimplemented: LLVM knows no such processor.
     """
-    types = (problem.src_type, problem.dst_type)
     if problem.is_empty:
         return CompiledReorder(problem, None, None, 0, (0, 0))
-    target = host_target()
     measure_slice(problem.moved_bytes, copy_bytes)
-    plan = plan_reorder(problem, target, decision.choice)
+    return _ready(problem, plan_reorder(problem, host_target(), decision.choice), decision)
+
+
+@lru_cache(maxsize=512)
+def _unaligned(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
+    """The reorder for destinations that do not begin at a cache line: in panels, or with ordinary stores."""
+    plan = plan_reorder(problem, host_target(), replace(decision.choice, panels=True))
+    if plan.panels is None:
+        plan = replace(plan, kernel=replace(plan.kernel, stores="cached"))
+    return _ready(problem, plan, decision)
+
+
+def _trial_of(problem: ReorderProblem) -> StoreTrial | None:
+    """The trial of a problem whose stores the machine model cannot decide."""
+    memory = memory_model()
+    if problem.computes or not is_contested(problem.moved_bytes, memory):
+        return None
+    other = Decision(Choice(streams=problem.moved_bytes <= memory.last_level))
+    return StoreTrial(lambda: compiled_as(problem, other))
+
+
+def _ready(problem: ReorderProblem, plan: Plan, decision: Decision) -> CompiledReorder:
+    """The reorder with its machine code."""
+    target, types = host_target(), (problem.src_type, problem.dst_type)
     code = machine_code(plan.kernel, target)
     offsets = (problem.src_offset, problem.dst_offset)
     units = [address_bits(t.name, plan.kernel.lanes) for t in types]

@@ -76,3 +76,9 @@ def desc_text(desc: MemoryDesc) -> str:
 
 
 _PLAIN = _spelled(PLAIN)
+
+
+def reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:
+    """Equal for reorders between the same formats of tensors that differ in size by less than four times."""
+    sides = [f"{desc.tag} {desc.data_type}" if desc.tag else desc_text(desc) for desc in (src, dst)]
+    return digest(f"{sides} {(moved.bit_length() + 1) // 2}")

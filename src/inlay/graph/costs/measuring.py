@@ -28,7 +28,7 @@ from inlay import __version__
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
 from inlay.graph.costs.book import Book, Entry, Price
-from inlay.graph.costs.content import desc_text, digest, key
+from inlay.graph.costs.content import desc_text, key, reorder_key
 from inlay.graph.costs.kernel import Costs, Kernel, Progress, Source
 from inlay.graph.costs.machine import Machine, this_machine
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
@@ -162,7 +162,7 @@ class MeasuredCosts(MachineCosts):
 
     def reorder_source(self, src: MemoryDesc, dst: MemoryDesc) -> Source:
         """How `reorder(src, dst)` is known: measured, by this process or an earlier one, scaled or modelled."""
-        return self._reorder_sources.get(_reorder_key(src, dst, nbytes(src) + nbytes(dst)), "modelled")
+        return self._reorder_sources.get(reorder_key(src, dst, nbytes(src) + nbytes(dst)), "modelled")
 
     def save(self) -> None:
         """Keep what was measured for other processes."""
@@ -205,7 +205,7 @@ class MeasuredCosts(MachineCosts):
 
     def _knows(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
         """Whether a reorder, or one like it, was timed before, by this process or another."""
-        name = _reorder_key(src, dst, nbytes(src) + nbytes(dst))
+        name = reorder_key(src, dst, nbytes(src) + nbytes(dst))
         is_known = (src, dst) in self._reorders or name in self._timed_reorders
         return is_known or self._book.reorder(name) is not None
 
@@ -328,7 +328,7 @@ class MeasuredCosts(MachineCosts):
     def _reorder_ms(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """The time of a reorder, as that of one of the same formats and about the same size."""
         moved = nbytes(src) + nbytes(dst)
-        name = _reorder_key(src, dst, moved)
+        name = reorder_key(src, dst, moved)
         price = self._book.reorder(name)
         if price is None and self._may_measure():
             price = self._timed_reorder(src, dst, name)
@@ -377,12 +377,6 @@ class MeasuredCosts(MachineCosts):
 def reorder_source(costs: Costs, src: MemoryDesc, dst: MemoryDesc) -> Source:
     """How the cost of a reorder is known: from the model of the machine, unless `costs` are measured."""
     return costs.reorder_source(src, dst) if isinstance(costs, MeasuredCosts) else "modelled"
-
-
-def _reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:
-    """Equal for reorders between the same formats of tensors that differ in size by less than four times."""
-    sides = [f"{desc.tag} {desc.data_type}" if desc.tag else desc_text(desc) for desc in (src, dst)]
-    return digest(f"{sides} {(moved.bit_length() + 1) // 2}")
 
 
 def _is_hopeless(estimate: Kernel) -> bool:

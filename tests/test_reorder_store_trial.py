@@ -1,0 +1,116 @@
+"""Ordinary or streaming stores: the trial takes what the times from call to call show to be faster."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from inlay.descriptor import MemoryDesc
+from inlay.machine import MemoryModel
+from inlay.reordering import compile_reorder, compiled, planning, store_trial
+from inlay.reordering.habit import EACH, FIRST
+from inlay.reordering.store_trial import StoreTrial, is_contested
+
+
+class Clock:
+    """A clock that moves when a way runs."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+
+class FakeWay:
+    """A way that takes so many nanoseconds, and makes whatever follows take so many more."""
+
+    def __init__(self, clock: Clock, takes: int, after: int = 0) -> None:
+        self.clock, self.takes, self.after, self.calls, self.spent_after = clock, takes, after, 0, 0
+
+    def run_once(self, src_address: int, dst_address: int) -> None:
+        self.clock.now += self.takes
+        self.calls += 1
+        self.spent_after = self.after
+
+
+def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], count: int) -> list[int]:
+    """Calls of each way among `count`, with a program in between that reads the result."""
+    clock = Clock()
+    monkeypatch.setattr(store_trial, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
+    ways = [FakeWay(clock, *first), FakeWay(clock, *other)]
+    trial = StoreTrial(lambda: ways[1])
+    for _ in range(count):
+        calls = ways[0].calls
+        trial.run(ways[0], 0, 0)
+        clock.now += ways[0].after if ways[0].calls > calls else ways[1].after
+    return [way.calls for way in ways]
+
+
+ALL = FIRST + 2 * EACH + 100
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "wins"),
+    [
+        ((10_000, 1_000), (6_000, 1_000), True),  # faster, and nothing else changes
+        ((10_000, 1_000), (6_000, 6_000), False),  # what is gained is lost by whoever reads the result
+        ((10_000, 1_000), (12_000, 1_000), False),
+        ((10_000, 1_000), (9_900, 1_000), False),  # within the noise
+    ],
+)
+def test_the_whole_program_decides(
+    monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], wins: bool
+) -> None:
+    calls = run_calls(monkeypatch, first, other, ALL)
+    assert calls == ([FIRST + EACH, ALL - FIRST - EACH] if wins else [ALL - EACH, EACH])
+
+
+def test_the_second_way_is_compiled_when_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(), list[int]()
+
+    def make() -> FakeWay:
+        made.append(1)
+        return FakeWay(clock, 1)
+
+    trial = StoreTrial(make)
+    for _ in range(FIRST + EACH):
+        trial.run(FakeWay(clock, 1), 0, 0)
+    assert not made
+    trial.run(FakeWay(clock, 1), 0, 0)
+    trial.run(FakeWay(clock, 1), 0, 0)
+    assert made == [1]
+
+
+def test_only_what_the_model_cannot_decide_is_tried() -> None:
+    memory = MemoryModel(1 << 20, 32 << 20, 8 << 20)
+    sizes = [1, 8 << 20, 32 << 20, (128 << 20) - 1, 128 << 20]
+    assert [is_contested(size, memory) for size in sizes] == [False, True, True, True, False]
+
+
+@pytest.mark.parametrize("last", [1 << 14, 1 << 18])
+def test_both_ways_move_the_same_bytes(monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+    memory = MemoryModel(1 << 12, last, 1 << 12)
+    monkeypatch.setattr(compiled, "memory_model", lambda: memory)
+    monkeypatch.setattr(planning, "memory_model", lambda: memory)
+    compiled.forget()
+    src, dst = (MemoryDesc((64, 96), "f32", tag) for tag in ("ab", "ba"))
+    reorder = compile_reorder(src, dst)
+    compiled.forget()
+    assert reorder.trial is not None
+    other = reorder.trial.other
+    assert isinstance(other, compiled.CompiledReorder)
+    assert reorder.plan is not None
+    assert other.plan is not None
+    stores = {reorder.plan.kernel.stores, other.plan.kernel.stores}
+    assert stores == {"cached", "streamed"} or reorder.plan.kernel.lanes * 4 < 64
+    x = np.arange(64 * 96, dtype=np.float32).reshape(64, 96)
+    for _ in range(FIRST + 2 * EACH + 5):
+        y = np.zeros((96 * 64 + 32,), np.float32)
+        reorder.run(x.ctypes.data, y.ctypes.data)
+        assert np.array_equal(y[: 96 * 64].reshape(96, 64), x.T)
+        assert not y[96 * 64 :].any()
+
+
+def test_a_small_tensor_has_no_trial() -> None:
+    assert compile_reorder(*(MemoryDesc((64, 96), "f32", tag) for tag in ("ab", "ba"))).trial is None  # type: ignore[arg-type]
