@@ -351,6 +351,11 @@ class _Spoiled(threading.local):
 _SPOILED = _Spoiled()
 
 
+def has_met_an_error() -> bool:
+    """Whether the calling thread has seen status 5."""
+    return _SPOILED.is_spoiled
+
+
 def _created_safely(create: Callable[[], int]) -> int:
     """The status of `create`, of a new thread where this one has seen status 5: the error is thread-local and stays."""
     status = _RUNTIME_ERROR if _SPOILED.is_spoiled else create()

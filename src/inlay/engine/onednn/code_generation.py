@@ -103,7 +103,7 @@ def is_prone(descs: Iterable[MemoryDesc]) -> bool:
             return True
         if isinstance(desc.layout, Layout):
             for dim, axis in zip(desc.dims, desc.layout.axes, strict=True):
-                if not -_FAR < dim * axis.stride < _FAR:
+                if dim * axis.stride >= _FAR:
                     return True
         elif desc.size >= _FAR:
             return True
