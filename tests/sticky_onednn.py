@@ -35,8 +35,8 @@ def outcome(create: Any, engine: str | None) -> dict[str, Any]:
     except InlayError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     expected = create("reference")(src=src).unpack()
-    error = float(np.abs(result - expected).max())
-    return {"engine": primitive.engine.name.split()[0], "impl": primitive.impl, "is_right": error < 1e-5}
+    distance = float(np.abs(result - expected).max())
+    return {"engine": primitive.engine.name.split()[0], "impl": primitive.impl, "is_right": distance < 1e-5}
 
 
 def softmax(axis: int) -> Any:

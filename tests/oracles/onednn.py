@@ -77,7 +77,7 @@ def library() -> ctypes.CDLL:
     Raises:
         Unavailable: no wheel is installed, or it is for another machine.
     """
-    path = Path(os.environ.get("INLAY_ONEDNN", Path(sys.prefix) / "lib" / "libdnnl.so.3"))
+    path = Path(os.environ.get("INLAY_ONEDNN") or Path(sys.prefix) / "lib" / "libdnnl.so.3")
     if not path.exists():
         raise Unavailable("no oneDNN here: pip install onednn-cpu-gomp")
     driver = path.parent / "libintelocl.so"
@@ -111,6 +111,16 @@ def version() -> tuple[int, int]:
     """Major and minor version of the library."""
     found = library().dnnl_version().contents
     return found.major, found.minor
+
+
+AVX512, BF16, FP16 = 0x20, 0x80, 0x100
+"""Bits of `isa`: AVX-512 at all, its instructions for bf16, and those for f16."""
+
+
+@cache
+def isa() -> int:
+    """The instruction sets that the library uses here, as its `dnnl_cpu_isa_t`."""
+    return int(library().dnnl_get_effective_cpu_isa())
 
 
 def knows(code: int) -> bool:
