@@ -307,13 +307,16 @@ def test_without_an_initial_state_the_library_takes_the_wrong_step(kind: str, mo
 
 @pytest.mark.usefixtures("bf16")
 def test_projections_in_16_bits_are_wrong_in_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are right in its kernels without instructions for bf16; both releases document that neither is supported."""
+    if not oracle.isa() & oracle.AVX512:
+        pytest.skip("seen with AVX-512 only")
     case = make_case("lstm", data_type="bf16", channels=16, times=4, projection=6)
     with pytest.raises(Unimplemented, match=r" has no lstm with projection in bf16 that is right$"):
         case.forward("forward_inference", engine="onednn")
     monkeypatch.setattr(onednn_engine, "flaw", lambda version, operation: None)
     both = [ran(case, case.forward("forward_inference", engine=engine)) for engine in ("onednn", "reference")]
     found, wanted = (one["dst_layer"].unpack().astype(np.float64) for one in both)
-    assert difference(found, wanted) > 0.1
+    assert (difference(found, wanted) > 0.1) is bool(oracle.isa() & oracle.BF16)
 
 
 def test_gradients_of_very_wide_projections_are_wrong_before_3_13(monkeypatch: pytest.MonkeyPatch) -> None:
