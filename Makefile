@@ -2,7 +2,9 @@
 #
 #   make demo      the main job on real input: layouts, files, a network run, beside a copy and other ways
 #   make test      the tests
-#   make test-all  the heavy tests too, with the peers (torch, JAX, ONNX Runtime, oneDNN 3.13) that can be installed here
+#   make test-all  the heavy tests too, with the peers (torch, JAX, ONNX Runtime, oneDNN 3.13) that can be installed here,
+#                  and test-isa
+#   make test-isa  the engine's tests as on processors with SSE4.1, AVX2 and AVX-512 only: five minutes
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
 #   make bench     the benchmarks, ten minutes, to build/bench.json and build/bench.svg; RUNS=3 for three runs
 #   make bench-costs         only import, compile and call, beside their aims
@@ -30,7 +32,13 @@ PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
 
-.PHONY: demo test test-all parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
+# Tests of what oneDNN's engine computes, which hangs on the instruction sets that the library finds. Left out: those that
+# set the instruction set themselves, count handles, or compute nothing.
+ENGINE_TESTS = $(filter-out tests/test_costs_onednn.py tests/test_engine_onednn_library.py tests/test_import_onednn.py \
+	tests/test_primitives_isa.py tests/test_primitives_mistakes.py, \
+	$(wildcard tests/test_*onednn*.py tests/test_primitives_*.py) tests/test_compensation.py tests/test_declined.py)
+
+.PHONY: demo test test-all test-isa parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -40,6 +48,15 @@ test: $(VENV)/.test
 
 test-all: $(VENV)/.test $(VENV)/.peers
 	$(WITH_PEERS) $(PYTEST) -m ""
+	$(MAKE) test-isa
+
+# oneDNN reads its limit once: each has a process of its own. Without a limit `make test` and `make test-all` have run.
+test-isa: $(VENV)/.test
+	for isa in SSE41 AVX2 AVX512_CORE; do \
+		ONEDNN_MAX_CPU_ISA=$$isa $(PYTEST) -q $(ENGINE_TESTS) || exit 1; \
+		test ! -e $(PEER_ONEDNN) || INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN) ONEDNN_MAX_CPU_ISA=$$isa \
+			$(PYTEST) -q $(ENGINE_TESTS) || exit 1; \
+	done
 
 parity: $(VENV)/.test $(VENV)/.peers
 	$(PYTEST) -m parity tests/parity

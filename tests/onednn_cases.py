@@ -7,7 +7,8 @@ backward(implementation, direction)     the operation that goes back through a f
 from collections.abc import Mapping
 
 from inlay.descriptor import MemoryDesc
-from inlay.primitives.operation import Implementation, Operation, Parameter
+from inlay.errors import Unimplemented
+from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
 from inlay.primitives.signatures import SIGNATURES, Direction, PropKind
 
 FORWARD: tuple[PropKind, ...] = ("forward_training", "forward_inference")
@@ -146,3 +147,14 @@ _BACKWARD: Mapping[Direction, PropKind] = {
 def directions(kind: str) -> tuple[Direction, ...]:
     """The ways back that a kind has."""
     return tuple(direction for name, direction in SIGNATURES if name == kind and direction != "forward")
+
+
+def computes(engine: Engine, data_type: str) -> bool:
+    """Whether a library computes in a type on this processor at all: it does not in bf16 before AVX-512."""
+    desc = MemoryDesc((2, 16), data_type)
+    relu: dict[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
+    try:
+        engine.create(Operation("eltwise", "forward_inference", {"src": desc, "dst": desc}, relu))
+    except Unimplemented:
+        return False
+    return True

@@ -8,6 +8,8 @@ blocks and offsets that no constructor of oneDNN makes.
     mirror(ours).size == ours.size
     reorder(mirror(src), src_address, mirror(dst), dst_address)
 
+After `runtime_error` a thread of the library generates no code any more: the oracle goes on with new threads.
+
 The wheel `onednn-cpu-gomp` is oneDNN 3.2 and knows no type newer than f64; `onednn` is 3.13 and knows all. Both
 install `lib/libdnnl.so.3` in the prefix of Python; `INLAY_ONEDNN` in the environment names another file.
 
@@ -18,6 +20,7 @@ import ctypes
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from functools import cache
@@ -38,6 +41,7 @@ _STRIDES, _NDIMS, _DIMS, _DATA_TYPE, _OFFSET0, _PADDED_DIMS, _PADDED_OFFSETS, _K
 _ENCODING, _NNZ, _HANDLES = range(266, 269)
 _ENCODINGS = {1: "csr", 2: "packed", 3: "coo"}
 _CPU, _ARG_SRC, _ARG_DST = 1, 1, 17
+_RUNTIME_ERROR = 5
 _NEEDED_BY_SYCL = ("libtbb.so.12", "libimf.so", "libsvml.so", "libintlc.so.5", "libsycl.so.9")
 
 
@@ -73,7 +77,7 @@ def library() -> ctypes.CDLL:
     Raises:
         Unavailable: no wheel is installed, or it is for another machine.
     """
-    path = Path(os.environ.get("INLAY_ONEDNN", Path(sys.prefix) / "lib" / "libdnnl.so.3"))
+    path = Path(os.environ.get("INLAY_ONEDNN") or Path(sys.prefix) / "lib" / "libdnnl.so.3")
     if not path.exists():
         raise Unavailable("no oneDNN here: pip install onednn-cpu-gomp")
     driver = path.parent / "libintelocl.so"
@@ -107,6 +111,16 @@ def version() -> tuple[int, int]:
     """Major and minor version of the library."""
     found = library().dnnl_version().contents
     return found.major, found.minor
+
+
+AVX512, BF16, FP16 = 0x20, 0x80, 0x100
+"""Bits of `isa`: AVX-512 at all, its instructions for bf16, and those for f16."""
+
+
+@cache
+def isa() -> int:
+    """The instruction sets that the library uses here, as its `dnnl_cpu_isa_t`."""
+    return int(library().dnnl_get_effective_cpu_isa())
 
 
 def knows(code: int) -> bool:
@@ -338,6 +352,33 @@ def _stream() -> c_void_p:
     return stream
 
 
+class _Spoiled(threading.local):
+    """What each thread knows of its error variable."""
+
+    is_spoiled = False
+
+
+_SPOILED = _Spoiled()
+
+
+def has_met_an_error() -> bool:
+    """Whether the calling thread has seen status 5."""
+    return _SPOILED.is_spoiled
+
+
+def _created_safely(create: Callable[[], int]) -> int:
+    """The status of `create`, of a new thread where this one has seen status 5: the error is thread-local and stays."""
+    status = _RUNTIME_ERROR if _SPOILED.is_spoiled else create()
+    if status != _RUNTIME_ERROR:
+        return status
+    _SPOILED.is_spoiled = True
+    statuses: list[int] = []
+    other = threading.Thread(target=lambda: statuses.append(create()))
+    other.start()
+    other.join()
+    return statuses[0]
+
+
 class Reorder:
     """A compiled oneDNN reorder: `run(src_address, dst_address)` any number of times."""
 
@@ -348,10 +389,11 @@ class Reorder:
         lib, pd = library(), c_void_p()
         create = lib.dnnl_reorder_primitive_desc_create
         check(create(byref(pd), src.handle, _engine(), dst.handle, _engine(), attributes))
-        try:
-            check(lib.dnnl_primitive_create(byref(self._primitive), pd))
-        finally:
+        status = _created_safely(lambda: int(lib.dnnl_primitive_create(byref(self._primitive), pd)))
+        if not status:
             lib.dnnl_primitive_desc_destroy(pd)
+        # After a failure the library's cache keeps pointers into the primitive descriptor: it must stay.
+        check(status)
 
     def __del__(self) -> None:
         if self._primitive.value:

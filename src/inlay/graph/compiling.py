@@ -68,6 +68,10 @@ class Prepared(Protocol):
         """Whether the engine declined it, so that the reference engine computes it."""
 
     @property
+    def replaced(self) -> str:
+        """The name of the implementation that the engine prefers and cannot generate code for; empty where it can."""
+
+    @property
     def impl(self) -> str:
         """How it is computed."""
 
@@ -104,6 +108,11 @@ class Computed:
         """The engine's name for how it is computed."""
         return self.implementation.impl
 
+    @property
+    def replaced(self) -> str:
+        """The implementation that the engine prefers and cannot generate code for; empty where it can."""
+        return str(getattr(self.implementation, "replaced", ""))
+
     def bound(self, room: Room) -> Call | None:
         """What computes it once; None where it writes no element."""
         used = {**self.step.reads, **self.step.writes}
@@ -134,6 +143,7 @@ class Interpreted:
     is_joined = False
     is_declined = False
     scratch = 0
+    replaced = ""
     impl = "numpy"
 
     def bound(self, room: Room) -> Call:
@@ -176,8 +186,7 @@ def prepare(program: Program, graph: OpGraph, engine: Engine, weights: Weights) 
 
 
 def _computed(step: Step, operation: Operation, program: Program, engine: Engine, weights: Weights) -> Computed:
-    chosen, implementation = _answer(operation, engine)
-    bring = expected(operation, implementation)
+    chosen, implementation, bring = _answer(operation, engine)
     used = {name: buffer for name, buffer in {**step.reads, **step.writes}.items() if name != OLD}
     needed = {*bring.reads, *bring.writes} - {_SCRATCHPAD}
     _require_arguments(step, needed, {*used, *step.constants})
@@ -197,21 +206,36 @@ def _computed(step: Step, operation: Operation, program: Program, engine: Engine
     return Computed(step, implementation, bring, constants, _is_asynchronous(chosen), is_joined, is_declined)
 
 
-def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementation]:
+def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementation, Expected]:
     """Who computes an operation: `engine`, and the reference what it declines; reorders, who is the better mover.
 
     A Winograd convolution that the engine declines, as another one than the plan was made for may, becomes a direct
-    one: it computes the same.
+    one: it computes the same. Code is generated here, so an engine that cannot declines here too.
     """
     try:
-        return mover(operation, engine) if operation.kind == "reorder" else (engine, engine.create(operation))
+        chosen, found = mover(operation, engine) if operation.kind == "reorder" else (engine, engine.create(operation))
+        bring = expected(operation, found)
+        if not (bring.is_empty or bring.vanishes):
+            _create_primitive(found)
+        return chosen, found, bring
     except Unimplemented:
         if is_winograd(operation):
             return _answer(direct(operation), engine)
         reference = get_engine("reference")
         if engine is reference:
             raise
-        return reference, reference.create(operation)
+        found = reference.create(operation)
+        return reference, found, expected(operation, found)
+
+
+def _create_primitive(implementation: Any) -> None:
+    """Generate the code of an implementation whose engine tells that from binding it.
+
+    Raises:
+        Unimplemented: the engine cannot.
+    """
+    if hasattr(implementation, "create_primitive"):
+        implementation.create_primitive()
 
 
 def _joins(engine: Any, implementation: Implementation) -> bool:

@@ -161,21 +161,27 @@ class Session:
 
     @property
     def declined(self) -> tuple[str, ...]:
-        """Steps that the engine declined and the slow reference engine computes, by name, in the order they run.
+        """Steps that the engine does not compute as it prefers, by name, in the order they run.
+
+        The slow reference engine computes what the engine declined. Another implementation of the engine, mostly a slow
+        one too, computes what its code generator failed at: `impls` has its name.
 
         Nodes that have no primitive are not among them: the plan says of these that NumPy computes them, and why.
         """
-        return tuple(prepared.step.name for prepared in self._compiled.prepared if prepared.is_declined)
+        prepared = self._compiled.prepared
+        return tuple(one.step.name for one in prepared if one.is_declined or one.replaced)
 
     @property
     def note(self) -> str:
         """What there is to say of `declined`, in one line: how many steps, and which; empty if there are none."""
-        names = self.declined
-        if not names:
-            return ""
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
-        return f"{steps} computed by the reference engine: {', '.join(names[:_MOST_NAMED])}{more}"
+        prepared = self._compiled.prepared
+        declined = [one.step.name for one in prepared if one.is_declined]
+        replaced = [f"{one.step.name} ({one.impl} for {one.replaced})" for one in prepared if one.replaced]
+        clauses = [
+            _counted_steps(declined, "computed by the reference engine"),
+            _counted_steps(replaced, "computed by another implementation, because code generation failed"),
+        ]
+        return "; ".join(filter(None, clauses))
 
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs of the network by name, as new arrays or in those of `out`.
@@ -395,3 +401,12 @@ def _keep(found: dict[str, Array], compiled: Compiled, state: Written, instance:
         tensor = compiled.program.buffers[name].tensor
         if place.home in homes and tensor not in found and state.strangers(name) is None:
             found[tensor] = instance.copied(name)
+
+
+def _counted_steps(names: list[str], fate: str) -> str:
+    """How many steps share a fate, and which; empty if there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
+    return f"{steps} {fate}: {', '.join(names[:_MOST_NAMED])}{more}"

@@ -2,6 +2,9 @@
 
 An engine that was named computes, or its refusal is raised. The default engine may decline too (oneDNN 3.2 has no group
 normalization): then the reference computes, slower and with the same results, and the primitive's `engine` says so.
+
+An engine may also accept an operation and decline when its code is generated, at the first call: `replaced` has the
+implementation of the reference engine that takes the same formats.
 """
 
 from dataclasses import replace
@@ -33,6 +36,19 @@ def created(
         if engine is not None or chosen is reference or not _can_move(operation):
             raise
         return reference, reference.create(_moved(operation, reference))
+
+
+def replaced(operation: Operation, declined: Implementation) -> tuple[Engine, Implementation] | None:
+    """The reference engine and its implementation of the formats of another engine's; None where there is none."""
+    if not _can_move(operation):
+        return None
+    reference = get_engine("reference")
+    formats = {name: declined.descs[name] for name in operation.descs}
+    try:
+        found = reference.create(_moved(replace(operation, descs=formats), reference))
+    except (InvalidArguments, Unimplemented):
+        return None
+    return (reference, found) if dict(found.descs) == dict(declined.descs) else None
 
 
 def _can_move(operation: Operation) -> bool:

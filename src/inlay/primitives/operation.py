@@ -74,7 +74,11 @@ class Implementation(Protocol):
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What computes once with these memories, which have the formats of `descs`; it may be called again and again.
 
-        Whoever calls has checked the descriptors. The result keeps the memories alive.
+        Whoever calls has checked the descriptors. The result keeps the memories alive. An engine that generates code
+        may find out only here that it cannot; one that has `create_primitive()` does it there already.
+
+        Raises:
+            Unimplemented: this engine does not compute it after all.
         """
 
 

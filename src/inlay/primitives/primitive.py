@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.calls import Expected, Given, checked, expected, zeroing
-from inlay.primitives.created import created
+from inlay.primitives.created import created, replaced
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
 from inlay.primitives.rules import choice, desc_of, require_distinct, require_free, settled, type_of
@@ -35,7 +35,7 @@ class Primitive:
     (`src_scales`, `post_op_0_src_1` ...) are arguments too. It may be called from several threads at once.
     """
 
-    __slots__ = ("_engine", "_expected", "_implementation", "_last", "_operation")
+    __slots__ = ("_engine", "_expected", "_implementation", "_is_named", "_last", "_operation")
 
     kind: ClassVar[str]
     """Its row in the table of signatures."""
@@ -46,6 +46,7 @@ class Primitive:
     _engine: Engine
     _implementation: Implementation
     _expected: Expected
+    _is_named: bool
     _last: "_Call | None"
 
     def _create(
@@ -78,6 +79,7 @@ class Primitive:
         require_attributes(place, operation)
         self._operation = operation
         self._engine, self._implementation = self._ask(operation, engine, None if hint is None else hint._engine)
+        self._is_named = engine is not None
         self._expected = expected(operation, self._implementation)
         self._last = None
 
@@ -93,7 +95,10 @@ class Primitive:
 
     @property
     def engine(self) -> Engine:
-        """What computes: the engine that was asked, or the reference where the default one could not."""
+        """What computes: the engine that was asked, or the reference where the default one could not.
+
+        The default engine may also find out at the first call that it cannot.
+        """
         return self._engine
 
     @property
@@ -245,7 +250,14 @@ class Primitive:
             return _compute_nothing
         if self._expected.vanishes:
             return zeroing([memories[name] for name in self._expected.results])
-        return self._implementation.bind(memories)
+        try:
+            return self._implementation.bind(memories)
+        except Unimplemented:
+            found = None if self._is_named else replaced(self._operation, self._implementation)
+            if found is None:
+                raise
+            self._engine, self._implementation = found
+            return self._implementation.bind(memories)
 
     def _checked(self, memories: Mapping[str, object]) -> Given:
         return checked(type(self).__name__, self._expected, self.in_place, memories)

@@ -37,6 +37,8 @@ class Capabilities:
     """Of the library."""
     runtime: str
     """What it starts threads with."""
+    isa: int
+    """The instruction sets that it uses here, as its `dnnl_cpu_isa_t`."""
     data_types: frozenset[str]
     """Types that its descriptors can have."""
     creators: frozenset[tuple[str, str, str]]
@@ -57,6 +59,7 @@ def capabilities(library: Library, data_types: frozenset[str]) -> Capabilities:
     return Capabilities(
         library.version,
         library.runtime,
+        functions["get_effective_cpu_isa"]() if "get_effective_cpu_isa" in functions else 0,
         data_types,
         frozenset(present),
         "primitive_attr_set_scales" in functions and "primitive_attr_set_zero_points" in functions,
@@ -87,7 +90,7 @@ def lacking(known: Capabilities, operation: Operation) -> str | None:
     kind = operation.kind
     if kind not in _JOINED and row_of(operation) not in known.creators:
         return _NEWER.get(kind, kind)
-    if defect := defect_of(known.version, operation):
+    if defect := defect_of(known.version, operation, known.isa):
         return defect
     if kind in _WITH_RMS and known.version < _RMS_SINCE:
         flags = operation.parameters.get("flags")

@@ -22,6 +22,7 @@ from inlay.engine.onednn.declarations import (
     DIRECTIONS,
     ELTWISE,
     FLAGS,
+    LAST_IMPL_REACHED,
     NOT_DESCRIPTORS,
     PROP_KINDS,
     RECURRENT_FLAGS,
@@ -95,6 +96,18 @@ def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, h
     if status or not out.value:
         raise problem.library.error(status, said(operation))
     return Handle(problem.library.functions["primitive_desc_destroy"], out.value)
+
+
+def next_implementation(library: Library, descriptor: Handle) -> bool:
+    """Make `descriptor` that of the library's next implementation of the same operation, if there is one.
+
+    Raises:
+        InlayError: the library fails.
+    """
+    status: int = library.functions["primitive_desc_next_impl"](descriptor.value)
+    if status != LAST_IMPL_REACHED:
+        library.require(status, lambda: "the next implementation of a primitive")
+    return status != LAST_IMPL_REACHED
 
 
 def _require_same_dims(operation: Operation) -> None:

@@ -34,6 +34,7 @@ _LETTERS: Mapping[str, Any] = {
 _STATUS = "i"
 _FUNCTIONS = """
 version                                   -> p
+get_effective_cpu_isa                     -> i
 engine_get_count            i             -> z
 engine_create               o i z
 engine_destroy              p
@@ -77,6 +78,7 @@ post_ops_append_eltwise     p i f f
 post_ops_append_binary      p i p
 post_ops_append_prelu       p i
 post_ops_append_dw          p i i i d d d
+primitive_desc_next_impl    p
 primitive_desc_query        p i i p
 primitive_desc_query_md     p i i         -> p
 primitive_desc_destroy      p
@@ -208,7 +210,7 @@ def _numbered(first: int, names: str) -> dict[str, int]:
     return {name: first + i for i, name in enumerate(names.split())}
 
 
-SUCCESS, OUT_OF_MEMORY, INVALID_ARGUMENTS, UNIMPLEMENTED = range(4)
+SUCCESS, OUT_OF_MEMORY, INVALID_ARGUMENTS, UNIMPLEMENTED, LAST_IMPL_REACHED, RUNTIME_ERROR = range(6)
 """Statuses; the rest are failures that have no name of ours."""
 
 CPU = 1

@@ -38,26 +38,41 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
       softmax in columns or channels last,
       along the last axis
 
+    reorder of bf16, f16, s32, s8, u8 to s4,     3.13: elements are not converted, or not written
+      u4, f4_e2m1, e8m0, s64, same layout
+    reorder of f8_e5m2 to itself, with AMX       3.13: nChw8c fails in code generation, and every creation after it
+                                                   on that thread too (see `code_generation`)
+
 What is declined is computed by the reference engine.
 """
 
 from collections.abc import Iterator
 
 from inlay.data_type import DATA_TYPES
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.layout import Layout
 from inlay.primitives.attributes import PLAIN, Binary, PReLU, Sum
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import WEIGHTED
 
+_AMX = 0xE00
+"""Bits of the word of instruction sets: tiles, and their products of s8 and bf16."""
 _SOUND = (3, 3)
 """Releases before this one have none of the defects that came after 3.2."""
 _MENDED = (3, 13)
 """The release that is known not to have the defects of 3.2 that are named so."""
 
+_NARROW = (3, 8)
+"""The release that has types of 8 and 4 bits that are floats."""
 
-def defect_of(version: tuple[int, int, int], operation: Operation) -> str | None:
-    """What of the operation this release gets wrong, as the end of `oneDNN has no ...`; None for nothing known."""
+
+def defect_of(version: tuple[int, int, int], operation: Operation, isa: int = 0) -> str | None:
+    """What of the operation this release gets wrong, as the end of `oneDNN has no ...`; None for nothing known.
+
+    `isa` is the word of the instruction sets that it uses, of the type `dnnl_cpu_isa_t`.
+    """
+    if operation.kind == "reorder" and version >= _NARROW and (defect := _defect_of_reorder(operation, isa)):
+        return defect
     for desc in operation.descs.values():
         if desc.data_type is _F64 and operation.kind != "reorder":
             return "computation in f64 on a processor"
@@ -118,6 +133,15 @@ def _of_post_ops(version: tuple[int, int, int], operation: Operation) -> Iterato
             yield f"right {kind} in this format with a binary post-operation along the last axis"
 
 
+def _defect_of_reorder(operation: Operation, isa: int) -> str | None:
+    src, dst = (operation.descs.get(name, MemoryDesc()) for name in ("src", "dst"))
+    if isa & _AMX and src.data_type == dst.data_type == _F8:
+        return "reorder of f8_e5m2 with AMX"
+    if src.data_type in _TAKEN_AS_THEY_ARE and dst.data_type in _NAMELESS and dst.layout in (src.layout, kinds.Any()):
+        return f"right reorder from {src.data_type} to {dst.data_type} of the same layout"
+    return None
+
+
 def _is_row_major(desc: MemoryDesc) -> bool:
     return isinstance(desc.layout, Layout) and desc.layout.is_contiguous
 
@@ -146,6 +170,9 @@ _ONE_FORMAT = ("layer_normalization", "softmax")
 _SCALES_AFTER = _ONE_FORMAT
 _FIVE_AXES = ("batch_normalization", "eltwise", "lrn")
 _DEFECTIVE = (*_WITH_GAPS, *_ONE_FORMAT, "lrn", "resampling", "inner_product", "matmul", "binary")
+_F8 = DATA_TYPES["f8_e5m2"]
+_TAKEN_AS_THEY_ARE = tuple(DATA_TYPES[name] for name in ("bf16", "f16", "s32", "s8", "u8"))
+_NAMELESS = tuple(DATA_TYPES[name] for name in ("s4", "u4", "f4_e2m1", "e8m0", "s64"))
 _HALVES = (DATA_TYPES["bf16"], DATA_TYPES["f16"])
 _F64 = DATA_TYPES["f64"]
 

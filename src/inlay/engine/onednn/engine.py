@@ -6,19 +6,25 @@
 
 The library is told about tensors without `offset0` (see `creation.within`): an address has it. What it lacks and Inlay
 has machine code for is computed by that, on the library's threads (see `own`).
+
+Where the library cannot generate the code that it prefers, its next implementation of the same formats computes, and
+where it has none `bind` declines: see `code_generation`.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import Final, TypeVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn.arguments import arguments, chosen, hidden, size_of
 from inlay.engine.onednn.attributes import attributes_handle
 from inlay.engine.onednn.capabilities import Capabilities, capabilities, lacking
-from inlay.engine.onednn.creation import primitive_desc, said
+from inlay.engine.onednn.code_generation import RuntimeFailure, is_prone
+from inlay.engine.onednn.creation import next_implementation, primitive_desc, said
 from inlay.engine.onednn.declarations import CPU, QUERY_IMPL
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.execution import Bound, Executable, Plan
@@ -33,6 +39,9 @@ from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
 from inlay.primitives.signatures import RECURRENT
+
+_Result = TypeVar("_Result")
+_MOST_IMPLEMENTATIONS: Final = 64
 
 
 class OnednnEngine:
@@ -100,18 +109,45 @@ class OnednnEngine:
         lack = lacking(self.capabilities, operation) or flaw(self.library.version, operation)
         if lack is not None:
             raise Unimplemented(f"{self.library.name} has no {lack}")
-        hint = self._hint(operation)
-        plain = operation.attributes is PLAIN
-        attributes = self._plain if plain else attributes_handle(self.library, self.descriptors, operation)
+        hint = self.hint_of(operation)
         threads = self.team.wanted
         lane = self.lanes.lane
         if lane.threads != threads:
             lane.tell(threads)
+        try:
+            descriptor = self.on_sound_thread(partial(self.primitive_desc, operation, hint), threads)
+        except RuntimeFailure as failure:
+            raise Unimplemented(f"{failure}: its code generator has an error") from failure
+        return OnednnImplementation(self, operation, descriptor, threads)
+
+    def primitive_desc(self, operation: Operation, hint: Handle | None) -> Handle:
+        """The library's primitive descriptor of an operation; `hint` is that of the forward operation.
+
+        Raises:
+            InvalidArguments, Unimplemented, OutOfMemory: as `creation.primitive_desc`.
+        """
+        plain = operation.attributes is PLAIN
+        attributes = self._plain if plain else attributes_handle(self.library, self.descriptors, operation)
         added = additions(operation) if operation.kind in RECURRENT else {}
         whole = replace(operation, descs={**operation.descs, **added}) if added else operation
-        return OnednnImplementation(self, operation, primitive_desc(self, whole, attributes, hint), threads)
+        return primitive_desc(self, whole, attributes, hint)
 
-    def _hint(self, operation: Operation) -> Handle | None:
+    def on_sound_thread(self, create: Callable[[], _Result], threads: int, *, isolate: bool = False) -> _Result:
+        """Return `create()`, which creates something for so many threads, as `CodeGeneration.run`.
+
+        Raises:
+            RuntimeFailure: the library cannot create it.
+        """
+        prepare = partial(self.team.tell, threads)
+        return self.library.code_generation.run(create, prepare, isolate=isolate)
+
+    def hint_of(self, operation: Operation) -> Handle | None:
+        """The primitive descriptor of the forward operation; None for an operation that is one.
+
+        Raises:
+            InvalidArguments: the hint is missing, or of another operation.
+            Unimplemented: it is of another engine.
+        """
         if operation.prop_kind in ("forward_inference", "forward_training"):
             return None
         hint = operation.hint
@@ -161,7 +197,7 @@ class OnednnEngine:
 class OnednnImplementation:
     """A primitive descriptor of the library, and what it answered."""
 
-    __slots__ = ("__weakref__", "_executable", "_threads", "descs", "engine", "operation", "primitive_desc")
+    __slots__ = ("__weakref__", "_executable", "_threads", "descs", "engine", "operation", "primitive_desc", "replaced")
 
     operation: Operation
     """What was asked."""
@@ -171,20 +207,26 @@ class OnednnImplementation:
     """The library's answer."""
     descs: Mapping[str, MemoryDesc]
     """The descriptor of each argument that is read or written, none `any`."""
+    replaced: str
+    """The name of the implementation that the library prefers and cannot generate code for; empty where it can."""
 
     def __init__(self, engine: OnednnEngine, operation: Operation, descriptor: Handle, threads: int) -> None:
         """Ask the primitive descriptor what it chose; `threads` is how many it was made for."""
         self.operation, self.engine, self.primitive_desc = operation, engine, descriptor
         self.descs = MappingProxyType(chosen(engine, operation, descriptor))
+        self.replaced = ""
         self._threads = threads
         self._executable: Executable | None = None
 
     @property
     def impl(self) -> str:
         """The library's name for how it computes, such as `brgconv:avx512_core`."""
+        return self._name_of(self.primitive_desc)
+
+    def _name_of(self, descriptor: Handle) -> str:
         text = c_char_p()
         query = self.engine.library.functions["primitive_desc_query"]
-        status = query(self.primitive_desc.value, QUERY_IMPL, 0, byref(text))
+        status = query(descriptor.value, QUERY_IMPL, 0, byref(text))
         self.engine.library.require(status, lambda: f"the name of {said(self.operation)}")
         return (text.value or b"").decode()
 
@@ -193,9 +235,20 @@ class OnednnImplementation:
 
         Raises:
             InvalidArguments: one is missing, or there is one too many.
+            Unimplemented: as `create_primitive`.
             OutOfMemory: the library has no room for the primitive.
         """
         return (self._executable or self._made()).bind(memories)
+
+    def create_primitive(self) -> None:
+        """Generate the code now; the first `bind` does it otherwise.
+
+        Raises:
+            Unimplemented: the library can describe the operation and not make a primitive of it.
+            OutOfMemory: the library has no room for the primitive.
+        """
+        if self._executable is None:
+            self._made()
 
     def _made(self) -> Executable:
         """The primitive, made at the first call."""
@@ -206,10 +259,11 @@ class OnednnImplementation:
         return self._executable
 
     def _plan(self) -> Plan:
+        primitive = self._primitive()
         engine, operation, descriptor = self.engine, self.operation, self.primitive_desc
         used = arguments(engine, operation, descriptor, self.descs)
         return Plan(
-            self._primitive(),
+            primitive,
             used,
             frozenset(self.descs) - {argument.name for argument in used},
             hidden(engine, operation, descriptor),
@@ -220,18 +274,64 @@ class OnednnImplementation:
         )
 
     def _primitive(self) -> Handle:
+        """A primitive of the descriptor, or of the next implementation that the library can generate code for."""
         engine = self.engine
         engine.lanes.lane.tell(self._threads)
+        create = partial(self._primitive_of, self.primitive_desc)
+        try:
+            return engine.on_sound_thread(create, self._threads, isolate=is_prone(self.descs.values()))
+        except RuntimeFailure as failure:
+            for created_next in self._next_implementations():
+                self.replaced = self.impl
+                self.primitive_desc, primitive = created_next
+                return primitive
+            raise Unimplemented(
+                f"{failure}: its code generator fails, and none of its other implementations takes the same formats"
+            ) from failure
+
+    def _primitive_of(self, descriptor: Handle) -> Handle:
+        engine = self.engine
         try:
             return created(
                 engine.library,
                 "primitive_create",
                 "primitive",
-                self.primitive_desc.value,
+                descriptor.value,
                 what=lambda: said(self.operation),
             )
         except InlayError:
             # The library's cache goes on to hold pointers into what it could not make a primitive of, and follows them
             # when it makes room, 1024 primitives later.
-            engine.unmade.append(self.primitive_desc)
+            engine.unmade.append(descriptor)
             raise
+
+    def _next_implementations(self) -> Iterator[tuple[Handle, Handle]]:
+        """Primitive descriptors of the same formats, and their primitives, each created on a new thread."""
+        for number in range(_MOST_IMPLEMENTATIONS):
+            create = partial(self._numbered, number)
+            try:
+                made = self.engine.on_sound_thread(create, self._threads, isolate=True)
+            except RuntimeFailure:
+                continue
+            except Unimplemented:
+                return
+            if made is not None:
+                yield made
+
+    def _numbered(self, number: int) -> tuple[Handle, Handle] | None:
+        """The implementation of this number and its primitive; None where it has other formats.
+
+        Raises:
+            Unimplemented: there are fewer.
+            RuntimeFailure: the library cannot generate its code.
+        """
+        engine, operation = self.engine, self.operation
+        formats = {name: self.descs[name] for name in operation.descs}
+        settled = replace(operation, descs=formats)
+        descriptor = engine.primitive_desc(settled, engine.hint_of(settled))
+        for _ in range(number):
+            if not next_implementation(engine.library, descriptor):
+                raise Unimplemented(f"{engine.library.name} has {number} implementations of {said(settled)}")
+        if chosen(engine, settled, descriptor) != dict(self.descs):
+            return None
+        return descriptor, self._primitive_of(descriptor)

@@ -26,7 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from inlay.engine.onednn.declarations import CPU, FUNCTIONS, RUNTIMES, SUCCESS, Version
+from inlay.engine.onednn.code_generation import CodeGeneration, RuntimeFailure
+from inlay.engine.onednn.declarations import CPU, FUNCTIONS, RUNTIME_ERROR, RUNTIMES, SUCCESS, Version
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 
 _FILE: Final = "libdnnl.so.3"
@@ -39,7 +40,14 @@ _WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _SPINS: Final = "1000"
 
 # Calls that compute or compile let other threads run; the rest take less time than letting go of the lock.
-_LONG: Final = ("primitive_desc_create", "primitive_create", "primitive_execute", "stream_wait", "engine_create")
+_LONG: Final = (
+    "engine_create",
+    "stream_wait",
+    "primitive_desc_create",
+    "primitive_desc_next_impl",
+    "primitive_create",
+    "primitive_execute",
+)
 
 
 def install_command(system: str = sys.platform, machine: str | None = None) -> str:
@@ -75,6 +83,8 @@ class Library:
         self.functions: Mapping[str, Callable[..., Any]] = _bound(self.cdll, path)
         """By name without `dnnl_`; what a version lacks is left out."""
         self.version, self.runtime = self._asked()
+        self.code_generation = CodeGeneration()
+        """On which thread primitives are created."""
         self._require_processor()
 
     version: tuple[int, int, int]
@@ -110,6 +120,7 @@ class Library:
 
         Raises:
             InvalidArguments, Unimplemented, OutOfMemory: the statuses of these names.
+            RuntimeFailure: the status `runtime_error`.
             InlayError: another status.
         """
         if status != SUCCESS:
@@ -125,6 +136,7 @@ _ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
     1: (OutOfMemory, "has no memory for"),
     2: (InvalidArguments, "refuses the arguments of"),
     3: (Unimplemented, "has no implementation of"),
+    RUNTIME_ERROR: (RuntimeFailure, "fails with status 5 at"),
 }
 
 
