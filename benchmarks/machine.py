@@ -8,10 +8,13 @@
 import os
 import platform
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inlay.machine import ReportedCache, reported_caches
+from inlay.machine import MemoryModel, ReportedCache, reported_caches
+from inlay.reordering.compiled import copy_bytes
+from inlay.reordering.memory_levels import measure_all, memory_model
 
 _FALLBACK = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
 _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -26,7 +29,7 @@ class Machine:
     processors: tuple[int, ...]
     """The processors this process may run on: the number of threads everybody gets."""
     caches: tuple[ReportedCache, ...]
-    """The caches of the first processor; empty where the system does not say."""
+    """The caches of the first processor, with the capacities of the machine model in place of the reported ones."""
     memory: int
     """Bytes of memory."""
     system: str
@@ -53,7 +56,7 @@ class Machine:
         ]
         return [
             f"{self.processor}, {self.threads} threads for everybody",
-            "caches: " + (", ".join(caches) or "unknown, sizes taken for 1 MiB L2 and 32 MiB L3"),
+            "caches, effective: " + (", ".join(caches) or "unknown, sizes taken for 1 MiB L2 and 32 MiB L3"),
             f"{self.memory / 2**30:.0f} GiB of memory, transparent huge pages: {self.huge_pages or 'none'}",
             self.system,
         ]
@@ -64,11 +67,31 @@ def this_machine() -> Machine:
     return Machine(
         processor=_processor_name(),
         processors=_processors(),
-        caches=reported_caches(),
+        caches=effective_caches(reported_caches(), _measured_model()),
         memory=_memory_bytes(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
         huge_pages=_PAGES.read_text().strip() if _PAGES.exists() else "",
     )
+
+
+def effective_caches(reported: Iterable[ReportedCache], model: MemoryModel) -> tuple[ReportedCache, ...]:
+    """Return the reported caches with the capacities that were measured; sizes of cases follow from these.
+
+    >>> model = MemoryModel(1 << 20, 32 << 20, 32 << 20)
+    >>> effective_caches([ReportedCache(3, "Unified", 480 << 20, (0, 1))], model)[0].nbytes
+    33554432
+    """
+    measured = {2: model.l2, 3: model.last_level}
+    return tuple(
+        replace(cache, nbytes=measured.get(cache.level, cache.nbytes)) if cache.holds_data else cache
+        for cache in reported
+    )
+
+
+def _measured_model() -> MemoryModel:
+    """Return the machine model, measured now if it was not before."""
+    model = memory_model()
+    return measure_all(copy_bytes) if model.source == "assumed" else model
 
 
 class Bystanders:

@@ -264,7 +264,7 @@ def test_what_cannot_be_measured_is_refused(options: Mapping[str, Any], text: st
         (
             ["nchw", "nhwc"],
             "bench takes a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            "`inlay bench model.onnx`: 'nchw nhwc' is neither",
+            "`inlay bench model.onnx`, or --machine: 'nchw nhwc' is none of them",
         ),
         (["net.onnx", "--tune"], "--tune is for a reorder, and a network is given: leave it out"),
         (["net.onnx", "--dtype", "bf16"], "--dtype is for a reorder, and a network is given: leave it out"),

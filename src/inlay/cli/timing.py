@@ -21,7 +21,9 @@ def _option(name: str, unit: str, text: str) -> Any:
     return typer.Option(name, metavar=unit, help=text)
 
 
-What = Annotated[list[str], typer.Argument(metavar="SRC DST DIMS | MODEL", help="Formats and dims, or an ONNX file.")]
+What = Annotated[
+    list[str] | None, typer.Argument(metavar="SRC DST DIMS | MODEL", help="Formats and dims, or an ONNX file.")
+]
 ToType = Annotated[str | None, _option("--to-dtype", "TYPE", f"{_REORDER}type of the destination, if another.")]
 Tune = Annotated[bool, typer.Option("--tune", help=f"{_REORDER}try other ways first; the best is kept.")]
 Rounds = Annotated[int | None, _option("--rounds", "N", "How often everybody takes a turn: 9, or 15 with a network.")]
@@ -33,12 +35,13 @@ How = Annotated[str | None, _option("--convolutions", "HOW", f"{_NETWORK}auto, o
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of everybody.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 Compiles = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
+MachineModel = Annotated[bool, typer.Option("--machine", help="Measure caches and memory, beside what is reported.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, with the time of every round.")]
 
 
 @app.command(short_help="Time a reorder against a copy, or a network against other runtimes.")
 def bench(
-    what: What,
+    what: What = None,
     data_type: TypeOption = "f32",
     to_type: ToType = None,
     rounds: Rounds = None,
@@ -52,6 +55,7 @@ def bench(
     engine: EngineOption = None,
     peers: Peers = None,
     compiles: Compiles = False,
+    machine: MachineModel = False,
     as_json: Json = False,
 ) -> None:
     """Time a reorder beside a copy, oneDNN, NumPy and PyTorch, or a network beside other runtimes.
@@ -60,14 +64,21 @@ def bench(
     same numbers. Everybody takes turns, on as many threads. Printed are medians and how many times as fast Inlay is,
     with the range of the middle half of the rounds.
 
-    Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench model.onnx --batch 8
+    With --machine, the capacity and bandwidth of each memory level are measured; INLAY_MACHINE names a file that holds
+    what --machine --json printed, and is used in place of a measurement.
+
+    Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench model.onnx --batch 8    inlay bench --machine
     """
     if seconds is not None and not 0 < seconds < inf:
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
     named = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions, "threads": threads}
     named |= {"engine": engine, "peers": peers, "torch-compile": compiles}
-    if len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
-        typed = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
+    typed = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
+    what = what or []
+    if machine:
+        _refuse(named | typed | {"rounds": rounds, "seconds": seconds}, "--machine", "a reorder or a network")
+        report, head = _of_machine(what), ""
+    elif len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
         _refuse(typed, "a network", "a reorder")
         report = _of_network(what[0], rounds, seconds, named)
         head = ""
@@ -78,7 +89,7 @@ def bench(
     else:
         raise InvalidArguments(
             f"bench takes a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            f"`inlay bench model.onnx`: {' '.join(what)!r} is neither"
+            f"`inlay bench model.onnx`, or --machine: {' '.join(what)!r} is none of them"
         )
     if as_json:
         import json
@@ -93,6 +104,14 @@ def _refuse(options: Mapping[str, object], given: str, needed: str) -> None:
     for name, value in options.items():
         if value not in (None, False):
             raise InvalidArguments(f"--{name} is for {needed}, and {given} is given: leave it out")
+
+
+def _of_machine(what: list[str]) -> Any:
+    from inlay.bench.machine_report import measure_machine
+
+    if what:
+        raise InvalidArguments(f"--machine measures the memory of this machine: leave out {' '.join(what)!r}")
+    return measure_machine()
 
 
 def _of_reorder(
