@@ -254,3 +254,40 @@ def test_the_filling_shows_every_permutation() -> None:
     square = buffer.reshape(64, 64)
     assert not np.array_equal(square, square.T)
     assert len(set(buffer.tolist())) == 97
+
+
+class Spinner:
+    """A process with a thread that spins until a time, in bursts: another program has its processor in between."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.now = until, 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def process_time(self) -> float:
+        """Of every 10 ms the thread has the first 4."""
+        spun = min(self.now, self.until)
+        return spun // 0.010 * 0.004 + min(spun % 0.010, 0.004)
+
+
+@pytest.mark.parametrize("until", [0.0, 0.030, 0.075])
+def test_a_turn_begins_when_threads_sleep_and_not_when_they_wait_for_a_processor(
+    until: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spinner = Spinner(until)
+    monkeypatch.setattr(turns, "_SETTLE", 0.012)
+    monkeypatch.setattr(turns, "time", spinner)
+    turns._settle()
+    assert max(until, 0.012) < spinner.now < max(until, 0.012) + 0.030
+
+
+def test_a_turn_begins_after_a_while_whatever_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+    spinner = Spinner(9.0)
+    monkeypatch.setattr(turns, "_SETTLE", 0.012)
+    monkeypatch.setattr(turns, "time", spinner)
+    turns._settle()
+    assert spinner.now == pytest.approx(0.212)

@@ -22,7 +22,8 @@ Call = Callable[[], object]
 _SETTLE = 0.012
 _GLANCE = 2e-3  # of so many seconds
 _ASLEEP = 0.25  # less than this share of a processor is used where all threads sleep
-_MOST_GLANCES = 50
+_GLANCES = 8  # in a row at which all threads sleep
+_MOST_GLANCES = 100
 _WARM = 3e-3
 _BLOCK = 2e-3
 _PATIENCE = 50e-3  # of one call: who takes longer takes a turn in a third of the rounds
@@ -78,12 +79,19 @@ def take_turns(
 
 
 def _settle() -> None:
-    """Wait until no thread of this process spins any more, a tenth of a second at most."""
+    """Wait until no thread of this process spins any more, a fifth of a second at most.
+
+    On processors that others use as well a thread that spins may not run for some milliseconds: a single glance at an
+    idle process does not suffice.
+    """
     time.sleep(_SETTLE)
+    asleep = 0
     for _ in range(_MOST_GLANCES if _SETTLE else 0):
         began, used = time.perf_counter(), time.process_time()
         time.sleep(_GLANCE)
-        if time.process_time() - used < _ASLEEP * (time.perf_counter() - began):
+        is_asleep = time.process_time() - used < _ASLEEP * (time.perf_counter() - began)
+        asleep = asleep + 1 if is_asleep else 0
+        if asleep >= _GLANCES:
             return
 
 

@@ -12,7 +12,7 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
                 small_floats)
     target      machine code (linking, cache: kept between processes)
     bound       what time it should take, and why
-    compiled    the call (threads: split over processors; processors: how many)
+    compiled    the call (threads: split over processors; processors: how many; team_watch: whether they run)
     computed    the call with values of attributes (operands: their forms; compensated: sums behind int8 weights)
 
 `reference` does the same coordinate by coordinate and shares no code with the others.
