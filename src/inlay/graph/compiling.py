@@ -211,8 +211,8 @@ def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementatio
     """Who computes an operation: `engine`, and the reference what it declines; reorders, who is the better mover.
 
     Inlay itself computes reorders between layouts that the engine declines. A Winograd convolution that the engine
-    declines, as another one than the plan was made for may, becomes a direct one: it computes the same. Code is generated
-    here, so an engine that cannot declines here too.
+    declines, as another one than the plan was made for may, becomes a direct one: it computes the same. Code is
+    generated here, so an engine that cannot declines here too.
     """
     try:
         chosen, found = mover(operation, engine) if operation.kind == "reorder" else (engine, engine.create(operation))
