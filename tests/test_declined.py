@@ -1,21 +1,24 @@
 """Steps that an engine declines: the reference engine computes them, and the session says so."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from graph_programs import drawn, graph_of, relu
+from graph_programs import blocked, drawn, graph_of, relu
 from network_runs import model_of
 from onnx import helper
 
 from inlay import cli
+from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.graph.op import Op
 from inlay.graph.plain import plain_program
 from inlay.graph.session import Session
-from inlay.primitives import get_engine
+from inlay.memory import Memory, pack
+from inlay.primitives import Eltwise, get_engine
 from inlay.primitives.operation import Implementation, Operation
 
 
@@ -30,6 +33,49 @@ class Lacking:
         if operation.kind in self.kinds:
             raise Unimplemented(f"no {operation.kind}")
         return get_engine("reference").create(operation)
+
+
+@dataclass(frozen=True)
+class Late:
+    """An implementation of an engine that finds out late that it cannot generate the code."""
+
+    accepted: Implementation
+    more: Mapping[str, MemoryDesc]
+
+    @property
+    def operation(self) -> Operation:
+        return self.accepted.operation
+
+    @property
+    def descs(self) -> Mapping[str, MemoryDesc]:
+        return {**self.accepted.descs, **self.more}
+
+    impl = "jit:late"
+
+    def create_primitive(self) -> None:
+        raise Unimplemented(f"no code for {self.operation.kind}")
+
+    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        raise Unimplemented(f"no code for {self.operation.kind}")
+
+
+@dataclass(frozen=True)
+class FindingOutLate:
+    """An engine that accepts everything, and generates no code for some kinds of primitives."""
+
+    kinds: tuple[str, ...]
+    more: Mapping[str, MemoryDesc] = field(default_factory=dict)
+    name: str = "late 1.0"
+
+    def create(self, operation: Operation) -> Implementation:
+        accepted = get_engine("reference").create(operation)
+        return Late(accepted, self.more) if operation.kind in self.kinds else accepted
+
+    def joins(self, implementation: Implementation) -> bool:
+        return False
+
+    def together(self, bound: Sequence[Any]) -> list[Any]:
+        return []
 
 
 def session_of(kinds: Sequence[str], count: int = 2) -> Session:
@@ -50,6 +96,39 @@ def test_a_session_names_the_steps_that_its_engine_declined() -> None:
     powers = np.exp(image.astype(np.float64))
     (found,) = session.run({"x": image}).values()
     np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_a_step_is_declined_that_no_code_is_generated_for() -> None:
+    case = blocked()
+    session = Session(case.program, case.graph, engine=FindingOutLate(("convolution", "reorder")))
+    assert session.declined == ("conv",)
+    assert session.note == "1 step is computed by the reference engine: conv"
+    # Inlay moves what the engine cannot.
+    assert {impl for name, impl in session.impls.items() if name != "conv"} == {"compiled"}
+    given = {"x": drawn(2, 17, 3, 3), "r": drawn(1, 17, 1, 1, seed=1)}
+    np.testing.assert_allclose(session.run(given)["y"], case.expected(given)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_primitive_moves_to_the_reference_at_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = FindingOutLate(("eltwise",))
+    monkeypatch.setattr("inlay.primitives.engines._default", [late])
+    src = pack(drawn(2, 3), "ab")
+    relu = Eltwise(src.desc, algorithm="relu")
+    assert relu.engine is late
+    np.testing.assert_array_equal(relu(src=src).unpack(), np.maximum(src.unpack(), 0))
+    assert relu.engine is get_engine("reference")
+    named = Eltwise(src.desc, algorithm="relu", engine=late)
+    with pytest.raises(Unimplemented, match=r"^no code for eltwise$"):
+        named(src=src)
+    assert named.engine is late
+
+
+def test_a_primitive_stays_where_its_arguments_would_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = FindingOutLate(("eltwise",), {"workspace": MemoryDesc((8,), "u8")})
+    monkeypatch.setattr("inlay.primitives.engines._default", [late])
+    src = pack(drawn(2, 3), "ab")
+    with pytest.raises(Unimplemented, match=r"^no code for eltwise$"):
+        Eltwise(src.desc, algorithm="relu")(src=src)
 
 
 def test_one_step_and_many_have_their_words() -> None:

@@ -15,10 +15,10 @@ from oracles import onednn as oracle
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import load_library, make_engine
+from inlay.engine.onednn import Library, OnednnEngine, load_library, make_engine
 from inlay.engine.onednn.code_generation import CodeGeneration, RuntimeFailure, is_prone, run_on_new_thread
 from inlay.engine.onednn.defects import defect_of
-from inlay.errors import InvalidArguments, OutOfMemory
+from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.primitives.operation import Operation
 
 LIVE = oracle.why_unavailable() is None
@@ -198,6 +198,20 @@ def test_code_that_cannot_be_generated_leaves_the_thread_sound() -> None:
     assert not is_spoiled
     if oracle.version() == (3, 13):
         assert replaced.startswith("jit")
+
+
+@needs_library
+def test_a_failure_before_there_is_a_primitive_is_a_refusal() -> None:
+    engine = OnednnEngine(Library(load_library().path))
+    functions: Any = engine.library.functions
+    functions["softmax_forward_primitive_desc_create"] = lambda *arguments: 5
+    operation = p.Softmax(MemoryDesc((2, 3), "f32"), axis=1, engine="reference").operation
+    with pytest.raises(Unimplemented) as caught:
+        engine.create(operation)
+    assert str(caught.value) == (
+        f"{engine.library.name} fails with status 5 at softmax forward_inference, src f32::blocked:ab::f0 2x3, dst "
+        "f32::any:any::f0 2x3, algorithm='accurate', axis=1: its code generator has an error"
+    )
 
 
 # A library that stands for one that fails

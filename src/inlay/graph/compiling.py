@@ -16,7 +16,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.algorithms import direct, is_winograd
 from inlay.graph.checking import OLD
-from inlay.graph.movers import mover
+from inlay.graph.movers import has_layouts, mover
 from inlay.graph.nodes import Computation, computation
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.program import Buffer, Program, Step
@@ -26,6 +26,7 @@ from inlay.memory import Memory
 from inlay.primitives.calls import Expected, expected, zeroing
 from inlay.primitives.engines import get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.reorder import OWN
 
 Call: TypeAlias = Callable[[], object]
 _SCRATCHPAD = "scratchpad"
@@ -209,8 +210,9 @@ def _computed(step: Step, operation: Operation, program: Program, engine: Engine
 def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementation, Expected]:
     """Who computes an operation: `engine`, and the reference what it declines; reorders, who is the better mover.
 
-    A Winograd convolution that the engine declines, as another one than the plan was made for may, becomes a direct
-    one: it computes the same. Code is generated here, so an engine that cannot declines here too.
+    Inlay itself computes reorders between layouts that the engine declines. A Winograd convolution that the engine
+    declines, as another one than the plan was made for may, becomes a direct one: it computes the same. Code is
+    generated here, so an engine that cannot declines here too.
     """
     try:
         chosen, found = mover(operation, engine) if operation.kind == "reorder" else (engine, engine.create(operation))
@@ -221,11 +223,11 @@ def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementatio
     except Unimplemented:
         if is_winograd(operation):
             return _answer(direct(operation), engine)
-        reference = get_engine("reference")
-        if engine is reference:
+        other = OWN if operation.kind == "reorder" and has_layouts(operation) else get_engine("reference")
+        if engine is other:
             raise
-        found = reference.create(operation)
-        return reference, found, expected(operation, found)
+        found = other.create(operation)
+        return other, found, expected(operation, found)
 
 
 def _create_primitive(implementation: Any) -> None:

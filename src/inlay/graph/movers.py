@@ -20,8 +20,7 @@ def mover(operation: Operation, engine: Engine) -> tuple[Engine, Implementation]
     Raises:
         Unimplemented: the engine knows the formats and has no reorder between them.
     """
-    is_ours = all(isinstance(desc.layout, Layout) for desc in operation.descs.values())
-    if not is_ours:
+    if not has_layouts(operation):
         return engine, engine.create(operation)
     if hasattr(engine, "together"):
         try:
@@ -31,3 +30,8 @@ def mover(operation: Operation, engine: Engine) -> tuple[Engine, Implementation]
         if found.impl.startswith("jit"):
             return engine, found
     return OWN, OWN.create(operation)
+
+
+def has_layouts(operation: Operation) -> bool:
+    """Whether every tensor of an operation has a layout, so that Inlay can read and write it."""
+    return all(isinstance(desc.layout, Layout) for desc in operation.descs.values())

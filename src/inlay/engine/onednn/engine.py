@@ -221,12 +221,9 @@ class OnednnImplementation:
     @property
     def impl(self) -> str:
         """The library's name for how it computes, such as `brgconv:avx512_core`."""
-        return self._name_of(self.primitive_desc)
-
-    def _name_of(self, descriptor: Handle) -> str:
         text = c_char_p()
         query = self.engine.library.functions["primitive_desc_query"]
-        status = query(descriptor.value, QUERY_IMPL, 0, byref(text))
+        status = query(self.primitive_desc.value, QUERY_IMPL, 0, byref(text))
         self.engine.library.require(status, lambda: f"the name of {said(self.operation)}")
         return (text.value or b"").decode()
 
