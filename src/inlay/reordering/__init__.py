@@ -7,8 +7,10 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
     schedule    which bits of which loops make the register tile, and the order of the rest (walk)
     network     the exchanges between registers that turn source order into destination order
     kernel      what is machine code, and the table of numbers it reads
+    planning    schedule, kernel and table together, for the level of memory that the tensors occupy (memory_levels: the
+                machine model of this process; panels: through a buffer, where rows of the destination begin anywhere)
     emit        LLVM IR: of walks and tiles (emit_tile, emit_edge, emit_mask), of attributes (emit_values,
-                emit_chance), in the words of lines (ir), registers (lanes, elements) and numbers (conversion, bf16,
+                emit_chance), of panels (emit_panels, buffer_pool), in the words of lines (ir), registers (lanes, elements) and numbers (conversion, bf16,
                 small_floats)
     target      machine code (linking, cache: kept between processes)
     bound       what time it should take, and why
