@@ -10,8 +10,8 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
     planning    schedule, kernel and table together, for the level of memory that the tensors occupy (memory_levels: the
                 machine model of this process; panels: through a buffer, where rows of the destination begin anywhere)
     emit        LLVM IR: of walks and tiles (emit_tile, emit_edge, emit_mask), of attributes (emit_values,
-                emit_chance), of panels (emit_panels, buffer_pool), in the words of lines (ir), registers (lanes, elements) and numbers (conversion, bf16,
-                small_floats)
+                emit_chance), of panels (emit_panels, buffer_pool), in the words of lines (ir), registers (lanes,
+                elements) and numbers (conversion, bf16, small_floats)
     target      machine code (linking, cache: kept between processes)
     bound       what time it should take, and why
     compiled    the call (threads: split over processors; processors: how many; team_watch: whether they run)
