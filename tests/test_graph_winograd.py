@@ -170,6 +170,7 @@ def test_an_engine_that_has_it_is_believed() -> None:
 
 
 @computed
+@pytest.mark.usefixtures("quiet_machine")
 def test_it_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))

@@ -13,6 +13,7 @@ from inlay.reordering import CompiledReorder, compile_reorder, compiled, threads
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.compiled import compiled_as
 from inlay.reordering.habit import EACH, FIRST, KEPT, LATE, SOON, Habit
+from inlay.reordering.team_watch import TeamWatch
 
 SMALL = (256, 256)
 """256 KiB on each side: half a second-level cache of today."""
@@ -123,6 +124,8 @@ def test_every_call_of_every_trial_moves_everything(transpose: CompiledReorder) 
         assert (y == x.T).all(), f"call {i}"
     assert transpose.habit is not None
     assert transpose.habit.left <= KEPT
+    assert transpose.task is not None
+    transpose.task.watch = TeamWatch()  # whatever else the machine did meanwhile
     transpose.habit.shares, transpose.habit.left = True, 100
     y.fill(-1)
     time.sleep(0.01)

@@ -154,7 +154,7 @@ def run(
         typer.echo(f"wrote {output}: {', '.join(results)}")
     typer.echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
     if found.load:
-        typer.echo(found.load)
+        typer.echo(found.load, err=True)
     if note:
         typer.echo(note)
 
