@@ -25,6 +25,9 @@ NO_ENGINE = f"no oneDNN is installed: {install_command()}"
 ALL = re.compile(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n")
 
 
+pytestmark = pytest.mark.usefixtures("quiet_machine")
+
+
 @pytest.fixture(autouse=True)
 def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A directory with a model and its input; an empty cache; and nobody chose an engine yet."""
@@ -242,7 +245,6 @@ def _fill_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"cannot write to the cache directory {path}: the disk is full; free space or write elsewhere"
 
 
-@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.usefixtures("needs_engine")
 @pytest.mark.parametrize("spoil", [_make_a_file, _fill_the_disk])
 def test_a_cache_that_cannot_be_written_stops_no_plan(
@@ -261,7 +263,6 @@ def test_a_cache_that_cannot_be_written_stops_no_plan(
     assert (found["costs"], found["sources"]["remembered"]) == ("measured", 0)
 
 
-@pytest.mark.usefixtures("quiet_machine")
 @pytest.mark.usefixtures("needs_engine")
 def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     command = ("bench", "net.onnx", "--rounds", "1", "--peers", "", "--json")

@@ -8,7 +8,7 @@ import pytest
 from graph_programs import conv, drawn, graph_of, pointwise
 
 from inlay.errors import OutOfMemory
-from inlay.graph import session as session_module
+from inlay.graph import adaptive_team
 from inlay.graph.adaptive_team import DOUBT, RETRY, AdaptiveTeam
 from inlay.graph.plain import plain_program
 from inlay.graph.session import Session
@@ -199,7 +199,7 @@ class OneStep:
     """A session of one convolution on an engine of four threads."""
 
     def __init__(self, quota: float | None, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-        monkeypatch.setattr(session_module, "cpu_quota", lambda: quota)
+        monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: quota)
         self.weights = drawn(3, 2, 1, 1, seed=7)
         graph = graph_of([conv("conv", "x", "y", self.weights)], {"x": (1, 2, 4, 4), "y": (1, 3, 4, 4)}, "x", "y")
         self.engine = ThreadedEngine()
@@ -271,7 +271,7 @@ def test_what_a_session_measures_goes_to_its_team(monkeypatch: pytest.MonkeyPatc
 def test_quotas_decide_for_two_threads_and_processors_are_measured_for_more(
     most: int, quota: float | None, shares: tuple[float, ...], free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "cpu_quota", lambda: quota)
-    monkeypatch.setattr(session_module, "_ASLEEP", 0.0)
-    monkeypatch.setattr(session_module, "recent_processors", lambda: Processors(shares))
-    assert session_module._free_threads(most) == free
+    monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(adaptive_team, "_ASLEEP", 0.0)
+    monkeypatch.setattr(adaptive_team, "recent_processors", lambda: Processors(shares))
+    assert adaptive_team.free_threads(most) == free

@@ -57,7 +57,7 @@ def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself
     monkeypatch.setattr(plan_module, "get_num_threads", lambda: 2)
     monkeypatch.setattr(plan_module, "recent_processors", lambda: Processors((1.0, 0.3)))
     monkeypatch.setattr("inlay.graph.costs.measuring.recent_processors", lambda: Processors((1.0, 0.3)))
-    monkeypatch.setattr("inlay.graph.session.cpu_quota", lambda: None)
+    monkeypatch.setattr("inlay.graph.adaptive_team.cpu_quota", lambda: None)
     outside = get_num_threads()
     plan = inlay.plan(GRAPH, costs=costs)  # type: ignore[arg-type]
     assert (plan.threads, plan.is_limited, get_num_threads()) == (1, True, outside)

@@ -74,29 +74,32 @@ def bench(
     named = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions, "threads": threads}
     named |= {"engine": engine, "peers": peers, "torch-compile": compiles}
     typed = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
-    what = what or []
+    what, head = what or [], ""
     if machine:
         _refuse(named | typed | {"rounds": rounds, "seconds": seconds}, "--machine", "a reorder or a network")
-        report, head = _of_machine(what), ""
+        report = _of_machine(what)
     elif len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
         _refuse(typed, "a network", "a reorder")
         report = _of_network(what[0], rounds, seconds, named)
-        head = ""
-    elif len(what) == 3:
+    else:
+        _require_reorder(what)
         _refuse(named, "a reorder", "a network")
         report = _of_reorder(what, data_type, to_type, rounds, seconds, tune)
         head = f"{what[0]} -> {what[1]}, "
-    else:
-        raise InvalidArguments(
-            f"bench takes a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            f"`inlay bench model.onnx`, or --machine: {' '.join(what)!r} is none of them"
-        )
     if as_json:
         import json
 
         typer.echo(json.dumps(report.as_json(), indent=2))
         return
     typer.echo(f"{head}{report}")
+
+
+def _require_reorder(what: list[str]) -> None:
+    if len(what) != 3:
+        raise InvalidArguments(
+            f"bench takes a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
+            f"`inlay bench model.onnx`, or --machine: {' '.join(what)!r} is none of them"
+        )
 
 
 def _refuse(options: Mapping[str, object], given: str, needed: str) -> None:

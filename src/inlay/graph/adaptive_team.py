@@ -12,7 +12,7 @@ compute as fast as one a run takes up to ten times what it takes on one thread.
 - **More threads.** A team that was made smaller is compared with a larger one every few seconds, as far as `free`
   allows. One that loses clearly is given up after one run.
 
-Nothing here reads the time but through `clock`.
+`AdaptiveTeam` reads the time through `clock` alone.
 """
 
 import threading
@@ -20,6 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
+
+from inlay.measure.cgroups import cpu_quota
+from inlay.measure.processors import recent_processors
 
 Clock = Callable[[], float]
 
@@ -40,6 +43,8 @@ _STALL = 20e-3  # seconds that a single slow run must lose to be looked into, wh
 _REGAINED = 10.0  # times the seconds that a trial lost: until the next one
 _WINDOW = 16  # runs, and at least so many seconds, after which slow runs are counted anew
 _WINDOW_SECONDS = 0.25
+_FEW = 2  # threads: there is one smaller team, and nothing to measure
+_ASLEEP = 5e-3  # seconds in which threads of a team that has nothing to do fall asleep
 
 
 @dataclass(slots=True)
@@ -216,3 +221,18 @@ class AdaptiveTeam:
             self._quiet, self._doubt = self._clock() + self._doubt, min(2 * self._doubt, DOUBT[1])
         else:
             self._postpone(sum(trial.times) - len(trial.times) * trial.seconds)
+
+
+def quota_threads(most: int) -> int:
+    """How many threads of `most` the quotas of control groups leave."""
+    quota = cpu_quota() if most > 1 else None
+    return most if quota is None else max(1, min(most, round(quota)))
+
+
+def free_threads(most: int) -> int:
+    """How many threads of `most` would run now: of two or fewer, as many as quotas leave, since runs tell the rest."""
+    allowed = quota_threads(most)
+    if allowed <= _FEW:
+        return allowed
+    time.sleep(_ASLEEP)
+    return min(allowed, recent_processors().threads)

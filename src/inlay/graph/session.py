@@ -20,7 +20,6 @@ it, and shares with it all constants that are laid out alike. Meanwhile runs of 
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
@@ -29,7 +28,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from inlay.errors import InlayError, InvalidArguments
-from inlay.graph.adaptive_team import AdaptiveTeam
+from inlay.graph.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.arena import Arena, laid
 from inlay.graph.checking import Written, require_sound
 from inlay.graph.compiling import prepare
@@ -39,8 +38,6 @@ from inlay.graph.op import Array, OpGraph
 from inlay.graph.program import Program, Step
 from inlay.graph.weights import Weights
 from inlay.layout import Dims
-from inlay.measure.cgroups import cpu_quota
-from inlay.measure.processors import recent_processors
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine
 from inlay.reordering.processors import ThreadLimit
@@ -50,8 +47,6 @@ Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
 
 _MOST_SIZES = 16
 _MOST_TEAMS = 4  # numbers of threads that a program is kept compiled for
-_FEW = 2  # threads: there is one smaller team, and nothing to measure
-_ASLEEP = 5e-3  # seconds in which threads of a team that has nothing to do fall asleep
 _MOST_NAMED = 8
 
 
@@ -111,8 +106,8 @@ class Session:
         self._graph = graph
         predicted = sum(step.ms for step in program.steps) / 1e3
         most = getattr(self._engine, "num_threads", 0)
-        start = min(threads or most, _quota_threads(most))
-        self._team = AdaptiveTeam(most, _free_threads, expected=predicted or None, start=start)
+        start = min(threads or most, quota_threads(most))
+        self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._making = threading.Lock()
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
@@ -372,21 +367,6 @@ class Session:
                     del self._pools[list(self._pools)[1]]
                 self._pools[threads] = pool
             return self._pools[threads]
-
-
-def _quota_threads(most: int) -> int:
-    """How many threads of `most` the quotas of control groups leave."""
-    quota = cpu_quota() if most > 1 else None
-    return most if quota is None else max(1, min(most, round(quota)))
-
-
-def _free_threads(most: int) -> int:
-    """How many threads of `most` would run now: of two or fewer, as many as quotas leave, since runs tell the rest."""
-    allowed = _quota_threads(most)
-    if allowed <= _FEW:
-        return allowed
-    time.sleep(_ASLEEP)
-    return min(allowed, recent_processors().threads)
 
 
 def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:

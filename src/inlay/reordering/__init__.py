@@ -14,7 +14,8 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
                 elements) and numbers (conversion, bf16, small_floats)
     target      machine code (linking, cache: kept between processes)
     bound       what time it should take, and why
-    compiled    the call (threads: split over processors; processors: how many; team_watch: whether they run)
+    compiled    the call (threads: split over processors; processors: how many; team_watch: whether they run;
+                store_trial: ordinary or streaming stores)
     computed    the call with values of attributes (operands: their forms; compensated: sums behind int8 weights)
 
 `reference` does the same coordinate by coordinate and shares no code with the others.
