@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import FileError, InvalidArguments
+from inlay.errors import FileError, InvalidArguments, OutOfMemory
 from inlay.machine import (
     MemoryModel,
     ReportedCache,
@@ -212,11 +212,24 @@ def test_a_reorder_of_a_large_tensor_measures(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("unspecified")
+def test_without_memory_for_copies_the_model_stays_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        raise MemoryError
+
+    monkeypatch.setattr(memory_levels, "allocate_lines", allocate)
+    memory_levels.measure_slice(1 << 30, FakeMachine(1 << 24).copy)
+    assert memory_levels.memory_model().source == "assumed"
+    with pytest.raises(OutOfMemory) as error:
+        memory_levels.measure_all(FakeMachine(1 << 24).copy)
+    assert str(error.value) == "the 64 MB for the copies that measure the machine cannot be allocated"
+
+
+@pytest.mark.usefixtures("unspecified")
 def test_our_own_copies_measure_this_machine() -> None:
     model = memory_levels.measure_all(compiled.copy_bytes)
     assert model == memory_levels.memory_model()
     assert model.source == "measured"
-    assert 1 << 18 <= model.l2 <= model.last_level <= 64 << 20
+    assert 1 << 18 <= model.l2 <= model.last_level <= max(64 << 20, model.l2 * model.threads)
     assert 4 << 20 <= model.streaming_from <= 128 << 20
 
 

@@ -6,6 +6,7 @@ Stacks of threads can be as small as 128 KB, so what passes through a second-lev
 import os
 import threading
 
+from inlay.errors import OutOfMemory
 from inlay.reordering.emit_panels import BUFFER_BYTES
 from inlay.reordering.memory_levels import allocate_lines
 
@@ -16,12 +17,21 @@ _pool: tuple[tuple[int, int, int], object] | None = None
 
 
 def buffer_pool() -> tuple[int, int, int]:
-    """Return the addresses of the flags and of the buffers, and how many there are, for the life of the process."""
+    """Return the addresses of the flags and of the buffers, and how many there are, for the life of the process.
+
+    Raises:
+        OutOfMemory: there is no room for them.
+    """
     global _pool
     with _making:
         if _pool is None:
             count = max(_LEAST, os.cpu_count() or 1)
-            memory = allocate_lines(count * BUFFER_BYTES), allocate_lines(count * _FLAG_BYTES)
+            try:
+                memory = allocate_lines(count * BUFFER_BYTES), allocate_lines(count * _FLAG_BYTES)
+            except MemoryError:
+                raise OutOfMemory(
+                    f"{count * BUFFER_BYTES} bytes for the buffers of panels cannot be allocated"
+                ) from None
             memory[1][:] = 0
             _pool = (int(memory[1].ctypes.data), int(memory[0].ctypes.data), count), memory
         return _pool[0]

@@ -10,12 +10,13 @@ complete, `machine.assume_model` holds.
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from inlay.errors import FileError, InvalidArguments
+from inlay.errors import FileError, InvalidArguments, OutOfMemory
 from inlay.machine import MemoryModel, assume_model, estimate_model, model_to_json, parse_model, reported_caches
 from inlay.measure.calibration import Buffer, Calibration, Copy
 from inlay.reordering import cache
@@ -63,13 +64,18 @@ def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
     if moved_bytes <= FIRST_MEASURED or memory_model().source != "assumed" or not _measuring.acquire(blocking=False):
         return
     try:
-        _advance(get_num_threads(), copy, seconds)
+        with suppress(OutOfMemory):  # the reorder itself may need less
+            _advance(get_num_threads(), copy, seconds)
     finally:
         _measuring.release()
 
 
 def measure_all(copy: Copy) -> MemoryModel:
-    """Measure the model anew, whatever is remembered or specified, and remember it."""
+    """Measure the model anew, whatever is remembered or specified, and remember it.
+
+    Raises:
+        OutOfMemory: there is no room for the copies.
+    """
     threads = get_num_threads()
     with _measuring:
         _calibrations.pop(threads, None)
@@ -79,12 +85,20 @@ def measure_all(copy: Copy) -> MemoryModel:
 
 
 def _advance(threads: int, copy: Copy, seconds: float) -> bool:
-    """Measure one slice; return whether that completed the model, which is then remembered."""
+    """Measure one slice; return whether that completed the model, which is then remembered.
+
+    Raises:
+        OutOfMemory: there is no room for the copies.
+    """
     calibration = _calibrations.get(threads)
     if calibration is None:
         calibration = _calibrations[threads] = Calibration(copy, allocate_lines, threads)
-    if not calibration.advance(seconds):
-        return False
+    try:
+        if not calibration.advance(seconds):
+            return False
+    except MemoryError:
+        del _calibrations[threads]
+        raise OutOfMemory("the 64 MB for the copies that measure the machine cannot be allocated") from None
     del _calibrations[threads]
     model = _models[threads] = estimate_model(calibration.samples, threads)
     cache.write_object(_key(threads), model_to_json(model, reported_caches()).encode(), _KIND)
