@@ -38,6 +38,6 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from inlay.measure.processors import Processors
 
     for module in (plan, measuring):
-        monkeypatch.setattr(module, "recent_processors", lambda: Processors((1.0, 1.0)))
+        monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((1.0, 1.0)))
     monkeypatch.setattr(timing, "_LOST", float("inf"))
     monkeypatch.setattr(timing, "_DISTURBED", float("inf"))

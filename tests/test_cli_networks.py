@@ -166,7 +166,7 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
     from inlay.measure.processors import Processors
 
     for module in (plan, measuring):
-        monkeypatch.setattr(module, "recent_processors", lambda: Processors((0.6, 0.5)))
+        monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((0.6, 0.5)))
     monkeypatch.setattr(plan, "get_num_threads", lambda: 2)
     write_classifier(batch=2)
     line = (

@@ -55,8 +55,8 @@ def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself
 ) -> None:
     pytest.importorskip("inlay.engine.onednn")
     monkeypatch.setattr(plan_module, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(plan_module, "recent_processors", lambda: Processors((1.0, 0.3)))
-    monkeypatch.setattr("inlay.graph.costs.measuring.recent_processors", lambda: Processors((1.0, 0.3)))
+    monkeypatch.setattr(plan_module, "recent_processors", lambda *_: Processors((1.0, 0.3)))
+    monkeypatch.setattr("inlay.graph.costs.measuring.recent_processors", lambda *_: Processors((1.0, 0.3)))
     monkeypatch.setattr("inlay.graph.adaptive_team.cpu_quota", lambda: None)
     outside = get_num_threads()
     plan = inlay.plan(GRAPH, costs=costs)  # type: ignore[arg-type]

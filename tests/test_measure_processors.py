@@ -146,13 +146,16 @@ def measuring(*results: Processors) -> Callable[[], Processors]:
     return lambda: next(rest)
 
 
-def test_busy_processors_are_measured_three_times_and_a_result_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_that_are_not_clearly_free_are_measured_three_times_and_a_result_is_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("inlay.measure.processors._last", None)
     monkeypatch.setattr("inlay.measure.processors.allowed_processors", lambda: (0, 1))
-    free, busy = Processors((1.0, 1.0)), Processors((1.0, 0.4))
+    free, busy, unclear = Processors((1.0, 1.0)), Processors((1.0, 0.4)), Processors((0.9, 0.8))
     assert recent_processors(1e9, measuring(busy, free, free)).shares == pytest.approx((1.0, 0.8))
     assert recent_processors(1e9, measuring()).shares == pytest.approx((1.0, 0.8))
     assert recent_processors(-1.0, measuring(free)).shares == (1.0, 1.0)
+    assert recent_processors(-1.0, measuring(unclear, busy, busy)).is_busy
     assert mean_of([free]) == free
 
 

@@ -31,6 +31,7 @@ _ALONE = 2e-3  # seconds for which one thread computes before, for the fastest e
 _CHUNK = 1e-4  # seconds of one execution, for each thread: between two executions threads need Python's lock
 _MOST_CHUNK = 4e-3
 _FREE = 0.75  # the share of a processor from which on it counts as free
+_CLEARLY_FREE = 0.9  # and from which on one measurement suffices
 _SHARED = 0.55  # of the time that an execution takes beside others, if it takes that alone, they share a processor
 _WORTH = 0.2  # of what one more thread gains at best, the part that it must gain
 _WORK = bytes(1 << 16)
@@ -194,13 +195,14 @@ if hasattr(os, "register_at_fork"):
 def recent_processors(seconds: float = _RECENT, measure: Callable[[], Processors] = measure_processors) -> Processors:
     """The last result in this process, if it is at most so many seconds old, or a new one; quotas are always read.
 
-    Where the processors seem busy, the mean of three measurements counts: a single one may meet a short disturbance.
+    Where one of the processors is not clearly free, the mean of three measurements counts: a single one may meet a
+    short disturbance, or threads that the system favors since they are new.
     """
     global _last
     with _measuring:
         if _last is None or time.monotonic() - _last[0] > seconds or _last[1].count != len(allowed_processors()):
             found = measure()
-            if found.is_busy:
+            if any(share < _CLEARLY_FREE for share in found.shares):
                 found = mean_of([found, measure(), measure()])
             _last = time.monotonic(), found
         return replace(_last[1], quota=cpu_quota())

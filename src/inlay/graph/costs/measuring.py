@@ -75,7 +75,7 @@ def measured(
     bench = Bench(chosen, cold)
     book = Book(*_facts(chosen, machine), str(cold))
     left = SECONDS if seconds is None else seconds
-    return MeasuredCosts(chosen, machine, bench, book, left, progress, look=recent_processors)
+    return MeasuredCosts(chosen, machine, bench, book, left, progress, look=lambda: recent_processors(0.0))
 
 
 def _power(nbytes: int) -> int:
