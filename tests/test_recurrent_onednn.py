@@ -119,8 +119,14 @@ def test_random_networks_are_those_of_the_reference(seed: int) -> None:
     inlay.set_num_threads(2 if seed % 4 == 0 else 1)
     case = random_case(seed)
     require_outputs(case, "forward_inference")
-    if case.kind not in ATTENTIVE:
+    if case.kind not in ATTENTIVE and not is_wide_gru(case):
         require_gradients(case)
+
+
+def is_wide_gru(case: Case) -> bool:
+    """Whether 3.13 writes past its rows in the gradients of a case."""
+    _, _, inputs, gates, channels = case.arrays["weights_layer"].shape
+    return case.kind == "gru" and inputs > gates * channels and oracle.version() >= (3, 13)
 
 
 @pytest.fixture
@@ -335,6 +341,21 @@ def test_gradients_of_very_wide_projections_are_wrong_before_3_13(monkeypatch: p
     found = run_backward(live, case.backward(live), case.arrays, gradients)
     wanted = run_backward(reference, case.backward(reference), case.arrays, gradients)
     assert difference(found["diff_src_layer"], wanted["diff_src_layer"]) > 0.1
+
+
+def test_gradients_of_gru_with_many_inputs_are_not_asked_of_3_13(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end the process on a busy machine, so no test shows here that they are wrong."""
+    monkeypatch.setenv("INLAY_ENGINE", "onednn")
+    require_gradients(make_case("gru", inputs=12, channels=4))
+    wide = make_case("gru", inputs=13, channels=4)
+    require_outputs(wide, "forward_inference")
+    if not is_wide_gru(wide):
+        require_gradients(wide)
+        return
+    with pytest.raises(Unimplemented, match=r" has no safe gradients of gru with more inputs than its three gates"):
+        wide.forward(engine="onednn")
+    forward = wide.forward(engine=None)
+    assert forward.engine is wide.backward(forward).engine is get_engine("reference")
 
 
 def test_sums_in_8_bits_are_wrong_in_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

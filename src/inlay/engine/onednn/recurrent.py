@@ -14,8 +14,12 @@ oneDNN 3.2 and 3.13 both
 3.2 also computes wrong gradients of lstm with a projection to more channels than all gates have together: it keeps rows
 of the one where it has room for rows of the other. 3.13 does not.
 
+3.13 also ends the process, now and then on a busy machine, in gradients of gru with more inputs than all its gates have
+channels: it keeps rows of the one where it has room for rows of the other, beside a table of pointers. 3.2 was not seen
+to do so.
+
 So the engine brings a bias and initial states of zeros, which say the same as nothing, and declines training with
-attention or such a projection, projections in bf16 and sums in 8 bits.
+attention, such a projection or so many inputs, projections in bf16 and sums in 8 bits.
 
 Source: found by differences of the outputs; `ref_postgemm_gru.cpp` of oneDNN agrees with the last one.
 """
@@ -46,6 +50,10 @@ def flaw(version: tuple[int, ...], operation: Operation) -> str | None:
         is_wide = operation.prop_kind != "forward_inference" and projection.dims[3] > 4 * projection.dims[2]
         if is_wide and version < _WIDE_SINCE:
             return "right gradients of lstm with a projection to more channels than its four gates have"
+    if operation.kind == "gru" and version >= _WIDE_SINCE and operation.prop_kind != "forward_inference":
+        weights = operation.descs.get("weights_layer", MemoryDesc())
+        if weights.ndims == 5 and weights.dims[2] > 3 * weights.dims[4]:
+            return "safe gradients of gru with more inputs than its three gates have channels"
     if source is not None and source.data_type in _INTEGERS and operation.parameters.get("direction") == "sum":
         return "sum of two directions in 8 bits that is right"
     return None
