@@ -23,6 +23,7 @@ from benchmarks.mobile_networks import mobilenet_v3, resnet18
 from benchmarks.networks import Model, inputs_of, light
 from benchmarks.shared_processors import busy_loops, one_processor
 from inlay.graph.session import Session
+from inlay.measure.processors import allowed_processors
 
 app = typer.Typer(add_completion=False, help=__doc__)
 
@@ -106,7 +107,7 @@ def _words_on_return(team: Session, inputs: Mapping[str, Any], everything: int) 
 @app.command()
 def loops(seconds: Seconds = 2.0) -> None:
     """Plan networks beside a busy loop on each processor, and time them beside ONNX Runtime."""
-    processors = len(os.sched_getaffinity(0))
+    processors = len(allowed_processors())
     with tempfile.TemporaryDirectory() as folder, busy_loops(processors):
         for name, make in LOOP_NETWORKS.items():
             file = Path(folder) / f"{name}.onnx"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inlay.machine import MemoryModel, ReportedCache, reported_caches
+from inlay.measure.processors import allowed_processors
 from inlay.reordering.compiled import copy_bytes
 from inlay.reordering.memory_levels import measure_all, memory_model
 
@@ -66,7 +67,7 @@ def this_machine() -> Machine:
     """The machine that runs this process."""
     return Machine(
         processor=_processor_name(),
-        processors=_processors(),
+        processors=allowed_processors(),
         caches=effective_caches(reported_caches(), _measured_model()),
         memory=_memory_bytes(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
@@ -126,12 +127,6 @@ def _busy_seconds() -> float | None:
 def _own_seconds() -> float:
     """Processor seconds of this process and of those it started and waited for."""
     return sum(os.times()[:4])
-
-
-def _processors() -> tuple[int, ...]:
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
 
 
 def _processor_name() -> str:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from inlay.measure.processors import allowed_processors
+
 ROOT = Path("/sys/fs/cgroup")
 _NAME = "inlay-benchmark"
 _PERIOD = 100_000  # microseconds
@@ -40,7 +42,7 @@ def one_processor() -> Iterator[str]:
         try:
             yield stack.enter_context(_quota())
         except OSError:
-            for processor in sorted(os.sched_getaffinity(0))[1:]:
+            for processor in allowed_processors()[1:]:
                 stack.enter_context(busy_loops(3, on=processor))
             yield "three busy loops on each other processor"
 

@@ -48,7 +48,7 @@ def bound(
     """The bound on registers of 64 bytes; stores as this machine's caches ask for."""
     problem, target = reorder_problem(src, dst, attributes), TARGETS["x86-64-v4"]
     plan = plan_reorder(problem, target)
-    return bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, caches, threads)
+    return bound_of(problem, plan, target.vector_bytes, caches, threads)
 
 
 def test_the_numbers_of_a_transpose_by_hand() -> None:

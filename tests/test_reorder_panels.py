@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -183,14 +184,12 @@ class TestArrival:
         flags[:] = 0
 
 
-def flags_of(r: compiled.CompiledReorder) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
     """The flags of the pool, through the table of a reorder."""
     assert r.task is not None
     words = r.task.kept.words  # type: ignore[attr-defined]
-    assert words[FLAGS] == buffer_pool.buffer_pool()[0]
-    pool = buffer_pool._pool
-    assert pool is not None
-    flags: np.ndarray[tuple[int], np.dtype[np.int64]] = pool[1][1].view(np.int64)  # type: ignore[index]
+    flags = buffer_pool.buffer_pool().flags
+    assert words[FLAGS] == flags.ctypes.data
     assert flags.size == words[POOL]
     return flags
 
@@ -198,8 +197,7 @@ def flags_of(r: compiled.CompiledReorder) -> np.ndarray[tuple[int], np.dtype[np.
 FORK = """
 import os
 from inlay.reordering import buffer_pool
-buffer_pool.buffer_pool()
-flags = buffer_pool._pool[1][1]
+flags = buffer_pool.buffer_pool().flags
 flags[:] = 1
 child = os.fork()
 if child == 0:

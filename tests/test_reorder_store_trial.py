@@ -28,7 +28,7 @@ class FakeWay:
     def __init__(self, clock: Clock, takes: int, after: int = 0) -> None:
         self.clock, self.takes, self.after, self.calls, self.spent_after = clock, takes, after, 0, 0
 
-    def run_once(self, src_address: int, dst_address: int) -> None:
+    def run(self, src_address: int, dst_address: int) -> None:
         self.clock.now += self.takes
         self.calls += 1
         self.spent_after = self.after
@@ -39,10 +39,10 @@ def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tu
     clock = Clock()
     monkeypatch.setattr(store_trial, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
     ways = [FakeWay(clock, *first), FakeWay(clock, *other)]
-    trial = StoreTrial(lambda: ways[1])
+    trial = StoreTrial(ways[0], lambda: ways[1])
     for _ in range(count):
         calls = ways[0].calls
-        trial.run(ways[0], 0, 0)
+        trial.run(0, 0)
         clock.now += ways[0].after if ways[0].calls > calls else ways[1].after
     return [way.calls for way in ways]
 
@@ -73,12 +73,12 @@ def test_the_second_way_is_compiled_when_it_is_tried(monkeypatch: pytest.MonkeyP
         made.append(1)
         return FakeWay(clock, 1)
 
-    trial = StoreTrial(make)
+    trial = StoreTrial(FakeWay(clock, 1), make)
     for _ in range(FIRST + EACH):
-        trial.run(FakeWay(clock, 1), 0, 0)
+        trial.run(0, 0)
     assert not made
-    trial.run(FakeWay(clock, 1), 0, 0)
-    trial.run(FakeWay(clock, 1), 0, 0)
+    trial.run(0, 0)
+    trial.run(0, 0)
     assert made == [1]
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from inlay.data_type import DATA_TYPES
 from inlay.machine import MemoryModel
 from inlay.reordering.kernel import Kernel
+from inlay.reordering.planning import Plan
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.schedule import Schedule
 from inlay.reordering.walk import Level
 
 INSTRUCTIONS = 4.5
@@ -159,29 +159,20 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
-def bound_of(
-    problem: ReorderProblem,
-    plan: Schedule,
-    kernel: Kernel,
-    vector_bytes: int,
-    memory: MemoryModel,
-    threads: int,
-    panels: int = 0,
-) -> Bound:
-    """The bound of `kernel` on `threads` threads of a machine with these caches and registers.
-
-    With `panels`, schedule and kernel are those of one panel, of which there are so many.
-    """
-    moved = problem.moved_bytes
+def bound_of(problem: ReorderProblem, plan: Plan, vector_bytes: int, memory: MemoryModel, threads: int) -> Bound:
+    """The bound of `plan` on `threads` threads of a machine with these caches and registers."""
+    moved, kernel, tiles = problem.moved_bytes, plan.kernel, plan.schedule.tiles
+    panels = 1 if plan.panels is None else plan.pieces
     level: Level = "memory" if moved > memory.last_level else "L3" if moved > memory.l2 * threads else "L2"
-    reads_lines = problem.attributes.sum is not None or (level == "memory" and kernel.stores == "cached" and not panels)
+    is_cached = kernel.stores == "cached" and plan.panels is None
+    reads_lines = problem.attributes.sum is not None or (level == "memory" and is_cached)
     traffic = moved + (problem.written_bits // 8 if reads_lines else 0)
     return Bound(
         level,
         traffic,
         threads,
-        plan.tiles * max(1, panels),
-        round(plan.tiles * (1 - plan.whole_share)) * max(1, panels),
+        tiles * panels,
+        round(tiles * (1 - plan.schedule.whole_share)) * panels,
         work_of(problem, kernel, vector_bytes),
         kernel.registers,
         bandwidth_of(memory, level),

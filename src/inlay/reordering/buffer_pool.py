@@ -5,36 +5,52 @@ Stacks of threads can be as small as 128 KB, so what passes through a second-lev
 
 import os
 import threading
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from inlay.errors import OutOfMemory
+from inlay.measure.calibration import Buffer
 from inlay.reordering.emit_panels import BUFFER_BYTES
 from inlay.reordering.memory_levels import allocate_lines
 
 _LEAST = 4
-_FLAG_BYTES = 8
 _making = threading.Lock()
-_pool: tuple[tuple[int, int, int], object] | None = None
+_pool: "BufferPool | None" = None
 
 
-def buffer_pool() -> tuple[int, int, int]:
-    """Return the addresses of the flags and of the buffers, and how many there are, for the life of the process.
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferPool:
+    """Buffers, and a flag for each: 0 while it is free."""
+
+    flags: npt.NDArray[np.int64]
+    """One word for each buffer."""
+    buffers: Buffer
+    """`BUFFER_BYTES` for each of them."""
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """What the table of panels says of it: the addresses of the flags and of the buffers, and their number."""
+        return int(self.flags.ctypes.data), int(self.buffers.ctypes.data), self.flags.size
+
+
+def buffer_pool() -> BufferPool:
+    """Return the pool of this process, which stays for its life.
 
     Raises:
-        OutOfMemory: there is no room for them.
+        OutOfMemory: there is no room for it.
     """
     global _pool
     with _making:
         if _pool is None:
             count = max(_LEAST, os.cpu_count() or 1)
             try:
-                memory = allocate_lines(count * BUFFER_BYTES), allocate_lines(count * _FLAG_BYTES)
+                _pool = BufferPool(np.zeros(count, np.int64), allocate_lines(count * BUFFER_BYTES))
             except MemoryError:
-                raise OutOfMemory(
-                    f"{count * BUFFER_BYTES} bytes for the buffers of panels cannot be allocated"
-                ) from None
-            memory[1][:] = 0
-            _pool = (int(memory[1].ctypes.data), int(memory[0].ctypes.data), count), memory
-        return _pool[0]
+                problem = f"{count * BUFFER_BYTES} bytes for the buffers of panels cannot be allocated"
+                raise OutOfMemory(problem) from None
+        return _pool
 
 
 def _renew() -> None:
@@ -42,9 +58,7 @@ def _renew() -> None:
     global _making
     _making = threading.Lock()
     if _pool is not None:
-        memory = _pool[1]
-        assert isinstance(memory, tuple)
-        memory[1][:] = 0
+        _pool.flags[:] = 0
 
 
 if hasattr(os, "register_at_fork"):

@@ -76,7 +76,7 @@ class CompiledReorder:
     habit: Habit | None = None
     """Whether calls are shared among threads where that is learnt; None where it is known."""
     trial: StoreTrial | None = None
-    """Decides between this and a reorder with other stores; None where the machine model does."""
+    """Carries out calls, by this reorder or by one with other stores; None where the machine model decides."""
 
     def run(self, src_address: int, dst_address: int, table_address: int | None = None) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
@@ -87,22 +87,18 @@ class CompiledReorder:
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
-        if self.trial is not None and table_address is None:
-            self.trial.run(self, src_address, dst_address)
-        else:
-            self.run_once(src_address, dst_address, table_address)
-
-    def run_once(self, src_address: int, dst_address: int, table_address: int | None = None) -> None:
-        """Move the tensor in this way, whatever a trial found: otherwise as `run`."""
         task = self.task
         if task is None:
+            return
+        if self.trial is not None and table_address is None:
+            self.trial.run(src_address, dst_address)
             return
         (src_unit, dst_unit), (src_start, dst_start), habit = self.units, self.starts, self.habit
         src, dst = src_address * src_unit + src_start, dst_address * dst_unit + dst_start
         words = self.words if table_address is None else table_address
         if self.wants_lines and dst % LINE:
             if table_address is None:
-                _unaligned(self.problem, self.decision).run_once(src_address, dst_address)
+                _unaligned(self.problem, self.decision).run(src_address, dst_address)
                 return
             task = self._with_ordinary_stores()
         if habit is None:
@@ -151,7 +147,7 @@ class CompiledReorder:
             return f"problem\n{self.problem}\nnothing to move"
         decision = self.decision if target is None else UNMEASURED
         plan = plan_reorder(self.problem, machine, decision.choice)
-        threads = min(parts_for(self.moved_bytes), decision.choice.threads or self.parts, plan.schedule.tiles)
+        threads = min(parts_for(self.moved_bytes), decision.choice.threads or self.parts, plan.pieces)
         return explained(self.problem, plan, machine, threads, decision)
 
     def assembly(self, target: str | None = None) -> str:
@@ -190,7 +186,12 @@ def _compiled(problem: ReorderProblem) -> CompiledReorder:
     decision = remembered(problem, host_target())
     if decision is not None:
         return compiled_as(problem, decision)
-    return replace(compiled_as(problem, UNMEASURED), trial=_trial_of(problem))
+    reorder = compiled_as(problem, UNMEASURED)
+    memory = memory_model()
+    if problem.computes or not is_contested(problem.moved_bytes, memory):
+        return reorder
+    other = Decision(Choice(streams=problem.moved_bytes <= memory.last_level))
+    return replace(reorder, trial=StoreTrial(reorder, lambda: compiled_as(problem, other)))
 
 
 def copy_bytes(src: int, dst: int, nbytes: int, *, streams: bool, threads: int) -> None:
@@ -231,15 +232,6 @@ def _unaligned(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
     return _ready(problem, plan, decision)
 
 
-def _trial_of(problem: ReorderProblem) -> StoreTrial | None:
-    """The trial of a problem whose stores the machine model cannot decide."""
-    memory = memory_model()
-    if problem.computes or not is_contested(problem.moved_bytes, memory):
-        return None
-    other = Decision(Choice(streams=problem.moved_bytes <= memory.last_level))
-    return StoreTrial(lambda: compiled_as(problem, other))
-
-
 def _ready(problem: ReorderProblem, plan: Plan, decision: Decision) -> CompiledReorder:
     """The reorder with its machine code."""
     target, types = host_target(), (problem.src_type, problem.dst_type)
@@ -275,9 +267,16 @@ def _task_of(plan: Plan, code: MachineCode, types: tuple[DataType, DataType], ta
     if plan.panels is None:
         return Task(code.entry, code.address, plan.table.tiles, plan.grain), plan.table.address
     sizes = (types[0].bits // 8, types[1].bits // 8)
-    table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool())
+    table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
+    driver = _panel_driver(target)
+    return Task(driver.entry, driver.address, plan.pieces, kept=table), table.address
+
+
+@lru_cache(maxsize=8)
+def _panel_driver(target: Target) -> MachineCode:
+    """The code that runs both passes of panels, one for all kernels."""
     (address,) = linked("panels", lambda: panels_ir(target.fence, target.pause, target.attributes), target, PANELS)
-    return Task(_FUNCTION(address), address, len(plan.panels.offsets), kept=table), table.address
+    return MachineCode(_FUNCTION(address), address)
 
 
 def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:
@@ -292,9 +291,7 @@ def explained(
     problem: ReorderProblem, plan: Plan, target: Target, threads: int, decision: Decision = UNMEASURED
 ) -> str:
     """Every stage of `plan` in words, and what bounds it on `threads` threads of this machine."""
-    bound = bound_of(
-        problem, plan.schedule, plan.kernel, target.vector_bytes, memory_model(), threads, plan.panel_count
-    )
+    bound = bound_of(problem, plan, target.vector_bytes, memory_model(), threads)
     sections = {
         "problem": problem,
         "loops": plan.schedule.nest,

@@ -13,7 +13,7 @@ from inlay.reordering.emit_edge import edge_function
 from inlay.reordering.emit_mask import forget, kept_words, mask_functions
 from inlay.reordering.emit_tile import Emitter, tile_function
 from inlay.reordering.emit_values import value_arguments
-from inlay.reordering.ir import Code, declaration_of
+from inlay.reordering.ir import Code, module_text
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
 from inlay.reordering.lanes import Arithmetic
 
@@ -37,10 +37,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
             functions.append(tile_function(emitter, "scratch_tile", streams=False))
         functions += [*mask_functions(emitter), edge_function(emitter)]
     functions.append(_entry_function(emitter, fence))
-    declarations = sorted(set().union(*(code.declarations for _, code in functions)))
-    texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
-    tail = f"attributes #0 = {{ nounwind {attributes} }}\n!0 = !{{i32 1}}\n"
-    return "\n".join([*declarations, *texts, tail])
+    return module_text(functions, attributes)
 
 
 def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
@@ -75,9 +72,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     _walk_run(code, emitter, found, steps, whole, (first, extent))
     code.label("exit")
     if emitter.kernel.stores != "cached":
-        code.do(fence)
-        if "@" in fence:
-            code.declarations.add(declaration_of(fence))
+        code.do_declared(fence)
     code.do("ret void")
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 

@@ -11,7 +11,7 @@ finds none waits: whoever has one is in this code and gives it back without help
 """
 
 from inlay.reordering.elements import LINE
-from inlay.reordering.ir import Code, declaration_of
+from inlay.reordering.ir import Code, module_text
 
 ENTRY = "inlay_panels"
 """The name of the function."""
@@ -29,11 +29,7 @@ def panels_ir(fence: str, pause: str, attributes: str) -> str:
         pause: the statement that tells the processor that a loop waits.
         attributes: LLVM function attributes of the target.
     """
-    functions = [_ends_function(), _rows_function(), _entry_function(fence, pause)]
-    declarations = sorted(set().union(*(code.declarations for _, code in functions)))
-    texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
-    tail = f"attributes #0 = {{ nounwind {attributes} }}\n!0 = !{{i32 1}}\n"
-    return "\n".join([*declarations, *texts, tail])
+    return module_text([_ends_function(), _rows_function(), _entry_function(fence, pause)], attributes)
 
 
 def _ends_function() -> tuple[str, Code]:
@@ -106,9 +102,7 @@ def _entry_function(fence: str, pause: str) -> tuple[str, Code]:
         dst = code.byte("%dst", code.load_word(offsets, code.let(f"add i64 {pair}, 1")))
         code.do(f"call void {kernel}(ptr {src}, ptr {buffer}, ptr {inner}, i64 0, i64 {tiles})")
         code.do(f"call void @rows(ptr {buffer}, ptr {dst}, ptr %table)")
-    code.do(fence)
-    if "@" in fence:
-        code.declarations.add(declaration_of(fence))
+    code.do_declared(fence)
     code.do(f"store atomic i64 0, ptr {flag} release, align 8")
     code.do("br label %exit")
     code.label("exit")
@@ -129,9 +123,7 @@ def _claim(code: Code, pause: str) -> tuple[str, str]:
     is_free = code.let(f"icmp eq i64 {old}, 0")
     code.do(f"br i1 {is_free}, label %claimed, label %taken")
     code.label("taken")
-    code.do(pause)
-    if "@" in pause:
-        code.declarations.add(declaration_of(pause))
+    code.do_declared(pause)
     one_more = code.let("add i64 %number, 1")
     is_last = code.let(f"icmp eq i64 {one_more}, {pool}")
     code.do(f"%following = select i1 {is_last}, i64 0, i64 {one_more}")

@@ -3,7 +3,7 @@
 The text form is what LLVM reads fastest, and what a reader can compare with the language reference line by line.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -37,6 +37,12 @@ class Code:
     def label(self, name: str) -> None:
         """Begin the block `name`."""
         self.lines.append(f"{name}:")
+
+    def do_declared(self, statement: str) -> None:
+        """Append a statement of a target, such as its fence, and declare what it calls."""
+        self.do(statement)
+        if "@" in statement:
+            self.declarations.add(declaration_of(statement))
 
     def call(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
         """Call an intrinsic of arguments (type, value) and name its result."""
@@ -111,6 +117,14 @@ class Code:
     def _and_none(self, mask: str) -> str:
         """The mask of one lane, with a second lane that is never selected."""
         return self.let(f"shufflevector <1 x i1> {mask}, <1 x i1> zeroinitializer, <2 x i32> <i32 0, i32 1>")
+
+
+def module_text(functions: Sequence[tuple[str, Code]], attributes: str) -> str:
+    """The module of some functions, each with its head; `attributes` are LLVM's of all of them."""
+    declarations = sorted(set().union(*(code.declarations for _, code in functions)))
+    texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
+    tail = f"attributes #0 = {{ nounwind {attributes} }}\n!0 = !{{i32 1}}\n"
+    return "\n".join([*declarations, *texts, tail])
 
 
 def _of_two_lanes(vector: str) -> str:

@@ -9,7 +9,6 @@ complete, `machine.assume_model` holds.
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from inlay.errors import FileError, InvalidArguments, OutOfMemory
 from inlay.machine import MemoryModel, assume_model, estimate_model, model_to_json, parse_model, reported_caches
 from inlay.measure.calibration import Buffer, Calibration, Copy
 from inlay.reordering import cache
+from inlay.reordering.elements import LINE
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import host_target
 
@@ -107,8 +107,8 @@ def _advance(threads: int, copy: Copy, seconds: float) -> bool:
 
 def allocate_lines(nbytes: int) -> Buffer:
     """Return untouched bytes that begin at a cache line, on the pages that NumPy's arrays have."""
-    buffer = np.empty(nbytes + 64, np.uint8)
-    return buffer[-buffer.ctypes.data % 64 :][:nbytes]
+    buffer = np.empty(nbytes + LINE, np.uint8)
+    return buffer[-buffer.ctypes.data % LINE :][:nbytes]
 
 
 @lru_cache(maxsize=8)
@@ -147,6 +147,5 @@ def _forget() -> None:
     _calibrations.clear()
 
 
-_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
-if _register is not None:
-    _register(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -18,13 +18,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from inlay.reordering.elements import LINE
-from inlay.reordering.kernel import Table
+from inlay.reordering.kernel import Table, Words
 from inlay.reordering.nest import Loop, LoopNest
-
-Words = npt.NDArray[np.int64]
 
 PANEL_BYTES = 1 << 17
 """Most bytes of a panel's rows: with what else passes, a panel stays in a second-level cache."""

@@ -41,9 +41,9 @@ class Plan:
     """Where schedule, kernel and table are those of one panel: how the reorder is cut into panels."""
 
     @property
-    def panel_count(self) -> int:
-        """The number of panels; 0 where the kernel writes straight to the destination."""
-        return 0 if self.panels is None else len(self.panels.offsets)
+    def pieces(self) -> int:
+        """What is dealt out to threads: panels, or tiles where the kernel writes straight to the destination."""
+        return self.schedule.tiles if self.panels is None else len(self.panels.offsets)
 
     @property
     def grain(self) -> int:
@@ -53,14 +53,12 @@ class Plan:
         return self.table.run if is_whole else 1
 
 
-def plan_reorder(
-    problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, memory: MemoryModel | None = None
-) -> Plan:
+def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) -> Plan:
     """Return the plan of `problem`, which is not empty, on `target`, for the machine model of this process.
 
     What `choice` leaves open is decided by the models of the stages.
     """
-    nest, memory = loop_nest(problem), memory_model() if memory is None else memory
+    nest, memory = loop_nest(problem), memory_model()
     level = level_of(problem.moved_bytes, memory, choice.streams)
     traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
     arrange = _arranger(problem, target, choice, traffic)

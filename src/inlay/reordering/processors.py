@@ -10,12 +10,12 @@ A limit is a number and starts no thread. Processors are those of the affinity o
 `get_num_threads` says so at once, reorders notice within a millisecond.
 """
 
-import os
 import threading
 from operator import index
 from typing import SupportsIndex
 
 from inlay.errors import InvalidArguments
+from inlay.measure.processors import allowed_processors
 
 _limit: int | None = None
 
@@ -31,9 +31,7 @@ _of_thread = _OfThread()
 
 def available_threads() -> int:
     """The processors that this thread may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(allowed_processors())
 
 
 def set_num_threads(n: SupportsIndex | None) -> None:

@@ -2,7 +2,7 @@
 
 The first is always what the models of the stages decide by themselves. Each of the others departs from it in one or
 two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer registers,
-narrower registers, stores into or past the memory, fewer threads. They are ranked by arithmetic: the estimate of
+narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the estimate of
 `bound` (bytes through the level of memory that they live in, instructions, masks at the edges), and what departs from
 its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same plan are tried once.
 
@@ -45,7 +45,7 @@ class Candidate:
     estimate: float
     """Microseconds that it should take."""
     debt: float = 0.0
-    """Microseconds that it costs whoever reads the destination next, because it is not in the memory."""
+    """Microseconds that it costs whoever reads the destination next, because it is not in the caches."""
 
 
 def candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[Candidate, ...]:
@@ -101,8 +101,8 @@ def _candidate(
 ) -> Candidate:
     """What follows from `choice`; `model` is the plan of the models, None where this is it."""
     plan = plan_reorder(problem, target, choice)
-    threads = min(parts_for(problem.moved_bytes), choice.threads or parts_for(problem.moved_bytes), plan.schedule.tiles)
-    bound = bound_of(problem, plan.schedule, plan.kernel, target.vector_bytes, memory, threads, plan.panel_count)
+    threads = min(parts_for(problem.moved_bytes), choice.threads or parts_for(problem.moved_bytes), plan.pieces)
+    bound = bound_of(problem, plan, target.vector_bytes, memory, threads)
     bytes_us = bound.bytes_us * (1 + sum(_NEW_PAGES[side] * _new_pages(problem, plan, side) for side in _NEW_PAGES))
     if bound.level != "L2":
         bytes_us *= 1 + _off_distance(ahead_of(plan), ahead_of(model or plan))

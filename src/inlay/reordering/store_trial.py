@@ -23,7 +23,7 @@ _FAR = 4  # times the last level, from which on streaming stores win whatever fo
 class Way(Protocol):
     """A reorder that is done in one way."""
 
-    def run_once(self, src_address: int, dst_address: int) -> None:
+    def run(self, src_address: int, dst_address: int) -> None:
         """Move the tensor."""
 
 
@@ -35,25 +35,25 @@ def is_contested(moved_bytes: int, memory: MemoryModel) -> bool:
 class StoreTrial:
     """Two ways to do a reorder, and which of them the next calls take. Several threads may use it."""
 
-    __slots__ = ("_make", "_other", "habit")
+    __slots__ = ("_first", "_make", "_other", "habit")
 
-    def __init__(self, make: Callable[[], Way]) -> None:
-        """Begin with the first way; `make` compiles the second when it is first tried."""
-        self._make = make
+    def __init__(self, first: Way, make: Callable[[], Way]) -> None:
+        """Begin with the `first` way; `make` compiles the second when it is first tried."""
+        self._first, self._make = first, make
         self._other: Way | None = None
         self.habit = Habit()
         """Counts calls and holds the times of a trial; it says `shares` where the second way is to be taken."""
 
-    def run(self, first: Way, src_address: int, dst_address: int) -> None:
+    def run(self, src_address: int, dst_address: int) -> None:
         """Carry out one call in the way whose turn it is, or that won the last trial."""
         habit = self.habit
+        way = self.other if habit.shares else self._first
         if habit.left > 0:
             habit.left -= 1
-            (self.other if habit.shares else first).run_once(src_address, dst_address)
+            way.run(src_address, dst_address)
             return
-        way = self.other if habit.shares else first
         began = time.perf_counter_ns()
-        way.run_once(src_address, dst_address)
+        way.run(src_address, dst_address)
         habit.took(began, time.perf_counter_ns() - began)
 
     @property
