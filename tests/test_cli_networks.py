@@ -174,7 +174,8 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
         "are estimated"
     )
     assert cli.main(["plan", "net.onnx"]) == 0
-    assert capsys.readouterr().out.count(line) == 1
+    out, err = capsys.readouterr()
+    assert (out.count(line), err) == (1, "")
     assert cli.main(["plan", "net.onnx", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["load"], figures["threads"]) == (line, 1)

@@ -38,6 +38,7 @@ def test_on_a_busy_machine_nothing_is_measured_and_nothing_remembered() -> None:
     costs.prepare(CASES, [MOVE])
     assert (engine.runs, costs.processors) == ([], BUSY)
     assert {told(costs, case)[1] for case in CASES} == {"probed"}
+    assert not costs.sources.is_out_of_time, "time was left, and not spent"
     costs.save()
     quiet, _ = looking(engine, FREE)
     quiet.prepare(CASES)

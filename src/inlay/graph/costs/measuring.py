@@ -267,18 +267,20 @@ class MeasuredCosts(MachineCosts):
         """Whether there is time left, and nothing else computes."""
         if self._left > 0 and self.processors is None:
             self._look_again()
-        return self._left > 0
+        return self._left > 0 and not self._is_busy
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether other programs computed when they were looked for last: nothing is measured any more."""
+        return self.processors is not None and self.processors.is_busy
 
     def _look_again(self) -> None:
-        """See whether other programs compute; if so, nothing is measured any more."""
         with self._spending():
             self.processors = self._look()
-        if self.processors is not None and self.processors.is_busy:
-            self._left = 0.0
 
     def _is_sound(self, taken: Taken) -> bool:
         """Whether a time may be relied on; if not, the reason is looked for."""
-        if not taken.is_sound and self._left > 0:
+        if not taken.is_sound and self._left > 0 and not self._is_busy:
             self._look_again()
         return taken.is_sound
 
