@@ -279,6 +279,23 @@ def test_the_side_that_scatters_least_is_walked() -> None:
     assert walk_of((4096, 4096), "f32", "ab", "ba") == ("src", 256), "256 KiB to the next rows"
 
 
+@pytest.mark.parametrize(
+    ("dims", "src", "dst", "registers"),
+    [
+        ((37, 16, 32, 26, 32), "abcde", "cdeba", 64),  # 37 tiles lie between the two lines of a row of the source
+        ((16, 64, 32, 16, 40), "abcde", "cdeba", 16),  # two tiles
+        ((5120, 2048), "ab", "ba", 16),  # none
+    ],
+)
+def test_large_tiles_read_on_in_a_page_of_the_source_at_once(
+    dims: tuple[int, ...], src: str, dst: str, registers: int
+) -> None:
+    problem = reorder_problem(MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst))
+    plan = plan_reorder(problem, TARGETS["x86-64-v4"])
+    assert plan.streams
+    assert plan.schedule.tile.registers == registers
+
+
 def test_lines_are_fetched_from_where_a_later_tile_reads() -> None:
     assert walk_of((4, 256, 56, 56), "u8", "nhwc", "nchw") == ("src", 32768), "a round is one tile's 64 rows: two"
     assert walk_of((4, 1024, 56, 56), "f32", "nhwc", "nchw") == ("src", 131072), "64 pairs of tiles in 32 rows"

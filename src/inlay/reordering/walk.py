@@ -12,7 +12,7 @@ later tile.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, prod
 from types import MappingProxyType
 from typing import Literal
 
@@ -54,6 +54,8 @@ _ROW_TILES_AHEAD = 2
 _ROUND_AHEAD = (32 << 10, 128 << 10)
 _MOST_ROUNDS = 4
 _TILES_AHEAD = {False: 2, True: 4}
+_PAGE = 4096  # bytes of memory that a processor opens at once
+_SOON = 16  # tiles after which it still is open
 _MOST_STREAMS = 32  # as many a processor follows by itself
 
 
@@ -204,6 +206,18 @@ def bytes_ahead(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], walk: Sid
             break
         extent *= count
     return max(_BYTES_AHEAD, _ROW_TILES_AHEAD * step)
+
+
+def leaves_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffic: Traffic) -> bool:
+    """Whether a tile leaves a page of the source that a tile long after it reads on in.
+
+    Beyond the caches, to come back to a page costs more than some lines of it: larger tiles come back less often.
+    """
+    steps = [(abs(step), i) for i, o in enumerate(outer) if (step := _src_bytes(loops[o.loop], o, traffic))]
+    if not traffic.streams or not steps:
+        return False
+    nearest, i = min(steps)
+    return nearest < _PAGE and prod(o.extent for o in outer[i + 1 :]) > _SOON
 
 
 def _is_between(step: int | None, outside: int | None) -> bool:
