@@ -10,6 +10,7 @@ of the data flow; each imports only from those above it:
     pairs       the pairs whose speed is promised, and the aims
     quantization  pairs of that test with scales, zero points and sums, and of 4-bit types
     families    the other pairs of oneDNN's own test of its reorder, and every table by its name
+    drawn       pairs that once were weak, at sizes drawn at random
     passes      a reorder as strided copies, for the peers that know only those
     values      the values of scales and zero points, the same for everybody
     onednn_attributes  what oneDNN is told of them

@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.cases import Case, Size, matching, sizes_of
+from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
+from benchmarks.drawn import TABLE, drawn_pairs
 from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Machine, this_machine
 from benchmarks.measure import measured_in_quiet
@@ -45,6 +46,10 @@ Tables = Annotated[
         "--table", metavar="LIST", help=f"issue, the promised pairs; families, the rest; or of {', '.join(TABLES)}."
     ),
 ]
+Seed = Annotated[
+    int | None,
+    typer.Option("--drawn", metavar="SEED", help="In place of tables: pairs that once were weak, at random sizes."),
+]
 Count = Annotated[int, typer.Option("--rounds", min=1, help="How often everybody takes a turn in each case.")]
 Runs = Annotated[int, typer.Option("--runs", min=1, help="Measure everything so many times, one run after another.")]
 Minutes = Annotated[
@@ -61,6 +66,7 @@ def run(
     only: Only = "",
     sizes: Sizes = "L2,L3,beyond",
     tables: Tables = "",
+    seed: Seed = None,
     count: Count = DEFAULT_ROUNDS,
     runs: Runs = 1,
     startup: Startup = True,
@@ -70,8 +76,8 @@ def run(
     end = inf if minutes is None else time.monotonic() + 60 * minutes
     machine = this_machine()
     rounds = replace(QUICK, count=min(count, QUICK.count)) if quick else Rounds(count)
-    cases = matching(all_cases(chosen_sizes(machine, sizes), chosen_tables(tables)), only)
-    if quick and not tables:
+    cases = matching(_cases(chosen_sizes(machine, sizes), tables, seed), only)
+    if quick and not tables and seed is None:
         cases = [case for case in cases if case.table == "issue" or not case.size.warm]
     if not cases:
         raise typer.BadParameter(f"no case of the sizes {sizes} has a label like *{only}*, such as nchw -> nhwc f32 L3")
@@ -88,6 +94,12 @@ def run(
     record.write()
     if not show(record, rows_among(record, {case.label for case in cases}), svg_file):
         raise typer.Exit(1)
+
+
+def _cases(sizes: list[Size], tables: str, seed: int | None) -> list[Case]:
+    if seed is None:
+        return all_cases(sizes, chosen_tables(tables))
+    return cases_of(drawn_pairs(seed), sizes, TABLE)
 
 
 def record_for(

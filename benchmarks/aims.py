@@ -7,6 +7,7 @@ size. And beyond the L3 the promised cases are to be `pairs.MEANS` times faster 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.drawn import LEAST, MEAN, SHARE, TABLE
 from benchmarks.pairs import MEANS
 from benchmarks.runs import Row
 from benchmarks.timing import mean_ratio
@@ -48,8 +49,9 @@ def promised(rows: Sequence[Row]) -> list[Aim]:
     """The aims over many cases, of those whose cases are here."""
     issue = [row for row in rows if row.case.table == "issue"]
     beyond = [row for row in issue if not row.case.size.warm]
-    families = [row for row in rows if row.case.table != "issue"]
+    families = [row for row in rows if row.case.table not in ("issue", TABLE)]
     found = _copy_aims(beyond)
+    found += _drawn_aims([row for row in rows if row.case.table == TABLE])
     for name, wanted in MEANS.items():
         ratios = _ratios(beyond, name)
         if ratios:
@@ -73,6 +75,25 @@ def _copy_aims(beyond: Sequence[Row]) -> list[Aim]:
         words = f"promised cases beyond the L3: at {aim:.0f} % of the copy"
         found.append(Aim(words, f"{met} of {len(group)}", f"{len(group)}", met == len(group)))
     return found
+
+
+def _drawn_aims(rows: Sequence[Row]) -> list[Aim]:
+    """The aims of the pairs whose sizes are drawn: beyond the L3 beside the copy, in caches beside the fastest peer."""
+    found = []
+    if percents := [row.percent_of_copy("Inlay").median for row in rows if not row.case.size.warm]:
+        met, mean = sum(percent >= LEAST for percent in percents), mean_ratio(percents)
+        words, count = "drawn cases beyond the L3:", len(percents)
+        found.append(Aim(f"{words} at {LEAST} % of the copy", f"{met} of {count}", f"{count}", met == count))
+        found.append(Aim(f"{words} geometric mean, % of the copy", f"{mean:.0f}", f">= {MEAN}", mean >= MEAN))
+    if in_caches := [row for row in rows if row.case.size.warm and len(row.peers) > 1]:
+        share = sum(_is_fastest(row) for row in in_caches) / len(in_caches)
+        words = "drawn cases in caches: not slower than the fastest peer"
+        found.append(Aim(words, f"{share:.0%} of {len(in_caches)}", f">= {SHARE:.0%}", share >= SHARE))
+    return found
+
+
+def _is_fastest(row: Row) -> bool:
+    return all(row.times_faster_than(peer).median >= 1 for peer in row.peers if peer != "Inlay")
 
 
 def _ratios(rows: Iterable[Row], peer: str) -> list[float]:

@@ -107,6 +107,22 @@ def test_aims_over_many_cases_count_and_average_the_promised_ones() -> None:
     ]
 
 
+def test_drawn_pairs_have_aims_of_their_own() -> None:
+    beyond = replace(CASE, table="drawn", aim=60)
+    small = replace(beyond, size=L2, aim=None)
+    rows = [
+        row(beyond, Inlay=2.0, oneDNN=4.0),
+        row(replace(beyond, dst_tag="aB16b"), Inlay=1.0, oneDNN=0.5),
+        row(small, Inlay=1.0, oneDNN=1.0, NumPy=2.0),
+        row(replace(small, dst_tag="aB16b"), Inlay=1.0, oneDNN=2.0, NumPy=0.9),
+    ]
+    assert promised(rows) == [
+        Aim("drawn cases beyond the L3: at 60 % of the copy", "1 of 2", "2", False),
+        Aim("drawn cases beyond the L3: geometric mean, % of the copy", "71", ">= 70", True),
+        Aim("drawn cases in caches: not slower than the fastest peer", "50% of 2", ">= 95%", False),
+    ]
+
+
 def test_a_miss_stands_beside_its_reason_and_a_reason_without_a_miss_is_stale() -> None:
     rows = [
         row(CASE, Inlay=2.0, oneDNN=1.0),
