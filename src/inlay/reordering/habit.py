@@ -73,10 +73,10 @@ def is_faster(alone: list[tuple[int, int]], shared: list[tuple[int, int]]) -> bo
     False
     """
     gain = median(took for _, took in alone) - median(took for _, took in shared)
-    whole = median(_periods(alone)) - median(_periods(shared))
-    return gain > (1 - _GAIN) * median(took for _, took in alone) and whole > _SHOWN * gain
+    lost = median(_between(shared)) - median(_between(alone))
+    return gain > (1 - _GAIN) * median(took for _, took in alone) and lost < (1 - _SHOWN) * gain
 
 
-def _periods(times: list[tuple[int, int]]) -> list[int]:
-    """From the beginning of one call to that of the next."""
-    return [later - earlier for (earlier, _), (later, _) in pairwise(times)]
+def _between(times: list[tuple[int, int]]) -> list[int]:
+    """From the end of one call to the beginning of the next: calls that somebody disturbed do not count here too."""
+    return [following - began - took for (began, took), (following, _) in pairwise(times)]
