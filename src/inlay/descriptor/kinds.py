@@ -84,7 +84,7 @@ class Packed:
     nnz: int
     """How many elements are stored at most; every other one is zero."""
     tag: str = ""
-    """The format tag, in oneDNN's letters; its inner blocks hold a multiple of 64 elements. Empty until one is chosen."""
+    """The format tag in oneDNN's letters, with inner blocks of a multiple of 64 elements; empty until it is chosen."""
     encoding: ClassVar[SparseEncoding] = "packed"
     """oneDNN's name of the encoding."""
 

@@ -14,7 +14,8 @@ least significant of each byte: 1 where it is stored. Which tag is chosen by the
 oneDNN takes whatever `nnz` and metadata types are given. Here they are checked, since no memory of such a descriptor
 could be read: `nnz` lies between 0 and the volume, and indices and pointers are integers of whole bytes.
 
-Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`; the packed encoding, `sparse_desc_t::packed_desc`.
+Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`; of the
+packed encoding, `sparse_desc_t::packed_desc`.
 """
 
 from math import prod

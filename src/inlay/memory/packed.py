@@ -6,7 +6,7 @@
     bitmask         1010 0000 1011        bit i of the tensor: whether element i is stored
 
 A tensor is packed by a reorder to the blocked format of the tag, and unpacked by one back; in between only zeros are
-left out or put in. An element is stored if any of its bits is set.
+left out or put in. As in oneDNN, and unlike in CSR and COO, -0.0 is a zero.
 
 Source: oneDNN, `sparse_desc_t::packed_desc` and `simple_sparse_reorder_impl_t`.
 """
@@ -23,7 +23,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.sparsity import packed_layout
 from inlay.errors import InvalidArguments
 from inlay.memory.buffers import Bytes, address_of, allocate
-from inlay.memory.entries import Codes, Entries, dense_codes, entries_of_codes
+from inlay.memory.entries import Entries, dense_codes, entries_of_codes
 from inlay.memory.handles import codes_in, positions_in
 from inlay.memory.moves import described, move_for
 
@@ -63,7 +63,9 @@ def write_packed(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -
         InvalidArguments: there are more than `nnz`.
         OutOfMemory: there is no room for the dense tensor.
     """
-    count = int(np.count_nonzero(entries.codes))
+    is_stored = entries.values.astype(np.float64) != 0
+    kept = Entries(entries.dims, entries.data_type, entries.codes[is_stored], entries.places[is_stored])
+    count = kept.count
     if count > desc.nnz:
         raise InvalidArguments(
             f"the source has {count} elements that are not zero, but {desc!r} has room for nnz {desc.nnz}: describe it "
@@ -72,7 +74,7 @@ def write_packed(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -
     if 0 in desc.dims:
         return
     blocked, carrier = _blocked(desc)
-    dense = dense_codes(entries)
+    dense = dense_codes(kept)
     whole = allocate(blocked.size)
     move_for(described(desc.dims, carrier, None), blocked).run(address_of(dense), address_of(whole))
     codes = whole.view(dense.dtype)

@@ -224,8 +224,8 @@ def reorder(
     """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
 
     A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
-    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores; that of a packed one
-    may be larger.
+    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores; that of a packed
+    one may be larger.
 
     Values of scales and zero points come with `attributes`, or make them: a number for the whole tensor, an array that
     spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `attributes_of`).
@@ -238,8 +238,8 @@ def reorder(
             descriptor, is read-only, or lies on the memory of `src`; attributes or their values do not fit, or there is
             a sum without `out`; or a sparse side is refused by `conversion`.
         FormatTagError: `dst` cannot be read.
-        Unimplemented: `dst` is packed and has no tag, attributes are given for sparse memory, or the destination has extras
-            that no reorder computes.
+        Unimplemented: `dst` is packed and has no tag, attributes are given for sparse memory, or the destination has
+            extras that no reorder computes.
         OutOfMemory: there is no room for the result.
 
     >>> import numpy as np

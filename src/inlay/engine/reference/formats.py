@@ -1,7 +1,8 @@
 """The descriptor of every argument: what `any` becomes, and what no one gives: workspace, statistics, attributes.
 
-`any` becomes row-major where a primitive multiplies by weights, as does a packed descriptor without a tag. Elsewhere the destination takes the format in which the
-source arrives, and in a backward primitive a gradient the format of what it is the gradient of.
+`any` becomes row-major where a primitive multiplies by weights, and so does a packed descriptor without a tag, in
+blocks along the last axis. Elsewhere the destination takes the format in which the source arrives, and in a backward
+primitive a gradient the format of what it is the gradient of.
 
 Source: oneAPI specification, "Memory format propagation".
 """

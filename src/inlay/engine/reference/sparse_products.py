@@ -19,7 +19,6 @@ from inlay.engine.reference.arrays import Array, Results, Shape, Shapes
 from inlay.engine.reference.values import Memories, scale_of
 from inlay.memory import Memory
 from inlay.memory.conversion import read_stored
-from inlay.memory.nibbles import decoded
 from inlay.primitives.attributes import PrimitiveAttributes
 
 
@@ -73,9 +72,7 @@ def real_sparse(name: str, memory: Memory, attributes: PrimitiveAttributes, memo
         InvalidArguments: the memory has wrong positions.
     """
     entries = read_stored(memory.desc, memory.buffers)
-    data_type, shape = entries.data_type, memory.desc.dims
-    array = decoded(entries.codes, data_type) if data_type.is_sub_byte else entries.codes.view(data_type.numpy)
-    values = array.astype(np.float64)
+    shape, values = memory.desc.dims, entries.values.astype(np.float64)
     if name in attributes.scales:
         scale, _ = scale_of(name, shape, attributes, memories)
         values *= np.broadcast_to(scale, shape)[np.unravel_index(entries.places, shape)]
