@@ -85,6 +85,13 @@ REFUSED: dict[str, tuple[Callable[[], object], type[InlayError], str]] = {
         "the inner blocks of tag 'aB8b' hold 8 elements: those of the packed encoding hold a multiple of 64, as in "
         "'aB64b'",
     ),
+    "another_spelling_of_a_tag": (
+        lambda: MemoryDesc.from_json(
+            MemoryDesc.packed((4, 4), "f32", 3, "aB64b").to_json().replace("aB64b", "AB1a64b")
+        ),
+        InvalidArguments,
+        "tag of the packed encoding is 'AB1a64b': write it as 'aB64b'",
+    ),
     "other_nnz": (
         lambda: primitives.MatMul(ROWS, F32, engine="reference")(
             src=sparse.to_csr(np.eye(4, dtype=np.float32)), weights=pack(np.eye(4, dtype=np.float32), "ab")

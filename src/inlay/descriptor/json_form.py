@@ -191,6 +191,8 @@ def _read_sparse(value: dict[str, object]) -> Parts:
     _require_keys(value, ("dims", "data_type", "encoding", "nnz", *names), optional)
     types = [_data_type(value[name], name) for name in names]
     chosen = [_text(value["tag"], "tag")] if "tag" in value else []
+    if "" in chosen:
+        _refuse("tag is empty: leave it out")
     return Parts(*_typed(value), make(_integer(value["nnz"], "nnz"), *types, *chosen))
 
 
