@@ -36,6 +36,7 @@ SAMPLES = [
     MemoryDesc.coo((3, 4, 5), "f32", 2),
     MemoryDesc.packed((64, 64), "s8", 100),
     MemoryDesc.host_scalar("f64"),
+    MemoryDesc.packed((64, 60), "s8", 100, "BA16a64b4a"),
 ]
 
 
@@ -134,7 +135,11 @@ def test_the_form_of_json_is_stable() -> None:
         '{"inlay":"memory_desc","version":1,"kind":"sparse","dims":[3,4],"data_type":"f32","encoding":"csr","nnz":2,'
         '"index_type":"s32","pointer_type":"s64"}'
     )
-    assert texts[-1] == '{"inlay":"memory_desc","version":1,"kind":"host_scalar","data_type":"f64"}'
+    assert texts[10] == '{"inlay":"memory_desc","version":1,"kind":"host_scalar","data_type":"f64"}'
+    assert texts[11] == (
+        '{"inlay":"memory_desc","version":1,"kind":"sparse","dims":[64,60],"data_type":"s8","encoding":"packed",'
+        '"nnz":100,"tag":"BA16a64b4a"}'
+    )
 
 
 def test_the_form_of_blobs_is_stable() -> None:
@@ -220,6 +225,10 @@ REFUSED: list[tuple[Any, str]] = [
      "nnz, index_type, pointer_type"),
     (changed(SAMPLES[8], pointer_type="s32"), "key 'pointer_type' is unknown: kind 'sparse' has dims, data_type, "
      "encoding, nnz, index_type"),
+    (changed(SAMPLES[8], tag="aB64b"), "key 'tag' is unknown: kind 'sparse' has dims, data_type, encoding, nnz, "
+     "index_type"),
+    (changed(SAMPLES[11], tag=""), "tag is empty: leave it out"),
+    (changed(SAMPLES[11], tag=5), "tag is 5: give a text"),
 ]  # fmt: skip
 
 

@@ -154,8 +154,17 @@ def test_a_picture_of_a_sparse_descriptor_is_in_words() -> None:
         "sparse packed, 64 x 64 of s8\n"
         "text    s8::sparse:packed::f0 64x64\n"
         "stored  1024 of 4096 elements (25.0%), the others are zero\n"
-        "buffers values s8, size unknown; two more\n"
-        "What the buffers hold, and how long they are, is known to one engine only."
+        "The order is not chosen yet: the primitive that takes this descriptor chooses\n"
+        "it."
+    )
+    assert str(show(MemoryDesc.packed((64, 60), "s8", 960, "BA16a64b4a"), width=80, color=False)) == (
+        "sparse packed, 64 x 60 of s8\n"
+        "text    s8::sparse:packed::f0 64x60\n"
+        "stored  960 of 3840 elements (25.0%), the others are zero\n"
+        "order   BA16a64b4a\n"
+        "buffers values s8, 960 bytes; block offsets s64, 8 bytes; bitmask u8, 512 bytes\n"
+        "Block after block in the order of a tag, zeros left out: offsets say where each\n"
+        "block starts among the values, bits which elements are stored."
     )
     assert "stored  7 elements, the others are zero" in str(show(MemoryDesc.coo((RUNTIME,), "f32", 7), color=False))
     assert "<svg" in show(ROWS, format="svg").svg()

@@ -119,8 +119,8 @@ WRAPPING: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "packed",
         lambda: Memory(MemoryDesc.packed((3, 4), "f32", 2)),
         Unimplemented,
-        "packed sparse memory is made by an engine only: MemoryDesc.packed((3, 4), 'f32', 2) says not even its sizes; "
-        "use MemoryDesc.csr",
+        "MemoryDesc.packed((3, 4), 'f32', 2) has no tag yet: take the descriptor of a primitive that was created with "
+        "it, such as product.weights_desc, or use MemoryDesc.csr",
     ),
     (
         "csr_of_one_dim",
@@ -256,8 +256,8 @@ USE: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "to_packed",
         lambda: reorder(to_csr(MATRIX), MemoryDesc.packed((3, 4), "f32", 2)),
         Unimplemented,
-        "packed sparse memory is made by an engine only: MemoryDesc.packed((3, 4), 'f32', 2) says not even its sizes; "
-        "use MemoryDesc.csr",
+        "MemoryDesc.packed((3, 4), 'f32', 2) has no tag yet: take the descriptor of a primitive that was created with "
+        "it, such as product.weights_desc, or use MemoryDesc.csr",
     ),
     (
         "to_host_scalar",

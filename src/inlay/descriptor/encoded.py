@@ -14,11 +14,13 @@ from typing import Self
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
+from inlay.descriptor.creation import FormatLike
 from inlay.descriptor.described import Described
 from inlay.descriptor.queries import RUNTIME_SIZE
 from inlay.descriptor.sparsity import (
     checked_index_type,
     checked_nnz,
+    checked_packed_tag,
     require_csr_ndims,
     sparse_data_types,
     sparse_sizes,
@@ -37,7 +39,7 @@ class Encoded(Described):
         """Bytes of each buffer: one for every kind but sparse, whose buffers are listed in `kinds`.
 
         A sparse tensor with a dim of 0 has only empty buffers, and values of 4 bits take a byte each. The sizes of the
-        packed encoding are 0: only an engine knows them.
+        packed encoding are 0 until a primitive has chosen its tag.
 
         >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc.csr((3, 4), "f32", 2).sizes, MemoryDesc((3, 4), "f32").sizes
@@ -50,7 +52,7 @@ class Encoded(Described):
 
     @property
     def data_types(self) -> tuple[DataType | None, ...]:
-        """The type of what each buffer holds (oneDNN's `get_data_type(index)`); None where only an engine knows.
+        """The type of what each buffer holds (oneDNN's `get_data_type(index)`); None where no primitive has chosen yet.
 
         >>> from inlay.descriptor import MemoryDesc
         >>> [str(t) for t in MemoryDesc.csr((3, 4), "f32", 2, pointer_type="s64").data_types]
@@ -157,21 +159,39 @@ class Encoded(Described):
         return cls._encoded(dims, data_type, place_coordinates, allow_empty)
 
     @classmethod
-    def packed(cls, dims: Iterable[int], data_type: DataTypeLike, nnz: int, *, allow_empty: bool = False) -> Self:
-        """The descriptor of a sparse tensor in an order that an engine chooses: it has no buffers until one did.
+    def packed(
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        nnz: int,
+        tag: FormatLike = "",
+        *,
+        allow_empty: bool = False,
+    ) -> Self:
+        """The descriptor of a sparse tensor whose order the primitive that takes it chooses, as `any`.
+
+        Without `tag` it describes no memory: create a primitive with it and ask that for its descriptor, which has one.
+        The buffers are up to `nnz` values in the order of the tag, the number of values before each of its blocks
+        (s64), and one bit for each element, padding included (u8).
 
         No dims give the zero descriptor. With `allow_empty` it takes the place of every error.
 
         Raises:
-            InvalidArguments: `dims` are no shape, the type cannot be stored, or `nnz` is not in 0..volume.
+            FormatTagError: `tag` cannot be read.
+            InvalidArguments: `dims` are no shape, the type cannot be stored, `nnz` is not in 0..volume, or `tag` has
+                other axes or inner blocks that do not hold a multiple of 64 elements.
 
         Source: oneDNN, `dnnl_memory_desc_create_with_packed_encoding`.
 
         >>> from inlay.descriptor import MemoryDesc
-        >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes
-        (0, 0, 0)
+        >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes, MemoryDesc.packed((64, 64), "s8", 1024, "aB64b").sizes
+        ((0, 0, 0), (1024, 512, 512))
         """
-        return cls._encoded(dims, data_type, lambda wanted: kinds.Packed(checked_nnz(wanted, nnz)), allow_empty)
+
+        def place_blocks(wanted: Dims) -> kinds.Sparse:
+            return kinds.Packed(checked_nnz(wanted, nnz), checked_packed_tag(wanted, tag))
+
+        return cls._encoded(dims, data_type, place_blocks, allow_empty)
 
     @classmethod
     def _encoded(

@@ -10,7 +10,8 @@ Every object has `inlay`, `version` and `kind`; the other keys depend on the kin
     any              dims, data_type
     blocked, digits  dims, data_type, padded_dims, strides, inner_digits, offset0; extras where there are any
     opaque           dims, data_type, name, nbytes
-    sparse           dims, data_type, encoding, nnz; index_type for csr and coo, pointer_type for csr
+    sparse           dims, data_type, encoding, nnz; index_type for csr and coo, pointer_type for csr, tag for packed
+                     where one is chosen
     host_scalar      data_type
 
     dims, padded_dims, strides   integers of 64 bits, or "RUNTIME"; strides are those of each axis' leading digit
@@ -79,7 +80,8 @@ def _values_of(parts: Parts) -> dict[str, Any]:
             return {"kind": "opaque", **typed, "name": name, "nbytes": nbytes}
         case kinds.CSR() | kinds.COO() | kinds.Packed():
             types = {t: getattr(placement, t).name for t in ("index_type", "pointer_type") if hasattr(placement, t)}
-            return {"kind": "sparse", **typed, "encoding": placement.encoding, "nnz": placement.nnz, **types}
+            tag = {"tag": placement.tag} if isinstance(placement, kinds.Packed) and placement.tag else {}
+            return {"kind": "sparse", **typed, "encoding": placement.encoding, "nnz": placement.nnz, **types, **tag}
         case kinds.HostScalar():
             return {"kind": "host_scalar", "data_type": data_type.name}
         case kinds.Undefined():
@@ -185,9 +187,13 @@ def _read_sparse(value: dict[str, object]) -> Parts:
     if encoding not in _METADATA:
         _refuse(f"encoding is {_shown(encoding)}: give one of {', '.join(_METADATA)}")
     make, names = _METADATA[encoding]
-    _require_keys(value, ("dims", "data_type", "encoding", "nnz", *names))
+    optional = ("tag",) if encoding == "packed" else ()
+    _require_keys(value, ("dims", "data_type", "encoding", "nnz", *names), optional)
     types = [_data_type(value[name], name) for name in names]
-    return Parts(*_typed(value), make(_integer(value["nnz"], "nnz"), *types))
+    chosen = [_text(value["tag"], "tag")] if "tag" in value else []
+    if "" in chosen:
+        _refuse("tag is empty: leave it out")
+    return Parts(*_typed(value), make(_integer(value["nnz"], "nnz"), *types, *chosen))
 
 
 def _read_host_scalar(value: dict[str, object]) -> Parts:

@@ -76,10 +76,15 @@ class COO:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Known to one engine only, like an opaque format: its three buffers get sizes and meaning there."""
+    """The elements in the order of a format tag with the zeros left out: values, where each block starts, a bitmask.
+
+    Without a tag it is a question, like `any`: the primitive that takes the descriptor chooses the tag.
+    """
 
     nnz: int
-    """How many elements are stored; every other one is zero."""
+    """How many elements are stored at most; every other one is zero."""
+    tag: str = ""
+    """The format tag in oneDNN's letters, with inner blocks of a multiple of 64 elements; empty until it is chosen."""
     encoding: ClassVar[SparseEncoding] = "packed"
     """oneDNN's name of the encoding."""
 

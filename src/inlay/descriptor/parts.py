@@ -15,7 +15,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.sparsity import checked_index_type, checked_nnz, require_csr_ndims
+from inlay.descriptor.sparsity import checked_index_type, checked_nnz, checked_packed_tag, require_csr_ndims
 from inlay.descriptor.validation import LARGEST, require_dims, require_nested, require_placed
 from inlay.errors import InvalidArguments
 from inlay.layout import RUNTIME, Dims, Layout
@@ -104,3 +104,7 @@ def _require_sparse(dims: Dims, placement: kinds.Sparse) -> None:
     if not isinstance(placement, kinds.Packed):
         checked_index_type("index_type", placement.index_type)
     checked_nnz(dims, placement.nnz)
+    if isinstance(placement, kinds.Packed) and checked_packed_tag(dims, placement.tag) != placement.tag:
+        raise InvalidArguments(
+            f"tag of the packed encoding is {placement.tag!r}: write it as {checked_packed_tag(dims, placement.tag)!r}"
+        )

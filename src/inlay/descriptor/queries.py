@@ -142,6 +142,8 @@ def _sparse_repr(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> st
             types = {"index_type": index_type.name, "pointer_type": pointer_type.name}
         case kinds.COO(index_type=index_type):
             types = {"index_type": index_type.name}
+        case kinds.Packed(tag=tag) if tag:
+            types = {"tag": tag}
     said = "".join(f", {name}='{value}'" for name, value in types.items() if value != "s32")
     return f"MemoryDesc.{placement.encoding}({spelled(dims)}, '{data_type}', {placement.nnz}{said})"
 

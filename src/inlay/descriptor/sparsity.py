@@ -7,10 +7,15 @@ they belong. A matrix of 3 rows and 4 columns with two elements, and the same as
     . . . .     COO   values 5 7   rows 0 2      columns 2 0
     7 . . .
 
+The packed encoding stores the elements in the order of a format tag, padding included, and leaves the zeros out. Buffer
+1 says, for each block of the tag, how many values come before it, and buffer 2 has one bit for each element, from the
+least significant of each byte: 1 where it is stored. Which tag is chosen by the primitive that takes the descriptor.
+
 oneDNN takes whatever `nnz` and metadata types are given. Here they are checked, since no memory of such a descriptor
 could be read: `nnz` lies between 0 and the volume, and indices and pointers are integers of whole bytes.
 
-Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`.
+Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`; of the
+packed encoding, `sparse_desc_t::packed_desc`.
 """
 
 from math import prod
@@ -21,13 +26,17 @@ from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.validation import require_dims
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import RUNTIME, Dims
+from inlay.format_tag import FormatTag
+from inlay.layout import RUNTIME, Dims, Layout
 
 INDEX_TYPES = tuple(t for t in DATA_TYPES.values() if t.kind != "float" and not t.is_sub_byte)
 """The types that indices and pointers can have."""
 
 MAX_CSR_NDIMS = 2
 """The most dims that compressed rows can have."""
+
+PACKED_BLOCK = 64
+"""The inner blocks of a packed encoding hold a multiple of so many elements: their bits are whole words."""
 
 
 def require_csr_ndims(dims: Dims) -> None:
@@ -75,6 +84,41 @@ def checked_index_type(what: str, value: DataTypeLike) -> DataType:
     return data_type
 
 
+def checked_packed_tag(dims: Dims, tag: object) -> str:
+    """The format tag of a packed encoding in oneDNN's letters; empty for none.
+
+    Raises:
+        FormatTagError: `tag` cannot be read.
+        InvalidArguments: it has other axes than `dims`, or inner blocks of another number of elements than a multiple
+            of 64.
+    """
+    if tag == "":
+        return ""
+    found = tag if isinstance(tag, FormatTag) else FormatTag.parse(tag)  # type: ignore[arg-type]
+    found.layout(dims)
+    size = packed_block(found)
+    if size % PACKED_BLOCK:
+        raise InvalidArguments(
+            f"the inner blocks of tag {str(found)!r} hold {size} element{'s' * (size != 1)}: those of the packed "
+            f"encoding hold a multiple of {PACKED_BLOCK}, as in 'aB64b'"
+        )
+    return str(found)
+
+
+def packed_block(tag: FormatTag) -> int:
+    """How many elements one block of a tag has.
+
+    >>> packed_block(FormatTag.parse("BA16a64b4a"))
+    4096
+    """
+    return prod(size for _, size in tag.inner_blocks)
+
+
+def packed_layout(dims: Dims, placement: kinds.Packed) -> Layout:
+    """Where each element would lie if zeros were stored too; `placement` has a tag."""
+    return FormatTag.parse(placement.tag).layout(dims)
+
+
 def sparse_data_types(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> tuple[DataType | None, ...]:
     """The type of what each buffer holds; None where only an engine knows.
 
@@ -85,13 +129,15 @@ def sparse_data_types(dims: Dims, data_type: DataType, placement: kinds.Sparse) 
             return (data_type, index_type, pointer_type)[: len(dims) + 1]
         case kinds.COO(index_type=index_type):
             return (data_type,) + (index_type,) * len(dims)
-        case kinds.Packed():
+        case kinds.Packed(tag=""):
             return (data_type, None, None)
+        case kinds.Packed():
+            return (data_type, DATA_TYPES["s64"], DATA_TYPES["u8"])
     assert_never(placement)
 
 
 def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
-    """How many elements each buffer holds; `dims` have no RUNTIME. All are 0 where there are no elements, or packed.
+    """How many elements each buffer holds; `dims` have no RUNTIME. All are 0 where there are no elements or no tag yet.
 
     >>> from inlay.data_type import DATA_TYPES
     >>> sparse_counts((3, 4), kinds.CSR(2, DATA_TYPES["s32"], DATA_TYPES["s32"]))
@@ -102,8 +148,11 @@ def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
             counts = (placement.nnz, placement.nnz, dims[0] + 1)[: len(dims) + 1]
         case kinds.COO():
             counts = (placement.nnz,) * (len(dims) + 1)
-        case kinds.Packed():
+        case kinds.Packed(tag=""):
             counts = (0, 0, 0)
+        case kinds.Packed():
+            elements = prod(packed_layout(dims, placement).dims)
+            counts = (placement.nnz, elements // packed_block(FormatTag.parse(placement.tag)), elements // 8)
         case _:
             assert_never(placement)
     return (0,) * len(counts) if 0 in dims else counts

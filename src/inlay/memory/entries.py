@@ -27,6 +27,7 @@ from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.memory.buffers import Bytes, allocate
 from inlay.memory.handles import Positions, codes_in, handles_of, positions_in
+from inlay.memory.nibbles import decoded
 from inlay.reordering.reference import convert
 from inlay.views import axis_name
 
@@ -51,6 +52,12 @@ class Entries:
     def count(self) -> int:
         """How many elements are stored."""
         return self.places.size
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """The stored elements as an array of their type."""
+        is_sub_byte = self.data_type.is_sub_byte
+        return decoded(self.codes, self.data_type) if is_sub_byte else self.codes.view(self.data_type.numpy)
 
 
 def entries_of_codes(dims: Dims, data_type: DataType, codes: Codes) -> Entries:
@@ -91,12 +98,11 @@ def converted(entries: Entries, data_type: DataType) -> Entries:
 
 
 def read_entries(desc: MemoryDesc, buffers: Sequence[Bytes], *, ordered: bool = False) -> Entries:
-    """What sparse buffers store, once everything that says where has been checked.
+    """What CSR or COO buffers store, once everything that says where has been checked.
 
     Raises:
         InvalidArguments: pointers do not rise from 0 to nnz, a coordinate is outside `dims`, two entries are for the
             same element, or, where `ordered`, entries are not in row-major order. The first such entry is named.
-        Unimplemented: the encoding is packed.
     """
     codes, positions = codes_in(desc, buffers), positions_in(desc, buffers)
     data_type = desc.data_types[0]
@@ -119,6 +125,36 @@ def read_entries(desc: MemoryDesc, buffers: Sequence[Bytes], *, ordered: bool = 
     places = places[order]
     _require_distinct(desc.dims, places, order)
     return Entries(desc.dims, data_type, codes[order], places)
+
+
+def is_ordered(desc: MemoryDesc, buffers: Sequence[Bytes]) -> bool:
+    """Whether CSR or COO buffers have nothing that `read_entries` with `ordered` refuses, found in few passes."""
+    positions = positions_in(desc, buffers)
+    if 0 in desc.dims:
+        return True
+    if isinstance(desc.layout, kinds.CSR):
+        return _has_ordered_rows(desc.dims[1], desc.nnz, positions[0], positions[1])
+    if not all(_is_within(along, n) for along, n in zip(positions, desc.dims, strict=True)):
+        return False
+    places = _places(desc.dims, positions)
+    return bool((places[1:] > places[:-1]).all())
+
+
+def _has_ordered_rows(columns: int, nnz: int, indices: npt.NDArray[Any], pointers: npt.NDArray[Any]) -> bool:
+    """Whether rows start one after the other, and the indices of each rise and are columns."""
+    if pointers[0] != 0 or pointers[-1] != nnz or (pointers[1:] < pointers[:-1]).any():
+        return False
+    if not _is_within(indices, columns):
+        return False
+    falls = indices[1:] <= indices[:-1]
+    # They may fall from one row to the next only.
+    starts = pointers[(pointers > 0) & (pointers < nnz)].astype(np.int64)
+    falls[starts - 1] = False
+    return not falls.any()
+
+
+def _is_within(along: npt.NDArray[Any], n: int) -> bool:
+    return not along.size or bool(along.min() >= 0 and along.max() < n)
 
 
 def _rows(pointers: npt.NDArray[Any], nnz: int) -> Positions:
@@ -183,11 +219,10 @@ def _coordinate(dims: Dims, place: int) -> Dims:
 
 
 def write_entries(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -> None:
-    """Write the entries into sparse buffers, in row-major order.
+    """Write the entries into CSR or COO buffers, in row-major order.
 
     Raises:
         InvalidArguments: `desc` is for another number of entries, or a coordinate or pointer does not fit its type.
-        Unimplemented: the encoding is packed.
     """
     if entries.count != desc.nnz:
         raise InvalidArguments(

@@ -50,7 +50,7 @@ def handles_of(desc: MemoryDesc) -> tuple[Handle, ...]:
 
     Raises:
         InvalidArguments: `desc` is not sparse.
-        Unimplemented: the encoding is packed, CSR has one dim only, or a dim is RUNTIME.
+        Unimplemented: the encoding is packed and has no tag, CSR has one dim only, or a dim is RUNTIME.
     """
     match desc.layout:
         case kinds.CSR() if desc.ndims == 1:
@@ -59,10 +59,13 @@ def handles_of(desc: MemoryDesc) -> tuple[Handle, ...]:
             names = ["values", "indices", "pointers"]
         case kinds.COO() as placement:
             names = ["values", *(f"indices of axis {i}" for i in range(desc.ndims))]
-        case kinds.Packed():
+        case kinds.Packed(tag=""):
             raise Unimplemented(
-                f"packed sparse memory is made by an engine only: {desc!r} says not even its sizes; use MemoryDesc.csr"
+                f"{desc!r} has no tag yet: take the descriptor of a primitive that was created with it, such as "
+                "product.weights_desc, or use MemoryDesc.csr"
             )
+        case kinds.Packed() as placement:
+            names = ["values", "block offsets", "bitmask"]
         case _:
             raise InvalidArguments(f"{desc!r} is of kind {desc.kind}: only sparse memory has several buffers")
     if desc.has_runtime:

@@ -57,7 +57,7 @@ class Memory:
                 value or with one that its type cannot hold; it reaches below the start of the buffer; or `buffer` is
                 too small, not contiguous, of another type, not aligned to its elements, or no buffer; or there are
                 not as many as sparse memory has.
-            Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is sparse and packed.
+            Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is packed and has no tag.
             OutOfMemory: there is no room for new bytes.
         """
         if getattr(desc, "kind", None) == "sparse":
@@ -168,7 +168,8 @@ class Memory:
         array = self.unpack()
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def _extents(self) -> list[tuple[int, int]]:
+    @property
+    def extents(self) -> list[tuple[int, int]]:
         """The first address of each buffer and the one past its last byte that is used."""
         starts = map(address_of, self._others)
         others = [(at, at + nbytes) for at, nbytes in zip(starts, self._desc.sizes[1:], strict=True)]

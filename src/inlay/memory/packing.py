@@ -12,7 +12,8 @@ from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
-from inlay.memory.entries import Entries, converted, entries_of_codes, write_entries
+from inlay.memory.conversion import write_stored
+from inlay.memory.entries import Entries, converted, entries_of_codes
 from inlay.memory.memory import Format, Memory
 from inlay.memory.moves import described, move_for
 from inlay.memory.nibbles import CARRIERS, decoded, encoded
@@ -29,7 +30,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     Raises:
         InvalidArguments: `array` is no array or has no axes, its type cannot be stored, `format` is of another kind or
             has other dims, `data_type` is given beside a descriptor of another type, or a sparse format has another
-            `nnz` than the array has elements with a bit set, or indices too narrow for them.
+            `nnz` than the array has elements with a bit set (packed: a smaller one), or indices too narrow for them.
         FormatTagError: `format` cannot be read.
         OutOfMemory: there is no room for the result.
 
@@ -41,7 +42,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     memory = Memory(_destination(logical.shape, src_type, format, data_type))
     dst, dst_type = memory.desc, memory.desc.data_type
     if dst.kind == "sparse" and dst_type is not None:
-        write_entries(converted(stored_in(logical), dst_type), dst, memory.buffers)
+        write_stored(converted(stored_in(logical), dst_type), dst, memory.buffers)
         return memory
     if src_type.is_sub_byte:
         numbers, src_type = decoded(encoded(logical, src_type), src_type), CARRIERS[src_type.name]

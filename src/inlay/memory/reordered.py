@@ -191,11 +191,11 @@ def _require_apart(src: Memory, dst: Memory) -> None:
     if src.begin < dst.end and dst.begin < src.end:
         _refuse_shared(min(src.end, dst.end) - max(src.begin, dst.begin))
     if src._others or dst._others:
-        for low, high in src._extents():
-            for begin, end in dst._extents():
+        for low, high in src.extents:
+            for begin, end in dst.extents:
                 if low < end and begin < high:
                     _refuse_shared(min(high, end) - max(low, begin))
-        written = sorted(dst._extents())
+        written = sorted(dst.extents)
         for (_, end), (begin, _) in pairwise(written):
             if begin < end:
                 raise InvalidArguments(
@@ -224,7 +224,8 @@ def reorder(
     """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
 
     A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
-    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores.
+    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores; that of a packed
+    one may be larger.
 
     Values of scales and zero points come with `attributes`, or make them: a number for the whole tensor, an array that
     spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `attributes_of`).
@@ -237,8 +238,8 @@ def reorder(
             descriptor, is read-only, or lies on the memory of `src`; attributes or their values do not fit, or there is
             a sum without `out`; or a sparse side is refused by `conversion`.
         FormatTagError: `dst` cannot be read.
-        Unimplemented: `dst` is sparse and packed, attributes are given for sparse memory, or the destination has extras
-            that no reorder computes.
+        Unimplemented: `dst` is packed and has no tag, attributes are given for sparse memory, or the destination has
+            extras that no reorder computes.
         OutOfMemory: there is no room for the result.
 
     >>> import numpy as np

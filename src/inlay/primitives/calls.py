@@ -13,6 +13,7 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack, reorder
+from inlay.memory.conversion import require_stored
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
 from inlay.primitives.values import value_memory, values_descs
@@ -32,6 +33,8 @@ class Expected:
     """What a call answers: what is written but the scratchpad."""
     values: frozenset[str]
     """Arguments that are values of attributes: a number or an array will do."""
+    sparse: tuple[str, ...]
+    """Arguments of several buffers."""
     is_empty: bool
     """Whether nothing that is written has an element."""
     vanishes: bool
@@ -66,7 +69,8 @@ def expected(operation: Operation, implementation: Implementation) -> Expected:
     descs = {name: chosen.get(name) or values.get(name) or given[name] for name in (*reads, *writes)}
     is_empty = all(0 in descs[name].dims for name in results if name != "workspace")
     vanishes = all(0 in descs[name].dims for name in drivers if name in descs)
-    return Expected(descs, tuple(reads), tuple(writes), results, frozenset(values), is_empty, vanishes)
+    sparse = tuple(name for name, desc in descs.items() if desc.kind == "sparse")
+    return Expected(descs, tuple(reads), tuple(writes), results, frozenset(values), sparse, is_empty, vanishes)
 
 
 _NOTHING = MemoryDesc()
@@ -130,7 +134,23 @@ def checked(
     if len(memories) > len(found) - len(fresh):
         _require_known(place, expected, memories)
     _require_apart(place, expected, found, in_place)
+    if expected.sparse:
+        _require_buffers_apart(place, expected, found)
     return Given(found, tuple(fresh), is_kept and not fresh)
+
+
+def checking(memories: Sequence[Memory], run: Callable[[], None]) -> Callable[[], None]:
+    """What checks where the elements of all these sparse memories belong, each time, and then runs `run`.
+
+    It raises InvalidArguments as `memory.conversion.require_stored`.
+    """
+
+    def run_checked() -> None:
+        for memory in memories:
+            require_stored(memory.desc, memory.buffers)
+        run()
+
+    return run_checked
 
 
 def zeroing(memories: Sequence[Memory]) -> Callable[[], None]:
@@ -193,6 +213,18 @@ def _require_apart(
                 _refuse_shared(place, name, names[i], min(end, other.end) - max(begin, other.begin), in_place)
 
 
+def _require_buffers_apart(place: str, expected: Expected, found: Mapping[str, Memory]) -> None:
+    """Refuse memory that is written and lies on a buffer of sparse memory, or the other way round."""
+    for written in expected.writes:
+        for name, other in found.items():
+            if name == written or not {name, written} & set(expected.sparse):
+                continue
+            for begin, end in found[written].extents:
+                for low, high in other.extents:
+                    if low < end and begin < high:
+                        _refuse_shared(place, name, written, min(end, high) - max(begin, low), frozenset())
+
+
 def _refuse_shared(place: str, one: str, other: str, nbytes: int, in_place: frozenset[tuple[str, str]]) -> NoReturn:
     why = (
         "it works in place only where both are the same memory of the same format"
@@ -214,6 +246,7 @@ _PROPERTIES = frozenset(
 
 def _refuse_read(place: str, name: str, given: MemoryDesc, desc: MemoryDesc) -> NoReturn:
     _refuse_small(place, name, given, desc)
+    _refuse_count(place, name, given, desc)
     raise InvalidArguments(
         f"{place}: {name} has the format {given}, the primitive takes {desc}: add a reorder, "
         f"inlay.reorder({name}, primitive.{_said(name)})"
@@ -225,6 +258,16 @@ def _refuse_written(place: str, name: str, given: MemoryDesc, desc: MemoryDesc) 
     raise InvalidArguments(
         f"{place}: {name} has the format {given}, the primitive writes {desc}: give "
         f"Memory(primitive.{_said(name)}), or leave it out, and reorder the result, inlay.reorder({name}, {given!r})"
+    )
+
+
+def _refuse_count(place: str, name: str, given: MemoryDesc, desc: MemoryDesc) -> None:
+    """Refuse sparse memory that differs by what its text does not say: how much it stores, or its other types."""
+    if given.kind != desc.kind or desc.kind != "sparse" or str(given) != str(desc):
+        return
+    raise InvalidArguments(
+        f"{place}: {name} is {given!r}, and the primitive was created for {desc!r}: create one for the memory, or "
+        f"reorder it, inlay.reorder({name}, primitive.{_said(name)}), if it stores as many elements"
     )
 
 

@@ -7,7 +7,15 @@ from inlay.errors import InvalidArguments
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive, forward_kind
-from inlay.primitives.rules import axes_of, broadcast, desc_of, require_dims, require_ndims, settled
+from inlay.primitives.rules import (
+    axes_of,
+    broadcast,
+    desc_of,
+    require_dims,
+    require_ndims,
+    require_one_sparse,
+    settled,
+)
 from inlay.primitives.weighted import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
 
 
@@ -18,12 +26,13 @@ class InnerProduct(Primitive):
 
     | argument | dims | format |
     |---|---|---|
-    | src | (N, IC), or with one to three spatial axes (N, IC, H, W) | any |
-    | weights | (OC, IC), or (OC, IC, H, W): those of src but the first | any |
+    | src | (N, IC), or with one to three spatial axes (N, IC, H, W) | any, sparse |
+    | weights | (OC, IC), or (OC, IC, H, W): those of src but the first | any, sparse |
     | bias | (OC,), may be left out | any |
     | dst | (N, OC) | any |
 
-    An image need not be flattened: in whichever format it arrives, the weights are brought to the same.
+    An image need not be flattened: in whichever format it arrives, the weights are brought to the same. One of src and
+    weights may be sparse, as in `MatMul`.
 
     Source: oneAPI specification, "Inner product".
 
@@ -57,7 +66,9 @@ class InnerProduct(Primitive):
             Unimplemented: no engine computes it.
         """
         place = "InnerProduct"
-        image, matrix = desc_of(place, "src", src), desc_of(place, "weights", weights)
+        image = desc_of(place, "src", src, sparse=True)
+        matrix = desc_of(place, "weights", weights, sparse=True)
+        require_one_sparse(place, image, matrix)
         require_ndims(place, "src", image, 2, 5, "batch, channels and up to three spatial axes")
         require_ndims(place, "weights", matrix, image.ndims, image.ndims, "output channels, then the axes of src")
         require_factors(place, image, matrix)
@@ -137,15 +148,20 @@ class MatMul(Primitive):
 
     | argument | dims | format |
     |---|---|---|
-    | src | (M, K), or with up to ten batch axes before them (B, M, K) | any |
-    | weights | (K, N), with as many batch axes | any |
+    | src | (M, K), or with up to ten batch axes before them (B, M, K) | any, sparse |
+    | weights | (K, N), with as many batch axes | any, sparse |
     | bias | the axes of dst, each of its dims or 1; may be left out | any |
     | dst | (M, N), with the batch axes | any |
 
     A batch axis of 1 in src or weights is repeated. Weights of 8 or 4 bits may be multiplied by floats. Transposed
     matrices are other formats of the same dims: `ba`, or strides.
 
-    Source: oneAPI specification, "Matmul".
+    One of src and weights may be sparse: CSR with two axes, COO or packed. Elements that are not stored take no part:
+    they are not multiplied by an infinity or NaN of the other factor. Where they are stored is checked before each run;
+    entries must be in row-major order, which `inlay.reorder(memory, memory.desc)` brings about. A packed descriptor
+    without a tag leaves the tag to the engine: reorder dense weights to `weights_desc`.
+
+    Source: oneAPI specification, "Matmul"; oneDNN, "Matrix Multiplication", "Sparsity".
 
     >>> import numpy as np
     >>> from inlay.memory import pack
@@ -155,6 +171,11 @@ class MatMul(Primitive):
     >>> right = pack(np.array([[[1], [10], [100]]], np.float32), product.weights_desc)
     >>> product(src=left, weights=right).unpack().ravel()
     array([ 210.,  543.,  876., 1209.], dtype=float32)
+
+    >>> kept = MatMul(MemoryDesc((2, 3), "f32", "ab"), MemoryDesc.packed((3, 2), "f32", nnz=2), engine="reference")
+    >>> few = pack(np.array([[0, 5], [0, 0], [7, 0]], np.float32), kept.weights_desc)
+    >>> kept(src=pack(np.array([[1, 2, 3], [4, 5, 6]], np.float32), "ab"), weights=few).unpack().tolist()
+    [[21.0, 5.0], [42.0, 20.0]]
     """
 
     __slots__ = ()
@@ -177,7 +198,9 @@ class MatMul(Primitive):
             Unimplemented: no engine computes it.
         """
         place = "MatMul"
-        left, right = desc_of(place, "src", src), desc_of(place, "weights", weights)
+        left = desc_of(place, "src", src, sparse=True)
+        right = desc_of(place, "weights", weights, sparse=True)
+        require_one_sparse(place, left, right)
         require_ndims(place, "src", left, 2, 12, "batch axes, rows and columns")
         require_ndims(place, "weights", right, left.ndims, left.ndims, f"src has {axes_of(left.ndims)}")
         require_factors(place, left, right, compressed=True)

@@ -13,7 +13,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
-from inlay.primitives.calls import Expected, Given, checked, expected, zeroing
+from inlay.primitives.calls import Expected, Given, checked, checking, expected, zeroing
 from inlay.primitives.created import created, replaced
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
@@ -41,6 +41,8 @@ class Primitive:
     """Its row in the table of signatures."""
     in_place: ClassVar[frozenset[tuple[str, str]]] = frozenset()
     """Which argument that is read may lie exactly on which one that is written."""
+    _checks_sparse: ClassVar[bool] = True
+    """Whether what sparse memory says of places is checked before each run."""
 
     _operation: Operation
     _engine: Engine
@@ -67,11 +69,14 @@ class Primitive:
             Unimplemented: no engine computes it.
         """
         place = type(self).__name__
-        given = {name: desc_of(place, name, desc) for name, desc in descs.items() if desc is not None}
+        present = {name: desc for name, desc in descs.items() if desc is not None}
         wanted = PLAIN if attributes is None else attributes
         hinted = None if hint is None else hint._implementation
-        operation = Operation(self.kind, prop_kind, given, dict(parameters), wanted, hinted)
+        operation = Operation(self.kind, prop_kind, present, dict(parameters), wanted, hinted)
         row = SIGNATURES[self.kind, operation.direction]
+        given = operation.descs
+        for name, desc in given.items():
+            desc_of(place, name, desc, sparse=name in row.sparse)
         require_free(place, given, row.free)
         for name in row.writes:
             if name in given:
@@ -250,6 +255,11 @@ class Primitive:
             return _compute_nothing
         if self._expected.vanishes:
             return zeroing([memories[name] for name in self._expected.results])
+        run = self._of_implementation(memories)
+        sparse = [memories[name] for name in self._expected.sparse if self._checks_sparse]
+        return checking(sparse, run) if sparse else run
+
+    def _of_implementation(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         try:
             return self._implementation.bind(memories)
         except Unimplemented:

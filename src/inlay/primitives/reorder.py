@@ -1,4 +1,4 @@
-"""`Reorder` as a primitive: Inlay's own compiled reorder, and an engine's for formats that only it knows.
+"""`Reorder` as a primitive: Inlay's own reorders, compiled or of sparse memory, and an engine's for its own formats.
 
     reorder = Reorder(conv.src_desc, MemoryDesc(dims, "f32", "nchw"))
     reorder(src=memory)
@@ -9,12 +9,15 @@ they are.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, get_args
 
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
+from inlay.memory.conversion import recode, retyped
+from inlay.memory.handles import handles_of
 from inlay.memory.moves import computation_for, move_for
 from inlay.primitives.attributes import PrimitiveAttributes, Sum
 from inlay.primitives.engines import EngineLike
@@ -30,10 +33,11 @@ class Reorder(Primitive):
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives |
-    | dst | those of src | any means that of src |
+    | src | any dims | as it arrives, sparse |
+    | dst | those of src | any means that of src; sparse |
 
-    Both sides with a layout: Inlay's compiled reorder, unless an engine is named. An opaque side: the engine.
+    Both sides with a layout: Inlay's compiled reorder, unless an engine is named. A sparse side: Inlay's conversion
+    (see `inlay.sparse`), where a sparse dst says how many elements are stored. An opaque side: the engine.
 
     Source: oneAPI specification, "Reorder".
 
@@ -47,6 +51,7 @@ class Reorder(Primitive):
 
     __slots__ = ()
     kind: ClassVar[str] = "reorder"
+    _checks_sparse: ClassVar[bool] = False  # a conversion does, and takes entries in any order
 
     def __init__(
         self,
@@ -60,17 +65,22 @@ class Reorder(Primitive):
 
         Raises:
             InvalidArguments: dims differ, dst has elements in one place, or what `Primitive` refuses.
-            Unimplemented: neither Inlay nor the engine computes it.
+            Unimplemented: neither Inlay nor the engine computes it, or a packed side has no tag.
         """
-        source = desc_of("Reorder", "src", src)
-        result = settled("Reorder", "dst", dst, source.dims, type_of(source), f"src {source.dims}")
+        source = desc_of("Reorder", "src", src, sparse=True)
+        result = settled("Reorder", "dst", dst, source.dims, type_of(source), f"src {source.dims}", sparse=True)
         if result.kind == "any" and isinstance(source.layout, Layout):
             result = MemoryDesc.from_layout(source.layout, type_of(result), dims=source.dims)
+        elif result.kind == "any" and source.kind == "sparse":
+            result = retyped(source, type_of(result))
+        for side in (source, result):
+            if side.kind == "sparse":
+                handles_of(side)
         self._create("forward_inference", {"src": source, "dst": result}, attributes=attributes, engine=engine)
 
     @classmethod
     def _ask(cls, operation: Operation, engine: EngineLike, hinted: Engine | None) -> tuple[Engine, Implementation]:
-        if engine is None and all(isinstance(desc.layout, Layout) for desc in operation.descs.values()):
+        if engine is None and all(isinstance(desc.layout, _OWN_FORMATS) for desc in operation.descs.values()):
             try:
                 return OWN, OWN.create(operation)
             except Unimplemented:
@@ -118,6 +128,29 @@ class OwnReorder:
         return run_computed
 
 
+@dataclass(frozen=True, slots=True)
+class OwnConversion:
+    """Inlay's conversion with a sparse side as an implementation."""
+
+    operation: Operation
+    """What was asked."""
+
+    @property
+    def descs(self) -> Mapping[str, MemoryDesc]:
+        """Those that were given."""
+        return self.operation.descs
+
+    @property
+    def impl(self) -> str:
+        """How it computes."""
+        return "converted"
+
+    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """What converts these memories."""
+        src, dst = memories["src"], memories["dst"]
+        return partial(recode, src.desc, src.buffers, dst.desc, dst.buffers)
+
+
 class _Own:
     """Inlay itself, as what computes reorders."""
 
@@ -126,14 +159,18 @@ class _Own:
         """Its name."""
         return "inlay"
 
-    def create(self, operation: Operation) -> OwnReorder:
-        """Compile the reorder.
+    def create(self, operation: Operation) -> OwnReorder | OwnConversion:
+        """Compile the reorder, or prepare the conversion.
 
         Raises:
             InvalidArguments: the descriptors or attributes do not fit.
             Unimplemented: it is not done by compiled reorders.
         """
         attributes = _in_words_of_reorders(operation.attributes)
+        if any(desc.kind == "sparse" for desc in operation.descs.values()):
+            if attributes != PLAIN:
+                raise Unimplemented("a conversion of sparse memory has no attributes: reorder the dense memory")
+            return OwnConversion(operation)
         if attributes == PLAIN:
             move_for(operation.descs["src"], operation.descs["dst"])
         else:
@@ -141,6 +178,7 @@ class _Own:
         return OwnReorder(operation, attributes)
 
 
+_OWN_FORMATS = (Layout, *get_args(kinds.Sparse))
 OWN = _Own()
 """What computes reorders between layouts."""
 

@@ -24,16 +24,19 @@ FORMATS = ("blocked", "digits", "any", "opaque")
 
 _OTHER_KINDS = {
     "undef": "is the zero descriptor: leave it out, or describe its tensor",
-    "sparse": "is sparse: primitives take dense tensors, describe the result of inlay.to_dense",
+    "sparse": "is sparse, as only src and weights of MatMul and InnerProduct and both sides of Reorder may be: "
+    "describe the result of inlay.to_dense",
     "host_scalar": "is a host scalar: primitives take tensors, describe it with dims and a format",
 }
 
 
-def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
+def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> MemoryDesc:
     """`value`, which must be the descriptor of a dense tensor with known dims; `place` begins the message.
 
+    With `sparse` it may be a sparse one, too.
+
     Raises:
-        InvalidArguments: it is no descriptor, or sparse, a host scalar or the zero descriptor.
+        InvalidArguments: it is no descriptor, a host scalar, the zero descriptor, or sparse where it may not be.
         Unimplemented: a dim or stride is RUNTIME.
     """
     if not isinstance(value, MemoryDesc):
@@ -42,7 +45,7 @@ def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
         raise InvalidArguments(
             f"{place}: {name} is {_shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
         )
-    if value.kind not in FORMATS:
+    if value.kind not in FORMATS and not (sparse and value.kind == "sparse"):
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
     if value.has_runtime:
         raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, {_BIND}")
@@ -115,6 +118,19 @@ def axes_of(count: int) -> str:
     return f"{count} axis" if count == 1 else f"{count} axes"
 
 
+def require_one_sparse(place: str, src: MemoryDesc, weights: MemoryDesc) -> None:
+    """Refuse a product of two sparse tensors.
+
+    Raises:
+        Unimplemented: both are sparse.
+    """
+    if src.kind == weights.kind == "sparse":
+        raise Unimplemented(
+            f"{place}: src and weights are sparse, and products have one sparse factor: describe the result of "
+            "inlay.to_dense for the other"
+        )
+
+
 def require_dims(place: str, name: str, desc: MemoryDesc, dims: Dims, why: str) -> None:
     """Refuse other dims than those that follow from the other arguments.
 
@@ -126,7 +142,15 @@ def require_dims(place: str, name: str, desc: MemoryDesc, dims: Dims, why: str) 
 
 
 def settled(
-    place: str, name: str, given: MemoryDesc | None, dims: Dims, data_type: DataType, why: str, format: str = "any"
+    place: str,
+    name: str,
+    given: MemoryDesc | None,
+    dims: Dims,
+    data_type: DataType,
+    why: str,
+    format: str = "any",
+    *,
+    sparse: bool = False,
 ) -> MemoryDesc:
     """The descriptor `given`, whose dims must be `dims`, or a new one of that format.
 
@@ -135,7 +159,7 @@ def settled(
     """
     if given is None:
         return MemoryDesc(dims, data_type, format)
-    require_dims(place, name, desc_of(place, name, given), dims, why)
+    require_dims(place, name, desc_of(place, name, given, sparse=sparse), dims, why)
     return given
 
 

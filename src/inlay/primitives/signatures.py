@@ -36,6 +36,8 @@ class Signature:
     """Arguments that may be left out."""
     free: frozenset[str] = frozenset()
     """Arguments whose format may be `any`: the specification's table of propagation."""
+    sparse: frozenset[str] = frozenset()
+    """Arguments that may be sparse."""
 
 
 WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
@@ -60,6 +62,12 @@ def _weighted(parameters: str) -> dict[Direction, Signature]:
             "src diff_dst", "diff_weights diff_bias?", parameters, "src diff_dst diff_weights diff_bias"
         ),
     }
+
+
+def _product() -> Signature:
+    """A product of matrices, one of which may be sparse."""
+    row = _signature("src weights bias?", "dst", "", "src weights bias dst")
+    return replace(row, sparse=frozenset(("src", "weights")))
 
 
 def _mapped(parameters: str, kept: str = "", workspace: str = "") -> dict[Direction, Signature]:
@@ -108,8 +116,8 @@ _WEIGHTS = "weights_layer weights_iter"
 _TABLE: Mapping[str, Mapping[Direction, Signature]] = {
     "convolution": _weighted(_WINDOW),
     "deconvolution": _weighted(_WINDOW),
-    "inner_product": _weighted(""),
-    "matmul": {"forward": _signature("src weights bias?", "dst", "", "src weights bias dst")},
+    "inner_product": {**_weighted(""), "forward": _product()},
+    "matmul": {"forward": _product()},
     "vanilla_rnn": _recurrent(
         "activation direction flags alpha beta", f"{_LAYER} {_WEIGHTS} bias?", "dst_layer dst_iter?"
     ),
@@ -138,7 +146,7 @@ _TABLE: Mapping[str, Mapping[Direction, Signature]] = {
     },
     "resampling": _mapped("algorithm factors"),
     "reduction": {"forward": _signature("src", "dst", "algorithm p eps", "dst")},
-    "reorder": {"forward": _signature("src", "dst", "", "")},
+    "reorder": {"forward": replace(_signature("src", "dst", "", ""), sparse=frozenset(("src", "dst")))},
     "concat": {"forward": _signature("src_0", "dst", "axis", "dst")},
     "sum": {"forward": _signature("src_0", "dst", "scales", "dst")},
     "binary": {"forward": _signature("src_0 src_1 src_2?", "dst", "algorithm", "dst")},

@@ -78,6 +78,11 @@ def _require_entry(
             f"{argument}_{what}"
         )
     data_type = type_of(descs[argument])
+    if kind is ZeroPoints and descs[argument].kind == "sparse":
+        raise InvalidArguments(
+            f"{place}: zero_points of {argument}, which is sparse, would make elements that are not stored differ from "
+            "zero: leave them out"
+        )
     if kind is ZeroPoints and data_type.kind == "float":
         raise InvalidArguments(f"{place}: zero_points are for integers: {argument} is {data_type}")
 

@@ -27,7 +27,8 @@ Fact = tuple[str, str]
 _SPARSE_NOTES = {
     "csr": "Row after row: pointers say where each row starts among the values, indices which column each belongs to.",
     "coo": "Value after value, each with its coordinate along every axis.",
-    "packed": "What the buffers hold, and how long they are, is known to one engine only.",
+    "packed": "Block after block in the order of a tag, zeros left out: offsets say where each block starts among the "
+    "values, bits which elements are stored.",
 }
 """How the buffers of each sparse encoding say where elements belong."""
 
@@ -68,8 +69,7 @@ def legend(desc: MemoryDesc, names: Sequence[str]) -> Legend:
         case kinds.Opaque():
             return Legend(title, (text, size), "The order of the elements is known to one engine only.")
         case kinds.CSR() | kinds.COO() | kinds.Packed():
-            facts = (text, ("stored", stored_in_words(desc)), ("buffers", buffers_in_words(desc, names)))
-            return Legend(title, facts, _SPARSE_NOTES[desc.sparse_encoding])
+            return _sparse_legend(title, text, desc, names)
         case kinds.HostScalar():
             return Legend(title, (text, size), "One value that the host passes with each execution; it has no layout.")
     assert_never(desc.layout)
@@ -175,6 +175,18 @@ def size_in_words(desc: MemoryDesc) -> str:
     return "; ".join(words)
 
 
+def _sparse_legend(title: str, text: Fact, desc: MemoryDesc, names: Sequence[str]) -> Legend:
+    stored = ("stored", stored_in_words(desc))
+    if not isinstance(desc.layout, kinds.Packed):
+        facts: tuple[Fact, ...] = (text, stored, ("buffers", buffers_in_words(desc, names)))
+        return Legend(title, facts, _SPARSE_NOTES[desc.sparse_encoding])
+    if not desc.layout.tag:
+        note = "The order is not chosen yet: the primitive that takes this descriptor chooses it."
+        return Legend(title, (text, stored), note)
+    facts = (text, stored, ("order", desc.layout.tag), ("buffers", buffers_in_words(desc, names)))
+    return Legend(title, facts, _SPARSE_NOTES["packed"])
+
+
 def stored_in_words(desc: MemoryDesc) -> str:
     """How many elements a sparse tensor stores, and what the others are.
 
@@ -194,12 +206,12 @@ def buffers_in_words(desc: MemoryDesc, names: Sequence[str]) -> str:
     >>> buffers_in_words(MemoryDesc.csr((3, 4), "f32", 2), "mk")
     'values f32, 8 bytes; indices s32, 8 bytes; pointers s32, 16 bytes'
     """
-    held = {"csr": ("indices", "pointers"), "coo": tuple(names), "packed": ("two more",)}
+    held = {"csr": ("indices", "pointers"), "coo": tuple(names), "packed": ("block offsets", "bitmask")}
     words = []
     for name, data_type, size in zip(
         ("values", *held[desc.sparse_encoding]), desc.data_types, desc.sizes, strict=False
     ):
-        nbytes = "size unknown" if RUNTIME in desc.dims or desc.sparse_encoding == "packed" else _bytes(size)
+        nbytes = "size unknown" if RUNTIME in desc.dims else _bytes(size)
         words.append(f"{name} {data_type}, {nbytes}" if data_type else name)
     return "; ".join(words)
 

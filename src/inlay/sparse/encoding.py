@@ -8,8 +8,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.sparsity import require_csr_ndims
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory, reorder
-from inlay.memory.conversion import entries_in
-from inlay.memory.entries import Entries, read_entries, write_entries
+from inlay.memory.conversion import entries_in, read_stored
+from inlay.memory.entries import Entries, write_entries
 from inlay.memory.memory import Format
 from inlay.memory.packing import stored_in
 
@@ -102,7 +102,8 @@ def check(memory: Memory, *, ordered: bool = True) -> None:
     """Refuse sparse memory whose indices or pointers are wrong; name the first entry that is.
 
     Checked are: pointers rise from 0 to nnz; each coordinate lies in its dim; no element is stored twice; and, where
-    `ordered`, entries are in row-major order, as kernels expect.
+    `ordered`, entries are in row-major order, as kernels expect. Packed memory: the bitmask stores at most nnz elements
+    and none of the padding, and each block offset is the number of elements stored before the block.
 
     Raises:
         InvalidArguments: one of these does not hold, or `memory` is not sparse.
@@ -117,7 +118,7 @@ def check(memory: Memory, *, ordered: bool = True) -> None:
     _require_memory(memory)
     if memory.desc.kind != "sparse":
         raise InvalidArguments(f"check is for sparse memory: {memory.desc!r} is of kind {memory.desc.kind}")
-    read_entries(memory.desc, memory.buffers, ordered=ordered)
+    read_stored(memory.desc, memory.buffers, ordered=ordered)
 
 
 def _entries(source: object) -> Entries:

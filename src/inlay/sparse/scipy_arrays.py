@@ -16,7 +16,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.memory import Memory
 from inlay.memory.handles import codes_in, positions_in
-from inlay.sparse.encoding import check
+from inlay.sparse.encoding import check, to_coo
 
 _HELD = ("f32", "f64", "s8", "u8", "s32", "s64")
 """The types that SciPy's sparse arrays can hold."""
@@ -59,6 +59,8 @@ def from_scipy(array: Any) -> Memory:
 def to_scipy(memory: Memory) -> Any:
     """A `csr_array` or `coo_array` over sparse memory; values, and indices of s32 or s64, are not copied.
 
+    Packed memory becomes a `coo_array` of its own.
+
     Raises:
         MissingExtra: SciPy is not installed.
         InvalidArguments: `memory` is not sparse, or its indices or pointers are wrong.
@@ -72,6 +74,7 @@ def to_scipy(memory: Memory) -> Any:
     scipy_sparse = _scipy()
     # SciPy's loops trust their indices.
     check(memory, ordered=False)
+    memory = to_coo(memory) if isinstance(memory.desc.layout, kinds.Packed) else memory
     desc = memory.desc
     values = codes_in(desc, memory.buffers).view(_held_type(desc).numpy)
     positions = [_as_scipy_index(held) for held in positions_in(desc, memory.buffers)]

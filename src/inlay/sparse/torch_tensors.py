@@ -17,7 +17,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.memory import Memory
 from inlay.memory.handles import codes_in, positions_in
-from inlay.sparse.encoding import check
+from inlay.sparse.encoding import check, to_coo
 
 
 def from_torch(tensor: Any) -> Memory:
@@ -74,6 +74,8 @@ def _bits(held: Any) -> npt.NDArray[np.uint8]:
 def to_torch(memory: Memory) -> Any:
     """A `torch.sparse_csr` or `torch.sparse_coo` tensor; the values of CSR, and indices of s32 or s64, are not copied.
 
+    Packed memory becomes a `torch.sparse_coo` tensor of its own.
+
     Raises:
         MissingExtra: torch is not installed.
         InvalidArguments: `memory` is not sparse, or its indices or pointers are wrong or not in row-major order.
@@ -81,6 +83,7 @@ def to_torch(memory: Memory) -> Any:
     """
     torch = _torch()
     check(memory)
+    memory = to_coo(memory) if isinstance(memory.desc.layout, kinds.Packed) else memory
     desc = memory.desc
     values = _as_tensor(desc, codes_in(desc, memory.buffers))
     positions = positions_in(desc, memory.buffers)

@@ -5,7 +5,7 @@ needs, when there is one. The library is asked by the code of an argument, and a
 lives as long as the primitive descriptor.
 
     given with a format     as it was given, offset0 taken off: see `Descriptors.given`
-    given as any            asked
+    given as any, packed    asked
     workspace, scratchpad   asked, and there if they have bytes
     values of attributes    one axis, as many as their mask says
 """
@@ -21,7 +21,7 @@ from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import additions
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.primitives.attributes import PLAIN, Binary, PReLU
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import RECURRENT, SIGNATURES
@@ -63,7 +63,7 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
 
     Raises:
         InvalidArguments: an argument is `any` that may not be, or is not what the primitive takes.
-        Unimplemented: the library chose what no descriptor here can say.
+        Unimplemented: the library chose what no descriptor here can say, or another packed order than the given one.
     """
     query, read = engine.library.functions["primitive_desc_query_md"], engine.descriptors.read
     codes, pointer = _codes(operation.kind), descriptor.value
@@ -71,6 +71,8 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
     for name, desc in found.items():
         if name in _BESIDE:
             found[name] = _agreed(operation, name, read(query(pointer, QUERY_ARGUMENT, codes(name)), desc))
+        elif isinstance(desc.layout, kinds.Packed):
+            found[name] = _packed(operation, name, read(query(pointer, QUERY_ARGUMENT, codes(name)), desc))
         elif isinstance(desc.layout, kinds.Any):
             found[name] = its = read(query(pointer, QUERY_ARGUMENT, codes(name)), desc)
             if isinstance(its.layout, kinds.Any) or not its.dims:
@@ -90,6 +92,18 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
     if _keeps(operation):
         found |= _sized(engine, descriptor, "workspace")
     return found
+
+
+def _packed(operation: Operation, name: str, its: MemoryDesc) -> MemoryDesc:
+    """What a packed argument became; the library chooses its order even where one is given."""
+    desc = operation.descs[name]
+    assert isinstance(desc.layout, kinds.Packed)
+    if desc.layout.tag and desc != its:
+        raise Unimplemented(
+            f"{name} of {operation.kind} {operation.prop_kind} is {desc!r}, and the library computes with {its!r}: "
+            "reorder it to that"
+        )
+    return its
 
 
 @cache

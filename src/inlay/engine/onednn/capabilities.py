@@ -9,6 +9,7 @@
     root mean square normalization (flag rms_norm)          the reference engine
     f8, f4, e8m0, s4, u4, s64                               the reference engine
     what `recurrent` lists: gradients of AUGRU and others   the reference engine
+    sparse factors but those that `sparse_products` lists   the reference engine
     what it computes wrongly (`defects`)                    the reference engine
 
 Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
@@ -23,6 +24,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.engine.onednn.declarations import CREATORS, creator_name
 from inlay.engine.onednn.defects import defect_of
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.sparse_products import lacking_sparse
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.operation import Operation
 
@@ -90,6 +92,8 @@ def lacking(known: Capabilities, operation: Operation) -> str | None:
     kind = operation.kind
     if kind not in _JOINED and row_of(operation) not in known.creators:
         return _NEWER.get(kind, kind)
+    if sparse := lacking_sparse(operation):
+        return sparse
     if defect := defect_of(known.version, operation, known.isa):
         return defect
     if kind in _WITH_RMS and known.version < _RMS_SINCE:

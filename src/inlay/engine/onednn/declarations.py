@@ -52,7 +52,9 @@ memory_desc_clone           o p
 memory_desc_destroy         p
 memory_desc_equal           p p
 memory_desc_get_size        p             -> z
+memory_desc_get_size_v2     p i           -> z
 memory_desc_query           p i p
+memory_desc_query_v2        p i i p
 memory_desc_reshape         o p i p
 memory_create               o p p p
 memory_create_v2            o p p i p

@@ -4,7 +4,7 @@ To the library, each by the create function of its kind:
 
     strides without padding         memory_desc_create_with_strides
     inner blocks                    memory_desc_create_with_string_tag: aBcd8b
-    any, sparse, host scalar        their own
+    any, sparse, host scalar        their own; a packed one without its tag, which the library chooses
     opaque                          the library's own descriptor, kept here under the name that it was given
 
 No create function takes padding that is not whole blocks, strides of blocked axes, `offset0`, or extras. These are
@@ -27,6 +27,7 @@ from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, NO_EXTRAS, RNN_U8S8, S8
 from inlay.engine.onednn.declarations import FORMAT_ANY, INVALID_ARGUMENTS, MAX_NDIMS
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.packed_descs import is_filled, read_packed_desc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 
@@ -34,7 +35,7 @@ DIMS: Final = c_int64 * MAX_NDIMS
 """An array of dims, strides and the like."""
 
 _STRIDES, _OFFSET0, _PADDED, _PADDED_OFFSETS, _KIND, _IDXS = 14, 259, 260, 261, 262, 265
-_BLOCKED, _OPAQUE = 2, 3
+_BLOCKED, _OPAQUE, _SPARSE = 2, 3, 4
 _S8: Final = 5
 _LETTERS: Final = "abcdefghijkl"
 _REMEMBERED: Final = 4096
@@ -127,8 +128,9 @@ class Descriptors:
         Raises:
             Unimplemented: it says what no descriptor here can.
         """
-        if asked is None:
-            return self._parsed(pointer)
+        if asked is None or isinstance(asked.layout, kinds.Packed):
+            # The library calls packed descriptors equal that differ in their order.
+            return self._parsed(pointer, asked)
         for known, desc, _ in self._chosen.get(asked, ()):
             if self._equal(known, pointer):
                 return desc
@@ -144,8 +146,11 @@ class Descriptors:
     def _copied(self, pointer: int) -> Handle:
         return created(self._library, "memory_desc_clone", "memory_desc", pointer)
 
-    def _parsed(self, pointer: int) -> MemoryDesc:
+    def _parsed(self, pointer: int, asked: MemoryDesc | None = None) -> MemoryDesc:
         kind = self._structure.number(pointer, _KIND)
+        if kind == _SPARSE and asked is not None and is_filled(self._library, pointer):
+            assert asked.data_type is not None
+            return read_packed_desc(self._library, pointer, asked.dims, asked.data_type)
         if kind != _OPAQUE:
             extras = self._structure.extras(pointer) if kind == _BLOCKED else NO_EXTRAS
             try:

@@ -14,7 +14,8 @@ from inlay.engine.reference import post_ops
 from inlay.engine.reference.arrays import Array
 from inlay.engine.reference.formats import settled
 from inlay.engine.reference.reordered import attributes_of, reordered
-from inlay.engine.reference.table import TABLE
+from inlay.engine.reference.sparse_products import SparseArray, real_sparse
+from inlay.engine.reference.table import SPARSE, TABLE
 from inlay.engine.reference.values import Memories, read, real, write
 from inlay.errors import Unimplemented
 from inlay.memory import Memory
@@ -44,7 +45,8 @@ class ReferenceImplementation:
         return partial(self._run, dict(memories))
 
     def _run(self, memories: Memories) -> None:
-        formula = TABLE[self.operation.kind, self.operation.direction]
+        key = self.operation.kind, self.operation.direction
+        formula = SPARSE[key] if self._is_sparse else TABLE[key]
         offered = self._offered(memories)
         # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
         with np.errstate(all="ignore"):
@@ -72,10 +74,16 @@ class ReferenceImplementation:
             "lowest": src.data_type.lowest if src is not None and src.data_type is not None else None,
         }
 
+    @property
+    def _is_sparse(self) -> bool:
+        return any(desc.kind == "sparse" for desc in self.descs.values())
+
     def _is_read(self, name: str) -> bool:
         return name in self.operation.signature.reads or _NUMBERED.fullmatch(name) is not None
 
-    def _read(self, name: str, memories: Memories) -> Array:
+    def _read(self, name: str, memories: Memories) -> Array | SparseArray:
+        if memories[name].desc.kind == "sparse":
+            return real_sparse(name, memories[name], self.operation.attributes, memories)
         return real(name, read(memories[name]), self.operation.attributes, memories)
 
 

@@ -1,19 +1,23 @@
 """The descriptor of every argument: what `any` becomes, and what no one gives: workspace, statistics, attributes.
 
-`any` becomes row-major where a primitive multiplies by weights. Elsewhere the destination takes the format in which the
-source arrives, and in a backward primitive a gradient the format of what it is the gradient of.
+`any` becomes row-major where a primitive multiplies by weights, and so does a packed descriptor without a tag, in
+blocks along the last axis. Elsewhere the destination takes the format in which the source arrives, and in a backward
+primitive a gradient the format of what it is the gradient of.
 
 Source: oneAPI specification, "Memory format propagation".
 """
 
 from collections.abc import Iterator
+from typing import get_args
 
 from inlay.data_type import DATA_TYPES
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.sparsity import PACKED_BLOCK
 from inlay.engine.reference.arrays import Shape
 from inlay.engine.reference.recurrent_formulas import kept_dims
 from inlay.engine.reference.values import values_desc
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.format_tag import LETTERS
 from inlay.layout import Layout
 from inlay.primitives.attributes import Binary, DepthwiseConvolution, PReLU
 from inlay.primitives.operation import Operation
@@ -29,7 +33,8 @@ def settled(operation: Operation) -> dict[str, MemoryDesc]:
     """
     descs = {name: _chosen(desc, _model(operation, name)) for name, desc in operation.descs.items()}
     for name, desc in descs.items():
-        if desc.has_runtime or not isinstance(desc.layout, Layout):
+        is_known = isinstance(desc.layout, (Layout, *get_args(kinds.Sparse)))
+        if desc.has_runtime or not is_known:
             raise Unimplemented(
                 f"the reference engine computes on tensors with known dims and a layout: {name} is {desc!r}"
             )
@@ -49,11 +54,19 @@ def _model(operation: Operation, name: str) -> MemoryDesc | None:
 
 def _chosen(desc: MemoryDesc, model: MemoryDesc | None) -> MemoryDesc:
     """`desc`, or if it is `any`: the format of `model`, or row-major where there is none that fits these dims."""
+    assert desc.data_type is not None
+    if isinstance(desc.layout, kinds.Packed) and not desc.layout.tag:
+        return MemoryDesc.packed(desc.dims, desc.data_type, desc.nnz, _packed_tag(desc.ndims))
     if desc.kind != "any":
         return desc
-    assert desc.data_type is not None
     tag = None if model is None or model.ndims != desc.ndims else model.tag
     return MemoryDesc(desc.dims, desc.data_type, tag)
+
+
+def _packed_tag(ndims: int) -> str:
+    """Row-major order in blocks of 64 along the last axis."""
+    letters = LETTERS[:ndims]
+    return f"{letters[:-1]}{letters[-1].upper()}{PACKED_BLOCK}{letters[-1]}"
 
 
 def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:

@@ -22,6 +22,7 @@ from inlay.engine.reference import (
     reduction,
     resampling,
     softmax,
+    sparse_products,
 )
 from inlay.engine.reference.arrays import Formula
 from inlay.primitives.signatures import RECURRENT, Direction
@@ -67,3 +68,11 @@ TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
     }
 )
 """Kind and direction to formula; reorder has none, since it is Inlay's own."""
+
+SPARSE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
+    {
+        ("matmul", "forward"): sparse_products.matmul,
+        ("inner_product", "forward"): sparse_products.inner_product,
+    }
+)
+"""The formulas of products with one sparse factor."""

@@ -42,13 +42,13 @@ def _wrapped(array: Array) -> Memory:
 
 def real(name: str, array: Array, attributes: PrimitiveAttributes, memories: Memories) -> Array:
     """What the elements of argument `name` mean: (x - zero_point) * scale."""
-    scale, zero_point = _scale(name, array.shape, attributes, memories)
+    scale, zero_point = scale_of(name, array.shape, attributes, memories)
     return (array - zero_point) * scale if name in _quantized(attributes) else array
 
 
 def stored(name: str, array: Array, attributes: PrimitiveAttributes, memories: Memories) -> Array:
     """The elements that mean an array: y / scale + zero_point, not yet rounded."""
-    scale, zero_point = _scale(name, array.shape, attributes, memories)
+    scale, zero_point = scale_of(name, array.shape, attributes, memories)
     return array / scale + zero_point if name in _quantized(attributes) else array
 
 
@@ -56,7 +56,7 @@ def _quantized(attributes: PrimitiveAttributes) -> frozenset[str]:
     return frozenset(attributes.scales) | frozenset(attributes.zero_points)
 
 
-def _scale(name: str, shape: Shape, attributes: PrimitiveAttributes, memories: Memories) -> tuple[Array, Array]:
+def scale_of(name: str, shape: Shape, attributes: PrimitiveAttributes, memories: Memories) -> tuple[Array, Array]:
     """Scale and zero point of each element of argument `name`; 1 and 0 where there are none."""
     scale, zero_point = np.ones(()), np.zeros(())
     if name in attributes.scales:
