@@ -8,7 +8,7 @@ removed and the target is as it was.
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -118,8 +118,15 @@ def _writable(target: Path) -> Path:
     return final
 
 
+def write_pieces(file: BinaryIO, pieces: Iterable[npt.NDArray[np.uint8]], progress: Progress | None = None) -> None:
+    """Append `pieces` to `file` one after the other; at most one is held here."""
+    for piece in pieces:
+        write_bytes(file, piece, progress)
+        del piece  # or it would live on while the next is made
+
+
 def write_bytes(file: BinaryIO, data: npt.NDArray[np.uint8], progress: Progress | None = None) -> None:
-    """Append `data` to `file` piece by piece, telling `progress` after each."""
+    """Append `data` to `file` in parts, telling `progress` after each."""
     for begin in range(0, data.size, _PIECE):
         piece = data[begin : begin + _PIECE]
         file.write(np.ascontiguousarray(piece).data)

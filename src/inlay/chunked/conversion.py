@@ -5,21 +5,23 @@
     convert(plan)
 
 A plan is made from headers alone: it names every tensor with its source and destination descriptor and refuses what
-cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are mapped, reordered into
-a buffer and appended to the new file, which takes its name when all is done.
+cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are read, reordered into
+a buffer and appended to the new file, which takes its name when all is done. What a new data type loses is counted on
+the way, and too much of it is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 
+from inlay.chunked.loss import ConversionLoss, count_loss, require_little_loss
 from inlay.chunked.npy import npy_header, write_npy
-from inlay.chunked.packed import entry_of, is_row_major, memory_of, metadata_of, open_store, require_suffix
+from inlay.chunked.packed import entry_of, is_row_major, metadata_of, open_store, require_suffix
 from inlay.chunked.safetensors_file import Entry, write_safetensors
-from inlay.chunked.store import Bytes, Store, StoredTensor, row_major
+from inlay.chunked.store import Bytes, Store, StoredTensor, StoreReader, row_major
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
@@ -299,35 +301,63 @@ def _plan_safetensors(plan: ConversionPlan) -> ConversionPlan:
     return ConversionPlan(plan.source, plan.target, plan.steps, metadata)
 
 
-def convert(plan: ConversionPlan, progress: Progress | None = None) -> None:
-    """Carry out `plan`, telling `progress` the bytes written as they are.
+def convert(
+    plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False
+) -> tuple[ConversionLoss, ...]:
+    """Carry out `plan`, telling `progress` the bytes written as they are; return what tensors lost by their new type.
+
+    Listed are the tensors of which elements became zero or saturated, in the order in which they were written.
 
     Post-conditions:
         The target holds every tensor of the plan. When this raises, the target is as it was before and nothing else
-        has appeared beside it. Memory is bounded by the largest tensor of the result.
+        has appeared beside it. Memory is bounded by the largest tensor and its result.
 
     Raises:
-        FileError: the target cannot be written.
+        InvalidArguments: over 0.1 % of the non-zero elements of a tensor would become zero or saturate, and
+            `allow_loss` is false.
+        FileError: the source became shorter or was rewritten meanwhile, or the target cannot be written.
+        OutOfMemory: there is no room for a tensor.
     """
+    losses: list[ConversionLoss] = []
+
+    def keep(loss: ConversionLoss) -> None:
+        if not allow_loss:
+            require_little_loss(loss)
+        if loss.share:
+            losses.append(loss)
+
+    with StoreReader(plan.source) as reader:
+        _write(plan, lambda step: _pieces(reader, step, keep), progress)
+    return tuple(losses)
+
+
+def _write(
+    plan: ConversionPlan, pieces: Callable[[ConversionStep], Iterator[Bytes]], progress: Progress | None
+) -> None:
     if plan.target.suffix == ".npy":
         step = plan.steps[0]
         assert step.dst is not None
-        write_npy(plan.target, step.dst, _result(plan.source, step), progress)
+        write_npy(plan.target, step.dst, pieces(step), progress)
         return
     by_name = {step.entry.name: step for step in plan.steps}
-
-    def data(entry: Entry) -> Bytes:
-        return _result(plan.source, by_name[entry.name])
-
-    write_safetensors(plan.target, [step.entry for step in plan.steps], plan.metadata, data, progress)
+    entries = [step.entry for step in plan.steps]
+    write_safetensors(plan.target, entries, plan.metadata, lambda entry: pieces(by_name[entry.name]), progress)
 
 
-def _result(source: Store, step: ConversionStep) -> Bytes:
-    """The bytes of one tensor of the new file."""
-    data, nbytes = source.data(step.tensor), step.entry.nbytes
+def _pieces(reader: StoreReader, step: ConversionStep, keep: Callable[[ConversionLoss], None]) -> Iterator[Bytes]:
+    """The bytes of one tensor of the new file, after what it loses was told to `keep`."""
     if step.src is None or step.dst is None or step.is_copy:
-        return data if data.size == nbytes else np.concatenate([data, np.zeros(nbytes - data.size, np.uint8)])
+        yield from reader.pieces(step.tensor)
+        yield np.zeros(step.entry.nbytes - step.tensor.nbytes, np.uint8)
+    else:
+        yield _converted(Memory(step.src, reader.read(step.tensor)), step.dst, step.entry, keep)
+    reader.require_unchanged()
+
+
+def _converted(src: Memory, desc: MemoryDesc, entry: Entry, keep: Callable[[ConversionLoss], None]) -> Bytes:
+    dst_type = desc.require_layout(f"tensor {entry.name}")[1]
+    keep(count_loss(entry.name, src, dst_type))
     # What a reorder leaves alone, such as the rest of the last 64 bytes, is zero: allocated bytes are.
-    out = allocate(nbytes)
-    reorder(memory_of(source, step.tensor, step.src), step.dst, out=Memory(step.dst, out))
+    out = allocate(entry.nbytes)
+    reorder(src, desc, out=Memory(desc, out))
     return out

@@ -89,6 +89,9 @@ def open_memories(path: str | Path) -> dict[str, Memory]:
 
     Tensors of which no descriptor can be made (scalars, types such as BOOL) are left out.
 
+    The file must not become shorter while the memories are used: the operating system ends a process that touches
+    mapped bytes which are gone (SIGBUS). Renaming another file over it is safe.
+
     Raises:
         FileError: the file is missing, truncated, not what its suffix says, or its descriptors do not fit its bytes.
     """
@@ -125,7 +128,7 @@ def save_memories(path: str | Path, memories: Mapping[str, Memory], metadata: Ma
     descs = {name: memory.desc for name, memory in memories.items()}
     entries = [entry_of(name, desc) for name, desc in descs.items()]
     texts = {**(metadata or {}), **metadata_of(descs)}
-    write_safetensors(target, entries, texts, lambda entry: _file_bytes(memories[entry.name], entry.nbytes))
+    write_safetensors(target, entries, texts, lambda entry: [_file_bytes(memories[entry.name], entry.nbytes)])
 
 
 def _file_bytes(memory: Memory, nbytes: int) -> Bytes:

@@ -18,7 +18,7 @@ from typing import Any
 
 from inlay.chunked.store import Bytes
 from inlay.errors import FileError
-from inlay.files import Progress, file_error, replacing, require_file, write_bytes
+from inlay.files import Progress, file_error, replacing, require_file, write_pieces
 from inlay.layout import Dims
 
 ALIGNMENT = 64
@@ -91,12 +91,12 @@ def write_safetensors(
     target: Path,
     entries: Iterable[Entry],
     metadata: Mapping[str, str],
-    data: Callable[[Entry], Bytes],
+    data: Callable[[Entry], Iterable[Bytes]],
     progress: Progress | None = None,
 ) -> None:
-    """Write the safetensors file `target`, asking `data` for the bytes of one entry after the other.
+    """Write the safetensors file `target`, asking `data` for the pieces of one entry after the other.
 
-    Post-condition: at any time the bytes of at most one entry are held here.
+    Post-condition: at any time at most one piece of one entry is held here.
 
     Raises:
         FileError: the file cannot be written.
@@ -105,7 +105,7 @@ def write_safetensors(
     with replacing(target) as file:
         file.write(_header(ordered, metadata))
         for entry in ordered:
-            write_bytes(file, data(entry), progress)
+            write_pieces(file, data(entry), progress)
 
 
 def _header(ordered: Iterable[Entry], metadata: Mapping[str, str]) -> bytes:

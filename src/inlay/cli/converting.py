@@ -29,6 +29,9 @@ def convert(
     dims: Annotated[
         str | None, typer.Option("--dims", metavar="DIMS", help="With --from: the dims, where the shape is not enough.")
     ] = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format asks.
@@ -36,6 +39,9 @@ def convert(
     PATTERN is a shell pattern for tensor names; tensors that no --to matches are copied as they are, and the first
     --to that matches holds. A packed result is a .safetensors file that keeps its descriptors, so that --to plain
     gives the original back bit for bit.
+
+    Where over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
+    written, unless --allow-loss is given.
 
     For example:
 
@@ -60,10 +66,12 @@ def convert(
 
     started = time.perf_counter()
     with _progress_bar(plan) as progress:
-        carry_out(plan, progress)
+        losses = carry_out(plan, progress, allow_loss=allow_loss)
     seconds = time.perf_counter() - started
     count = f"{plan.converted} of {len(plan.steps)} tensor{'s' * (len(plan.steps) != 1)}"
     typer.echo(f"wrote {target}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
+    for loss in losses:
+        typer.echo(str(loss))
 
 
 @contextmanager
