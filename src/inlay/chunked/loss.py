@@ -25,6 +25,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory
+from inlay.printable import printable
 
 MOST_LOSS = 0.001
 """The greatest share of non-zero elements that a conversion may lose without being told that it may."""
@@ -60,7 +61,7 @@ class ConversionLoss:
         """One line: the tensor, and both shares."""
         zeroed, saturated = (f"{100 * n / max(self.nonzero, 1):.3g} %" for n in (self.zeroed, self.saturated))
         return (
-            f"{self.name}: {zeroed} of {self.nonzero} non-zero elements become 0 and {saturated} saturate "
+            f"{printable(self.name)}: {zeroed} of {self.nonzero} non-zero elements become 0 and {saturated} saturate "
             f"in {self.data_type}"
         )
 

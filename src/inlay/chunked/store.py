@@ -28,6 +28,7 @@ from inlay.files import file_error
 from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import Dims
 from inlay.memory.buffers import allocate
+from inlay.printable import printable
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -55,6 +56,11 @@ class StoredTensor:
     """Why no descriptor can be made, and what helps; empty where there is one."""
     is_packed: bool = False
     """Whether the descriptor was read from Inlay's metadata and not from the type and shape."""
+
+    @property
+    def label(self) -> str:
+        """The name as it may be shown."""
+        return printable(self.name)
 
 
 @dataclass(frozen=True, slots=True)

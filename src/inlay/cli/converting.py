@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.application import TYPE_HELP, app, parse_dims
+from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.output import echo
 from inlay.files import Progress
+from inlay.printable import printable
 
 if TYPE_CHECKING:
     from inlay.chunked import ConversionPlan
@@ -32,6 +34,7 @@ def convert(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
+    clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format asks.
@@ -60,18 +63,19 @@ def convert(
     logical = None if dims is None else parse_dims(dims)
     plan = plan_conversion(source, target, to, from_ or (), data_type, logical)
     if dry_run:
-        typer.echo(str(plan))
+        echo(str(plan))
         return
     from rich.filesize import decimal
 
+    clear_abandoned(target, clean)
     started = time.perf_counter()
     with _progress_bar(plan) as progress:
         losses = carry_out(plan, progress, allow_loss=allow_loss)
     seconds = time.perf_counter() - started
     count = f"{plan.converted} of {len(plan.steps)} tensor{'s' * (len(plan.steps) != 1)}"
-    typer.echo(f"wrote {target}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
+    echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
-        typer.echo(str(loss))
+        echo(str(loss))
 
 
 @contextmanager
@@ -85,6 +89,6 @@ def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as bar:
-        task = bar.add_task(plan.target.name, total=plan.nbytes)
+    with Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True) as bar:
+        task = bar.add_task(printable(plan.target.name), total=plan.nbytes)
         yield lambda n: bar.advance(task, n)
