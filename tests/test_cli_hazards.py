@@ -199,14 +199,17 @@ def test_names_as_long_as_they_may_be_are_written(directory: Path, name: str) ->
 # Targets
 
 
+def _make_two_links_to_each_other(path: Path) -> None:
+    path.symlink_to("b.safetensors")
+    Path("b.safetensors").symlink_to(path)
+
+
 @unix
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (
-            lambda path: [
-                one.symlink_to(other) for one, other in ((path, "b.safetensors"), (Path("b.safetensors"), path))
-            ],
+            _make_two_links_to_each_other,
             "cannot write p.safetensors: its links lead in a circle; remove one of them",
         ),
         (

@@ -363,6 +363,7 @@ def public_directory() -> Iterator[Path]:
         folder.chmod(0o700)
 
 
+@pytest.mark.heavy
 def test_a_plan_is_made_without_a_directory_that_can_be_written(public_directory: Path) -> None:
     public_directory.chmod(0o500)
     # The reference engine measures nothing, and then there is nothing that could be kept.
@@ -372,6 +373,7 @@ def test_a_plan_is_made_without_a_directory_that_can_be_written(public_directory
     )
 
 
+@pytest.mark.heavy
 def test_a_plan_is_made_where_no_file_may_be_written(public_directory: Path) -> None:
     limit = textwrap.dedent("""
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
