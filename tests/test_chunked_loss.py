@@ -196,3 +196,14 @@ def test_little_memory_is_held_beside_the_tensor() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < memory.desc.size // 4
+
+
+@pytest.mark.parametrize("tag", ["ab", "aB16b"])
+@pytest.mark.parametrize("data_type", ["f32", "f16", "bf16"])
+def test_a_signaling_nan_is_counted_without_a_warning(tag: str, data_type: str) -> None:
+    desc = MemoryDesc((2, 17), data_type, tag)
+    patterns = {"f32": (np.uint32, 0x7F800001), "f16": (np.uint16, 0x7C01), "bf16": (np.uint16, 0x7F81)}
+    kind, pattern = patterns[data_type]
+    memory = Memory(desc, np.full(desc.size // np.dtype(kind).itemsize, pattern, kind).view(np.uint8))
+    loss = count_loss("t", memory, DATA_TYPES["s8"])
+    assert (loss.nonzero, loss.zeroed, loss.saturated) == (34, 34, 0)

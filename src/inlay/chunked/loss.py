@@ -124,14 +124,13 @@ def count_loss(name: str, memory: Memory, dst: DataType) -> ConversionLoss:
     """Count what the elements of `memory`, padding left out, lose when they are converted to `dst`."""
     source = memory.desc.require_layout(f"tensor {name}")[1]
     nonzero = zeroed = saturated = 0
-    for piece in _pieces(memory) if can_lose(source, dst) else ():
-        present = int(np.count_nonzero(piece))
-        nonzero += present
-        if not _is_kept(piece, present, dst):
-            with np.errstate(invalid="ignore"):  # a signaling NaN is a NaN
-                values = piece.astype(np.float64)
-            small, large = _lost(values, _range_of(dst), dst.kind != "float")
-            zeroed, saturated = zeroed + small, saturated + large
+    with np.errstate(invalid="ignore"):  # a signaling NaN is a NaN
+        for piece in _pieces(memory) if can_lose(source, dst) else ():
+            present = int(np.count_nonzero(piece))
+            nonzero += present
+            if not _is_kept(piece, present, dst):
+                small, large = _lost(piece.astype(np.float64), _range_of(dst), dst.kind != "float")
+                zeroed, saturated = zeroed + small, saturated + large
     return ConversionLoss(name, dst, nonzero, zeroed, saturated)
 
 

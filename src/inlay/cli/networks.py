@@ -163,16 +163,21 @@ def run(
     with found.compile() as session:
         results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
         note = session.note
-    if output is None:
-        echo("\n".join(line for name, array in results.items() for line in described(name, array)))
-    else:
-        write_outputs(output, results)
-        echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
+    _report(results, output)
     echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
     if found.load:
         echo(found.load, err=True)
     if note:
         echo(note)
+
+
+def _report(results: Mapping[str, Array], output: Path | None) -> None:
+    """Print what came out, or write it to a file."""
+    if output is None:
+        echo("\n".join(line for name, array in results.items() for line in described(name, array)))
+        return
+    write_outputs(output, results)
+    echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
 
 
 def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:

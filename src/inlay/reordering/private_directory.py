@@ -104,10 +104,9 @@ class PrivateDirectory:
             os.replace(
                 self._place(temporary), self._place(name), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor
             )
-        except BaseException:
-            with suppress(OSError):
+        finally:
+            with suppress(OSError):  # where all went well it is gone
                 os.unlink(self._place(temporary), dir_fd=self._descriptor)
-            raise
 
     def close(self) -> None:
         """Close the directory."""
