@@ -20,7 +20,9 @@ EVERYTHING = sorted(
 )
 
 ROOMS = (
+    "interrupts",
     "errors",
+    "printable",
     "files",
     "data_type",
     "measure",

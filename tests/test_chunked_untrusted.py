@@ -1,6 +1,7 @@
 """Files come from anywhere: nothing in one is believed unchecked, and a damaged one is an error in words."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +208,33 @@ def test_a_damaged_header_is_an_error_of_ours(whole_files: dict[str, bytes], suf
     except InlayError:
         return
     assert open_memories(damaged.with_name("b.safetensors")).keys() <= {t.name for t in plan.source.tensors}
+
+
+def test_a_source_that_is_cut_short_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """Mapped, it would end the process."""
+    for to in ("ba", "plain"):
+        np.save(tmp_path / "a.npy", numbered((512, 4096)))
+        plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", [to])
+        os.truncate(tmp_path / "a.npy", 1 << 16)
+        with pytest.raises(FileError) as caught:
+            convert(plan)
+        assert str(caught.value) == (
+            f"cannot read {tmp_path / 'a.npy'}: it became shorter while it was being read; try again"
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_a_source_that_is_rewritten_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbered((1024, 4096)))
+    plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", ["plain"])
+
+    def rewrite(_: int) -> None:
+        with (tmp_path / "a.npy").open("r+b") as file:
+            file.seek(1 << 20)
+            file.write(b"others")
+        os.utime(tmp_path / "a.npy", ns=(1, 1))
+
+    with pytest.raises(FileError) as caught:
+        convert(plan, rewrite)
+    assert str(caught.value) == f"cannot read {tmp_path / 'a.npy'}: it changed while it was being read; try again"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]

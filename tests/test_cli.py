@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,12 +125,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interrupt_ends_with_130_and_nothing_half_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(plan: ConversionPlan, _: object) -> None:
+    def interrupted(plan: ConversionPlan, _: object, **options: Any) -> None:
         def stop(written: int) -> None:
             assert written > 0
             os.kill(os.getpid(), signal.SIGINT)
 
-        convert(plan, stop)
+        convert(plan, stop, **options)
 
     monkeypatch.setattr(chunked, "convert", interrupted)
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
@@ -149,7 +150,7 @@ def test_sigterm_leaves_nothing_half_written() -> None:
         "import os, signal, sys\n"
         "from inlay import chunked, cli\n"
         "convert = chunked.convert\n"
-        "chunked.convert = lambda plan, _: convert(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "chunked.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
         "sys.exit(cli.main())\n"
     )
     arguments = ["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]

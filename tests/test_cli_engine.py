@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -241,7 +240,7 @@ def _fill_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     return f"cannot write to the cache directory {path}: the disk is full; free space or write elsewhere"
 
 

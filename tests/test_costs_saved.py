@@ -113,7 +113,7 @@ def test_a_disk_that_takes_no_file_loses_nothing_for_good(
 
     book = written_book()
     with monkeypatch.context() as broken:
-        broken.setattr(tempfile, "mkstemp", refuse)
+        broken.setattr(os, "replace", refuse)
         book.save()
     assert book.unsaved == f"cannot write to the cache directory {directory}: {reason}"
     assert book.kernel("a") == ENTRY

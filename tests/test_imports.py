@@ -26,9 +26,8 @@ HEAVY = (
     "difflib",
 )
 
-DESCRIBING = tuple(
-    f"inlay.{room}" for room in ("errors", "data_type", "layout", "format_tag", "pattern", "views", "descriptor")
-)
+_ROOMS = ("interrupts", "errors", "data_type", "layout", "format_tag", "pattern", "views", "descriptor")
+DESCRIBING = tuple(f"inlay.{room}" for room in _ROOMS)
 LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
 
 LOADED = """

@@ -1,5 +1,7 @@
 """The typical mistakes with memory, each with the whole text of its error."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -337,3 +339,24 @@ def test_a_mistake_is_told_whole(mistake: Callable[[], object], error: type[Inla
         mistake()
     assert str(caught.value) == text
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("name", ["address", "begin", "end", "desc", "buffer", "other"])
+def test_what_machine_code_relies_on_cannot_be_set_or_deleted(name: str) -> None:
+    """With `address` at 0, unpack ended the process."""
+    memory = Memory(MemoryDesc((2, 3), "f32", "ba"), np.arange(6, dtype=np.float32))
+    before = memory.address, memory.begin, memory.end
+    with pytest.raises(AttributeError) as caught:
+        setattr(memory, name, 0)
+    assert str(caught.value) == (f"{name} of a Memory cannot be set: make a new Memory of a descriptor and a buffer")
+    with pytest.raises(AttributeError) as caught:
+        delattr(memory, name)
+    assert str(caught.value) == f"{name} of a Memory cannot be deleted: delete the Memory"
+    assert (memory.address, memory.begin, memory.end) == before
+    assert memory.unpack().tolist() == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_the_value_of_a_host_scalar_can_still_be_set_and_memories_copied() -> None:
+    scalar = Memory(MemoryDesc.host_scalar("s32"), 3)
+    scalar.value = 4
+    assert (int(scalar.value), int(copy.copy(scalar).value), int(pickle.loads(pickle.dumps(scalar)).value)) == (4, 4, 4)

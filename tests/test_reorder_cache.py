@@ -209,10 +209,10 @@ def test_directory_that_is_a_file_is_not_used(directory: Path) -> None:
 
 
 def test_failed_write_leaves_nothing(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     cache.write_object("a" * 64, b"code")
     assert entries(directory) == []
 

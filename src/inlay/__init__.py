@@ -11,6 +11,7 @@ ml_dtypes only; what moves or draws data is loaded when first asked for.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from inlay import interrupts  # noqa: F401  before what takes time to load
 from inlay.data_type import DataType
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import (

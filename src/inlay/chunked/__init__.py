@@ -9,10 +9,12 @@ time and puts the finished file in place in one step.
 """
 
 from inlay.chunked.conversion import ConversionPlan, ConversionStep, FormatRule, convert, parse_rule, plan_conversion
+from inlay.chunked.loss import ConversionLoss
 from inlay.chunked.packed import open_memories, save_memories
 from inlay.chunked.store import Store, StoredTensor
 
 __all__ = [
+    "ConversionLoss",
     "ConversionPlan",
     "ConversionStep",
     "FormatRule",

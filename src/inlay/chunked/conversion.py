@@ -5,25 +5,27 @@
     convert(plan)
 
 A plan is made from headers alone: it names every tensor with its source and destination descriptor and refuses what
-cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are mapped, reordered into
-a buffer and appended to the new file, which takes its name when all is done.
+cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are read, reordered into
+a buffer and appended to the new file, which takes its name when all is done. What a new data type loses is counted on
+the way, and too much of it is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 
+from inlay.chunked.loss import ConversionLoss, count_loss, require_little_loss
 from inlay.chunked.npy import npy_header, write_npy
-from inlay.chunked.packed import entry_of, is_row_major, memory_of, metadata_of, open_store, require_suffix
-from inlay.chunked.safetensors_file import Entry, write_safetensors
-from inlay.chunked.store import Bytes, Store, StoredTensor, row_major
+from inlay.chunked.packed import entry_of, is_row_major, metadata_of, open_store, require_suffix
+from inlay.chunked.safetensors_file import Entry, require_names, write_safetensors
+from inlay.chunked.store import Bytes, Store, StoredTensor, StoreReader, row_major
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
-from inlay.files import Progress, same_file
+from inlay.files import Progress, require_unused
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
@@ -90,10 +92,10 @@ class ConversionStep:
         """One line: name, source, destination."""
         if self.src is None or self.is_copy:
             shape = "x".join(map(str, self.tensor.shape))
-            return f"{self.tensor.name}: {self.tensor.stored_type} {shape}, copied, {self.entry.nbytes} bytes"
+            return f"{self.tensor.label}: {self.tensor.stored_type} {shape}, copied, {self.entry.nbytes} bytes"
         dims = "x".join(map(str, self.src.dims))
         sizes = f"{self.tensor.nbytes} -> {self.entry.nbytes} bytes"
-        return f"{self.tensor.name}: {dims}, {self.src} -> {self.dst}, {sizes}"
+        return f"{self.tensor.label}: {dims}, {self.src} -> {self.dst}, {sizes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ def plan_conversion(
 
     Raises:
         InvalidArguments: a rule does not fit: no tensor matches it, it has another number of letters than a tensor
-            that it matches, or no descriptor can be made of the tensor.
+            that it matches, or no descriptor can be made of the tensor. Or `target` cannot keep the name of a tensor:
+            that of a .npy file is the stem of the file name.
         FormatTagError: a rule has no tag that can be read.
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, `target` is the same file or cannot keep the result.
@@ -152,8 +155,7 @@ def plan_conversion(
     if dims is not None and not from_rules:
         raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")
     store = open_store(source)
-    if same_file(source, target):
-        raise FileError(f"cannot write {target}: it is the file that is being read; choose another name")
+    require_unused(target, source)
     for required in (*to_rules, *from_rules):
         _require_match(required, store)
     target_type = None if data_type is None else as_data_type(data_type)
@@ -171,7 +173,7 @@ def _require_match(rule: FormatRule, store: Store) -> None:
         return
     if not store.tensors:
         raise InvalidArguments(f"{store.path} holds no tensor: there is nothing to convert")
-    names = ", ".join(t.name for t in store.tensors[:3])
+    names = ", ".join(t.label for t in store.tensors[:3])
     more = f" and {len(store.tensors) - 3} more" if len(store.tensors) > 3 else ""
     raise InvalidArguments(f"no tensor of {store.path} matches {rule.pattern!r}: its tensors are {names}{more}")
 
@@ -188,7 +190,7 @@ def _plan_step(
     if to_rule is None or (src is None and is_mere_plain):
         return _copy_step(tensor, src)
     if src is None:
-        raise InvalidArguments(f"{to_rule.text} does not fit tensor {tensor.name}: {tensor.refusal}")
+        raise InvalidArguments(f"{to_rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
     dst = _destination(tensor, src, to_rule, data_type)
     return ConversionStep(tensor, src, dst, entry_of(tensor.name, dst))
 
@@ -208,7 +210,7 @@ def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_t
         return row_major(src.dims, dst_type)
     if rule.tag.ndims != src.ndims:
         raise InvalidArguments(
-            f"{rule.text} does not fit tensor {tensor.name}: {rule.tag} has {rule.tag.ndims} letters, dims {src.dims} "
+            f"{rule.text} does not fit tensor {tensor.label}: {rule.tag} has {rule.tag.ndims} letters, dims {src.dims} "
             f"are {src.ndims}; name the tensors it is for, as in 'conv*=TAG'"
         )
     return MemoryDesc(src.dims, dst_type, rule.tag)
@@ -227,18 +229,18 @@ def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None 
     if rule.tag is None:
         return tensor.desc
     if tensor.is_packed:
-        raise InvalidArguments(f"tensor {tensor.name} already has the descriptor {tensor.desc}: leave out {rule.text}")
+        raise InvalidArguments(f"tensor {tensor.label} already has the descriptor {tensor.desc}: leave out {rule.text}")
     desc = tensor.desc
     if desc is None:
-        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.name}: {tensor.refusal}")
+        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
     if not is_row_major(desc):
-        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.name}: it is column-major; save it row-major")
+        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: it is column-major; save it row-major")
     logical = dims if dims is not None else _logical_dims(tensor, rule.tag)
     src = MemoryDesc(logical, desc.data_type, rule.tag)
     if tensor.shape not in (_memory_shape(src, rule.tag), (_elements(src),)):
         shape = _memory_shape(src, rule.tag)
         raise InvalidArguments(
-            f"tensor {tensor.name} has the shape {tensor.shape}: {rule.text} of dims {src.dims} needs {shape} "
+            f"tensor {tensor.label} has the shape {tensor.shape}: {rule.text} of dims {src.dims} needs {shape} "
             f"or {(_elements(src),)}"
         )
     return src
@@ -263,7 +265,7 @@ def _logical_dims(tensor: StoredTensor, tag: FormatTag) -> Dims:
     if len(tensor.shape) != n + len(inner) or tensor.shape[n:] != inner:
         blocks = f" and then {inner}" if inner else ""
         raise InvalidArguments(
-            f"tensor {tensor.name} has the shape {tensor.shape}: memory in format {tag} has {n} entries{blocks}; "
+            f"tensor {tensor.label} has the shape {tensor.shape}: memory in format {tag} has {n} entries{blocks}; "
             "give the dims of the tensor (--dims) if its memory is one axis"
         )
     dims = [0] * n
@@ -280,7 +282,7 @@ def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
         )
     tensor, dst = plan.steps[0].tensor, plan.steps[0].dst
     if dst is None:
-        raise InvalidArguments(f"{plan.target} cannot hold tensor {tensor.name}: {tensor.refusal}")
+        raise InvalidArguments(f"{plan.target} cannot hold tensor {tensor.label}: {tensor.refusal}")
     if not is_row_major(dst):
         raise FileError(
             f"cannot write {plan.target}: a .npy file keeps only row-major tensors, not {dst}; "
@@ -291,43 +293,72 @@ def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
 
 
 def _plan_safetensors(plan: ConversionPlan) -> ConversionPlan:
+    require_names(step.entry.name for step in plan.steps)
     descs = {step.tensor.name: step.dst for step in plan.steps if step.dst is not None}
     for step in plan.steps:
         if step.dst is None and plan.source.path.suffix == ".npy":
-            raise InvalidArguments(f"{plan.target} cannot hold tensor {step.tensor.name}: {step.tensor.refusal}")
+            raise InvalidArguments(f"{plan.target} cannot hold tensor {step.tensor.label}: {step.tensor.refusal}")
     metadata = {**plan.source.metadata, **metadata_of(descs)}
     return ConversionPlan(plan.source, plan.target, plan.steps, metadata)
 
 
-def convert(plan: ConversionPlan, progress: Progress | None = None) -> None:
-    """Carry out `plan`, telling `progress` the bytes written as they are.
+def convert(
+    plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False
+) -> tuple[ConversionLoss, ...]:
+    """Carry out `plan`, telling `progress` the bytes written as they are; return what tensors lost by their new type.
+
+    Listed are the tensors of which elements became zero or saturated, in the order in which they were written.
 
     Post-conditions:
         The target holds every tensor of the plan. When this raises, the target is as it was before and nothing else
-        has appeared beside it. Memory is bounded by the largest tensor of the result.
+        has appeared beside it. Memory is bounded by the largest tensor and its result.
 
     Raises:
-        FileError: the target cannot be written.
+        InvalidArguments: over 0.1 % of the non-zero elements of a tensor would become zero or saturate, and
+            `allow_loss` is false.
+        FileError: the source became shorter or was rewritten meanwhile, or the target cannot be written.
+        OutOfMemory: there is no room for a tensor.
     """
+    losses: list[ConversionLoss] = []
+
+    def keep(loss: ConversionLoss) -> None:
+        if not allow_loss:
+            require_little_loss(loss)
+        if loss.share:
+            losses.append(loss)
+
+    with StoreReader(plan.source) as reader:
+        _write(plan, lambda step: _pieces(reader, step, keep), progress)
+    return tuple(losses)
+
+
+def _write(
+    plan: ConversionPlan, pieces: Callable[[ConversionStep], Iterator[Bytes]], progress: Progress | None
+) -> None:
     if plan.target.suffix == ".npy":
         step = plan.steps[0]
         assert step.dst is not None
-        write_npy(plan.target, step.dst, _result(plan.source, step), progress)
+        write_npy(plan.target, step.dst, pieces(step), progress)
         return
     by_name = {step.entry.name: step for step in plan.steps}
-
-    def data(entry: Entry) -> Bytes:
-        return _result(plan.source, by_name[entry.name])
-
-    write_safetensors(plan.target, [step.entry for step in plan.steps], plan.metadata, data, progress)
+    entries = [step.entry for step in plan.steps]
+    write_safetensors(plan.target, entries, plan.metadata, lambda entry: pieces(by_name[entry.name]), progress)
 
 
-def _result(source: Store, step: ConversionStep) -> Bytes:
-    """The bytes of one tensor of the new file."""
-    data, nbytes = source.data(step.tensor), step.entry.nbytes
+def _pieces(reader: StoreReader, step: ConversionStep, keep: Callable[[ConversionLoss], None]) -> Iterator[Bytes]:
+    """The bytes of one tensor of the new file, after what it loses was told to `keep`."""
     if step.src is None or step.dst is None or step.is_copy:
-        return data if data.size == nbytes else np.concatenate([data, np.zeros(nbytes - data.size, np.uint8)])
+        yield from reader.pieces(step.tensor)
+        yield np.zeros(step.entry.nbytes - step.tensor.nbytes, np.uint8)
+    else:
+        yield _converted(Memory(step.src, reader.read(step.tensor)), step.dst, step.entry, keep)
+    reader.require_unchanged()
+
+
+def _converted(src: Memory, desc: MemoryDesc, entry: Entry, keep: Callable[[ConversionLoss], None]) -> Bytes:
+    dst_type = desc.require_layout(f"tensor {entry.name}")[1]
+    keep(count_loss(entry.name, src, dst_type))
     # What a reorder leaves alone, such as the rest of the last 64 bytes, is zero: allocated bytes are.
-    out = allocate(nbytes)
-    reorder(memory_of(source, step.tensor, step.src), step.dst, out=Memory(step.dst, out))
+    out = allocate(entry.nbytes)
+    reorder(src, desc, out=Memory(desc, out))
     return out

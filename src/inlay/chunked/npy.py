@@ -6,6 +6,7 @@ NumPy's own types are written.
 """
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from tokenize import TokenError
 from typing import BinaryIO, cast
@@ -17,7 +18,7 @@ from inlay.chunked.store import Bytes, Store, StoredTensor, require_dims_for_lay
 from inlay.data_type import DATA_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
-from inlay.files import Progress, file_error, replacing, require_file, write_bytes
+from inlay.files import Progress, file_error, replacing, require_file, write_pieces
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 
@@ -99,8 +100,8 @@ def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
     return data_type.numpy, desc.dims
 
 
-def write_npy(target: Path, desc: MemoryDesc, data: Bytes, progress: Progress | None = None) -> None:
-    """Write the row-major tensor `desc`, whose elements are `data`, as the .npy file `target`.
+def write_npy(target: Path, desc: MemoryDesc, data: Iterable[Bytes], progress: Progress | None = None) -> None:
+    """Write the row-major tensor `desc`, whose elements are the pieces `data`, as the .npy file `target`.
 
     Raises:
         FileError: the data type has no name in the format, or the file cannot be written.
@@ -109,4 +110,4 @@ def write_npy(target: Path, desc: MemoryDesc, data: Bytes, progress: Progress | 
     header = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with replacing(target) as file:
         npy_format.write_array_header_1_0(file, header)
-        write_bytes(file, data, progress)
+        write_pieces(file, data, progress)

@@ -26,13 +26,22 @@ from typing import Any
 import numpy as np
 
 from inlay.chunked.npy import read_npy
-from inlay.chunked.safetensors_file import ALIGNMENT, Entry, read_header, write_safetensors
+from inlay.chunked.safetensors_file import (
+    ALIGNMENT,
+    Entry,
+    read_header,
+    require_names,
+    require_texts,
+    write_safetensors,
+)
 from inlay.chunked.store import Bytes, Store, StoredTensor, row_major
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.json_form import MAX_CHARACTERS
 from inlay.errors import FileError, InlayError, InvalidArguments, Unimplemented
 from inlay.format_tag import FormatTag
 from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.memory import Memory
+from inlay.printable import printable
 
 METADATA_KEY = "inlay"
 """Where the text of this module lies among the texts of a safetensors file."""
@@ -89,6 +98,9 @@ def open_memories(path: str | Path) -> dict[str, Memory]:
 
     Tensors of which no descriptor can be made (scalars, types such as BOOL) are left out.
 
+    The file must not become shorter while the memories are used: the operating system ends a process that touches
+    mapped bytes which are gone (SIGBUS). Renaming another file over it is safe.
+
     Raises:
         FileError: the file is missing, truncated, not what its suffix says, or its descriptors do not fit its bytes.
     """
@@ -115,17 +127,42 @@ def save_memories(path: str | Path, memories: Mapping[str, Memory], metadata: Ma
     Post-condition: `open_memories` of the file gives memories of equal descriptors and bytes.
 
     Raises:
-        InvalidArguments: a descriptor has no layout, or one that reaches before the first byte.
+        InvalidArguments: `memories` is no mapping of texts to memories, or `metadata` no mapping of texts to texts; a
+            text cannot be kept, such as the tensor name `__metadata__` or the key `inlay` of the metadata; a descriptor
+            has no layout, or one that reaches before the first byte. Nothing is written then.
         Unimplemented: a dim or stride is RUNTIME.
         FileError: the file cannot be written.
     """
     target = Path(path)
     if target.suffix != ".safetensors":
         raise FileError(f"cannot keep descriptors in {target}: use the suffix .safetensors")
+    _require_memories(memories)
+    _require_metadata(metadata)
     descs = {name: memory.desc for name, memory in memories.items()}
     entries = [entry_of(name, desc) for name, desc in descs.items()]
     texts = {**(metadata or {}), **metadata_of(descs)}
-    write_safetensors(target, entries, texts, lambda entry: _file_bytes(memories[entry.name], entry.nbytes))
+    write_safetensors(target, entries, texts, lambda entry: [_file_bytes(memories[entry.name], entry.nbytes)])
+
+
+def _require_memories(memories: object) -> None:
+    if not isinstance(memories, Mapping):
+        raise InvalidArguments(f"memories is {memories!r}: give a mapping of names to Memory")
+    require_names(memories)
+    for name, memory in memories.items():
+        if not isinstance(memory, Memory):
+            raise InvalidArguments(f"memories[{name!r}] is {memory!r}: give a Memory, as from inlay.pack(array, tag)")
+
+
+def _require_metadata(metadata: object) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping):
+        raise InvalidArguments(f"metadata is {metadata!r}: give a mapping of texts to texts")
+    require_texts(metadata)
+    if METADATA_KEY in metadata:
+        raise InvalidArguments(
+            f"the key {METADATA_KEY!r} of the metadata is where descriptors are kept: use another key"
+        )
 
 
 def _file_bytes(memory: Memory, nbytes: int) -> Bytes:
@@ -215,6 +252,9 @@ def from_description(described: object, version: int = VERSION) -> MemoryDesc:
 def _from_first_version(described: object) -> MemoryDesc:
     if not isinstance(described, dict):
         raise InvalidArguments("a descriptor is a JSON object")
+    length = len(json.dumps(described))
+    if length > MAX_CHARACTERS:
+        raise InvalidArguments(f"its descriptor takes {length} characters of JSON: at most {MAX_CHARACTERS} are read")
     by_tag = described.keys() == {"dims", "data_type", "tag"}
     if not by_tag and described.keys() != {"dims", "data_type", "padded_dims", "digits", "offset0"}:
         raise InvalidArguments("a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag")
@@ -279,7 +319,7 @@ def _descriptions(path: Path, text: str | None, entries: Sequence[Entry]) -> dic
         )
     missing = sorted(value["tensors"].keys() - {e.name for e in entries})
     if missing:
-        raise _damaged(path, f"it describes tensor {missing[0]}, which the file does not have")
+        raise _damaged(path, f"it describes tensor {printable(missing[0])}, which the file does not have")
     return {name: (version, described) for name, described in value["tensors"].items()}
 
 
@@ -299,7 +339,7 @@ def _stored_tensor(path: Path, entry: Entry, described: tuple[int, object] | Non
             desc = from_description(described[1], described[0])
             _require_fit(desc, entry)
         except InlayError as error:
-            raise _damaged(path, f"tensor {entry.name}: {error}") from error
+            raise _damaged(path, f"tensor {printable(entry.name)}: {error}") from error
     place = (entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes)
     return StoredTensor(*place, desc, refusal, is_packed=described is not None)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from inlay.chunked.store import Bytes
-from inlay.errors import FileError
-from inlay.files import Progress, file_error, replacing, require_file, write_bytes
+from inlay.errors import FileError, InvalidArguments
+from inlay.files import Progress, file_error, replacing, require_file, write_pieces
 from inlay.layout import Dims
 
 ALIGNMENT = 64
@@ -27,6 +27,13 @@ ALIGNMENT = 64
 TYPE_BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "C64": 64}
 TYPE_BITS |= {"F32": 32, "I32": 32, "U32": 32, "F64": 64, "I64": 64, "U64": 64}
 """Bits of an element by the library's name of its type; 8 where not listed."""
+
+
+_TEXTS = "__metadata__"
+"""The name in the header under which the format keeps texts."""
+
+_LONGEST_HEADER = 100_000_000
+"""Bytes: what the safetensors library reads at most, its `MAX_HEADER_SIZE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def read_header(path: Path) -> tuple[tuple[Entry, ...], dict[str, str]]:
         raise FileError(
             f"cannot read {path}: it is truncated or not a safetensors file; copy it again from its source"
         ) from error
-    metadata = header.pop("__metadata__", None) or {}
+    metadata = header.pop(_TEXTS, None) or {}
     entries = sorted((_entry(name, item, 8 + length) for name, item in header.items()), key=lambda e: (e.begin, e.name))
     if any(e.nbytes < 0 or e.begin + e.nbytes > size for e in entries):
         raise FileError(f"cannot read {path}: it changed while it was being opened; try again")
@@ -87,29 +94,71 @@ def in_file_order(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda e: (e.nbytes % ALIGNMENT != 0, -TYPE_BITS.get(e.stored_type, 8), e.name))
 
 
+def require_names(names: Iterable[object]) -> None:
+    """Refuse names of tensors under which a file could not be read again.
+
+    Raises:
+        InvalidArguments: one is no text, no Unicode, or the name under which the format keeps texts.
+    """
+    for name in names:
+        _require_text("the name of a tensor", name)
+        if name == _TEXTS:
+            raise InvalidArguments(f"a tensor cannot be named {_TEXTS}: the format keeps texts there; rename it")
+
+
+def require_texts(metadata: Mapping[Any, object]) -> None:
+    """Refuse texts beside tensors that a file could not keep.
+
+    Raises:
+        InvalidArguments: a key or a value is no text, or no Unicode.
+    """
+    for key, value in metadata.items():
+        _require_text("a key of the metadata", key)
+        _require_text(f"metadata[{key!r}]", value)
+
+
+def _require_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidArguments(f"{what} is {value!r}: a safetensors file keeps texts, give a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArguments(f"{what} is {value!r}, which is no Unicode text: rename it") from None
+
+
 def write_safetensors(
     target: Path,
     entries: Iterable[Entry],
     metadata: Mapping[str, str],
-    data: Callable[[Entry], Bytes],
+    data: Callable[[Entry], Iterable[Bytes]],
     progress: Progress | None = None,
 ) -> None:
-    """Write the safetensors file `target`, asking `data` for the bytes of one entry after the other.
+    """Write the safetensors file `target`, asking `data` for the pieces of one entry after the other.
 
-    Post-condition: at any time the bytes of at most one entry are held here.
+    Post-conditions: the safetensors library opens the file. At any time at most one piece of one entry is held here.
 
     Raises:
+        InvalidArguments: a name or a text cannot be kept (see `require_names`, `require_texts`), or all together are
+            longer than the library reads; nothing is written.
         FileError: the file cannot be written.
     """
     ordered = in_file_order(entries)
+    require_names(entry.name for entry in ordered)
+    require_texts(metadata)
+    header = _header(ordered, metadata)
+    if len(header) > _LONGEST_HEADER:
+        raise InvalidArguments(
+            f"names and texts of {target} take {len(header)} bytes, and the safetensors library reads "
+            f"{_LONGEST_HEADER}: write several files, or leave out metadata"
+        )
     with replacing(target) as file:
-        file.write(_header(ordered, metadata))
+        file.write(header)
         for entry in ordered:
-            write_bytes(file, data(entry), progress)
+            write_pieces(file, data(entry), progress)
 
 
 def _header(ordered: Iterable[Entry], metadata: Mapping[str, str]) -> bytes:
-    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, object] = {_TEXTS: dict(metadata)} if metadata else {}
     begin = 0
     for entry in ordered:
         offsets = [begin, begin + entry.nbytes]

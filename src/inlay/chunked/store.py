@@ -6,22 +6,34 @@
 
 Opening a store reads the header alone. The data is mapped, so a file larger than memory costs nothing until a tensor
 of it is used. Everything a header claims is checked against the length of the file before a byte is mapped.
+
+A mapped file must not become shorter while its bytes are used: the operating system then ends the process (SIGBUS).
+`StoreReader` reads in place of mapping, so a file that somebody cuts short or rewrites meanwhile is an error in words.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import FileError, InvalidArguments
+from inlay.files import file_error
 from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import Dims
+from inlay.memory.buffers import allocate
+from inlay.printable import printable
 
 Bytes = npt.NDArray[np.uint8]
+
+_PIECE = 1 << 23
+"""Bytes that are read at once where a tensor is copied as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,11 @@ class StoredTensor:
     is_packed: bool = False
     """Whether the descriptor was read from Inlay's metadata and not from the type and shape."""
 
+    @property
+    def label(self) -> str:
+        """The name as it may be shown."""
+        return printable(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -63,6 +80,84 @@ class Store:
             return np.empty(0, np.uint8)
         mapped = np.memmap(self.path, np.uint8, "r", offset=tensor.begin, shape=(tensor.nbytes,))
         return np.asarray(mapped)
+
+
+class StoreReader:
+    """The file of a store, open for reading without a map; a context that closes it."""
+
+    def __init__(self, store: Store) -> None:
+        """Open the file.
+
+        Raises:
+            FileError: it is missing or may not be read.
+        """
+        self._path = store.path
+        try:
+            self._file: BinaryIO = store.path.open("rb", buffering=0)
+            self._state = _state_of(self._file)
+        except OSError as error:
+            raise file_error("read", store.path, error) from error
+
+    def read(self, tensor: StoredTensor) -> Bytes:
+        """Read all bytes of `tensor` into memory that begins on a multiple of 64.
+
+        Raises:
+            FileError: the file cannot be read, or became shorter.
+            OutOfMemory: there is no room for the bytes.
+        """
+        data = allocate(tensor.nbytes)
+        self._fill(data, tensor.begin)
+        return data
+
+    def pieces(self, tensor: StoredTensor) -> Iterator[Bytes]:
+        """The bytes of `tensor` in order, at most 8 MiB at a time; a piece is overwritten by the next.
+
+        Raises:
+            FileError: the file cannot be read, or became shorter.
+        """
+        buffer = allocate(min(_PIECE, tensor.nbytes))
+        for done in range(0, tensor.nbytes, _PIECE):
+            piece = buffer[: min(_PIECE, tensor.nbytes - done)]
+            self._fill(piece, tensor.begin + done)
+            yield piece
+
+    def require_unchanged(self) -> None:
+        """Refuse a file that somebody wrote to since it was opened: bytes of both contents may have been read.
+
+        Raises:
+            FileError: its length or its time of modification changed.
+        """
+        if _state_of(self._file) != self._state:
+            raise FileError(f"cannot read {self._path}: it changed while it was being read; try again")
+
+    def _fill(self, buffer: Bytes, begin: int) -> None:
+        view, done = buffer.data, 0
+        try:
+            self._file.seek(begin)
+            while done < len(view):
+                count = self._file.readinto(view[done:])  # type: ignore[attr-defined]
+                if not count:
+                    raise FileError(f"cannot read {self._path}: it became shorter while it was being read; try again")
+                done += count
+        except FileError:
+            raise
+        except OSError as error:
+            raise file_error("read", self._path, error) from error
+
+    def __enter__(self) -> "StoreReader":
+        """Return the reader."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _state_of(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def require_dims_for_layout(shape: Dims) -> None:

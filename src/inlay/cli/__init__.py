@@ -17,19 +17,60 @@ environment an error keeps its traceback.
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import typer
 
+from inlay import interrupts
 from inlay.cli import converting, describing, networks, timing  # each adds its commands
 from inlay.cli.application import app
+from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError
-from inlay.files import file_error
 
 __all__ = ["app", "main"]
 _COMMANDS = (describing, converting, networks, timing)
+
+
+_MEMORY = {
+    "convert": "the largest tensor and its result have to fit; free memory, or convert to a smaller type",
+    "run": "give arrays of a smaller batch, or free memory",
+    "plan": "plan a smaller batch (--batch N), or free memory",
+    "bench": "give smaller dims or a smaller batch, or free memory",
+}
+"""What helps where memory does not suffice, by command."""
+
+
+class _Interrupts:
+    """A block that Ctrl-C ends without a word, whatever became of the interrupt on its way out.
+
+    In an extension module that is being loaded it turns into an import that failed.
+    """
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._before: Any = None
+
+    def __enter__(self) -> "_Interrupts":
+        if threading.current_thread() is not threading.main_thread():
+            return self  # which alone hears of signals
+        self._before = signal.getsignal(signal.SIGINT)
+        # A shell starts what it puts in the background with interrupts ignored: that stays.
+        if self._before in (signal.default_int_handler, interrupts.end):
+            signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
+        if self._before in (signal.default_int_handler, interrupts.end):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.happened = kind is not None and (self.happened or issubclass(kind, (KeyboardInterrupt, typer.Abort)))
+        return self.happened
+
+    def _interrupt(self, _: int, __: FrameType | None) -> None:
+        self.happened = True
+        raise KeyboardInterrupt
 
 
 def _stop(signum: int, _: FrameType | None) -> None:
@@ -37,10 +78,10 @@ def _stop(signum: int, _: FrameType | None) -> None:
 
 
 def _report_defect(kind: type[BaseException], value: BaseException, _: TracebackType | None) -> None:
-    print(
+    echo(
         f"internal error: {kind.__name__}: {value}\nthis is a defect of Inlay, please report it; "
         "INLAY_DEBUG=1 shows where it happened",
-        file=sys.stderr,
+        err=True,
     )
 
 
@@ -50,25 +91,35 @@ def main(args: Sequence[str] | None = None) -> int:
     Every error that Inlay raises on purpose, and every misuse of an option, is one message on the error stream.
     """
     debug = bool(os.environ.get("INLAY_DEBUG"))
-    if args is None and not debug:
-        sys.excepthook = _report_defect
     if args is None:
-        # A polite request to end runs the same clean-up as Ctrl-C.
-        signal.signal(signal.SIGTERM, _stop)
-    try:
-        command = typer.main.get_command(app)
-        result = command.main(args=None if args is None else list(args), prog_name="inlay", standalone_mode=False)
-    except (typer.TyperException, InlayError, OSError, MemoryError) as error:
-        if debug:
-            raise
-        print(f"error: {_message(error)}", file=sys.stderr)
-        return 2
-    except (KeyboardInterrupt, typer.Abort):
-        return 130
-    return result if isinstance(result, int) else 0
+        _take_over(debug)
+    words = sys.argv[1:] if args is None else list(args)
+    with _Interrupts():
+        try:
+            command = typer.main.get_command(app)
+            result = command.main(args=words, prog_name="inlay", standalone_mode=False)
+        except (typer.TyperException, InlayError, OSError, MemoryError) as error:
+            if debug:
+                raise
+            echo(f"error: {_message(error, words)}", err=True)
+            return 2
+        return result if isinstance(result, int) else 0
+    return interrupts.INTERRUPTED
 
 
-def _message(error: typer.TyperException | InlayError | OSError | MemoryError) -> str:
+def _take_over(debug: bool) -> None:
+    """Make this process that of a command: its streams, its requests to end, its defects."""
+    open_closed_streams()
+    if not debug:
+        sys.excepthook = _report_defect
+    # A polite request to end, or a terminal that closes, runs the same clean-up as Ctrl-C.
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores the second
+            signal.signal(number, _stop)
+
+
+def _message(error: typer.TyperException | InlayError | OSError | MemoryError, words: Sequence[str]) -> str:
     """What is wrong and what helps."""
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
@@ -77,5 +128,6 @@ def _message(error: typer.TyperException | InlayError | OSError | MemoryError) -
     if isinstance(error, InlayError):
         return str(error)
     if isinstance(error, OSError):
-        return str(file_error("write", Path("the output"), error))
-    return "the memory of this machine does not suffice; convert fewer tensors at once"
+        return f"the operating system refuses: {error}; check memory, disk and permissions"
+    command = next((word for word in words if word in _MEMORY), "bench")
+    return f"the memory of this machine does not suffice: {_MEMORY[command]}"

@@ -1,13 +1,18 @@
 """The application, options that come before a command, and the kinds of arguments that commands share."""
 
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inlay import __version__
+from inlay.cli.output import echo
 from inlay.errors import InvalidArguments
+from inlay.files import abandoned, remove_abandoned
 from inlay.layout import Dims
+from inlay.printable import printable
 
 app = typer.Typer(
     help="Memory layout of tensors: draw it, explain it, convert files, plan and run networks.",
@@ -22,6 +27,7 @@ TYPE_HELP = "Data type: f32, bf16, f16, s8, u8, ... (`inlay names --types`)."
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help=_TAG_HELP)]
 DimsArgument = Annotated[str, typer.Argument(metavar="DIMS", help=_DIMS_HELP)]
+CleanOption = Annotated[bool, typer.Option("--clean", help="Remove what runs that were killed left beside the output.")]
 TypeOption = Annotated[str, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)]
 
 
@@ -57,9 +63,30 @@ def _whole_numbers(text: str, separator: str, rule: str) -> Dims:
     return tuple(int(part) for part in parts)
 
 
+def clear_abandoned(target: Path, remove: bool) -> None:
+    """Tell on the error stream which files killed runs left beside `target`, and `remove` them if that is asked for.
+
+    Raises:
+        FileError: one cannot be removed.
+    """
+    from rich.filesize import decimal
+
+    if remove:
+        for path in remove_abandoned(target):
+            echo(f"removed {printable(str(path))}", err=True)
+        return
+    for path in abandoned(target):
+        with suppress(OSError):
+            echo(
+                f"note: {printable(str(path))} ({decimal(path.stat().st_size)}) is left from a run that was killed: "
+                "--clean removes it",
+                err=True,
+            )
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"inlay {__version__}")
+        echo(f"inlay {__version__}")
         raise typer.Exit
 
 

@@ -1,7 +1,7 @@
 """Arrays of a run on the command line: read from .npy files, described in lines, written to .npz and .npy files."""
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from inlay.errors import InvalidArguments
-from inlay.files import file_error, replacing
+from inlay.files import file_error, replacing, require_unused
+from inlay.printable import printable
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -69,7 +70,7 @@ def described(name: str, array: Array) -> Iterator[str]:
     >>> list(described("y", np.array([[0.25, 0.75]], np.float32)))
     ['y (1, 2) float32: 0.25, 0.75']
     """
-    yield f"{name} {array.shape} {array.dtype}: {_summary(array)}"
+    yield f"{printable(name)} {array.shape} {array.dtype}: {_summary(array)}"
     width = array.shape[1] if array.ndim > 1 and array.shape[1] >= _FEWEST else 0
     if array.dtype.kind != "f" or not width or array.size != array.shape[0] * width:
         return
@@ -96,29 +97,51 @@ def _summary(array: Array) -> str:
     return f"from {finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}{others}"
 
 
-def require_target(target: Path | None) -> None:
+def require_target(target: Path | None, sources: Iterable[Path]) -> None:
     """Refuse to begin what could not be written.
 
     Raises:
         InvalidArguments: `target` ends in neither .npz nor .npy.
+        FileError: it is one of `sources`, the files that are read.
     """
-    if target is not None and target.suffix.lower() not in (".npz", ".npy"):
+    if target is None:
+        return
+    require_unused(target, *sources)
+    if target.suffix.lower() not in (".npz", ".npy"):
         raise InvalidArguments(
             f"outputs are written as .npz, or one of them as .npy, not {target.suffix or 'without an ending'!r}"
         )
+
+
+def require_names_for(target: Path, outputs: Sequence[str]) -> None:
+    """Refuse outputs that the file `target` cannot keep.
+
+    Raises:
+        InvalidArguments: a .npy file is asked for several outputs, or a name would be cut short in a .npz file.
+    """
+    if target.suffix.lower() == ".npy":
+        if len(outputs) != 1:
+            raise InvalidArguments(
+                f"the network has {len(outputs)} outputs, {', '.join(map(printable, outputs))}: a .npy file holds one, "
+                "write a .npz file"
+            )
+        return
+    for name in outputs:
+        if "\0" in name:
+            raise InvalidArguments(
+                f"a .npz file cannot keep the output {name!r}: names end at the character NUL there; rename the output "
+                "in the model"
+            )
 
 
 def write_outputs(target: Path, results: Mapping[str, Array]) -> None:
     """Write all outputs by name as .npz, or the only one as .npy; the file appears whole or not at all.
 
     Raises:
-        InvalidArguments: a .npy file is asked for several outputs.
+        InvalidArguments: the file cannot keep these outputs, see `require_names_for`.
         FileError: it cannot be written.
     """
-    if target.suffix.lower() == ".npy" and len(results) != 1:
-        raise InvalidArguments(
-            f"the network has {len(results)} outputs, {', '.join(results)}: a .npy file holds one, write a .npz file"
-        )
+    require_names_for(target, list(results))
     with replacing(target) as file:
         if target.suffix.lower() == ".npy":
             npy_format.write_array(file, next(iter(results.values())), allow_pickle=False)

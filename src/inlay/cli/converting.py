@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.application import TYPE_HELP, app, parse_dims
+from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.output import echo
 from inlay.files import Progress
+from inlay.printable import printable
 
 if TYPE_CHECKING:
     from inlay.chunked import ConversionPlan
@@ -29,6 +31,10 @@ def convert(
     dims: Annotated[
         str | None, typer.Option("--dims", metavar="DIMS", help="With --from: the dims, where the shape is not enough.")
     ] = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
+    ] = False,
+    clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format asks.
@@ -36,6 +42,9 @@ def convert(
     PATTERN is a shell pattern for tensor names; tensors that no --to matches are copied as they are, and the first
     --to that matches holds. A packed result is a .safetensors file that keeps its descriptors, so that --to plain
     gives the original back bit for bit.
+
+    Where over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
+    written, unless --allow-loss is given.
 
     For example:
 
@@ -54,16 +63,19 @@ def convert(
     logical = None if dims is None else parse_dims(dims)
     plan = plan_conversion(source, target, to, from_ or (), data_type, logical)
     if dry_run:
-        typer.echo(str(plan))
+        echo(str(plan))
         return
     from rich.filesize import decimal
 
+    clear_abandoned(target, clean)
     started = time.perf_counter()
     with _progress_bar(plan) as progress:
-        carry_out(plan, progress)
+        losses = carry_out(plan, progress, allow_loss=allow_loss)
     seconds = time.perf_counter() - started
     count = f"{plan.converted} of {len(plan.steps)} tensor{'s' * (len(plan.steps) != 1)}"
-    typer.echo(f"wrote {target}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
+    echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
+    for loss in losses:
+        echo(str(loss))
 
 
 @contextmanager
@@ -77,6 +89,6 @@ def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as bar:
-        task = bar.add_task(plan.target.name, total=plan.nbytes)
+    with Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True) as bar:
+        task = bar.add_task(printable(plan.target.name), total=plan.nbytes)
         yield lambda n: bar.advance(task, n)

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, parse_coordinate, parse_dims
+from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.files import replacing
 from inlay.format_tag import ALIASES, ENUMERATED, FormatTag
+from inlay.printable import printable
 from inlay.render import show as picture
 from inlay.render.explain import explain_offset
 
@@ -29,13 +30,14 @@ def show(
 
     Example: inlay show nChw8c 2x17x5x4 --offsets
     """
-    desc = MemoryDesc(parse_dims(dims), data_type, tag)
+    if svg is not None and svg.suffix.lower() != ".svg":
+        raise InvalidArguments(f"--svg writes a file that ends in .svg, not {svg.suffix or 'without an ending'!r}")
+    drawn = picture(MemoryDesc(parse_dims(dims), data_type, tag), offsets=offsets)
     if svg is None:
-        typer.echo(str(picture(desc, offsets=offsets)))
+        write(str(drawn))
         return
-    with replacing(svg) as file:
-        file.write(str(picture(desc, offsets=offsets, format="svg")).encode())
-    typer.echo(f"wrote {svg}")
+    drawn.save(svg)
+    echo(f"wrote {printable(str(svg))}")
 
 
 @app.command(short_help="Explain where one element lies.", context_settings={"ignore_unknown_options": True})
@@ -50,7 +52,7 @@ def offset(
     Example: inlay offset nChw8c 2x17x5x4 1,16,4,3
     """
     desc = MemoryDesc(parse_dims(dims), data_type, tag)
-    typer.echo(explain_offset(desc, parse_coordinate(coordinate)))
+    echo(explain_offset(desc, parse_coordinate(coordinate)))
 
 
 @app.command(short_help="List tags, aliases and data types.")
@@ -65,7 +67,7 @@ def names(
     lines = list(_type_lines(pattern) if types else _tag_lines(pattern))
     if not lines:
         raise InvalidArguments(f"no name matches {pattern!r}: `inlay names` lists all")
-    typer.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 def _type_lines(pattern: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inlay.cli.output import echo
 from inlay.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -76,4 +77,4 @@ def note_reference_engine(engine: str | None, effect: str) -> None:
     if reason is None and os.environ.get("INLAY_ENGINE"):
         reason = "INLAY_ENGINE is 'reference'"
     if reason is not None:
-        typer.echo(f"note: {effect}, since {reason}", err=True)
+        echo(f"note: {effect}, since {reason}", err=True)

@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.application import app
-from inlay.cli.arrays import Array, described, read_inputs, require_target, split_named, write_outputs
+from inlay.cli.application import CleanOption, app, clear_abandoned
+from inlay.cli.arrays import (
+    Array,
+    described,
+    read_inputs,
+    require_names_for,
+    require_target,
+    split_named,
+    write_outputs,
+)
 from inlay.cli.engines import EngineOption, note_reference_engine, require_engine_here, suitable_costs
+from inlay.cli.output import echo
 from inlay.cli.watching import Watch
 from inlay.errors import InvalidArguments
+from inlay.files import require_unused
+from inlay.printable import printable
 
 if TYPE_CHECKING:
     from inlay.graph.algorithms import Convolutions
@@ -89,18 +100,19 @@ def plan(
         from inlay.render.network.picture import require_suffix
 
         require_suffix(picture)
+        require_unused(picture, model)
     require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
     tier, how = choose_tier(costs, isa, threads, seconds, engine), algorithms_of(convolutions)
     network = _loaded(model, open_dims(dims or ()), batch)
     if isa is None and threads is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     found = _planned(network, tier, how, isa, threads, seconds, engine)
-    typer.echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
+    echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
     if picture is not None:
         from inlay.render.network import PlanPicture
 
         PlanPicture(found).save(picture)
-        typer.echo(f"{'' if as_json else chr(10)}wrote {picture}", err=as_json)
+        echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
 
 
 @app.command(short_help="Run a network on arrays in files.")
@@ -118,6 +130,7 @@ def run(
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
+    clean: CleanOption = False,
 ) -> None:
     """Plan a network for the dims of these arrays, run it on them, and print what comes out, or write it to a file.
 
@@ -136,27 +149,35 @@ def run(
     named = split_named(inputs or ())
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
-    require_target(output)
+    require_target(output, [model, *named.values()])
     require_engine_here(engine, None)
     tier, how = choose_tier(costs, None, None, seconds, engine), algorithms_of(convolutions)
     arrays = read_inputs(named)
     with options_named("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
+    if output is not None:
+        require_names_for(output, network.outputs)
+        clear_abandoned(output, clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     found = _planned(network, tier, how, None, None, seconds, engine)
     with found.compile() as session:
         results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
         note = session.note
-    if output is None:
-        typer.echo("\n".join(line for name, array in results.items() for line in described(name, array)))
-    else:
-        write_outputs(output, results)
-        typer.echo(f"wrote {output}: {', '.join(results)}")
-    typer.echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
+    _report(results, output)
+    echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
     if found.load:
-        typer.echo(found.load, err=True)
+        echo(found.load, err=True)
     if note:
-        typer.echo(note)
+        echo(note)
+
+
+def _report(results: Mapping[str, Array], output: Path | None) -> None:
+    """Print what came out, or write it to a file."""
+    if output is None:
+        echo("\n".join(line for name, array in results.items() for line in described(name, array)))
+        return
+    write_outputs(output, results)
+    echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
 
 
 def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:

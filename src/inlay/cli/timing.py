@@ -10,6 +10,7 @@ import typer
 from inlay.cli.application import TypeOption, app, parse_dims
 from inlay.cli.engines import EngineOption, require_engine_here
 from inlay.cli.networks import algorithms_of, choose_tier, open_dims, options_named
+from inlay.cli.output import echo
 from inlay.cli.watching import Watch
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
@@ -89,9 +90,9 @@ def bench(
     if as_json:
         import json
 
-        typer.echo(json.dumps(report.as_json(), indent=2))
+        echo(json.dumps(report.as_json(), indent=2))
         return
-    typer.echo(f"{head}{report}")
+    echo(f"{head}{report}")
 
 
 def _require_reorder(what: list[str]) -> None:

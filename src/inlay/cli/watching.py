@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import typer
+from inlay.cli.output import echo
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,7 +32,7 @@ class Watch:
     def tell(self, done: int, total: int) -> None:
         """Take note that `done` of `total` things are measured."""
         self.count, self.seconds = done, time.perf_counter() - self._started
-        if self._bar is None and sys.stderr is not None and sys.stderr.isatty():
+        if self._bar is None and sys.stderr.isatty():
             self._bar, self._task = _new_bar()
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)
@@ -44,12 +44,12 @@ class Watch:
         of = f" of {sources.total}" if sources.measured < sources.total else ""
         if sources.measured:
             saved = f"not remembered: {sources.unsaved}" if sources.unsaved else "remembered"
-            typer.echo(
+            echo(
                 f"measured {sources.measured}{of} kernels and reorders in {self.seconds:.1f} s; they are {saved}",
                 err=True,
             )
         if sources.estimated and sources.is_out_of_time:
-            typer.echo(
+            echo(
                 f"estimated {sources.estimated} of {sources.total} kernels and reorders by a model: "
                 "no time was left to measure them (--seconds)",
                 err=True,

@@ -11,6 +11,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Tensor
 from inlay.graph.stored import Proto, element_type
 from inlay.layout import Dims
+from inlay.printable import printable
 
 
 def bound_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None) -> list[Tensor]:
@@ -44,7 +45,9 @@ def rebound_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = N
     names = [value.name for value in graph.input]
     if set(names) != set(dims):
         given = ", ".join(sorted(dims)) or "no input"
-        raise InvalidArguments(f"dims are given for {given}, and the inputs are {', '.join(names)}: give each its dims")
+        raise InvalidArguments(
+            f"dims are given for {given}, and the inputs are {', '.join(map(printable, names))}: give each its dims"
+        )
     for value in graph.input:
         said = tuple(_fixed(dim) for dim in value.type.tensor_type.shape.dim)
         new = dims[value.name]

@@ -17,6 +17,7 @@ from inlay.interop import from_array, from_torch
 from inlay.layout import Dims
 from inlay.memory import Memory
 from inlay.memory.buffers import array_of
+from inlay.printable import printable
 
 Fed: TypeAlias = Array | Memory
 """An input as instances take it."""
@@ -85,7 +86,7 @@ def _require_result(tensor: Tensor, array: Any) -> None:
 
 
 def _listed(tensors: Iterable[Tensor]) -> str:
-    return ", ".join(f"{tensor.name} {tensor.dims} {tensor.dtype}" for tensor in tensors) or "none"
+    return ", ".join(f"{printable(tensor.name)} {tensor.dims} {tensor.dtype}" for tensor in tensors) or "none"
 
 
 def _taken(tensor: Tensor, value: Any) -> Fed:

@@ -25,6 +25,7 @@ from inlay.graph.patterns import simplified
 from inlay.graph.patterns.rewriting import without_dead
 from inlay.graph.walking import Walk
 from inlay.layout import Dims
+from inlay.printable import printable
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
 
@@ -83,13 +84,15 @@ def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int |
     model = _opened(source)
     names = [str(value.name) for value in model.model.graph.input]
     if None in extents and len(names) != 1:
-        raise InvalidArguments(f"the model has {len(names)} inputs, {', '.join(names)}: name the one that is meant")
+        raise InvalidArguments(
+            f"the model has {len(names)} inputs, {', '.join(map(printable, names))}: name the one that is meant"
+        )
     dims = {name or names[0]: its for name, its in extents.items()}
     for name in (*dims, *names):
         if name not in names:
-            raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(names)}")
+            raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(map(printable, names))}")
         if name not in dims:
-            raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(names)}")
+            raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(map(printable, names))}")
     return _loaded(model, rebound_inputs(model.model.graph, dims, batch))
 
 

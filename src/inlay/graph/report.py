@@ -11,6 +11,7 @@ from typing import Any
 from inlay.graph.arena import laid
 from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
+from inlay.printable import printable
 
 _NUMPY = "array"
 _NAMED = 6  # steps with estimated times that are named
@@ -118,7 +119,7 @@ def _heading(plan: Plan) -> str:
     steps, reorders = len(plan.program.steps), len(plan.reorders)
     proof = "this is the least" if plan.ms <= plan.bound * (1 + 1e-9) else f"the least is {_ms(plan.bound)}"
     of = f" of {plan.engine}" if plan.engine else ""
-    return "\n".join(
+    return _lines(
         (
             f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
             f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
@@ -192,7 +193,7 @@ def _totals(plan: Plan) -> str:
 def _notes(plan: Plan) -> str:
     """What no primitive computes."""
     steps = [step for step in plan.program.steps if step.kind == "reference" or step.impl == "reference"]
-    return "\n".join(f"{step.name} is computed by NumPy: {step.why or 'no engine has it'}" for step in steps)
+    return _lines(f"{step.name} is computed by NumPy: {step.why or 'no engine has it'}" for step in steps)
 
 
 def _cliffs(plan: Plan) -> str:
@@ -200,7 +201,7 @@ def _cliffs(plan: Plan) -> str:
     avoided = [cliff for cliff in plan.cliffs if "plan" not in cliff.plans]
     lines = [f"far slower than it must be, and no reorder helps: {_cliff(cliff)}" for cliff in taken]
     lines += [f"avoided: {_cliff(cliff)}, as in {', '.join(cliff.plans)}" for cliff in avoided]
-    return "\n".join(lines)
+    return _lines(lines)
 
 
 def _cliff(cliff: Cliff) -> str:
@@ -220,8 +221,14 @@ def _counted(count: int, word: str, rest: str = "") -> str:
     return f"{count} {word}{'s' * (count != 1)} {rest}".rstrip()
 
 
+def _lines(lines: Iterable[str]) -> str:
+    """Lines one below the other; a line end in a name makes no line of its own."""
+    return "\n".join(map(printable, lines))
+
+
 def _table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:
     """Rows as lines, columns under one another; those of `right` end together."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     ends = frozenset(right)
 

@@ -77,21 +77,31 @@ _set_inner = vars(Axis)["inner"].__set__
 
 
 def _bounds(digits: Sequence[Digit], n: int) -> tuple[int, int]:
-    """The least and greatest offset of the first `n` >= 1 values of a mixed-radix number."""
-    if not digits:
-        return (0, 0)
-    lead, *lower = digits
-    block = prod(d.extent for d in lower)
-    full, rest = divmod(n, block)
-    reached = []
-    if full:
-        low, high = _bounds(lower, block)
-        step = (full - 1) * lead.stride
-        reached.append((low + min(0, step), high + max(0, step)))
-    if rest:
-        low, high = _bounds(lower, rest)
-        reached.append((low + full * lead.stride, high + full * lead.stride))
-    return (min(low for low, _ in reached), max(high for _, high in reached))
+    """The least and greatest offset of the first `n` >= 1 values of a mixed-radix number.
+
+    From the last digit on: the bounds of all values of the digits so far, and of the first `n` modulo their product.
+    """
+    low, high, block = 0, 0, 1
+    part: tuple[int, int] | None = None  # no values
+    for digit in reversed(digits[1:]):
+        part = _first(digit, n % (block * digit.extent) // block, (low, high), part)
+        step = (digit.extent - 1) * digit.stride
+        low, high = low + min(0, step), high + max(0, step)
+        block *= digit.extent
+    whole = _first(digits[0], n // block, (low, high), part) if digits else (0, 0)
+    assert whole is not None
+    return whole
+
+
+def _first(digit: Digit, full: int, whole: tuple[int, int], part: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The bounds where a digit takes its first `full` values with all lower ones, and the next with a part of them."""
+    step = full * digit.stride
+    last = None if part is None else (part[0] + step, part[1] + step)
+    if not full:
+        return last
+    step -= digit.stride
+    low, high = whole[0] + min(0, step), whole[1] + max(0, step)
+    return (low, high) if last is None else (min(low, last[0]), max(high, last[1]))
 
 
 def normal_axis(axis: Axis, n: int) -> Axis:

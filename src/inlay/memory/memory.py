@@ -31,6 +31,9 @@ class Memory:
 
     __slots__ = ("_buffer", "_desc", "_others", "address", "begin", "end")
 
+    _buffer: Bytes
+    _desc: MemoryDesc
+    _others: tuple[Bytes, ...]
     address: int
     """Of the first byte of the buffer; offsets of the descriptor count from here. Of several buffers, the values'."""
     begin: int
@@ -69,22 +72,47 @@ class Memory:
             return
         low, high, data_type = reach(desc)
         if buffer is None:
-            self._buffer = allocate(max(desc.size, high))
+            values = allocate(max(desc.size, high))
         else:
-            self._buffer = bytes_of(buffer, data_type)
-            _require_fit(desc, self._buffer, high, data_type)
-        self._others: tuple[Bytes, ...] = ()
-        self._desc = desc
-        self.address = address_of(self._buffer)
-        self.begin = self.address + low
-        self.end = self.address + high
+            values = bytes_of(buffer, data_type)
+            _require_fit(desc, values, high, data_type)
+        address = address_of(values)
+        self._set(desc, values, (), address, address + low, address + high)
 
     def _fill(self, desc: MemoryDesc, values: Bytes, *others: Bytes) -> None:
-        self._desc = desc
-        self._buffer = values
-        self._others = others
-        self.address = self.begin = address_of(values)
-        self.end = self.begin + desc.size
+        address = address_of(values)
+        self._set(desc, values, others, address, address, address + desc.size)
+
+    def _set(
+        self, desc: MemoryDesc, buffer: Bytes, others: tuple[Bytes, ...], address: int, begin: int, end: int
+    ) -> None:
+        _set_desc(self, desc)
+        _set_buffer(self, buffer)
+        _set_others(self, others)
+        _set_address(self, address)
+        _set_begin(self, begin)
+        _set_end(self, end)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set `value`, of a host scalar; everything else follows from descriptor and buffer.
+
+        Machine code reads and writes at `address`, so nobody sets it; that reading it costs no call is why it is no
+        property.
+
+        Raises:
+            AttributeError: it is another attribute.
+        """
+        if name != "value":
+            raise AttributeError(f"{name} of a Memory cannot be set: make a new Memory of a descriptor and a buffer")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete nothing.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError(f"{name} of a Memory cannot be deleted: delete the Memory")
 
     @property
     def desc(self) -> MemoryDesc:
@@ -184,6 +212,15 @@ class Memory:
     def __repr__(self) -> str:
         """The descriptor and the number of bytes."""
         return f"<Memory of {self._desc!r}, {' + '.join(str(buffer.size) for buffer in self.buffers)} bytes>"
+
+
+# Only these write through the slots.
+_set_desc = vars(Memory)["_desc"].__set__
+_set_buffer = vars(Memory)["_buffer"].__set__
+_set_others = vars(Memory)["_others"].__set__
+_set_address = vars(Memory)["address"].__set__
+_set_begin = vars(Memory)["begin"].__set__
+_set_end = vars(Memory)["end"].__set__
 
 
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:

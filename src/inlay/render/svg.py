@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from inlay.data_type import DataType
 from inlay.render.legend import Legend
+from inlay.render.markup import markup_of
 from inlay.render.palette import CHALK, DARK, INK, LIGHT
 from inlay.render.picks import Elision
 from inlay.render.scene import Cell, Grid, Plane, Scene, Shelf, Strip
@@ -98,7 +99,7 @@ class _Canvas:
         ElementTree.SubElement(svg, "rect", {"class": "page", "width": width, "height": height, "rx": "8"})
         svg.append(self.body)
         ElementTree.indent(svg, "")
-        return ElementTree.tostring(svg, encoding="unicode") + "\n"
+        return markup_of(svg)
 
     def _hatch_pattern(self, defs: ElementTree.Element) -> None:
         size = {"width": "6", "height": "6", "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}

@@ -4,6 +4,7 @@ Color is used where standard output is a terminal that has it. NO_COLOR (any val
 https://no-color.org and https://force-color.org ask. Box drawing is used where the encoding has it.
 """
 
+import io
 import os
 import shutil
 import sys
@@ -51,7 +52,9 @@ class Terminal:
 def this_terminal() -> Terminal:
     """What standard output can show now; 80 characters without color where it is no terminal and says nothing else."""
     columns = shutil.get_terminal_size((80, 24)).columns
-    return Terminal(min(max(columns, NARROWEST), WIDEST), color_depth(sys.stdout), glyphs_of(sys.stdout))
+    # A process without a console, or one whose output is closed, has no stream at all.
+    stream = sys.stdout or io.StringIO()
+    return Terminal(min(max(columns, NARROWEST), WIDEST), color_depth(stream), glyphs_of(stream))
 
 
 def color_depth(stream: TextIO) -> Colors:

@@ -1,24 +1,27 @@
-"""Machine code kept between processes, and what was found out about it.
+"""Files kept between processes: machine code, tuned choices, costs of kernels, the machine model.
 
-Objects are files in a directory that only the user can read and write, `INLAY_CACHE_DIR` or `inlay` in the user's
-cache directory. The name of a file is the digest of what its content follows from, which `linking` says. The content
-begins with a digest of itself, so a file that was cut short, damaged or put there by somebody else's mistake is not
-used but written again. A file appears by renaming: two processes that write the same one both succeed.
+They lie in a directory that only the user can write to, `INLAY_CACHE_DIR` or `inlay` in the user's cache directory
+(see `private_directory`). Everything that reads or writes there goes through this module. The name of a file is the
+digest of what its content follows from, which `linking` says for machine code. The content begins with a digest of
+itself, so a file that was cut short, damaged or put there by somebody else's mistake is not used but written again. A
+file appears by renaming: two processes that write the same one both succeed; who changes a file takes its lock.
 
-No part of this may fail a reorder: where the directory cannot be used, code is compiled anew.
+No part of this may fail a reorder or a plan: where the directory cannot be used, code is compiled anew.
 """
 
 import os
-import stat
-import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
 from inlay.errors import FileError
 from inlay.files import file_error
+from inlay.reordering.private_directory import PrivateDirectory
 
 _DIGEST = sha256().digest_size
+_LARGEST = 1 << 26
+"""Bytes of the largest file that is read: 64 MiB, a hundred times what the largest holds."""
 
 
 def cache_directory() -> Path | None:
@@ -33,40 +36,27 @@ def require_cache_directory() -> Path:
     """Return the directory of the cache, and create it if it does not exist.
 
     Raises:
-        FileError: it cannot be created, it belongs to another user, or other users may write to it.
+        FileError: it cannot be created, it or a directory on the way belongs to another user, or other users may write
+            to one of them.
+    """
+    with _opened() as directory:
+        return directory.path
+
+
+def _opened() -> PrivateDirectory:
+    """The directory, open.
+
+    Raises:
+        FileError: as `require_cache_directory`.
     """
     chosen = os.environ.get("INLAY_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     path = Path(chosen) if chosen else Path(base) / "inlay"
     try:
         path = path.expanduser()
-        status = _status(path)
-    except OSError as error:
-        raise file_error("create the cache directory", path, error) from error
     except RuntimeError as error:
         raise FileError(f"cannot find the cache directory {path}: {error}") from error
-    if hasattr(os, "getuid"):
-        if status.st_uid != os.getuid():
-            raise FileError(f"the cache directory {path} belongs to another user, whose machine code is not run")
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise FileError(f"other users may write to the cache directory {path}: chmod go-w {path}")
-    return path
-
-
-def _status(path: Path) -> os.stat_result:
-    """What the system says about the directory, which is made if need be.
-
-    Raises:
-        OSError: there is none, and none can be made.
-    """
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            return status
-    except FileNotFoundError:
-        pass
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path.stat()
+    return PrivateDirectory(path)
 
 
 def object_key(*parts: str) -> str:
@@ -76,12 +66,12 @@ def object_key(*parts: str) -> str:
 
 def read_object(key: str, kind: str = "o") -> bytes | None:
     """The object of this kind kept under `key`, or None if there is no sound one."""
-    directory = cache_directory()
-    if directory is None:
-        return None
     try:
-        content = (directory / f"{key}.{kind}").read_bytes()
-    except OSError:
+        with _opened() as directory:
+            content = directory.read(f"{key}.{kind}", _LARGEST)
+    except FileError:
+        return None
+    if content is None:
         return None
     digest, data = content[:_DIGEST], content[_DIGEST:]
     return data if digest == _seal(key, data) else None
@@ -99,18 +89,38 @@ def store_object(key: str, data: bytes, kind: str = "o") -> None:
     Raises:
         FileError: the directory cannot be used or written; no part of the file remains.
     """
-    directory = require_cache_directory()
-    try:
-        handle, name = tempfile.mkstemp(dir=directory, prefix=f".{key[:16]}-")
+    with _opened() as directory:
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_seal(key, data) + data)
-            Path(name).replace(directory / f"{key}.{kind}")
-        except OSError:
-            Path(name).unlink()
-            raise
+            directory.write(f"{key}.{kind}", _seal(key, data) + data)
+        except OSError as error:
+            raise file_error("write to the cache directory", directory.path, error) from error
+
+
+@contextmanager
+def locked(key: str, seconds: float) -> Iterator[None]:
+    """Hold the lock of `key`, a file that only this user can open, for the time of the block.
+
+    Raises:
+        FileError: the directory cannot be used or written, or its file system has no locks.
+        TimeoutError: another process, or another thread of this one, holds the lock for `seconds`.
+    """
+    from filelock import FileLock, Timeout
+
+    directory = require_cache_directory()
+    lock = FileLock(directory / f"{key}.lock", mode=0o600)
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout as error:
+        raise TimeoutError(f"another process holds the lock {lock.lock_file}") from error
+    except NotImplementedError as error:
+        raise FileError(f"cannot lock files in the cache directory {directory}: {error}") from error
     except OSError as error:
         raise file_error("write to the cache directory", directory, error) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # what was to be written is
+            lock.release()
 
 
 def _seal(key: str, data: bytes) -> bytes:

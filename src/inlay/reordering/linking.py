@@ -39,13 +39,24 @@ def linked(asked: object, module_text: Callable[[], str], target: Target, *symbo
     """
     # Where the sources cannot be read, as in a zip archive, the module itself tells what the emitter writes.
     key = cache_key(spelled(asked) if SOURCES else module_text(), target)
-    data = cache.read_object(key)
-    if data is None:
+    loaded = _loaded(cache.read_object(key), symbols)
+    if loaded is None:
         data = compile_ir(module_text(), target)
         cache.write_object(key, data)
-    addresses, keep = load_object(data, symbols)
+        loaded = load_object(data, symbols)
+    addresses, keep = loaded
     _kept.append(keep)
     return addresses
+
+
+def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object] | None:
+    """A kept object in this process; None if there is none, or it was damaged before it was sealed."""
+    if data is None:
+        return None
+    try:
+        return load_object(data, symbols)
+    except RuntimeError:
+        return None
 
 
 def cache_key(asked: str, target: Target) -> str:

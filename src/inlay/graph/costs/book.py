@@ -13,15 +13,11 @@ saved, and `Book.unsaved` says why.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from inlay.errors import FileError
-from inlay.files import file_error
 from inlay.reordering import cache
 
 KIND = "costs"
@@ -116,7 +112,7 @@ class Book:
             TimeoutError: another process holds the lock.
         """
         new = self._new
-        with _locked(cache.require_cache_directory() / f"{self._name}.lock", self._patience):
+        with cache.locked(self._name, self._patience):
             found = read_book(cache.read_object(self._name, KIND))
             merged = {
                 "yardstick": _least(found["yardstick"], new["yardstick"]),
@@ -170,26 +166,3 @@ def _entry(value: Any) -> Entry | None:
 
 def _price(value: Any) -> Price | None:
     return Price(value) if _is_time(value) else None
-
-
-@contextmanager
-def _locked(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock file `path`, which only this user can open, for the time of the block.
-
-    Raises:
-        FileError: the file cannot be created.
-        TimeoutError: another process, or another thread of this one, holds it for `seconds`.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path, mode=0o600)
-    try:
-        lock.acquire(timeout=seconds)
-    except Timeout as error:
-        raise TimeoutError(f"another process holds the lock {path}") from error
-    except OSError as error:
-        raise file_error("write to the cache directory", path.parent, error) from error
-    try:
-        yield
-    finally:
-        lock.release()

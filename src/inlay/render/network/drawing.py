@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 
 from inlay.graph.plan import Plan
+from inlay.render.markup import markup_of
 from inlay.render.network.colors import format_colors
 from inlay.render.network.flow import Flow, Mark, flow_of
 from inlay.render.network.layering import layered
@@ -143,7 +144,7 @@ class _Drawing:
         ElementTree.SubElement(svg, "rect", {"class": "page", "width": _n(width), "height": _n(height), "rx": "8"})
         svg.append(self.root)
         ElementTree.indent(svg, "")
-        return ElementTree.tostring(svg, encoding="unicode") + "\n"
+        return markup_of(svg)
 
 
 def _diamond(parent: ElementTree.Element, box: Box, upper: str, lower: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from inlay.errors import InvalidArguments
 from inlay.files import replacing
 from inlay.graph.plan import Plan
+from inlay.printable import printable
 from inlay.render.network.drawing import draw_plan, heading
 
 SUFFIXES = (".svg", ".html")
@@ -58,7 +59,7 @@ class PlanPicture:
         target = Path(path)
         require_suffix(target)
         is_page = target.suffix.lower() == ".html"
-        title = escape(next(heading(self.plan)))
+        title = escape(printable(next(heading(self.plan))))
         content = _PAGE.format(title=title, body=self.html()) if is_page else self.svg()
         with replacing(target) as file:
             file.write(content.encode())

@@ -1,0 +1,439 @@
+"""Signals, closed streams, hostile names and odd targets: the command line ends in order and in words."""
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from safetensors.numpy import load_file, save_file
+
+import inlay
+from inlay import chunked, cli
+from inlay.chunked import open_memories
+from inlay.errors import FileError
+from inlay.files import abandoned, replacing
+from inlay.layout import Axis, Digit, Layout
+from inlay.printable import printable, printable_lines
+
+HOSTILE = "n\x1b]0;title\x07\r\nwrote x\x00\ufffe\u202e\x9b31m\ud800"
+IMAGE = np.arange(2 * 17 * 5 * 4, dtype=np.float32).reshape(2, 17, 5, 4)
+CONVERT = ["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]
+unix = pytest.mark.skipif(os.name != "posix", reason="signals and descriptors are Unix's")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INLAY_DEBUG", raising=False)
+    np.save("a.npy", IMAGE)
+    return tmp_path
+
+
+def program(code: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program of its own, with these arguments."""
+    call = [sys.executable, "-c", textwrap.dedent(code), *args]
+    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=120, **options)
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """The error of a command that fails."""
+    assert cli.main(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return str(err)
+
+
+# Signals
+
+WHILE_CONVERTING = """
+    import os, signal, sys
+    from inlay import chunked, cli
+    convert = chunked.convert
+    number = getattr(signal, sys.argv.pop(1))
+    chunked.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), number), **options)
+    sys.exit(cli.main())
+"""
+
+
+@unix
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_request_to_end_leaves_nothing_half_written(directory: Path, name: str) -> None:
+    done = program(WHILE_CONVERTING, name, *CONVERT)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + getattr(signal, name), "", "")
+    assert [path.name for path in directory.iterdir()] == ["a.npy"]
+
+
+@unix
+def test_a_terminal_that_closes_is_ignored_where_it_was_before() -> None:
+    """`nohup` ignores it."""
+    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + textwrap.dedent(WHILE_CONVERTING)
+    done = program(code, "SIGHUP", *CONVERT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(open_memories("p.safetensors")) == ["a"]
+
+
+LOADING = """
+    import os, signal, sys
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == wanted:
+                os.kill(os.getpid(), signal.SIGINT)
+    wanted = sys.argv.pop(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.meta_path.insert(0, Finder())
+    sys.argv[0] = "/usr/bin/inlay"
+    from inlay.cli import main
+    sys.exit(main())
+"""
+
+
+@unix
+@pytest.mark.parametrize(
+    "module", ["numpy", "numpy._core.umath", "ml_dtypes", "inlay.cli", "typer", "inlay.chunked", "llvmlite"]
+)
+def test_ctrl_c_while_modules_are_loaded_ends_without_a_word(directory: Path, module: str) -> None:
+    done = program(LOADING, module, *CONVERT)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert [path.name for path in directory.iterdir()] == ["a.npy"]
+
+
+@unix
+def test_a_library_leaves_signals_alone() -> None:
+    code = "import signal, inlay; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    assert program(f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}").returncode == 0
+
+
+@unix
+def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loading(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.pause()
+        except KeyboardInterrupt:
+            raise ImportError("numpy._core.umath failed to import") from None
+
+    monkeypatch.setattr(chunked, "plan_conversion", loading)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.main(CONVERT) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", "")
+
+
+# What a killed run leaves
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from inlay.files import replacing
+    with replacing(Path(sys.argv[1])) as file:
+        file.write(b"x" * 2_000_000)
+        file.flush()
+        if sys.argv[2] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("writing", flush=True)
+        sys.stdin.readline()
+"""
+
+
+@unix
+def test_what_a_killed_run_left_is_named_and_removed_on_request(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("fcntl")
+    for target in ("p.safetensors", "other.safetensors"):
+        assert program(KILLED, target, "die").returncode == -signal.SIGKILL
+    (directory / ".p.safetensors.0123.tmp").write_bytes(b"of another program")
+    (left,) = abandoned(Path("p.safetensors"))
+    assert cli.main(CONVERT) == 0
+    assert capsys.readouterr().err == f"note: {left} (2.0 MB) is left from a run that was killed: --clean removes it\n"
+    assert left.exists()
+    assert cli.main([*CONVERT, "--clean"]) == 0
+    assert capsys.readouterr().err == f"removed {left}\n"
+    assert not left.exists()
+    assert len(abandoned(Path("other.safetensors"))) == 1
+    assert (directory / ".p.safetensors.0123.tmp").exists()
+    assert cli.main(CONVERT) == 0
+    assert capsys.readouterr().err == ""
+
+
+@unix
+def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fcntl")
+    call = [sys.executable, "-c", textwrap.dedent(KILLED), "p.safetensors", "live"]
+    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing\n"
+        assert abandoned(Path("p.safetensors")) == []
+        assert cli.main([*CONVERT, "--clean"]) == 0
+        assert capsys.readouterr().err == ""
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        assert writer.wait(60) == 0
+    assert Path("p.safetensors").read_bytes() == b"x" * 2_000_000
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "漢" * 83, "a[b]*?.npy"])
+def test_names_as_long_as_they_may_be_are_written(directory: Path, name: str) -> None:
+    alike = name[:-1] + "z"
+    with replacing(Path(name)) as file, replacing(Path(alike)):
+        file.write(b"content")
+        assert abandoned(Path(name)) == []
+    assert Path(name).read_bytes() == b"content"
+    assert sorted(path.name for path in directory.iterdir()) == sorted(["a.npy", name, alike])
+
+
+# Targets
+
+
+def _make_two_links_to_each_other(path: Path) -> None:
+    path.symlink_to("b.safetensors")
+    Path("b.safetensors").symlink_to(path)
+
+
+@unix
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            _make_two_links_to_each_other,
+            "cannot write p.safetensors: its links lead in a circle; remove one of them",
+        ),
+        (
+            lambda path: path.symlink_to(path.resolve()),
+            "cannot write p.safetensors: its links lead in a circle; remove one of them",
+        ),
+        (
+            lambda path: path.symlink_to("/nowhere/else/p.safetensors"),
+            "cannot write p.safetensors: it is a link to /nowhere/else/p.safetensors, and the directory /nowhere/else "
+            "does not exist; create it first",
+        ),
+        (lambda path: path.mkdir(), "cannot write p.safetensors: it is a directory; name a file"),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_told_apart(
+    capsys: pytest.CaptureFixture[str], make: Any, message: str
+) -> None:
+    make(Path("p.safetensors"))
+    assert complaint(capsys, *CONVERT) == f"error: {message}\n"
+
+
+@unix
+def test_a_target_without_permission_to_write_is_not_replaced(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("p.safetensors").write_text("kept")
+    Path("p.safetensors").chmod(0o400)
+    access = os.access
+    # Root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
+    expected = "error: cannot write p.safetensors: permission denied; check who may use it\n"
+    assert complaint(capsys, *CONVERT) == expected
+    assert Path("p.safetensors").read_text() == "kept"
+
+
+# Names
+
+
+def is_safe(text: str) -> bool:
+    return all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_a_name_is_one_line_without_control_codes() -> None:
+    assert printable("conv1.weight ü 漢 \\ '") == "conv1.weight ü 漢 \\ '"
+    expected = r"n\x1b]0;title\x07\r\nwrote x\x00\ufffe\u202e\x9b31m\ud800"
+    assert printable(HOSTILE) == expected
+    assert printable_lines(f"one\n{HOSTILE}") == "one\n" + expected.replace(r"\n", "\n")
+    for code in range(0x110000):
+        c = chr(code)
+        shown = printable(c)
+        assert shown == c if c.isprintable() else shown.isascii()
+
+
+def write_model(name: str) -> None:
+    ends = [helper.make_tensor_value_info(f"{end}{name}", TensorProto.FLOAT, [2, 17, 5, 4]) for end in "xy"]
+    nodes = [helper.make_node("Relu", [ends[0].name], [ends[1].name], name)]
+    graph = helper.make_graph(nodes, name, ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path("net.onnx").write_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "convert w.safetensors -o q.safetensors --to plain --dry-run",
+        "convert w.safetensors -o q.safetensors --to plain --dtype s8 --allow-loss",
+        "convert w.safetensors -o q.safetensors --to plain --dtype s8",
+        "convert w.safetensors -o q.safetensors --to nChw16c",
+        "convert w.safetensors -o q.safetensors --to none=nChw16c",
+        "convert w.safetensors -o q.npy --to ba",
+        "plan net.onnx --costs analytic",
+        "plan net.onnx --costs analytic --json",
+        "run net.onnx --input a.npy --engine reference",
+        "run net.onnx --input wrong.npy --engine reference",
+        "run net.onnx --input other=a.npy --engine reference",
+        "run net.onnx --input a.npy --engine reference -o out.npz",
+        "plan broken.onnx --costs analytic",
+    ],
+)
+def test_names_in_files_print_as_one_line_without_control_codes(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    name = HOSTILE.removesuffix("\ud800").replace("\0", "")
+    save_file({name: np.full((4, 4), 0.01, np.float32)}, "w.safetensors")
+    np.save("wrong.npy", np.zeros(3, np.float32))
+    write_model(name)
+    model = Path("net.onnx").read_bytes()
+    Path("broken.onnx").write_bytes(model.replace(b"Relu", b"Re\x1bu"))
+    cli.main(command.split())
+    out, err = capsys.readouterr()
+    assert is_safe(out + err)
+    assert out + err
+    assert not any(line.startswith("wrote x") for line in (out + err).splitlines())
+    if "json" in command:
+        assert json.loads(out)["network"] == name
+
+
+@pytest.mark.parametrize("args", [("offset", HOSTILE, "2x3", "0,0"), ("convert", HOSTILE, "-o", "b.npy"), (HOSTILE,)])
+def test_arguments_in_errors_print_without_control_codes(
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
+) -> None:
+    assert is_safe(complaint(capsys, *args))
+
+
+def test_commands_print_by_one_function() -> None:
+    package = Path(cli.__file__).parent
+    for path in sorted(package.glob("*.py")):
+        calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        printing = {"print", "typer.echo", "typer.secho", "sys.stdout.write", "sys.stderr.write"}.intersection(calls)
+        assert printing == ({"typer.echo"} if path.name == "output.py" else set()), path.name
+
+
+# Streams
+
+
+@unix
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("command", [CONVERT, ["show", "nChw8c", "2x17x5x4"], ["names"]])
+def test_closed_streams_are_no_matter(directory: Path, closed: tuple[int, ...], command: list[str]) -> None:
+    words = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
+    call = ["sh", "-c", f'exec "$@" {words}', "sh", sys.executable, "-m", "inlay", *command]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert bool(done.stdout) == (1 not in closed)
+    if command is CONVERT:
+        assert np.array_equal(open_memories("p.safetensors")["a"].unpack(), IMAGE)
+
+
+@unix
+def test_nothing_that_is_printed_lands_in_a_file_that_took_the_number_of_a_closed_stream() -> None:
+    code = """
+        import os, sys
+        from inlay import chunked, cli
+        plan_conversion = chunked.plan_conversion
+        def printing(*args):
+            plan = plan_conversion(*args)
+            convert = chunked.convert
+            def told(n):
+                for number in (1, 2):
+                    os.write(number, b"from a library")
+            chunked.convert = lambda plan, _, **options: convert(plan, told, **options)
+            return plan
+        chunked.plan_conversion = printing
+        sys.exit(cli.main())
+    """
+    call = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-c", textwrap.dedent(code), *CONVERT]
+    assert subprocess.run(call, check=False, timeout=120).returncode == 0
+    assert np.array_equal(open_memories("p.safetensors")["a"].unpack(), IMAGE)
+    assert b"from a library" not in Path("p.safetensors").read_bytes()
+
+
+def test_a_picture_is_drawn_in_a_process_without_an_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert str(inlay.show(inlay.MemoryDesc((2, 3), "f32", "ab"))).startswith("ab, 2 x 3 of f32")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_an_output_that_is_full_is_told_so() -> None:
+    with Path("/dev/full").open("w") as full:
+        call = [sys.executable, "-u", "-m", "inlay", "names"]
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write the output: the disk is full; free space or write elsewhere\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError("Could not find/load shared object file 'libllvmlite.so'"),
+            "the operating system refuses: Could not find/load shared object file 'libllvmlite.so'; check memory, disk "
+            "and permissions",
+        ),
+        (
+            MemoryError(),
+            "the memory of this machine does not suffice: the largest tensor and its result have to fit; free memory, "
+            "or convert to a smaller type",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_not_told_as_a_failed_write(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(chunked, "plan_conversion", refuse)
+    assert complaint(capsys, *CONVERT) == f"error: {message}\n"
+
+
+def test_each_command_has_a_remedy_of_its_own_for_too_little_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import inlay.graph.reading as reading
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(reading, "load_for", refuse)
+    assert complaint(capsys, "run", "net.onnx", "--input", "a.npy") == (
+        "error: the memory of this machine does not suffice: give arrays of a smaller batch, or free memory\n"
+    )
+
+
+# Digits without end
+
+
+def test_any_number_of_digits_is_read_or_refused_in_words() -> None:
+    assert Layout((2,), (Axis(1, (Digit(1, 1),) * 50_000),)).span == (0, 2)
+    for count, is_read in ((1000, True), (500_000, False)):
+        described = {"dims": [2], "data_type": "u8", "padded_dims": [2], "offset0": 0}
+        described["digits"] = [[[2, 1]] + [[1, 1]] * count]
+        text = json.dumps({"version": 1, "tensors": {"w": described}})
+        save_file({"w": np.zeros(2, np.uint8)}, "w.safetensors", {"inlay": text})
+        if is_read:
+            assert open_memories("w.safetensors")["w"].desc.dims == (2,)
+            assert cli.main(["convert", "w.safetensors", "-o", "v.safetensors", "--to", "plain"]) == 0
+            assert load_file("v.safetensors")["w"].tolist() == [0, 0]
+            continue
+        with pytest.raises(FileError) as caught:
+            open_memories("w.safetensors")
+        length = len(json.dumps(described))
+        assert str(caught.value) == (
+            "cannot read w.safetensors: its layout text is damaged, tensor w: its descriptor takes "
+            f"{length} characters of JSON: at most 1048576 are read; convert the original again"
+        )
