@@ -197,10 +197,13 @@ class MeasuredCosts(MachineCosts):
         return None if found is None else with_attributes(found, operation)
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of a reorder as sessions do it; one is measured for all tensors that differ in size alone."""
+        """Milliseconds of a reorder as sessions do it, of a copy where formats are equal.
+
+        One is measured for all tensors that differ in size alone.
+        """
         pair = src, dst
         if pair not in self._reorders:
-            self._reorders[pair] = 0.0 if src == dst else self._reorder_ms(src, dst)
+            self._reorders[pair] = self._reorder_ms(src, dst)
         return self._reorders[pair]
 
     def _knows(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -330,6 +333,8 @@ class MeasuredCosts(MachineCosts):
     def _reorder_ms(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """The time of a reorder, as that of one of the same formats and about the same size."""
         moved = nbytes(src) + nbytes(dst)
+        if not moved:  # nothing is executed, and nothing can be timed
+            return 0.0
         name = reorder_key(src, dst, moved)
         price = self._book.reorder(name)
         if price is None and self._may_measure():
