@@ -93,9 +93,11 @@ def require_room(program: Program, tensors: Mapping[str, Tensor]) -> None:
         InvalidArguments, Unimplemented: as `places_of`.
     """
     room = usable_memory()
+    if room is None:
+        return
     places = places_of(program, tensors)
     sizes = home_sizes(program, places)
-    for step in program.steps if room is not None else ():
+    for step in program.steps:
         used = {places[name].home for name in (*step.reads.values(), *step.writes.values()) if name in places}
         nbytes = sum(sizes[home] for home in used)
         if nbytes > room:
@@ -209,7 +211,7 @@ class _LifeIndex:
 
 
 def _placed_in_time(lives: Mapping[str, Life]) -> dict[str, int]:
-    """The offsets of homes as an allocator gives them: in the order of steps, each in the smallest gap there is then."""
+    """The offsets of homes as an allocator gives them: in the order of steps, each in the smallest gap of that time."""
     offsets: dict[str, int] = {}
     free = _FreeList()
     alive: list[tuple[int, int, int]] = []  # last step, begin, end

@@ -79,4 +79,5 @@ def _without(source: Bucket, scope: tuple[int, ...], whole: NDArray[np.float64])
     kept = [v for v in scope if v in source.scope]
     least = least.transpose([kept.index(v) for v in source.scope])
     is_finite = np.isfinite(source.remainder)
-    return np.subtract(least, source.remainder, out=np.zeros_like(least), where=is_finite)
+    found: NDArray[np.float64] = np.subtract(least, source.remainder, out=np.zeros_like(least), where=is_finite)
+    return found

@@ -3,7 +3,8 @@
 Objects are files in a directory that only the user can read and write, `INLAY_CACHE_DIR` or `inlay` in the user's
 cache directory. The name of a file is the digest of what its content follows from, which `linking` says. The content
 begins with a digest of itself, so a file that was cut short, damaged or put there by somebody else's mistake is not
-used but written again. A file appears by renaming: two processes that write the same one both succeed.
+used but written again. A file appears by renaming: two processes that write the same one both succeed. `cache_size`
+bounds the directory.
 
 No part of this may fail a reorder: where the directory cannot be used, code is compiled anew.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from inlay.errors import FileError
 from inlay.files import file_error
+from inlay.reordering import cache_size
 
 _DIGEST = sha256().digest_size
 
@@ -79,12 +81,16 @@ def read_object(key: str, kind: str = "o") -> bytes | None:
     directory = cache_directory()
     if directory is None:
         return None
+    path = directory / f"{key}.{kind}"
     try:
-        content = (directory / f"{key}.{kind}").read_bytes()
+        content = path.read_bytes()
     except OSError:
         return None
     digest, data = content[:_DIGEST], content[_DIGEST:]
-    return data if digest == _seal(key, data) else None
+    if digest != _seal(key, data):
+        return None
+    cache_size.mark_used(path)
+    return data
 
 
 def write_object(key: str, data: bytes, kind: str = "o") -> None:
@@ -98,6 +104,7 @@ def store_object(key: str, data: bytes, kind: str = "o") -> None:
 
     Raises:
         FileError: the directory cannot be used or written; no part of the file remains.
+        InvalidArguments: INLAY_CACHE_MB is no number.
     """
     directory = require_cache_directory()
     try:
@@ -111,6 +118,7 @@ def store_object(key: str, data: bytes, kind: str = "o") -> None:
             raise
     except OSError as error:
         raise file_error("write to the cache directory", directory, error) from error
+    cache_size.count_written(directory, len(data) + _DIGEST)
 
 
 def _seal(key: str, data: bytes) -> bytes:
