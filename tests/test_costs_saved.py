@@ -207,8 +207,12 @@ def test_a_reorder_is_counted_once_for_tensors_of_about_its_size() -> None:
     costs = reordering_costs()
     costs.reorder(*MOVE)
     costs.reorder(*(cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc")))
-    costs.reorder(MOVE[0], MOVE[0])
     assert costs.sources == CostSources(measured=1)
+    assert costs.reorder(MOVE[0], MOVE[0]) > 0  # a copy is another one
+    assert costs.sources == CostSources(measured=2)
+    empty = cases.image("nchw", (0, 64, 28, 28))
+    assert costs.reorder(empty, empty) == 0.0
+    assert costs.sources == CostSources(measured=2)
     assert (costs.reorder_source(*MOVE), reorder_source(costs, *MOVE)) == ("measured", "measured")
     costs.save()
     again = reordering_costs()

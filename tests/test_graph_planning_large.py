@@ -1,18 +1,21 @@
 """Large graphs: tables of many tensors, long chains, wide concatenations; and what is said where time is too short."""
 
+import itertools
 import math
 import pickle
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from planned_graphs import CONV_3, F32, RELU, Drawing, HashedCosts, drawn_graph
+from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph
 from test_elimination import drawn, tried
 
 from inlay.errors import InvalidArguments, OutOfMemory
+from inlay.graph import elimination
 from inlay.graph.arena import Life, arranged
 from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import Machine
@@ -32,10 +35,10 @@ from inlay.graph.session import Session
 from inlay.primitives.operation import Parameter
 
 MACHINE = Machine("AVX2", threads=2, peak=200.0, near=80.0, far=20.0, last=1 << 24)
-TANH = {**RELU, "algorithm": "tanh"}
+TANH: Mapping[str, Parameter] = {**RELU, "algorithm": "tanh"}
 
 
-def graph_of(ops: Sequence[Op], dims: dict[str, tuple[int, ...]], outputs: Sequence[str]) -> OpGraph:
+def graph_of(ops: Sequence[Op], dims: Mapping[str, tuple[int, ...]], outputs: Sequence[str]) -> OpGraph:
     tensors = {name: Tensor(name, extents, F32) for name, extents in dims.items()}
     return OpGraph("large", 17, ("x",), tuple(outputs), tuple(ops), tensors)
 
@@ -45,13 +48,13 @@ def joined(name: str, sources: Sequence[str], axis: int = 1) -> Op:
     return Op(name, "concat", reads, {"dst": name}, parameters={"axis": axis}, nodes=(name,))
 
 
-def function(name: str, src: str, parameters: dict[str, Parameter] = TANH) -> Op:  # type: ignore[assignment]
+def function(name: str, src: str, parameters: Mapping[str, Parameter] = TANH) -> Op:
     return Op(name, "eltwise", {"src": src}, {"dst": name}, parameters=parameters, nodes=(name,))
 
 
 def chain(count: int) -> OpGraph:
     names = ["x", *(f"t{i}" for i in range(count))]
-    ops = [function(dst, src) for src, dst in zip(names, names[1:], strict=False)]
+    ops = [function(dst, src) for src, dst in itertools.pairwise(names)]
     return graph_of(ops, dict.fromkeys(names, (1, 4)), names[-1:])
 
 
@@ -209,7 +212,7 @@ def test_without_time_the_greedy_plan_is_taken_and_says_so(monkeypatch: pytest.M
 def test_without_scipy_a_graph_that_is_too_wide_gets_the_greedy_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(drawn_graph(7, 12), HashedCosts(7))
     exact = Choosing(problem).best()
-    monkeypatch.setattr(choosing.minimum_of, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
+    monkeypatch.setattr(elimination.minimum_of, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     chosen = Choosing(problem).best()
     assert chosen.method == "greedy"
@@ -272,8 +275,12 @@ def worth(sizes: Sequence[int], factors: Sequence[Factor], plan: Plan) -> object
 
 def test_what_a_reorder_is_worth_is_computed_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    original = choosing.min_marginals
-    monkeypatch.setattr(choosing, "min_marginals", lambda *args: calls.append(1) or original(*args))
+
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return min_marginals(*args)
+
+    monkeypatch.setattr("inlay.graph.planning.choosing.min_marginals", counted)
     plans = (planned(drawn_graph(seed, 8), HashedCosts(seed)) for seed in range(100))
     plan = next(plan for plan in plans if sum(step.alternative is not None for step in plan.reorders) > 1)
     assert not calls
@@ -292,8 +299,9 @@ def test_a_program_that_cannot_fit_in_memory_is_refused_before_it_is_compiled(mo
     """A slice of 67 million rows out of 200 GB: compiling looked at each row for minutes."""
     monkeypatch.setattr("inlay.graph.arena.usable_memory", lambda: 8_000_000_000)
     padded, taken = (1 << 26, 8, 10, 10), (1 << 26, 1, 10, 10)
+    weights, told = {"weights": np.ones((8, 1, 1, 1), np.float32)}, cast("Mapping[str, Parameter]", CONV_1)
     ops = [
-        Op("pad", "convolution", {"src": "x"}, {"dst": "p"}, {"weights": np.ones((8, 1, 1, 1), np.float32)}, CONV_3),
+        Op("pad", "convolution", {"src": "x"}, {"dst": "p"}, weights, told),
         Op("slice", "view", {"src": "p"}, {"dst": "s"}, moves=(Part((0, 3, 0, 0), taken),)),
         function("y", "s"),
     ]

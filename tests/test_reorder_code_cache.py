@@ -31,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def drawn_reorders(seed: int, count: int) -> list[tuple[inlay.MemoryDesc, inlay.MemoryDesc]]:
     """So many pairs of formats that mostly need kernels of their own."""
     rng = random.Random(seed)
-    found = []
+    found: list[tuple[inlay.MemoryDesc, inlay.MemoryDesc]] = []
     while len(found) < count:
         letters = LETTERS[: rng.randint(2, 4)]
         dims = [rng.choice([3, 8, 16, 17, 24]) for _ in letters]
