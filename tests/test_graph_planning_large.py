@@ -82,7 +82,7 @@ def growing(layers: int, batch: int = 1) -> OpGraph:
 
 
 def test_nested_concatenations_give_the_same_bits_and_need_no_copies() -> None:
-    graph = growing(6)
+    graph = growing(4)
     nested = nest_concatenations(graph)
     x = np.random.default_rng(0).standard_normal((1, 16, 4, 4)).astype(np.float32)
     before, after = interpret(graph, {"x": x}), interpret(nested, {"x": x})
@@ -91,7 +91,7 @@ def test_nested_concatenations_give_the_same_bits_and_need_no_copies() -> None:
     reads = [len(op.reads) for op in nested.ops if op.kind == "concat"]
     assert reads == [2] * len(reads)
     flat, plan = planned(graph, AnalyticCosts(MACHINE)), planned(nested, AnalyticCosts(MACHINE))
-    assert [step.kind for step in flat.program.steps].count("concat") + len(flat.reorders) >= 5
+    assert [step.kind for step in flat.program.steps].count("concat") + len(flat.reorders) >= 3
     assert plan.ms < flat.ms
     # Only what the run is given has to be copied.
     assert [step.kind for step in plan.program.steps].count("concat") + len(plan.reorders) <= 1
