@@ -233,7 +233,9 @@ def test_the_operation_of_a_kernel_keeps_the_attributes_that_were_asked_for() ->
 
 def test_reorders_and_nodes_cost_their_bytes() -> None:
     costs = AnalyticCosts(WIDE)
-    assert costs.reorder(image("nchw"), image("nchw")) == 0.0
+    empty = image("nchw", (0, 64, 28, 28))
+    assert costs.reorder(empty, empty) == 0.0
+    assert costs.reorder(image("nchw"), image("nchw")) == costs.reorder(image("nchw"), image("nhwc"))  # a copy moves
     small, large = (costs.reorder(image("nchw", dims), image("nhwc", dims)) for dims in (IMAGE, (64, 64, 112, 112)))
     assert small == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 150e6)
     assert large == pytest.approx(0.003 + 1.4 * 2 * 64 * 64 * 112 * 112 * 4 / 40e6)

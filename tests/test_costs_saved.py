@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 from test_costs_measured import CASES, MACHINE, costs_of, engine_of, told
 
 import inlay
-from inlay.graph.costs import CostSources, MeasuredCosts, probed, reorder_source
+from inlay.graph.costs import CostSources, MeasuredCosts, measured, probed, reorder_source
 from inlay.graph.costs import book as books
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import Bench
+from inlay.machine import MemoryModel
 from inlay.primitives.engines import get_engine
 from inlay.reordering import cache
 
@@ -207,7 +209,8 @@ def test_a_reorder_is_counted_once_for_tensors_of_about_its_size() -> None:
     costs = reordering_costs()
     costs.reorder(*MOVE)
     costs.reorder(*(cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc")))
-    costs.reorder(MOVE[0], MOVE[0])
+    empty = cases.image("nchw", (0, 64, 28, 28))
+    assert costs.reorder(empty, empty) == 0.0
     assert costs.sources == CostSources(measured=1)
     assert (costs.reorder_source(*MOVE), reorder_source(costs, *MOVE)) == ("measured", "measured")
     costs.save()
@@ -218,10 +221,15 @@ def test_a_reorder_is_counted_once_for_tensors_of_about_its_size() -> None:
     assert reorder_source(probed("reference"), *MOVE) == "modelled"
 
 
-def reordering_costs() -> MeasuredCosts:
+def test_a_copy_has_a_price() -> None:
+    costs = reordering_costs(seconds=0.0)
+    assert costs.reorder(MOVE[0], MOVE[0]) == costs.reorder(*MOVE) > 0
+
+
+def reordering_costs(seconds: float = 60.0) -> MeasuredCosts:
     engine = get_engine("reference")
     bench = Bench(engine, 1 << 20, partial(next, count(step=1e-4)), lambda: 0.0)
-    return MeasuredCosts(engine, MACHINE, bench, Book("reorders"))
+    return MeasuredCosts(engine, MACHINE, bench, Book("reorders"), seconds)
 
 
 @pytest.mark.parametrize(
@@ -237,3 +245,14 @@ def reordering_costs() -> MeasuredCosts:
 )
 def test_sources_in_words(sources: CostSources, text: str) -> None:
     assert str(sources) == text
+
+
+def test_prices_are_remembered_whatever_the_caches_were_measured_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measured capacity differs from one start of a machine to the next; what a price follows from does not."""
+    found = []
+    for last_level in (20 << 20, 50 << 20):
+        model = MemoryModel(1 << 20, last_level, last_level)
+        monkeypatch.setattr("inlay.graph.costs.measuring.memory_model", partial(replace, model))
+        found.append([measured("reference", weights=weights)._book._name for weights in (None, 1 << 30, 1)])
+    assert found[0] == found[1]
+    assert found[0][0] == found[0][1] != found[0][2]

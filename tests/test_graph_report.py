@@ -7,7 +7,7 @@ from graph_programs import Case, slices_of_nhwc, with_reference, zero_copy_conca
 
 from inlay.graph.costs import CostSources
 from inlay.graph.plan import Cliff, Plan
-from inlay.graph.program import Step
+from inlay.graph.program import Alternative, Step
 from inlay.graph.report import _sources, explained, figures
 
 
@@ -17,9 +17,10 @@ def plan_of(case: Case, **changes: object) -> Plan:
     for i, step in enumerate(case.program.steps):
         is_reorder = step.kind == "reorder"
         why = "last reads it" if is_reorder else "there is no primitive for it" if step.kind == "reference" else ""
-        without = {0: None, 1: 0.25}[len(steps) % 2] if is_reorder else None
+        alternative = Alternative.known({0: None, 1: 0.25}[len(steps) % 2]) if is_reorder else None
         impl = {"reference": "reference", "reorder": "inlay"}.get(step.kind, "jit:any")
-        steps.append(replace(step, impl=impl, ms=(i + 1) / 10, nbytes=1000 * (i + 1), why=why, without=without))
+        ms, nbytes = (i + 1) / 10, 1000 * (i + 1)
+        steps.append(replace(step, impl=impl, ms=ms, nbytes=nbytes, why=why, alternative=alternative))
     ms = sum(step.ms for step in steps)
     plan = Plan(
         graph=case.graph,

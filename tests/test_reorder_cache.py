@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,14 +28,14 @@ DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache directory, and no code in memory."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiled, "_codes", {})
-    compiled._compiled.cache_clear()
+    forget_memory(monkeypatch)
     yield tmp_path / "cache"
     compiled._compiled.cache_clear()
 
 
 def forget_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_codes", {})
+    monkeypatch.setattr(compiled, "_recent", OrderedDict())
     compiled._compiled.cache_clear()
 
 

@@ -193,6 +193,16 @@ def reported_caches(folder: Path = _SYSTEM) -> tuple[ReportedCache, ...]:
     return tuple(sorted((cache for cache in found if cache is not None), key=lambda cache: (cache.level, cache.kind)))
 
 
+def cache_hierarchy(caches: Sequence[ReportedCache]) -> str:
+    """Return the levels and sizes of the caches that hold data as text: the same for a machine at each of its starts.
+
+    >>> cache_hierarchy([ReportedCache(1, "Data", 32768, (0,)), ReportedCache(3, "Unified", 32 << 20, (0, 1))])
+    'L1 32768, L3 33554432'
+    """
+    levels = {(cache.level, cache.nbytes) for cache in caches if cache.holds_data}
+    return ", ".join(f"L{level} {nbytes}" for level, nbytes in sorted(levels))
+
+
 def _read_cache(index: Path) -> ReportedCache | None:
     """Return one cache, or None where its files cannot be read."""
     try:

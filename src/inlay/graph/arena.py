@@ -2,7 +2,7 @@
 
 A home lives from the first step that writes one of its buffers to the last that reads one. Homes are placed one
 by one, each in the smallest gap between those that live while it does. Three orders are tried - by size, by size times
-life, by time - and the one that takes the least is kept.
+life, by time - and the one that takes the least is kept; only by time where very many homes live at once.
 
     >>> lives = {"a": Life(0, 1, 100), "b": Life(1, 2, 50), "c": Life(2, 3, 100)}
     >>> arena = arranged(lives)
@@ -12,13 +12,21 @@ life, by time - and the one that takes the least is kept.
 Source: greedy by size, Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference".
 """
 
-from collections.abc import Iterable, Mapping
+import bisect
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from inlay.errors import OutOfMemory
 from inlay.graph.homes import Place, home_sizes, places_of
 from inlay.graph.network import Tensor
 from inlay.graph.program import Program
+from inlay.measure.memory import usable_memory
 from inlay.memory.buffers import LINE
+
+MOST_MEETINGS = 1 << 20
+"""Pairs of homes that are needed at one time, up to which they are placed by size too: that looks at each pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,28 @@ class Laid:
     """Where the other homes lie."""
 
 
+def require_room(program: Program, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a program whose buffers cannot fit in memory, before anything is computed that takes as long as they are.
+
+    Raises:
+        OutOfMemory: the homes that one step reads and writes have more bytes than this process can have in use.
+        InvalidArguments, Unimplemented: as `places_of`.
+    """
+    room = usable_memory()
+    if room is None:
+        return
+    places = places_of(program, tensors)
+    sizes = home_sizes(program, places)
+    for step in program.steps:
+        used = {places[name].home for name in (*step.reads.values(), *step.writes.values()) if name in places}
+        nbytes = sum(sizes[home] for home in used)
+        if nbytes > room:
+            raise OutOfMemory(
+                f"step {step.name} reads and writes {nbytes / 1e9:.1f} GB at once, and this process can have "
+                f"{room / 1e9:.1f} GB: plan the network for smaller dims, or run it on a machine with more memory"
+            )
+
+
 def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
     """Where everything of `program` lies.
 
@@ -86,8 +116,8 @@ def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
     places = places_of(program, tensors)
     sizes = home_sizes(program, places)
     written = {places[name].home for step in program.steps for name in step.writes.values()}
-    inputs = [places[name].home for name in program.inputs.values()]
-    lent = frozenset(home for home in inputs if inputs.count(home) == 1 and sizes[home] and home not in written)
+    inputs = Counter(places[name].home for name in program.inputs.values())
+    lent = frozenset(home for home, count in inputs.items() if count == 1 and sizes[home] and home not in written)
     lives = lives_of(program, places, sizes)
     return Laid(places, sizes, lent, arranged({home: life for home, life in lives.items() if home not in lent}))
 
@@ -110,25 +140,124 @@ def arranged(lives: Mapping[str, Life]) -> Arena:
 
     Post-condition: homes whose lives meet share no byte; each begins at a multiple of 64.
     """
-    orders = (
-        sorted(lives, key=lambda home: (-lives[home].nbytes, lives[home].first, home)),
-        sorted(lives, key=lambda home: (-lives[home].nbytes * lives[home].length, lives[home].first, home)),
-        sorted(lives, key=lambda home: (lives[home].first, -lives[home].nbytes, home)),
-    )
-    return min((_placed(lives, order) for order in orders), key=lambda arena: arena.nbytes)
+    offsets = [_placed_in_time(lives)]
+    if _count_meetings(lives.values()) <= MOST_MEETINGS:
+        by_size = sorted(lives, key=lambda home: (-lives[home].nbytes, lives[home].first, home))
+        by_area = sorted(lives, key=lambda home: (-lives[home].nbytes * lives[home].length, lives[home].first, home))
+        offsets = [_placed(lives, by_size), _placed(lives, by_area), *offsets]
+    nbytes = [max((at + lives[home].nbytes for home, at in found.items()), default=0) for found in offsets]
+    least = min(nbytes)
+    unshared = sum(life.nbytes for life in lives.values())
+    return Arena(offsets[nbytes.index(least)], least, unshared, needed_bytes(lives.values()))
 
 
-def _placed(lives: Mapping[str, Life], order: Iterable[str]) -> Arena:
-    """The arena of homes that are placed in this order."""
+def _count_meetings(lives: Iterable[Life]) -> int:
+    """How many pairs of homes are needed at some step both."""
+    changes = sorted(change for life in lives for change in ((life.first, 0), (life.last, 1)))
+    alive = pairs = 0
+    for _, is_end in changes:
+        if not is_end:
+            pairs += alive
+        alive += 1 - 2 * is_end
+    return pairs
+
+
+def _placed(lives: Mapping[str, Life], order: Iterable[str]) -> dict[str, int]:
+    """The offsets of homes that are placed in this order, each in the smallest gap between those it meets."""
     offsets: dict[str, int] = {}
+    index = _LifeIndex(max((life.last for life in lives.values()), default=0) + 2)
     for home in order:
         life = lives[home]
-        taken = [
-            (offsets[other], offsets[other] + lives[other].nbytes) for other in offsets if life.meets(lives[other])
-        ]
+        taken = [(offsets[other], offsets[other] + lives[other].nbytes) for other in index.meeting(life)]
         offsets[home] = _gap(sorted(taken), life.nbytes)
-    ends = [offset + lives[home].nbytes for home, offset in offsets.items()]
-    return Arena(offsets, max(ends, default=0), sum(life.nbytes for life in lives.values()), _needed(lives.values()))
+        index.add(home, life)
+    return offsets
+
+
+class _LifeIndex:
+    """Finds the homes that meet a life, in time proportional to their number and to the length of the life.
+
+    A binary tree over all steps: a home is noted at the nodes that cover its life, and is found again from its first
+    step upward by lives that begin within it; lives that begin earlier find it by its first step.
+    """
+
+    def __init__(self, steps: int) -> None:
+        """Be empty; lives lie between steps -1 and `steps` - 2."""
+        self._size = 1 << steps.bit_length()
+        self._covering: dict[int, list[str]] = {}
+        self._starting: dict[int, list[str]] = {}
+
+    def add(self, home: str, life: Life) -> None:
+        """Note a home."""
+        self._starting.setdefault(life.first, []).append(home)
+        low, high = life.first + 1 + self._size, life.last + 2 + self._size
+        while low < high:
+            if low & 1:
+                self._covering.setdefault(low, []).append(home)
+                low += 1
+            if high & 1:
+                high -= 1
+                self._covering.setdefault(high, []).append(home)
+            low, high = low >> 1, high >> 1
+
+    def meeting(self, life: Life) -> Iterator[str]:
+        """The homes noted that are needed at some step of `life`, each once."""
+        node = life.first + 1 + self._size
+        while node:
+            yield from self._covering.get(node, ())
+            node >>= 1
+        for step in range(life.first + 1, life.last + 1):
+            yield from self._starting.get(step, ())
+
+
+def _placed_in_time(lives: Mapping[str, Life]) -> dict[str, int]:
+    """The offsets of homes as an allocator gives them: in the order of steps, each in the smallest gap of that time."""
+    offsets: dict[str, int] = {}
+    free = _FreeList()
+    alive: list[tuple[int, int, int]] = []  # last step, begin, end
+    for home in sorted(lives, key=lambda home: (lives[home].first, -lives[home].nbytes, home)):
+        life = lives[home]
+        while alive and alive[0][0] < life.first:
+            _, begin, end = heapq.heappop(alive)
+            free.release(begin, end)
+        begin = offsets[home] = free.take(-(-life.nbytes // LINE) * LINE)
+        heapq.heappush(alive, (life.last, begin, begin + -(-life.nbytes // LINE) * LINE))
+    return offsets
+
+
+class _FreeList:
+    """The gaps between what is allocated, and where that ends."""
+
+    def __init__(self) -> None:
+        """Everything is free."""
+        self._gaps: list[tuple[int, int]] = []
+        self._top = 0
+
+    def take(self, nbytes: int) -> int:
+        """Allocate so many bytes in the smallest gap that has room, or after all."""
+        fitting = [(end - begin, i) for i, (begin, end) in enumerate(self._gaps) if end - begin >= nbytes]
+        if not fitting or not nbytes:
+            begin, self._top = self._top, self._top + nbytes
+            return begin
+        _, i = min(fitting)
+        begin, end = self._gaps[i]
+        self._gaps[i : i + 1] = [(begin + nbytes, end)] if begin + nbytes < end else []
+        return begin
+
+    def release(self, begin: int, end: int) -> None:
+        """Free what was allocated, and join it with the gaps beside it."""
+        if begin == end:
+            return
+        i = bisect.bisect_left(self._gaps, (begin, end))
+        if i < len(self._gaps) and self._gaps[i][0] == end:
+            end = self._gaps.pop(i)[1]
+        if i and self._gaps[i - 1][1] == begin:
+            i -= 1
+            begin = self._gaps.pop(i)[0]
+        if end == self._top:
+            self._top = begin
+        else:
+            self._gaps.insert(i, (begin, end))
 
 
 def _gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
@@ -142,7 +271,7 @@ def _gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
     return at if best < 0 else best
 
 
-def _needed(lives: Iterable[Life]) -> int:
+def needed_bytes(lives: Iterable[Life]) -> int:
     """The most bytes that are needed at one step."""
     changes = sorted(
         change for life in lives for change in ((life.first, life.nbytes), (life.last + 0.5, -life.nbytes))

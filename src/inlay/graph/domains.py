@@ -9,6 +9,7 @@
 Propagated until nothing is new, at most `MOST` for each tensor; those that came first stay.
 """
 
+from collections import deque
 from typing import TypeAlias
 
 from inlay.descriptor import MemoryDesc
@@ -17,6 +18,7 @@ from inlay.graph.formats import Formats, blocked, channels_last
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op, OpGraph
 from inlay.graph.prices import Prices
+from inlay.layout import Dims
 from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
 MOST = 5
@@ -42,7 +44,9 @@ class _Spread:
     def __init__(self, graph: OpGraph, formats: Formats) -> None:
         self.graph, self.formats = graph, formats
         self.found: dict[str, dict[int, MemoryDesc]] = {}
-        self.waiting: dict[str, None] = {}
+        self.waiting: deque[str] = deque()
+        self.is_waiting: set[str] = set()
+        self.passed_on: set[tuple[int, str, Dims | None]] = set()
         self.near: dict[str, list[Op]] = {name: [] for name in graph.tensors}
         for op in graph.ops:
             for name in {*op.reads.values(), *op.writes.values()}:
@@ -60,8 +64,8 @@ class _Spread:
         for op in self.graph.ops:
             self.seed(op, asked, block)
         while self.waiting:
-            name = next(iter(self.waiting))
-            del self.waiting[name]
+            name = self.waiting.popleft()
+            self.is_waiting.discard(name)
             for op in self.near[name]:
                 self.through(op) if op.kind == "view" else self.along(op, name)
         return {name: tuple(found.values()) or (None,) for name, found in self.found.items()}
@@ -70,7 +74,9 @@ class _Spread:
         found = self.found[name]
         if desc is not None and id(desc) not in found and len(found) < MOST:
             found[id(desc)] = desc
-            self.waiting[name] = None
+            if name not in self.is_waiting:
+                self.is_waiting.add(name)
+                self.waiting.append(name)
 
     def seed(self, op: Op, asked: Prices, block: int) -> None:
         if op.kind in _IMAGES:
@@ -106,9 +112,25 @@ class _Spread:
         """The formats of one tensor for the others of a bandwidth-limited operation."""
         if op.kind in WEIGHTED or op.kind in RECURRENT or op.kind == "reference":
             return
-        for other in (*op.reads.values(), *op.writes.values()):
+        descs = [desc for desc in self.found[name].values() if self.is_new(op, desc)]
+        for other in (*op.reads.values(), *op.writes.values()) if descs else ():
             tensor = self.graph.tensors[other]
             data_type = self.formats.type_of(tensor.dtype)
             if other != name and data_type is not None:
-                for desc in list(self.found[name].values()):
+                for desc in descs:
                     self.add(other, self.formats.like(desc, tensor.dims, data_type))
+
+    def is_new(self, op: Op, desc: MemoryDesc) -> bool:
+        """Whether an operation has not passed on such a format yet; so one of many tensors does not do it for each.
+
+        A format of partial blocks goes to tensors of the same dims alone.
+        """
+        tag = self.formats.tag(desc)
+        if tag is None:
+            return False
+        is_partial = any(desc.dims[axis] % block for axis, block in desc.inner_blocks)
+        key = (id(op), tag, desc.dims if is_partial else None)
+        if key in self.passed_on:
+            return False
+        self.passed_on.add(key)
+        return True

@@ -140,8 +140,9 @@ def runs_of(desc: MemoryDesc) -> tuple[Indices, int]:
         if digit.stride == length and starts.size == 1:
             length *= digit.extent
         else:
-            starts = (starts[:, None] + np.arange(digit.extent) * digit.stride).reshape(-1)
-    return np.unique(starts) * data_type.itemsize, length * data_type.itemsize
+            starts = ((np.arange(digit.extent) * digit.stride)[:, None] + starts).reshape(-1)
+    is_ascending = bool(np.all(starts[1:] > starts[:-1]))
+    return (starts if is_ascending else np.unique(starts)) * data_type.itemsize, length * data_type.itemsize
 
 
 class Segments:

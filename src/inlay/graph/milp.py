@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.factors import Factor, total
 
+MOST_COLUMNS = 1 << 18
+"""States and combinations of states of the largest program that is tried: larger ones leave HiGHS no time to search."""
 _TOLERANCE = 1e-6
 """Relative: what HiGHS takes for equal."""
 
@@ -35,12 +37,18 @@ def solved(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -
     Raises:
         InvalidArguments: every assignment costs infinity.
         MissingExtra: SciPy is not installed.
-        Unimplemented: no assignment was found in `seconds`.
+        Unimplemented: no assignment was found in `seconds`, or the program has over `MOST_COLUMNS` columns.
     """
     optimize, sparse = _scipy("scipy.optimize"), _scipy("scipy.sparse")
     program = _Program(sizes)
     for factor in factors:
         program.add(factor)
+        if program.width > MOST_COLUMNS:
+            raise Unimplemented(
+                f"the integer program has over {MOST_COLUMNS} columns: plan a smaller part of the graph"
+            )
+    if not program.width:
+        return [], 0.0
     scale = program.scale()
     rows = sparse.csr_array((program.values, (program.rows, program.columns)), shape=(program.height, program.width))
     found = optimize.milp(

@@ -18,12 +18,13 @@ from typing import Literal, TypeAlias
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
+from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network
 from inlay.graph.op import OpGraph
-from inlay.graph.planning.choosing import Choosing
+from inlay.graph.planning.choosing import ELIMINATION, Choosing
 from inlay.graph.planning.comparing import compared
 from inlay.graph.planning.emission import emitted
 from inlay.graph.planning.problem import Problem, make_problem
@@ -69,11 +70,13 @@ class Plan:
     ms: float
     """What its steps are predicted to take together."""
     bound: float
-    """No choice among the same candidates takes less; `ms` is that, or up to 2 % more for fewer reorders."""
+    """No choice among the same candidates takes less; after `elimination`, `ms` is that, or up to 2 % more for fewer
+    reorders."""
     method: str
-    """How the minimum was found: elimination, or milp."""
+    """How formats were chosen: `elimination`, exactly; `milp`, by a solver of integer programs; or `greedy`, by
+    propagation, where neither found a better plan in 10 s."""
     width: int
-    """Of the elimination: 2 or 3 for most networks."""
+    """Of the elimination: 2 or 3 for most networks; 0 where nothing was found in time."""
     costs: str
     """Where prices come from: analytic, probed or measured. Of a plan in which no step has a measured time, because no
     time was left to measure, it is probed."""
@@ -162,7 +165,8 @@ def plan(
     rounding errors are smaller, with `direct`. `engine` computes, or the default one (see `primitives.get_engine`): its
     kernels are measured or probed, and `compile` takes it.
 
-    Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more.
+    Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more;
+    where `method` is not `elimination`, it may be more than that.
 
     Raises:
         InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides,
@@ -175,7 +179,7 @@ def plan(
         raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
     if convolutions not in CONVOLUTIONS:
         raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
-    graph = sunk(lowered(network) if isinstance(network, Network) else network)
+    graph = _rewritten(lowered(network) if isinstance(network, Network) else network)
     is_of_this_machine = costs in ("probed", "measured")
     processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
     with ThreadLimit(None if processors is None else processors.threads):
@@ -184,6 +188,11 @@ def plan(
     found = replace(found, computed_by=engine, processors=getattr(prices, "processors", None) or processors)
     again = network.again if isinstance(network, Network) else None
     return found if again is None else replace(found, replan=Replanning(again, prices, convolutions))
+
+
+def _rewritten(graph: OpGraph) -> OpGraph:
+    """The graph as it is planned: it computes the same, with less to move."""
+    return nest_concatenations(sunk(graph))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +213,7 @@ class Replanning:
             InvalidArguments, Unimplemented: as `load` and `planned`.
         """
         with ThreadLimit(self.prices.threads):
-            other = planned(sunk(lowered(self.again(dims))), self.prices, self.convolutions)
+            other = planned(_rewritten(lowered(self.again(dims))), self.prices, self.convolutions)
         return other.program, other.graph
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -259,7 +268,7 @@ def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -
         return None if other is None else max(other - settled.ms, 0.0)
 
     others = compared(choosing)
-    program = emitted(problem, settled, without)
+    program = emitted(problem, settled, without if chosen.method == ELIMINATION else None)
     sources = _sources(costs)
     return Plan(
         graph,

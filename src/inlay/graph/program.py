@@ -5,7 +5,7 @@ buffer that is a part or another description of another one, its home, lies in t
 concatenation without a copy, a transpose that costs nothing, a sum in place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from inlay.descriptor import MemoryDesc
@@ -30,6 +30,37 @@ class Buffer:
     """The buffer whose bytes it lies in: its own name if it has its own."""
     offset: int = 0
     """Bytes from the beginning of its home."""
+
+
+class Alternative:
+    """What the best plan without a step takes more, computed when it is first read."""
+
+    __slots__ = ("_compute", "_ms")
+
+    def __init__(self, compute: Callable[[], float | None]) -> None:
+        """Call `compute` once, when `ms` is read."""
+        self._compute: Callable[[], float | None] | None = compute
+        self._ms: float | None = None
+
+    @property
+    def ms(self) -> float | None:
+        """Milliseconds, at least 0; None where there is no plan without the step."""
+        if self._compute is not None:
+            self._ms, self._compute = self._compute(), None
+        return self._ms
+
+    @classmethod
+    def known(cls, ms: float | None) -> "Alternative":
+        """One that takes so much more.
+
+        >>> Alternative.known(0.25).ms
+        0.25
+        """
+        return cls(lambda: ms)
+
+    def __reduce__(self) -> tuple[Callable[[float | None], "Alternative"], tuple[float | None]]:
+        """Pickle the milliseconds: what computes them belongs to one process."""
+        return Alternative.known, (self.ms,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +94,17 @@ class Step(Compared):
     """Of a reorder: who needs it. Of a reference: what has no primitive."""
     source: Source = "modelled"
     """How `ms` is known: measured, now or earlier; or estimated: scaled, probed, modelled (see `Kernel.source`)."""
-    without: float | None = None
-    """Of a reorder: by how many milliseconds the best plan without it is slower."""
+    alternative: Alternative | None = field(default=None, repr=False, compare=False)
+    """Of a reorder in a plan that is known to be the least: what the best plan without it takes more."""
+
+    @property
+    def without(self) -> float | None:
+        """Of a reorder: by how many milliseconds the best plan without it is slower, computed at the first call.
+
+        None where every plan has it, or where `alternative` is None: of a copy into a concatenation, and in a plan that
+        was not found by elimination.
+        """
+        return None if self.alternative is None else self.alternative.ms
 
 
 @dataclass(frozen=True, slots=True)

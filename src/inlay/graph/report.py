@@ -117,17 +117,30 @@ def _constants(plan: Plan) -> int:
 
 def _heading(plan: Plan) -> str:
     steps, reorders = len(plan.program.steps), len(plan.reorders)
-    proof = "this is the least" if plan.ms <= plan.bound * (1 + 1e-9) else f"the least is {_ms(plan.bound)}"
     of = f" of {plan.engine}" if plan.engine else ""
     return _lines(
         (
             f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
             f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
             *_sources(plan),
-            f"of all ways to choose among the same kernels {proof}: {plan.method}, width {plan.width}",
+            f"of all ways to choose among the same kernels {_proof(plan)}: {plan.method}, width {plan.width}",
             *([plan.load] if plan.load else []),
         )
     )
+
+
+def _proof(plan: Plan) -> str:
+    """What is known of the least that any choice takes."""
+    if plan.ms <= plan.bound * (1 + 1e-9):
+        return "this is the least"
+    if plan.method == "elimination":
+        return f"the least is {_ms(plan.bound)}"
+    found = (
+        "this is the greedy one, as no better one was found in time"
+        if plan.method == "greedy"
+        else "this is the best that was found"
+    )
+    return f"{found}, and none takes less than {_ms(plan.bound)}"
 
 
 def _sources(plan: Plan) -> Iterator[str]:
@@ -174,7 +187,8 @@ def _reorders(plan: Plan) -> str:
     rows = [("reorder of", "from", "to", "MB", "ms", "why", "without it")]
     for step in plan.reorders:
         its = _reorder_figures(plan, step)
-        worth = "no plan" if step.without is None else f"{step.without:.3f} ms slower"
+        worth = "-" if step.alternative is None else "no plan"
+        worth = worth if step.without is None else f"{step.without:.3f} ms slower"
         rows.append(
             (its["tensor"], its["from"], its["to"], f"{step.nbytes / 1e6:.2f}", f"{step.ms:.3f}", step.why, worth)
         )

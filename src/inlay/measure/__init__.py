@@ -2,5 +2,6 @@
 
 `calibration`   bandwidths of copies of growing footprints, a slice at a time
 `processors`    how many threads of this process really run at once
-`cgroups`       quotas of Linux's control groups
+`cgroups`       quotas and memory limits of Linux's control groups
+`memory`        how many bytes this process can have
 """

@@ -5,6 +5,7 @@ They lie in a directory that only the user can write to, `INLAY_CACHE_DIR` or `i
 digest of what its content follows from, which `linking` says for machine code. The content begins with a digest of
 itself, so a file that was cut short, damaged or put there by somebody else's mistake is not used but written again. A
 file appears by renaming: two processes that write the same one both succeed; who changes a file takes its lock.
+`cache_size` bounds the directory.
 
 No part of this may fail a reorder or a plan: where the directory cannot be used, code is compiled anew.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from inlay.errors import FileError
 from inlay.files import file_error
+from inlay.reordering import cache_size
 from inlay.reordering.private_directory import PrivateDirectory
 
 _DIGEST = sha256().digest_size
@@ -88,12 +90,14 @@ def store_object(key: str, data: bytes, kind: str = "o") -> None:
 
     Raises:
         FileError: the directory cannot be used or written; no part of the file remains.
+        InvalidArguments: INLAY_CACHE_MB is no number.
     """
     with _opened() as directory:
         try:
             directory.write(f"{key}.{kind}", _seal(key, data) + data)
         except OSError as error:
             raise file_error("write to the cache directory", directory.path, error) from error
+    cache_size.count_written(directory.path, len(data) + _DIGEST)
 
 
 @contextmanager

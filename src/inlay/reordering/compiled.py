@@ -8,7 +8,10 @@ import os
 import sys
 import threading
 import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -24,7 +27,7 @@ from inlay.reordering.emit_panels import ENTRY as PANELS
 from inlay.reordering.emit_panels import panels_ir
 from inlay.reordering.habit import Habit
 from inlay.reordering.kernel import Kernel
-from inlay.reordering.linking import linked
+from inlay.reordering.linking import LoadedCode, load_or_compile
 from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import panel_table
 from inlay.reordering.planning import Plan, plan_reorder
@@ -37,14 +40,16 @@ from inlay.reordering.tuned import remembered
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MachineCode:
-    """The machine code of a kernel."""
+    """The machine code of a kernel, which stays loaded as long as this object is referred to."""
 
     entry: Callable[[int, int, int, int, int], None]
     """Source, destination, table, first tile, last tile (exclusive)."""
     address: int
     """Where it lies."""
+    loaded: LoadedCode
+    """What keeps it loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class CompiledReorder:
         plan = self.plan
         assert plan is not None, "there is a task"
         code = machine_code(replace(plan.kernel, stores="cached"), host_target())
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain)
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code)
 
     def explain(self, target: str | None = None) -> str:
         """Every stage in words, on this machine or on the one that is called `target`.
@@ -181,7 +186,7 @@ def compile_reorder(
     return _compiled(reorder_problem(src, dst, attributes, factor))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
     decision = remembered(problem, host_target())
     if decision is not None:
@@ -265,18 +270,17 @@ def _stores_in_words(plan: Plan) -> str:
 def _task_of(plan: Plan, code: MachineCode, types: tuple[DataType, DataType], target: Target) -> tuple[Task, int]:
     """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
     if plan.panels is None:
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain), plan.table.address
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code), plan.table.address
     sizes = (types[0].bits // 8, types[1].bits // 8)
     table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
     driver = _panel_driver(target)
-    return Task(driver.entry, driver.address, plan.pieces, kept=table), table.address
+    return Task(driver.entry, driver.address, plan.pieces, kept=(code, table)), table.address
 
 
 @lru_cache(maxsize=8)
 def _panel_driver(target: Target) -> MachineCode:
     """The code that runs both passes of panels, one for all kernels."""
-    (address,) = linked("panels", lambda: panels_ir(target.fence, target.pause, target.attributes), target, PANELS)
-    return MachineCode(_FUNCTION(address), address)
+    return code_of("panels", lambda: panels_ir(target.fence, target.pause, target.attributes), target, PANELS)
 
 
 def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:
@@ -302,7 +306,10 @@ def explained(
     return "\n".join(f"{name}\n{text}" for name, text in sections.items())
 
 
-_codes: dict[tuple[Kernel, Target], MachineCode] = {}
+MOST_KERNELS = 1024
+"""Kernels that stay loaded though nothing refers to them: those that were asked for last."""
+_codes: weakref.WeakValueDictionary[tuple[Kernel, Target], MachineCode] = weakref.WeakValueDictionary()
+_recent: OrderedDict[tuple[Kernel, Target], MachineCode] = OrderedDict()
 _compiling = threading.Lock()
 
 
@@ -317,12 +324,23 @@ if hasattr(os, "register_at_fork"):
 
 
 def machine_code(kernel: Kernel, target: Target) -> MachineCode:
-    """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
+    """The code of `kernel`: from memory, from disk, or compiled now and kept in both.
+
+    Post-condition: it stays loaded while the result is referred to; beside that, the last `MOST_KERNELS` do.
+    """
     asked = (kernel, target)
-    code = _codes.get(asked)
-    if code is None:
-        with _compiling:
-            code = _codes.get(asked) or _codes.setdefault(asked, _made(kernel, target))
+    code = _recent.get(asked)
+    if code is not None:
+        with suppress(KeyError):  # another thread may have dropped it
+            _recent.move_to_end(asked)
+        return code
+    with _compiling:
+        code = _codes.get(asked)
+        if code is None:
+            code = _codes[asked] = code_of(kernel, lambda: ir_of(kernel, target), target, ENTRY)
+        _recent[asked] = code
+        while len(_recent) > MOST_KERNELS:
+            _recent.popitem(last=False)
     return code
 
 
@@ -331,6 +349,8 @@ def ir_of(kernel: Kernel, target: Target) -> str:
     return kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)
 
 
-def _made(kernel: Kernel, target: Target) -> MachineCode:
-    (address,) = linked(kernel, lambda: ir_of(kernel, target), target, ENTRY)
-    return MachineCode(_FUNCTION(address), address)
+def code_of(asked: object, module_text: Callable[[], str], target: Target, symbol: str) -> MachineCode:
+    """The function `symbol` of a module that is called as kernels are; see `load_or_compile`."""
+    loaded = load_or_compile(asked, module_text, target, symbol)
+    (address,) = loaded.addresses
+    return MachineCode(_FUNCTION(address), address, loaded)

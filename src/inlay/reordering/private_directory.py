@@ -13,6 +13,7 @@ there the user's profile is private.
 
 import os
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,8 @@ from types import TracebackType
 from inlay.errors import FileError
 from inlay.files import file_error
 
+_USED_WITHIN = 86_400.0
+"""Seconds after which a file that is read is marked as used again."""
 _RELATIVE = {os.open, os.rename, os.unlink} <= os.supports_dir_fd
 _HAS_OWNERS = hasattr(os, "geteuid")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -84,6 +87,7 @@ class PrivateDirectory:
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read(most + 1)
+            _mark_used(descriptor, status)
         except OSError:
             return None
         finally:
@@ -127,6 +131,13 @@ class PrivateDirectory:
     ) -> None:
         """Close the directory."""
         self.close()
+
+
+def _mark_used(descriptor: int, status: os.stat_result) -> None:
+    """Let a file that was read be among the last that are removed; once a day is enough."""
+    if os.utime in os.supports_fd and time.time() - status.st_mtime > _USED_WITHIN:
+        with suppress(OSError):
+            os.utime(descriptor)
 
 
 def _make(path: Path) -> None:

@@ -11,7 +11,6 @@ results and puts the channels in order.
 An axis that ends inside a block is two axes, one behind the other: its whole blocks, and the rest.
 """
 
-import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,14 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.layout import Axis, Dims, Layout
-from inlay.reordering.compiled import MachineCode
+from inlay.reordering.compiled import MachineCode, code_of
 from inlay.reordering.emit_sums import ENTRY, SumKernel, sums_ir
 from inlay.reordering.kernel import Words
-from inlay.reordering.linking import linked
 from inlay.reordering.target import Target
 from inlay.reordering.threads import Task, parts_for, run_parts
 
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _NEIGHBORS = 4
 
 
@@ -179,7 +176,7 @@ def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Ta
     return _Part(
         place=place,
         start=start,
-        task=Task(code.entry, code.address, prod(d.extent for d in which)),
+        task=Task(code.entry, code.address, prod(d.extent for d in which), kept=code),
         table=table,
         address=int(table.ctypes.data),
         extents=tuple(d.extent for d in numbers),
@@ -221,5 +218,4 @@ def _in_rows(digits: list[_Digit]) -> list[_Digit]:
 @lru_cache(maxsize=64)
 def _code(kernel: SumKernel, target: Target) -> MachineCode:
     """The machine code of `kernel`."""
-    (address,) = linked(kernel, lambda: sums_ir(kernel, target.attributes, target.arithmetic), target, ENTRY)
-    return MachineCode(_FUNCTION(address), address)
+    return code_of(kernel, lambda: sums_ir(kernel, target.attributes, target.arithmetic), target, ENTRY)

@@ -78,7 +78,7 @@ class Costs(Protocol):
         """The kernel for `operation`, with `any` answered; None where there is none for these formats."""
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of Inlay's reorder from `src` to `dst`; 0 where they are equal."""
+        """Milliseconds of Inlay's reorder from `src` to `dst`, a copy where they are equal; 0 where no byte moves."""
 
     def reference(self, op: Op, graph: OpGraph) -> float:
         """Milliseconds of an operator that only NumPy computes."""

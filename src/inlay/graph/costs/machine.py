@@ -16,6 +16,7 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.work import Work
+from inlay.machine import cache_hierarchy, reported_caches
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
@@ -160,20 +161,28 @@ def _figures() -> tuple[float, float, float]:
 
     The first processes each measure and the best counts: a busy machine is slower than it is, and never faster.
     """
-    target, memory = host_target(), memory_model()
-    name = cache.object_key(
-        "machine", _VERSION, target.cpu, target.features, str(memory.last_level), str(get_num_threads())
-    )
+    name = cache.object_key("machine", _VERSION, *processor_facts(), str(get_num_threads()))
     tries, known = read_figures(cache.read_object(name, "machine"))
     if tries >= _TRIES:
         return known
-    measured = (_peak(), _copying(2 << 20), _copying(max(2 * memory.last_level, 32 << 20)))
+    # Copies at their best, as all prices are; those of the machine model are medians of shorter ones.
+    measured = (_peak(), _copying(2 << 20), _copying(max(2 * memory_model().last_level, 32 << 20)))
     best = tuple(map(max, measured, known))
     cache.write_object(name, " ".join(map(repr, (tries + 1, *best))).encode(), "machine")
     return best[0], best[1], best[2]
 
 
-_VERSION = "4"
+def processor_facts() -> tuple[str, str, str]:
+    """What remembered times hang on and what does not change from one start of the machine to the next.
+
+    The measured capacity of the caches is left out: it differs each time. What follows from it is computed from the
+    machine model where it is used.
+    """
+    target = host_target()
+    return target.cpu, target.features, cache_hierarchy(reported_caches())
+
+
+_VERSION = "5"
 _TRIES = 4
 
 

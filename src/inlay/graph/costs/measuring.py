@@ -30,11 +30,11 @@ from inlay.errors import InlayError
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import desc_text, key, reorder_key
 from inlay.graph.costs.kernel import Costs, Kernel, Progress, Source
-from inlay.graph.costs.machine import Machine, this_machine
+from inlay.graph.costs.machine import Machine, processor_facts, this_machine
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.sources import CostSources
-from inlay.graph.costs.timing import Bench, Clock, Taken
+from inlay.graph.costs.timing import Bench, Clock, Taken, pool_of
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.movers import mover
 from inlay.measure.processors import Processors, recent_processors
@@ -42,7 +42,6 @@ from inlay.memory.reordered import Reorder
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
-from inlay.reordering.target import host_target
 
 SECONDS = 60.0
 """How long measuring may take in all, unless told otherwise."""
@@ -70,28 +69,17 @@ def measured(
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
     chosen, machine = get_engine(engine), this_machine()
-    most = 2 * memory_model().last_level
-    cold = most if weights is None or weights > memory_model().last_level // 2 else min(most, _power(weights))
+    cold, pool = pool_of(weights, memory_model().last_level)
     bench = Bench(chosen, cold)
-    book = Book(*_facts(chosen, machine), str(cold))
+    book = Book(*_facts(chosen, machine), pool)
     left = SECONDS if seconds is None else seconds
     return MeasuredCosts(chosen, machine, bench, book, left, progress, look=lambda: recent_processors(0.0))
 
 
-def _power(nbytes: int) -> int:
-    """The next power of four of MiB, so that networks of about one size share what is known."""
-    size = 1 << 20
-    while size < nbytes:
-        size *= 4
-    return size
-
-
 def _facts(engine: Engine, machine: Machine) -> tuple[str, ...]:
     """What times hang on besides the operation; Inlay has kernels of its own."""
-    target = host_target()
     runtime = str(getattr(getattr(engine, "capabilities", None), "runtime", ""))
-    sizes = str(memory_model().last_level)
-    return (__version__, engine.name, runtime, machine.isa, str(machine.threads), target.cpu, target.features, sizes)
+    return (__version__, engine.name, runtime, machine.isa, str(machine.threads), *processor_facts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +185,10 @@ class MeasuredCosts(MachineCosts):
         return None if found is None else with_attributes(found, operation)
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of a reorder as sessions do it; one is measured for all tensors that differ in size alone."""
+        """Milliseconds of a reorder or copy as sessions do it; one is measured for all that differ in size alone."""
         pair = src, dst
         if pair not in self._reorders:
-            self._reorders[pair] = 0.0 if src == dst else self._reorder_ms(src, dst)
+            self._reorders[pair] = self._reorder_ms(src, dst)
         return self._reorders[pair]
 
     def _knows(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -330,6 +318,8 @@ class MeasuredCosts(MachineCosts):
     def _reorder_ms(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """The time of a reorder, as that of one of the same formats and about the same size."""
         moved = nbytes(src) + nbytes(dst)
+        if not moved:  # nothing is executed, and nothing can be timed
+            return 0.0
         name = reorder_key(src, dst, moved)
         price = self._book.reorder(name)
         if price is None and self._may_measure():

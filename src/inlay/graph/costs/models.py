@@ -85,7 +85,7 @@ class ModelledCosts(MachineCosts):
         """Do nothing: models and engines answer quickly."""
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of a reorder at the bandwidth of the machine; 0 between equal descriptors."""
+        """Milliseconds of a reorder at the bandwidth of the machine; of a copy between equal descriptors."""
         return reorder_ms(src, dst, self.machine)
 
 
@@ -195,10 +195,10 @@ def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Ker
 
 
 def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
-    """What Inlay's reorder takes: bytes at the bandwidth of where they are."""
-    if src == dst:
-        return 0.0
+    """What Inlay's reorder takes, a copy where both are equal: bytes at the bandwidth of where they are."""
     moved = nbytes(src) + nbytes(dst)
+    if not moved:
+        return 0.0
     bandwidth = machine.near if moved <= machine.last // 2 else machine.far
     return _REORDER_MS + _REORDER_SLOWNESS * moved / bandwidth / 1e6
 

@@ -260,6 +260,24 @@ class Bench:
         return Memory(desc, self._pool[begin : begin + nbytes])
 
 
+def pool_of(weights: int | None, last_level: int) -> tuple[int, str]:
+    """Bytes of the pool that weights come from, and the word for it under which their times are remembered.
+
+    The word is its size where it is as large as the weights; else that it exceeds the caches, however large these are.
+    """
+    most = 2 * last_level
+    size = most if weights is None or weights > last_level // 2 else _power(weights)
+    return (most, "beyond the caches") if size >= most else (size, str(size))
+
+
+def _power(nbytes: int) -> int:
+    """The next power of four of MiB, so that networks of about one size share what is known."""
+    size = 1 << 20
+    while size < nbytes:
+        size *= 4
+    return size
+
+
 def _reach(desc: MemoryDesc) -> int:
     """Bytes that a descriptor needs from the beginning of its memory."""
     return max(64, desc.size, reach(desc)[1])

@@ -26,16 +26,20 @@ class Buffers:
     """Of their descriptors."""
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     """By tensor and format."""
+    tensors: set[str] = field(default_factory=set)
+    """Those that have a buffer in some format."""
     made: dict[str, tuple[str, Format]] = field(default_factory=dict)
     """By name: tensor and format."""
     homes: dict[str, tuple[str, int]] = field(default_factory=dict)
     """By name: what it lies in, and from which byte."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """By beginning of a name, how many buffers were wanted with it."""
 
     def add(self, tensor: str, desc: Format, name: str) -> str:
         """A new buffer, with a name that begins with `name`."""
-        wanted, count = name, 1
+        wanted = name
         while wanted in self.made:
-            count += 1
+            self.counts[name] = count = self.counts.get(name, 1) + 1
             wanted = f"{name}:{count}"
         self.made[wanted] = (tensor, desc)
         return wanted
@@ -44,9 +48,10 @@ class Buffers:
         """The buffer of a tensor in a format, made at the first call: that of the format produced has its name."""
         key = (tensor, id(desc))
         if key not in self.names:
-            first = all(name != tensor for name, _ in self.names)
             tag = self.formats.tag(desc) if isinstance(desc, MemoryDesc) else None
-            self.names[key] = self.add(tensor, desc, tensor if first else f"{tensor}:{tag or 'strided'}")
+            is_other = tensor in self.tensors
+            self.names[key] = self.add(tensor, desc, f"{tensor}:{tag or 'strided'}" if is_other else tensor)
+            self.tensors.add(tensor)
         return self.names[key]
 
     def put(self, name: str, home: str, offset: int = 0) -> None:
@@ -56,12 +61,15 @@ class Buffers:
             self.homes[root] = (home, offset)
 
     def root(self, name: str) -> tuple[str, int]:
-        """What has the bytes of a buffer, and from which byte."""
-        offset = 0
-        while name in self.homes:
-            name, more = self.homes[name]
-            offset += more
-        return name, offset
+        """What has the bytes of a buffer, and from which byte; the way there is shortened for the next call."""
+        way = [name]
+        while way[-1] in self.homes:
+            way.append(self.homes[way[-1]][0])
+        home, offset = way.pop(), 0
+        for one in reversed(way):
+            offset += self.homes[one][1]
+            self.homes[one] = (home, offset)
+        return home, offset
 
     def finished(self) -> dict[str, Buffer]:
         """All buffers, each with the home that has bytes of its own."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.candidates import Call, Candidate, Format
@@ -11,13 +12,14 @@ from inlay.graph.op import Array
 from inlay.graph.planning.buffers import Buffers, laid_out
 from inlay.graph.planning.placing import placed
 from inlay.graph.planning.problem import Problem
-from inlay.graph.planning.settled import Settled
-from inlay.graph.program import Program, Step
+from inlay.graph.planning.settled import Copy, Settled
+from inlay.graph.program import Alternative, Program, Step
 from inlay.primitives.attributes import Sum
 from inlay.primitives.operation import Operation
 
 Without = Callable[[str, MemoryDesc, MemoryDesc], float | None]
 """By how much the best plan without a reorder of a tensor is slower."""
+_MOST_REASONS = 16
 
 
 def emitted(problem: Problem, settled: Settled, without: Without | None = None) -> Program:
@@ -42,14 +44,22 @@ class _Emission:
     buffers: Buffers
     without: Without | None
     steps: list[Step] = field(default_factory=list)
+    readers: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """The groups that read a tensor in a format, in order."""
 
     def run(self) -> None:
         moves = placed(self.problem, self.settled)
-        for i, group in enumerate(self.problem.groups):
+        copies: dict[int, list[Copy]] = {}
+        for copy in self.settled.copies:
+            copies.setdefault(copy.group, []).append(copy)
+        chosen = [self.problem.candidates[i][choice] for i, choice in enumerate(self.settled.choices)]
+        for i, (group, candidate) in enumerate(zip(self.problem.groups, chosen, strict=True)):
+            for key in {(name, id(desc)) for name, desc in zip(group.reads, candidate.reads, strict=True)}:
+                self.readers.setdefault(key, []).append(i)
+        for i, (group, candidate) in enumerate(zip(self.problem.groups, chosen, strict=True)):
             self.move(moves.get(i, ()))
-            candidate = self.problem.candidates[i][self.settled.choices[i]]
-            if candidate.parts is not None:
-                self.copy(i, candidate)
+            for copy in copies.get(i, ()):
+                self.copy(copy, candidate)
             self.call(group, candidate)
         self.move(moves.get(len(self.problem.groups), ()))
 
@@ -58,40 +68,46 @@ class _Emission:
             src = self.settled.produced[name]
             if src is None or dst is None or self.problem.is_alias(name, src, dst):
                 continue
-            without = None if self.without is None else self.without(name, src, dst)
+            alternative = None if self.without is None else Alternative(partial(self.without, name, src, dst))
             why = ", ".join(self.reasons(name, dst))
             reads, writes = self.buffers.of(name, src), self.buffers.of(name, dst)
-            self.reorder(reads, writes, src, dst, self.problem.reorder(name, src, dst), why, without)
+            self.reorder(reads, writes, src, dst, self.problem.reorder(name, src, dst), why, alternative)
 
     def reasons(self, name: str, desc: Format) -> Iterator[str]:
-        """Who reads a tensor in a format."""
-        for i in sorted(set(self.problem.readers[name])):
-            group, candidate = self.problem.groups[i], self.problem.candidates[i][self.settled.choices[i]]
-            if any(n == name and d is desc for n, d in zip(group.reads, candidate.reads, strict=True)):
-                yield f"{group.names[0][0]} reads {self.said(desc)}"
+        """Who reads a tensor in a format; of many the first ones."""
+        readers = self.readers.get((name, id(desc)), ())
+        for i in readers[:_MOST_REASONS]:
+            yield f"{self.problem.groups[i].names[0][0]} reads {self.said(desc)}"
+        if len(readers) > _MOST_REASONS:
+            yield f"and {len(readers) - _MOST_REASONS} more"
         if name in self.problem.graph.outputs and desc is self.problem.domains[name][0]:
             yield f"{name} is answered in {self.said(desc)}"
 
     def said(self, desc: Format) -> str:
         return (self.problem.formats.tag(desc) or str(desc)) if isinstance(desc, MemoryDesc) else "an array"
 
-    def copy(self, i: int, candidate: Candidate) -> None:
-        group = self.problem.groups[i]
+    def copy(self, copy: Copy, candidate: Candidate) -> None:
+        group = self.problem.groups[copy.group]
         whole = self.buffers.of(group.writes[0], candidate.writes[0])
-        for copy in self.settled.copies:
-            if copy.group == i:
-                name, part = group.reads[copy.source], copy.part
-                src = self.settled.produced[name]
-                assert src is not None
-                assert part is not None
-                assert candidate.parts is not None
-                place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
-                self.buffers.put(place, whole, candidate.parts[copy.source])
-                why = f"{group.names[0][0]} takes {self.said(part)} into its result"
-                self.reorder(self.buffers.of(name, src), place, src, part, self.problem.copy(src, part), why, None)
+        name, part = group.reads[copy.source], copy.part
+        src = self.settled.produced[name]
+        assert src is not None
+        assert part is not None
+        assert candidate.parts is not None
+        place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
+        self.buffers.put(place, whole, candidate.parts[copy.source])
+        why = f"{group.names[0][0]} takes {self.said(part)} into its result"
+        self.reorder(self.buffers.of(name, src), place, src, part, self.problem.copy(src, part), why, None)
 
     def reorder(
-        self, reads: str, writes: str, src: MemoryDesc, dst: MemoryDesc, ms: float, why: str, without: float | None
+        self,
+        reads: str,
+        writes: str,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        ms: float,
+        why: str,
+        alternative: Alternative | None,
     ) -> None:
         formats = self.problem.formats
         operation = Operation("reorder", "forward_inference", {"src": src, "dst": dst})
@@ -107,7 +123,7 @@ class _Emission:
                 nbytes=formats.size(src) + formats.size(dst),
                 why=why,
                 source=reorder_source(self.problem.asked.costs, src, dst),
-                without=without,
+                alternative=alternative,
             )
         )
 
@@ -146,9 +162,6 @@ class _Emission:
             self.buffers.put(found[name], self.buffers.of(dst, desc))
         return found
 
-    def read(self, group: Group, candidate: Candidate, name: str) -> str:
-        return self.buffers.of(name, candidate.reads[group.reads.index(name)])
-
     def written(self, group: Group, candidate: Candidate, name: str) -> str:
         return self.buffers.of(name, candidate.writes[group.writes.index(name)])
 
@@ -157,7 +170,12 @@ class _Emission:
     ) -> tuple[dict[str, str], dict[str, Array]]:
         """What a call reads: buffers and constants, by argument."""
         op = group.ops[call.first]
-        reads = {a: between.get(name) or self.read(group, candidate, name) for a, name in op.reads.items()}
+        descs = dict(zip(reversed(group.reads), reversed(candidate.reads), strict=True))  # the first of equal names
+
+        def read(name: str) -> str:
+            return self.buffers.of(name, descs[name])
+
+        reads = {a: between.get(name) or read(name) for a, name in op.reads.items()}
         constants = dict(op.constants)
         post_ops = call.operation.attributes.post_ops if call.operation is not None else ()
         for i, post_op in enumerate(post_ops):
@@ -166,5 +184,5 @@ class _Emission:
                 constants[f"post_op_{i}_src_1"] = follower.constants["src_1"]
             elif "src_1" in follower.reads:
                 argument = "sum" if isinstance(post_op, Sum) else f"post_op_{i}_src_1"
-                reads[argument] = self.read(group, candidate, follower.reads["src_1"])
+                reads[argument] = read(follower.reads["src_1"])
         return reads, constants

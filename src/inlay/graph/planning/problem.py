@@ -121,10 +121,13 @@ def _operations(
 
 
 def _pairs(groups: tuple[Group, ...], found: Mapping[str, Domain]) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
-    """All formats between which a tensor may be reordered, once each."""
+    """All formats between which a tensor may be reordered or copied into a concatenation, once each."""
     seen = set()
+    joined = {name for group in groups if group.kind == "concat" for name in group.reads}
     for name in dict.fromkeys(name for group in groups for name in (*group.reads, *group.writes)):
-        for src, dst in permutations([desc for desc in found[name] if desc is not None], 2):
+        descs = [desc for desc in found[name] if desc is not None]
+        copies = zip(descs, descs, strict=True) if name in joined else ()
+        for src, dst in (*permutations(descs, 2), *copies):
             if (id(src), id(dst)) not in seen:
                 seen.add((id(src), id(dst)))
                 yield src, dst

@@ -6,7 +6,7 @@ Sets are bits. A tensor need not be kept in more formats than it has readers, no
 run answers is kept in the plain one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -30,6 +30,14 @@ class States:
     """Of each state, what these take."""
 
 
+def _slots_of(names: Sequence[str]) -> dict[str, list[int]]:
+    """By name, the places at which it stands."""
+    found: dict[str, list[int]] = {}
+    for slot, name in enumerate(names):
+        found.setdefault(name, []).append(slot)
+    return found
+
+
 class Spaces:
     """The states of tensors, made once for tensors that are alike."""
 
@@ -37,6 +45,7 @@ class Spaces:
         """Of the tensors of `problem`."""
         self.problem = problem
         self._known: dict[object, States] = {}
+        self._slots = [_slots_of(group.reads) for group in problem.groups]
 
     def of(self, name: str) -> States:
         """The states of a tensor."""
@@ -53,9 +62,9 @@ class Spaces:
         readers = problem.readers[name]
         read = {0} if answered else set()
         for reader in set(readers):
-            slots = [i for i, other in enumerate(problem.groups[reader].reads) if other == name]
             for one in problem.candidates[reader]:
-                read.update(place[id(one.reads[slot])] for slot in slots if id(one.reads[slot]) in place)
+                descs = (one.reads[slot] for slot in self._slots[reader][name])
+                read.update(place[id(desc)] for desc in descs if id(desc) in place)
         most = len(readers) + answered
         key = (tuple(place), frozenset(written), frozenset(read), most, answered, name in problem.homes)
         if key not in self._known:

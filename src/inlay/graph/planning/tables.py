@@ -5,6 +5,7 @@ more, a concatenation of many sources, is a variable over its candidates with a 
 same, and the sum over all factors is the cost of a plan.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,8 +59,9 @@ class Tables:
         factors = [Factor((i,), states.costs) for i, states in enumerate(self.states)]
         for i, side in enumerate(self.sides):
             among = tuple(allowed.get(i, range(len(side.costs))))
-            if np.prod([sizes[v] for v in side.variables], dtype=float) <= MOST_ENTRIES:
-                factors.append(Factor(side.variables, self._table(side, among)))
+            choices = tuple(v for v in side.variables if sizes[v] > 1)
+            if math.prod(sizes[v] for v in choices) <= MOST_ENTRIES:
+                factors.append(Factor(choices, self._table(side, choices, among)))
                 continue
             choice = len(sizes)
             sizes.append(len(among))
@@ -129,12 +131,15 @@ class Tables:
         self._slots[key] = table
         return table
 
-    def _table(self, side: Sides, among: tuple[int, ...]) -> NDArray[np.float64]:
-        """The cheapest of these candidates for each states of the tensors."""
+    def _table(self, side: Sides, choices: tuple[int, ...], among: tuple[int, ...]) -> NDArray[np.float64]:
+        """The cheapest of these candidates for each states of the tensors in `choices`; the others have one state."""
         key = (tuple(map(id, side.tables)), tuple(side.costs), among)
         if key not in self._joined:
             total: NDArray[np.float64] = side.costs[list(among)]
-            for table in side.tables:
-                total = total[..., None, :] + table[:, among]  # candidates stay the last axis
+            for variable, table in zip(side.variables, side.tables, strict=True):
+                # Candidates stay the last axis; there are no axes for the many tensors of one state.
+                total = (total[..., None, :] if variable in choices else total) + (
+                    table[:, among] if variable in choices else table[0, among]
+                )
             self._joined[key] = total.min(axis=-1)
         return self._joined[key]
