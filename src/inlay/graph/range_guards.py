@@ -38,6 +38,8 @@ _CALL = 1 << 18
 """Bytes that could be checked in the time that a call takes besides."""
 
 _MOVING = frozenset(("concat", "reorder", "shuffle", "sum", "view", "reference"))
+_MASKING = frozenset(("binary", "concat", "eltwise", "reference", "sum", "view"))
+"""Kinds that bring infinities of masks into scores."""
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
 _SQUARING = frozenset(("gelu_erf", "gelu_tanh", "mish", "pow", "square", "swish", "hardswish"))
 
@@ -71,6 +73,17 @@ def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str
     return placing.guards if placing.place() else None
 
 
+def infer_ranges(graph: OpGraph, guards: frozenset[str]) -> dict[str, ValueRange]:
+    """The range of every tensor where these are guarded."""
+    placing = _Placing(graph, {}, frozenset(), guards)
+    placing.begin()
+    placing.ranges |= dict.fromkeys(guards & set(graph.inputs), _GUARDED)
+    for i, op in enumerate(graph.ops):
+        placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
+        placing.advance(placing.ranges, i)
+    return placing.ranges
+
+
 @dataclass(slots=True)
 class _Placing:
     """Guards as they are placed."""
@@ -82,20 +95,33 @@ class _Placing:
     ranges: dict[str, ValueRange] = field(default_factory=dict)
     writers: dict[str, int] = field(default_factory=dict)
     constants: dict[str, dict[str, ValueRange]] = field(default_factory=dict)
+    masked: set[str] = field(default_factory=set)
 
     def place(self) -> bool:
         """Add guards until no operation is left that may read what it does not propagate."""
-        tensors, ops = self.graph.tensors, self.graph.ops
-        self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
-        self.writers = {name: i for i, op in enumerate(ops) for name in op.writes.values()}
-        self.constants = {op.name: {name: range_of_array(array) for name, array in op.constants.items()} for op in ops}
-        for i in range(len(ops)):
-            while (failing := self._advance(self.ranges, i)) is not None:
+        self.begin()
+        for i in range(len(self.graph.ops)):
+            while (failing := self.advance(self.ranges, i)) is not None:
                 if not self._guard_before(i, failing):
                     return False
         return True
 
-    def _advance(self, ranges: dict[str, ValueRange], i: int) -> str | None:
+    def begin(self) -> None:
+        """Know the ranges of inputs and constants."""
+        tensors, ops = self.graph.tensors, self.graph.ops
+        self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
+        self.writers = {name: i for i, op in enumerate(ops) for name in op.writes.values()}
+        self.constants = {op.name: {name: range_of_array(array) for name, array in op.constants.items()} for op in ops}
+        for op in ops:
+            if op.kind in _MASKING and self._is_masked(op):
+                self.masked.update(op.writes.values())
+
+    def _is_masked(self, op: Op) -> bool:
+        """Whether an operation brings minus infinity, or what stands for it, into its result, as masks do."""
+        known = self.constants[op.name].values()
+        return any(one.low < -THRESHOLD for one in known) or not self.masked.isdisjoint(op.reads.values())
+
+    def advance(self, ranges: dict[str, ValueRange], i: int) -> str | None:
         """Infer the ranges of what operation `i` writes, or return the tensor whose range it cannot read."""
         op, tensors = self.graph.ops[i], self.graph.tensors
         for name in op.reads.values():
@@ -129,6 +155,8 @@ class _Placing:
         It is the one that proves the most operations for what its check costs, else the nearest one.
         """
         nearest = list(self._upstream(failing))
+        # Scores with a mask are guarded only where nothing else helps, since a mask fails every run.
+        nearest = [name for name in nearest if name not in self.masked] or nearest
         if not nearest:
             return False
         tried = [*sorted(nearest, key=lambda name: self.sizes[name])[:_TRIED], nearest[0]]
@@ -158,7 +186,7 @@ class _Placing:
         ranges, self.guards = dict(self.ranges), self.guards | {name}
         self._propagate(ranges, name, i)
         last = min(i + _HORIZON, len(self.graph.ops))
-        proved = next((k for k in range(i, last) if self._advance(ranges, k) is not None), last)
+        proved = next((k for k in range(i, last) if self.advance(ranges, k) is not None), last)
         self.guards -= {name}
         return proved
 
@@ -166,7 +194,7 @@ class _Placing:
         """Infer the ranges of what follows a guarded tensor anew, up to operation `end`."""
         ranges[name] = _GUARDED
         for i in range(self.writers.get(name, -1) + 1, end):
-            self._advance(ranges, i)
+            self.advance(ranges, i)
 
 
 def _is_within(known: ValueRange) -> bool:

@@ -22,8 +22,8 @@ _MOVING = frozenset(
             "GatherND",
             "Identity",
         ),
-        *("Max", "Min", "Pad", "Reshape", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Squeeze"),
-        *("Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
+        *("Max", "Min", "Pad", "Reshape", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split"),
+        *("Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
     )
 )
 """Operators whose results are elements of what they read, or 0."""
