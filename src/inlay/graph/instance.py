@@ -107,7 +107,8 @@ class Instance:
 
     def _add_guard(self, name: str, waiting: list[tuple[str, Any]]) -> None:
         """Check a buffer after the calls before: with those that wait to be joined, or by a call of its own."""
-        joined = joined_guard(self._compiled.engine, self._data(name)) if waiting else None
+        is_masked = name in self._compiled.guards.masked
+        joined = joined_guard(self._compiled.engine, self._data(name)) if waiting and not is_masked else None
         if joined is not None:
             waiting.append(("", joined))
         else:
@@ -116,7 +117,7 @@ class Instance:
 
     def _guard(self, name: str) -> None:
         """Check a buffer; where an input is read may be another place in each run."""
-        guard(self._data(name))
+        guard(self._data(name), is_masked=name in self._compiled.guards.masked)
 
     def _data(self, name: str) -> Bytes:
         """The bytes of a buffer where they are now."""

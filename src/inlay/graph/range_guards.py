@@ -12,8 +12,9 @@ that brings it back gets a guard. Linear maps, sums and products compute with Na
 need none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from inlay.graph.op import Op, OpGraph
 from inlay.graph.source_ranges import infer_reference_range, range_of_array, range_of_dtype
@@ -29,7 +30,10 @@ from inlay.primitives.signatures import WEIGHTED
 
 THRESHOLD = 2.0**32
 """What elements of guarded tensors may be at most, in magnitude: 4.3e9."""
-_GUARDED = ValueRange(-THRESHOLD, THRESHOLD)
+GUARDED = ValueRange(-THRESHOLD, THRESHOLD)
+"""What a guard lets through."""
+MASKED = ValueRange(-inf, THRESHOLD)
+"""What a guard of scores with a mask lets through: minus infinity too."""
 _TRIED = 8
 """How many tensors are tried, smallest first."""
 _HORIZON = 100
@@ -61,23 +65,23 @@ def may_leave_range(op: Op) -> bool:
     )
 
 
-def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str]) -> frozenset[str] | None:
+def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str]) -> dict[str, ValueRange] | None:
     """Tensors to guard, of those in `sizes`, which has their bytes; None where no guards are enough.
 
     `strict` are operations that spread an infinity, such as convolutions by Winograd's algorithm.
 
-    Post-condition: if every element of each tensor is at most `THRESHOLD` in magnitude, and none is NaN, no operation
-    reads NaN or infinities that it does not propagate.
+    Post-condition: if every element of each tensor is in its range, `GUARDED` or `MASKED`, and none is NaN, no
+    operation reads NaN or infinities that it does not propagate.
     """
     placing = _Placing(graph, sizes, strict)
     return placing.guards if placing.place() else None
 
 
-def infer_ranges(graph: OpGraph, guards: frozenset[str]) -> dict[str, ValueRange]:
+def infer_ranges(graph: OpGraph, guards: Iterable[str]) -> dict[str, ValueRange]:
     """The range of every tensor where these are guarded."""
-    placing = _Placing(graph, {}, frozenset(), guards)
+    placing = _Placing(graph, {}, frozenset(), dict.fromkeys(guards, GUARDED))
     placing.begin()
-    placing.ranges |= dict.fromkeys(guards & set(graph.inputs), _GUARDED)
+    placing.ranges |= {name: GUARDED for name in graph.inputs if name in placing.guards}
     for i, op in enumerate(graph.ops):
         placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
         placing.advance(placing.ranges, i)
@@ -91,7 +95,7 @@ class _Placing:
     graph: OpGraph
     sizes: Mapping[str, int]
     strict: frozenset[str]
-    guards: frozenset[str] = frozenset()
+    guards: dict[str, ValueRange] = field(default_factory=dict)
     ranges: dict[str, ValueRange] = field(default_factory=dict)
     writers: dict[str, int] = field(default_factory=dict)
     constants: dict[str, dict[str, ValueRange]] = field(default_factory=dict)
@@ -119,6 +123,8 @@ class _Placing:
     def _is_masked(self, op: Op) -> bool:
         """Whether an operation brings minus infinity, or what stands for it, into its result, as masks do."""
         known = self.constants[op.name].values()
+        if op.parameters.get("algorithm") == "linear" and isinstance(factor := op.parameters["alpha"], float):
+            known = (*known, ValueRange(-abs(factor), 0.0))  # as (1 - mask) times the least number
         return any(one.low < -THRESHOLD for one in known) or not self.masked.isdisjoint(op.reads.values())
 
     def advance(self, ranges: dict[str, ValueRange], i: int) -> str | None:
@@ -132,7 +138,7 @@ class _Placing:
         found = self._inferred(op, ranges)
         for name in op.writes.values():
             own = found if tensors[name].dtype.kind == "f" else range_of_dtype(tensors[name].dtype)
-            ranges[name] = _GUARDED if name in self.guards and not _is_within(own) else own
+            ranges[name] = _met(own, self.guards.get(name))
             if op.name in self.strict and not own.is_finite:
                 return next(iter(op.reads.values()))
         return None
@@ -155,16 +161,28 @@ class _Placing:
         It is the one that proves the most operations for what its check costs, else the nearest one.
         """
         nearest = list(self._upstream(failing))
-        # Scores with a mask are guarded only where nothing else helps, since a mask fails every run.
-        nearest = [name for name in nearest if name not in self.masked] or nearest
         if not nearest:
-            return False
+            return self._tighten(failing, i)
         tried = [*sorted(nearest, key=lambda name: self.sizes[name])[:_TRIED], nearest[0]]
         gains = {name: (self._last_proved(name, i) - i) / (self.sizes[name] + _CALL) for name in tried}
         best = max(gains, key=gains.__getitem__)
         chosen = best if gains[best] > 0 else nearest[0]
-        self.guards |= {chosen}
-        self._propagate(self.ranges, chosen, i)
+        self._add_guard(chosen, i)
+        return True
+
+    def _add_guard(self, name: str, i: int) -> None:
+        self.guards[name] = self._guard_of(name)
+        self._propagate(self.ranges, name, i)
+
+    def _guard_of(self, name: str) -> ValueRange:
+        return MASKED if name in self.masked else GUARDED
+
+    def _tighten(self, failing: str, i: int) -> bool:
+        """Let a guard of scores refuse minus infinity too, where nothing else helps; False if there is none."""
+        if self.guards.get(failing) != MASKED:
+            return False
+        self.masked.discard(failing)
+        self._add_guard(failing, i)
         return True
 
     def _upstream(self, failing: str) -> Iterator[str]:
@@ -172,7 +190,7 @@ class _Placing:
         waiting, seen = [failing], {failing}
         while waiting:
             name = waiting.pop(0)
-            if name in self.guards or _is_within(self.ranges[name]):
+            if name in self.guards or _is_within(self.ranges[name], self._guard_of(name)):
                 continue
             if name in self.sizes:
                 yield name
@@ -183,22 +201,27 @@ class _Placing:
 
     def _last_proved(self, name: str, i: int) -> int:
         """The operation before which the proof ends with one more guard: `i` if that does not help."""
-        ranges, self.guards = dict(self.ranges), self.guards | {name}
+        ranges, self.guards = dict(self.ranges), self.guards | {name: self._guard_of(name)}
         self._propagate(ranges, name, i)
         last = min(i + _HORIZON, len(self.graph.ops))
         proved = next((k for k in range(i, last) if self.advance(ranges, k) is not None), last)
-        self.guards -= {name}
+        del self.guards[name]
         return proved
 
     def _propagate(self, ranges: dict[str, ValueRange], name: str, end: int) -> None:
         """Infer the ranges of what follows a guarded tensor anew, up to operation `end`."""
-        ranges[name] = _GUARDED
+        ranges[name] = _met(ranges[name], self.guards[name])
         for i in range(self.writers.get(name, -1) + 1, end):
             self.advance(ranges, i)
 
 
-def _is_within(known: ValueRange) -> bool:
-    return not known.may_be_nan and known.magnitude <= THRESHOLD
+def _is_within(known: ValueRange, guard: ValueRange) -> bool:
+    return not known.may_be_nan and guard.low <= known.low and known.high <= guard.high
+
+
+def _met(known: ValueRange, guard: ValueRange | None) -> ValueRange:
+    """What is known of a tensor once its guard has let it through."""
+    return known if guard is None else ValueRange(max(known.low, guard.low), min(known.high, guard.high))
 
 
 def _is_readable(op: Op, known: ValueRange, is_strict: bool) -> bool:

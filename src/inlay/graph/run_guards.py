@@ -17,7 +17,7 @@ from inlay.graph.algorithms import is_winograd
 from inlay.graph.magnitude_scan import exceeds, scan_addresses, team_table
 from inlay.graph.op import OpGraph
 from inlay.graph.program import Program
-from inlay.graph.range_guards import THRESHOLD, place_guards, propagates
+from inlay.graph.range_guards import MASKED, THRESHOLD, place_guards, propagates
 from inlay.memory.buffers import address_of
 from inlay.primitives.operation import Engine, Implementation, Operation
 
@@ -38,6 +38,8 @@ class RunGuards:
     """Buffers of inputs, checked first."""
     after: Mapping[str, tuple[str, ...]] | None = None
     """By step, buffers that are checked after it; None where no guards are enough, so that exact kernels compute."""
+    masked: frozenset[str] = frozenset()
+    """Of these buffers, those that may hold minus infinity."""
 
 
 NO_GUARDS = RunGuards(after={})
@@ -83,10 +85,13 @@ def guards_of(program: Program, graph: OpGraph) -> RunGuards:
     if chosen is None:
         return RunGuards()
     after: dict[str, tuple[str, ...]] = {}
-    for tensor in sorted(chosen & written.keys()):
+    for tensor in sorted(chosen.keys() & written.keys()):
         step_name, name = written[tensor]
         after[step_name] = (*after.get(step_name, ()), name)
-    return RunGuards(tuple(name for tensor, name in inputs.items() if tensor in chosen), after)
+    first = {tensor: name for tensor, name in inputs.items() if tensor in chosen}
+    buffers = first | {tensor: name for tensor, (_, name) in written.items()}
+    masked = frozenset(buffers[tensor] for tensor, known in chosen.items() if known == MASKED)
+    return RunGuards(tuple(first.values()), after, masked)
 
 
 def _is_scanned(program: Program, graph: OpGraph, name: str) -> bool:
@@ -97,13 +102,16 @@ def _is_scanned(program: Program, graph: OpGraph, name: str) -> bool:
     return desc is None or (desc.offset0 == 0 and desc.size == 4 * prod(desc.padded_dims))
 
 
-def guard(data: npt.NDArray[np.uint8]) -> None:
+def guard(data: npt.NDArray[np.uint8], *, is_masked: bool = False) -> None:
     """Check the bytes of a buffer of float32.
 
     Raises:
-        GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude.
+        GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude; of one `is_masked`, what is negative
+            may be any number.
     """
-    if exceeds(data.view(np.float32), THRESHOLD):
+    elements = data.view(np.float32)
+    fails = not elements.max() <= THRESHOLD if is_masked else exceeds(elements, THRESHOLD)
+    if fails:
         raise GuardFailed
 
 
