@@ -145,21 +145,27 @@ def run(
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     found = _planned(network, tier, how, None, None, seconds, engine)
     with found.compile() as session:
-        results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
-        note = session.note
+        results, (took, *notes) = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
     if output is None:
         typer.echo("\n".join(line for name, array in results.items() for line in described(name, array)))
     else:
         write_outputs(output, results)
         typer.echo(f"wrote {output}: {', '.join(results)}")
-    typer.echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
+    typer.echo(f"{took}; predicted {found.ms:.3f} ms by {found.costs} costs")
     if found.load:
         typer.echo(found.load, err=True)
-    if note:
+    for note in notes:
         typer.echo(note)
 
 
-def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
+def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+    """What comes out, and how long that took, and what NumPy and the reference engine computed of it."""
+    results, words = _timed_run(session, arrays)
+    numpy = str(session.measure_numpy(arrays, runs=1)) if session.numpy.count else ""
+    return results, [words, *filter(None, (session.note, numpy))]
+
+
+def _timed_run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
     """What comes out, and how long that took: the second time if that is soon over, since the first wakes threads."""
     started = time.perf_counter()
     results = session.run(arrays)

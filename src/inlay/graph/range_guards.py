@@ -122,9 +122,9 @@ class _Placing:
 
     def _is_masked(self, op: Op) -> bool:
         """Whether an operation brings minus infinity, or what stands for it, into its result, as masks do."""
-        known = self.constants[op.name].values()
+        known = list(self.constants[op.name].values())
         if op.parameters.get("algorithm") == "linear" and isinstance(factor := op.parameters["alpha"], float):
-            known = (*known, ValueRange(-abs(factor), 0.0))  # as (1 - mask) times the least number
+            known.append(ValueRange(-abs(factor), 0.0))  # as (1 - mask) times the least number
         return any(one.low < -THRESHOLD for one in known) or not self.masked.isdisjoint(op.reads.values())
 
     def advance(self, ranges: dict[str, ValueRange], i: int) -> str | None:

@@ -31,6 +31,7 @@ from inlay.graph.checking import require_sound
 from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
 from inlay.graph.instance import Compiled, InstancePool
+from inlay.graph.numpy_share import NumpyShare, numpy_share
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.plain import plain_program
 from inlay.graph.program import Program
@@ -53,6 +54,7 @@ _MOST_TEAMS = 4  # numbers of threads that a program is kept compiled for
 class Session:
     """A program that is ready to run.
 
+    >>> import numpy as np
     >>> from inlay.graph.network import Tensor
     >>> from inlay.graph.op import Op
     >>> from inlay.graph.plain import plain_program
@@ -161,6 +163,12 @@ class Session:
         """What there is to say of `declined`, in one line: how many steps, and which; empty if there are none."""
         return describe_declined(self._compiled.prepared)
 
+    @property
+    def numpy(self) -> NumpyShare:
+        """How many steps NumPy computes, for want of a kernel, and their share of the predicted time."""
+        steps = ((one.step, one.impl, one.step.ms) for one in self._compiled.prepared)
+        return numpy_share(steps, "predicted")
+
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs of the network by name, as new arrays or in those of `out`.
 
@@ -218,6 +226,14 @@ class Session:
             instance.feed(fed)
             return profile_instance(instance, runs)
 
+    def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
+        """How many steps NumPy computes, and their share of the time that `profile` measures.
+
+        Raises:
+            InvalidArguments, OutOfMemory: as `profile`.
+        """
+        return numpy_share(((one.step, one.impl, one.ms) for one in self.profile(inputs, runs=runs)), "measured")
+
     def close(self) -> None:
         """Give back all memory; a run that goes on ends as usual. To close twice does nothing."""
         with self._lock:
@@ -248,8 +264,9 @@ class Session:
     def __repr__(self) -> str:
         """The network, its inputs, how many steps, the memory, and `note`."""
         inputs = ", ".join(f"{name} {dims}" for name, dims in self.input_dims.items())
+        numpy = f"; {self.numpy}" if self.numpy.count else ""
         note = f"; {self.note}" if self.declined else ""
-        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{note}>"
+        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{numpy}{note}>"
 
     def _session_for(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, Fed]]":
         """The session for the dims of these inputs, and the inputs checked."""
