@@ -39,6 +39,10 @@ def _softmax(x: Array) -> Array:
     return result
 
 
+def _constant(value: Any) -> Array:
+    return np.array(value, np.float32)
+
+
 @dataclass(frozen=True)
 class Case:
     """An operator of one tensor."""
@@ -60,7 +64,7 @@ def _each(operator: str, formula: Callable[[Array], Array], **attributes: Any) -
 
 ELEMENTWISE: Sequence[Case] = (
     _each("Relu", lambda x: np.maximum(x, 0)),
-    Case("Clip", lambda x: np.clip(x, -1, 6), {}, {"low": np.float32(-1), "high": np.float32(6)}),
+    Case("Clip", lambda x: np.clip(x, -1, 6), {}, {"low": _constant(-1), "high": _constant(6)}),
     _each("HardSigmoid", lambda x: np.clip(np.float32(0.2) * x + 0.5, 0, 1)),
     _each("Exp", np.exp),
     _each("Gelu", lambda x: 0.5 * x * (1 + _erf(x / sqrt(2)))),
@@ -74,11 +78,11 @@ ELEMENTWISE: Sequence[Case] = (
     _each("Log", np.log),
     _each("Sqrt", np.sqrt),
     _each("Reciprocal", lambda x: 1 / x),
-    Case("Max", lambda x: np.maximum(x, -2), {}, {"other": np.float32([-2])}),
-    Case("Min", lambda x: np.minimum(x, 3), {}, {"other": np.float32([3])}),
-    Case("Div", lambda x: np.inf / x, {}, {"other": np.float32([np.inf])}, first=True),
-    Case("Div", lambda x: x / np.float32(3e38), {}, {"other": np.float32([3e38])}),
-    Case("Div", lambda x: x / np.inf, {}, {"other": np.float32([np.inf])}),
+    Case("Max", lambda x: np.maximum(x, -2), {}, {"other": _constant([-2])}),
+    Case("Min", lambda x: np.minimum(x, 3), {}, {"other": _constant([3])}),
+    Case("Div", lambda x: np.inf / x, {}, {"other": _constant([np.inf])}, first=True),
+    Case("Div", lambda x: x / np.float32(3e38), {}, {"other": _constant([3e38])}),
+    Case("Div", lambda x: x / np.inf, {}, {"other": _constant([np.inf])}),
 )
 """Operators that map each element."""
 

@@ -1,5 +1,7 @@
 """NaN, infinities and the largest numbers come through networks as ONNX defines, wherever they could vanish."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -52,7 +54,7 @@ def test_special_values_come_through_windows_reductions_and_softmax(case: Case, 
     require_equal(session_of(model, engine).run({"x": x})["y"], wanted)
 
 
-HEADS = {
+HEADS: Mapping[str, tuple[tuple[str, list[str]], dict[str, Array], tuple[int, ...], float]] = {
     "Conv": (("Conv", ["x", "one"]), {"one": np.ones((1, 1, 1, 1), np.float32)}, (20, 1, 10, 10), 1.0),
     "Gemm": (("Gemm", ["x", "one"]), {"one": np.ones((1, 1), np.float32)}, (2000, 1), 1.0),
     "MatMul": (("MatMul", ["x", "one"]), {"one": np.ones((1, 1), np.float32)}, (2000, 1), 1.0),
