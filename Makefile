@@ -36,7 +36,8 @@ WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ON
 # set the instruction set themselves, count handles, or compute nothing.
 ENGINE_TESTS = $(filter-out tests/test_costs_onednn.py tests/test_engine_onednn_library.py tests/test_import_onednn.py \
 	tests/test_primitives_isa.py tests/test_primitives_mistakes.py, \
-	$(wildcard tests/test_*onednn*.py tests/test_primitives_*.py) tests/test_compensation.py tests/test_declined.py)
+	$(wildcard tests/test_*onednn*.py tests/test_primitives_*.py) tests/test_compensation.py tests/test_declined.py \
+	tests/test_special_values.py)
 
 .PHONY: demo test test-all test-isa parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
 

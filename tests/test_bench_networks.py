@@ -22,6 +22,7 @@ from inlay.bench.network_report import NetworkLine, NetworkReport
 from inlay.bench.networks import bench_network, difference
 from inlay.bench.runtimes import Given, Variant
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, Unimplemented
+from inlay.graph.numpy_share import NumpyShare
 from inlay.graph.op import Array
 from inlay.primitives import get_engine
 
@@ -220,6 +221,7 @@ def test_json_holds_every_time() -> None:
         "planning": 0.5,
         "compiling": 0.25,
         "note": "",
+        "numpy": None,
         "sources": None,
     }
 
@@ -229,6 +231,12 @@ def test_the_report_says_what_the_reference_engine_computes() -> None:
     report = replace(REPORT, note=note)
     assert str(report).splitlines() == [*str(REPORT).splitlines()[:3], note, *str(REPORT).splitlines()[3:]]
     assert report.as_json()["note"] == note
+
+
+def test_the_share_of_numpy_stands_in_the_table_and_in_json() -> None:
+    report = replace(REPORT, numpy=NumpyShare(2, 61, 0.07, "measured"))
+    assert str(report).splitlines()[3] == "NumPy computes 2 of 61 steps, 7 % of the measured time"
+    assert report.as_json()["numpy"] == {"steps": 2, "share": 0.07}
 
 
 # Refusals and the command

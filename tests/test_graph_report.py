@@ -83,6 +83,7 @@ def test_what_numpy_computes_is_noted_and_a_plan_may_have_no_reorder() -> None:
 by hand: 1.000 ms predicted, 4 steps, 0 reorders
 measured costs of onednn 3.2.0, AVX2, 2 threads
 of all ways to choose among the same kernels the least is 0.900 ms: elimination, width 2
+NumPy computes 2 of 4 steps, 50 % of the predicted time
 
 step   what       formats          computed by     ms
 relu   eltwise    ab -> ab         jit:any      0.100

@@ -7,6 +7,7 @@ from typing import Any
 
 from inlay.bench.turns import Spread, paired
 from inlay.graph.costs import CostSources
+from inlay.graph.numpy_share import NumpyShare
 from inlay.layout import Dims
 
 INLAY = "Inlay"
@@ -63,6 +64,9 @@ class NetworkReport:
     note: str = ""
     """What `Session.note` says of steps that the engine declined; empty if there are none."""
 
+    numpy: NumpyShare | None = None
+    """How many steps NumPy computes, and their share of the measured time; None if it computes none."""
+
     sources: CostSources | None = None
     """How many costs of kernels were measured, now or earlier, and how many estimated; None where a model has all."""
 
@@ -95,6 +99,7 @@ class NetworkReport:
             "planning": self.planning,
             "compiling": self.compiling,
             "note": self.note,
+            "numpy": None if self.numpy is None else {"steps": self.numpy.count, "share": self.numpy.share},
             "sources": None if self.sources is None else self.sources.as_json(),
         }
 
@@ -110,6 +115,7 @@ class NetworkReport:
             f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * own.time:.3g} ms",
         ]
         rows += [f"costs of {self.sources}"] if self.sources is not None else []
+        rows += [str(self.numpy)] if self.numpy is not None else []
         rows += [self.note] if self.note else []
         width = max(len(line.name) for line in self.lines)
         rows.append(f"{'':{width}}        ms          Inlay is")

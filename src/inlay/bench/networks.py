@@ -80,13 +80,11 @@ def bench_network(
     Raises:
         InvalidArguments: there is to be no round, more threads than processors, or an unknown peer; or as `inlay.load`
             and `inlay.plan`.
-        MissingExtra: no engine is installed; the text says what to install.
         FileError, MissingExtra, OutOfMemory, Unimplemented: as `inlay.load`, `inlay.plan` and `Session`.
     """
     _require_turns_and_engine(rounds, engine)
     _limit_threads(threads)
-    others = chosen_peers(peers)
-    network = load(source, dims=dims, batch=batch)
+    others, network = chosen_peers(peers), load(source, dims=dims, batch=batch)
     choices: dict[str, Any] = {"costs": costs, "seconds": seconds, "convolutions": convolutions, "engine": engine}
     planning, planned = _measure_once(lambda: plan(network, progress=progress, **choices))
     compiling, session = _measure_once(planned.compile)
@@ -106,6 +104,7 @@ def bench_network(
         planning=planning,
         compiling=compiling,
         note="; ".join(filter(None, (planned.load, session.note))),
+        numpy=session.measure_numpy(inputs) if session.numpy.count else None,
         sources=planned.sources,
     )
 

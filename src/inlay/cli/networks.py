@@ -161,13 +161,12 @@ def run(
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     found = _planned(network, tier, how, None, None, seconds, engine)
     with found.compile() as session:
-        results, words = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
-        note = session.note
+        results, (took, *notes) = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
     _report(results, output)
-    echo(f"{words}; predicted {found.ms:.3f} ms by {found.costs} costs")
+    echo(f"{took}; predicted {found.ms:.3f} ms by {found.costs} costs")
     if found.load:
         echo(found.load, err=True)
-    if note:
+    for note in notes:
         echo(note)
 
 
@@ -180,7 +179,14 @@ def _report(results: Mapping[str, Array], output: Path | None) -> None:
     echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
 
 
-def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
+def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+    """What comes out, and how long that took, and what NumPy and the reference engine computed of it."""
+    results, words = _timed_run(session, arrays)
+    numpy = str(session.measure_numpy(arrays, runs=1)) if session.numpy.count else ""
+    return results, [words, *filter(None, (session.note, numpy))]
+
+
+def _timed_run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
     """What comes out, and how long that took: the second time if that is soon over, since the first wakes threads."""
     started = time.perf_counter()
     results = session.run(arrays)

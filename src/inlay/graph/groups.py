@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from inlay.graph.op import Array, Op, OpGraph
+from inlay.graph.range_guards import may_leave_range, propagates
 from inlay.primitives.signatures import WEIGHTED
 
 MOST_FOLLOWERS = 5
@@ -119,11 +120,16 @@ def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> It
     if kinds is None or len(head.writes) != 1:
         return
     (tensor,) = head.writes.values()
+    leaves_range = may_leave_range(head)
     for _ in range(MOST_FOLLOWERS):
         if len(readers[tensor]) != 1 or tensor in graph.outputs:
             return
         (after,) = readers[tensor]
         follower = graph.ops[after]
+        # A run checks for NaN and infinities between the two, so what lies there must be in memory.
+        if leaves_range and not propagates(follower.kind, follower.parameters.get("algorithm")):
+            return
+        leaves_range = leaves_range or may_leave_range(follower)
         if after in taken or follower.kind not in kinds or not _fits(graph, tensor, follower):
             return
         yield after

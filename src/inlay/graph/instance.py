@@ -22,6 +22,7 @@ from inlay.graph.compiling import Call, Prepared
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array
 from inlay.graph.program import Program
+from inlay.graph.run_guards import NO_GUARDS, RunGuards, guard, joined_guard
 from inlay.interop import to_numpy
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate
@@ -43,6 +44,8 @@ class Compiled:
     """Where its buffers lie."""
     engine: Engine
     """What computes."""
+    guards: RunGuards = NO_GUARDS
+    """What a run checks."""
 
     @property
     def scratch(self) -> int:
@@ -84,26 +87,48 @@ class Instance:
 
     def _fill(self) -> None:
         """Bind every step; what the engine can do together is one call, and is waited for where it is needed."""
+        guards = self._compiled.guards
         waiting: list[tuple[str, Any]] = []
+        self._calls += [partial(self._guard, name) for name in guards.inputs]
         for prepared in self._compiled.prepared:
-            call = prepared.bound(self)
+            call, name = prepared.bound(self), prepared.step.name
             if call is None:
                 continue
-            self._each[prepared.step.name] = _begun(call)
+            self._each[name] = _begun(call)
             if prepared.is_joined:
-                waiting.append((prepared.step.name, call))
-                continue
-            self._join(waiting)
-            waiting = []
-            self._put[prepared.step.name] = partial(self._put_alone, len(self._calls))
-            self._calls.append(call)
+                waiting.append((name, call))
+            else:
+                self._join(waiting)
+                self._put[name] = partial(self._put_alone, len(self._calls))
+                self._calls.append(call)
+            for buffer in (guards.after or {}).get(name, ()):
+                self._add_guard(buffer, waiting)
         self._join(waiting)
+
+    def _add_guard(self, name: str, waiting: list[tuple[str, Any]]) -> None:
+        """Check a buffer after the calls before: with those that wait to be joined, or by a call of its own."""
+        is_masked = name in self._compiled.guards.masked
+        joined = joined_guard(self._compiled.engine, self._data(name)) if waiting and not is_masked else None
+        if joined is not None:
+            waiting.append(("", joined))
+        else:
+            self._join(waiting)
+            self._calls.append(partial(self._guard, name))
+
+    def _guard(self, name: str) -> None:
+        """Check a buffer; where an input is read may be another place in each run."""
+        guard(self._data(name), is_masked=name in self._compiled.guards.masked)
+
+    def _data(self, name: str) -> Bytes:
+        """The bytes of a buffer where they are now."""
+        place = self._compiled.laid.places[name]
+        return self._homes[place.home][place.offset : place.end]
 
     def _put_alone(self, at: int, call: Call) -> None:
         self._calls[at] = call
 
     def _join(self, named: list[tuple[str, Any]]) -> None:
-        """Add calls that the engine executes together."""
+        """Add calls that the engine executes together, and leave none of them waiting."""
         if not named:
             return
         engine: Any = self._compiled.engine
@@ -111,7 +136,9 @@ class Instance:
         for together in engine.together([call for _, call in named]):
             self._calls.append(together.submit)
             for i in range(len(together)):
-                self._put[next(names)] = partial(together.put, i)
+                if name := next(names):  # a guard has none
+                    self._put[name] = partial(together.put, i)
+        named.clear()
         if self._waits:
             self._calls.append(self._wait)
 

@@ -23,6 +23,7 @@ from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, pr
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network
+from inlay.graph.numpy_share import NumpyShare, numpy_share
 from inlay.graph.op import OpGraph
 from inlay.graph.planning.choosing import ELIMINATION, Choosing
 from inlay.graph.planning.comparing import compared
@@ -129,8 +130,14 @@ class Plan:
         """The network, what it takes, and how many steps; the report is `inlay.graph.report.explained`."""
         return (
             f"<Plan of {self.graph.name}: {self.ms:.3f} ms by {self.costs} costs of {self.engine}, "
-            f"{len(self.program.steps)} steps, {len(self.reorders)} reorders>"
+            f"{len(self.program.steps)} steps, {len(self.reorders)} reorders"
+            f"{f'; {self.numpy}' if self.numpy.count else ''}>"
         )
+
+    @property
+    def numpy(self) -> NumpyShare:
+        """How many steps NumPy computes, since no primitive does, and their share of the predicted time."""
+        return numpy_share(((step, step.impl, step.ms) for step in self.program.steps), "predicted")
 
     @property
     def reorders(self) -> tuple[Step, ...]:

@@ -46,6 +46,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "threads": plan.threads,
         "engine": plan.engine,
         "load": plan.load,
+        "numpy": {"steps": plan.numpy.count, "share": plan.numpy.share},
         "totals": dict(plan.totals),
         "steps": [_step_figures(plan, step) for step in plan.program.steps],
         "reorders": [_reorder_figures(plan, step) for step in plan.reorders],
@@ -124,6 +125,7 @@ def _heading(plan: Plan) -> str:
             f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
             *_sources(plan),
             f"of all ways to choose among the same kernels {_proof(plan)}: {plan.method}, width {plan.width}",
+            *([str(plan.numpy)] if plan.numpy.count else []),
             *([plan.load] if plan.load else []),
         )
     )

@@ -21,21 +21,23 @@ it, and shares with it all constants that are laid out alike. Meanwhile runs of 
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from time import perf_counter, perf_counter_ns
+from time import perf_counter
 from typing import Any, NoReturn, TypeAlias
-
-import numpy as np
 
 from inlay.errors import InlayError, InvalidArguments
 from inlay.graph.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.arena import Arena, laid, require_room
-from inlay.graph.checking import Written, require_sound
+from inlay.graph.checking import require_sound
 from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
-from inlay.graph.instance import Compiled, Instance, InstancePool
+from inlay.graph.instance import Compiled, InstancePool
+from inlay.graph.numpy_share import NumpyShare, numpy_share
 from inlay.graph.op import Array, OpGraph
-from inlay.graph.program import Program, Step
+from inlay.graph.plain import plain_program
+from inlay.graph.program import Program
+from inlay.graph.run_guards import NO_GUARDS, ExactEngine, GuardFailed, GuardHistory, guards_of
+from inlay.graph.session_text import describe_declined
+from inlay.graph.tracing import Timed, profile_instance, trace_instance
 from inlay.graph.weights import Weights
 from inlay.layout import Dims
 from inlay.primitives.engines import EngineLike, get_engine
@@ -47,24 +49,12 @@ Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
 
 _MOST_SIZES = 16
 _MOST_TEAMS = 4  # numbers of threads that a program is kept compiled for
-_MOST_NAMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A step and how long it took."""
-
-    step: Step
-    """What was done."""
-    impl: str
-    """How it was computed."""
-    ms: float
-    """Milliseconds, the median of the runs."""
 
 
 class Session:
     """A program that is ready to run.
 
+    >>> import numpy as np
     >>> from inlay.graph.network import Tensor
     >>> from inlay.graph.op import Op
     >>> from inlay.graph.plain import plain_program
@@ -112,6 +102,8 @@ class Session:
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
         self._others: dict[tuple[Dims, ...], Session] = {}
+        self._exact: Session | None = None
+        self._history = GuardHistory()
         self._is_closed = False
 
     @property
@@ -169,14 +161,13 @@ class Session:
     @property
     def note(self) -> str:
         """What there is to say of `declined`, in one line: how many steps, and which; empty if there are none."""
-        prepared = self._compiled.prepared
-        declined = [one.step.name for one in prepared if one.is_declined]
-        replaced = [f"{one.step.name} ({one.impl} for {one.replaced})" for one in prepared if one.replaced]
-        clauses = [
-            _counted_steps(declined, "computed by the reference engine"),
-            _counted_steps(replaced, "computed by another implementation, because code generation failed"),
-        ]
-        return "; ".join(filter(None, clauses))
+        return describe_declined(self._compiled.prepared)
+
+    @property
+    def numpy(self) -> NumpyShare:
+        """How many steps NumPy computes, for want of a kernel, and their share of the predicted time."""
+        steps = ((one.step, one.impl, one.step.ms) for one in self._compiled.prepared)
+        return numpy_share(steps, "predicted")
 
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs of the network by name, as new arrays or in those of `out`.
@@ -191,12 +182,18 @@ class Session:
         session, fed = self._session_for(inputs)
         given = out_arrays(out, [session._graph.tensors[name] for name in session.program.outputs])
         threads, pool = session._pool()
-        with ThreadLimit(session._limit(threads)), pool.instance() as instance:
-            instance.feed(fed)
-            began = perf_counter()
-            instance.run()
-            session._team.note(threads, perf_counter() - began)
-            return instance.fetch(given)
+        if not session._history.is_exact_next(pool.compiled.guards):
+            try:
+                with ThreadLimit(session._limit(threads)), pool.instance() as instance:
+                    instance.feed(fed)
+                    began = perf_counter()
+                    instance.run()
+                    session._team.note(threads, perf_counter() - began)
+                    session._history.note(failed=False)
+                    return instance.fetch(given)
+            except GuardFailed:
+                session._history.note(failed=True)
+        return session._exact_session().run(inputs, out=out)
 
     def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Every tensor of one run that has memory at some time, by name, inputs included: for tests and questions.
@@ -205,33 +202,12 @@ class Session:
             InvalidArguments, OutOfMemory: as `run`.
         """
         session, fed = self._session_for(inputs)
+        if session._fails_guards(fed):
+            return session._exact_session().trace(inputs)
         threads, pool = session._pool()
-        compiled = pool.compiled
-        state = Written(compiled.program, session._graph, compiled.laid.places)
-        found: dict[str, Array] = {}
         with ThreadLimit(session._limit(threads)), pool.instance() as instance:
             instance.feed(fed)
-            _keep(
-                found,
-                compiled,
-                state,
-                instance,
-                {compiled.laid.places[b].home for b in compiled.program.inputs.values()},
-            )
-            for prepared, call in instance.calls():
-                if call is not None:
-                    call()
-                    instance.finish()
-                for name in prepared.step.writes.values():
-                    state.write(name)
-                _keep(
-                    found,
-                    compiled,
-                    state,
-                    instance,
-                    {compiled.laid.places[b].home for b in prepared.step.writes.values()},
-                )
-        return found
+            return trace_instance(instance, pool.compiled, session._graph)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[Timed]:
         """How long each step takes: the medians of `runs` runs, each step waited for.
@@ -243,32 +219,32 @@ class Session:
         if runs < 1:
             raise InvalidArguments(f"runs is {runs}: give 1 or more")
         session, fed = self._session_for(inputs)
+        if session._fails_guards(fed):
+            return session._exact_session().profile(inputs, runs=runs)
         threads, pool = session._pool()
         with ThreadLimit(session._limit(threads)), pool.instance() as instance:
             instance.feed(fed)
-            instance.run()
-            calls = instance.calls()
-            taken_ns = np.zeros((runs, len(calls)))
-            for run in range(runs):
-                for k, (_, call) in enumerate(calls):
-                    begin = perf_counter_ns()
-                    if call is not None:
-                        call()
-                        instance.finish()
-                    taken_ns[run, k] = perf_counter_ns() - begin
-        medians = np.median(taken_ns, axis=0) / 1e6
-        return [Timed(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]
+            return profile_instance(instance, runs)
+
+    def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
+        """How many steps NumPy computes, and their share of the time that `profile` measures.
+
+        Raises:
+            InvalidArguments, OutOfMemory: as `profile`.
+        """
+        return numpy_share(((one.step, one.impl, one.ms) for one in self.profile(inputs, runs=runs)), "measured")
 
     def close(self) -> None:
         """Give back all memory; a run that goes on ends as usual. To close twice does nothing."""
         with self._lock:
             self._is_closed = True
             others, self._others = self._others, {}
+            exact, self._exact = self._exact, None
             pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()
         self._weights = Weights()
-        for other in others.values():
+        for other in (*others.values(), *([exact] if exact else ())):
             other.close()
 
     def __enter__(self) -> "Session":
@@ -288,8 +264,9 @@ class Session:
     def __repr__(self) -> str:
         """The network, its inputs, how many steps, the memory, and `note`."""
         inputs = ", ".join(f"{name} {dims}" for name, dims in self.input_dims.items())
+        numpy = f"; {self.numpy}" if self.numpy.count else ""
         note = f"; {self.note}" if self.declined else ""
-        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{note}>"
+        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{numpy}{note}>"
 
     def _session_for(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, Fed]]":
         """The session for the dims of these inputs, and the inputs checked."""
@@ -341,6 +318,26 @@ class Session:
         if self._is_closed:
             raise InvalidArguments("the session is closed: compile another one")
 
+    def _fails_guards(self, fed: Mapping[str, Fed]) -> bool:
+        """Whether exact kernels are to compute these inputs, which one run tells."""
+        threads, pool = self._pool()
+        try:
+            with ThreadLimit(self._limit(threads)), pool.instance() as instance:
+                instance.feed(fed)
+                instance.run()
+        except GuardFailed:
+            return True
+        return pool.compiled.guards.after is None
+
+    def _exact_session(self) -> "Session":
+        """The session whose kernels propagate NaN and infinities, made at the first use."""
+        with self._making:
+            if self._exact is None:
+                self._require_open()
+                program, engine = plain_program(self._graph), ExactEngine(self._engine)
+                self._exact = Session(program, self._graph, engine=engine, weights=self._weights)
+            return self._exact
+
     def _limit(self, threads: int) -> int | None:
         """What a run on so many threads limits the calling thread to; None for a run on as many as there may be."""
         return threads if threads < self._team.most else None
@@ -373,21 +370,6 @@ def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights
     require_room(program, graph.tensors)
     require_sound(program, graph)
     where = laid(program, graph.tensors)
-    return Compiled(program, graph.tensors, prepare(program, graph, engine, weights), where, engine)
-
-
-def _keep(found: dict[str, Array], compiled: Compiled, state: Written, instance: Instance, homes: set[str]) -> None:
-    """Copy the tensors in these homes that are whole now and are not yet kept."""
-    for name, place in compiled.laid.places.items():
-        tensor = compiled.program.buffers[name].tensor
-        if place.home in homes and tensor not in found and state.strangers(name) is None:
-            found[tensor] = instance.copied(name)
-
-
-def _counted_steps(names: list[str], fate: str) -> str:
-    """How many steps share a fate, and which; empty if there are none."""
-    if not names:
-        return ""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
-    return f"{steps} {fate}: {', '.join(names[:_MOST_NAMED])}{more}"
+    prepared = prepare(program, graph, engine, weights)
+    guards = NO_GUARDS if getattr(engine, "propagates_special_values", True) else guards_of(program, graph)
+    return Compiled(program, graph.tensors, prepared, where, engine, guards)

@@ -8,6 +8,7 @@ Source: ONNX, "Shape Inference".
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Node, Tensor
 from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, shape_inference
 from inlay.graph.op import Array
+from inlay.graph.patterns.precision import F32, NARROW
 from inlay.graph.stored import Proto, dims_of, element_type
 
 _SHOWN = 1024
@@ -38,6 +40,23 @@ def given(
         InvalidArguments: the dims or types of the inputs do not fit the operator.
         Unimplemented: it gives what is no tensor of numbers.
     """
+    narrow = next((tensor.dtype for tensor in reads if tensor.dtype in NARROW), None)
+    try:
+        return _inferred(node, proto, opset, reads, values)
+    except InvalidArguments:
+        if narrow is None:
+            raise
+    # Exporters write bfloat16 for operators that take it in a later opset only; dims are those of float32.
+    wide = [replace(tensor, dtype=F32) if tensor.dtype in NARROW else tensor for tensor in reads]
+    short = [tensor for tensor in wide if tensor.name in values and values[tensor.name].size <= _SHOWN]
+    known = {tensor.name: values[tensor.name].astype(tensor.dtype) for tensor in short}
+    found = _inferred(node, proto, opset, wide, known)
+    return [replace(tensor, dtype=narrow) if tensor and tensor.dtype == F32 else tensor for tensor in found]
+
+
+def _inferred(
+    node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
+) -> list[Tensor | None]:
     types = {t.name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(t.dtype), t.dims) for t in reads}
     data = {
         t.name: numpy_helper.from_array(np.asarray(values[t.name]), t.name)

@@ -33,7 +33,7 @@ from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
 from inlay.engine.onednn.recurrent import additions, flaw
-from inlay.engine.onednn.together import ExecutedTogether, joinable
+from inlay.engine.onednn.together import ExecutedTogether, MemoryCheck, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
@@ -46,6 +46,9 @@ _MOST_IMPLEMENTATIONS: Final = 64
 
 class OnednnEngine:
     """Computes primitives by a loaded oneDNN, from any number of threads."""
+
+    propagates_special_values = False
+    """Kernels of the library lose NaN and infinities in a ReLU, a maximum, a softmax: sessions guard against them."""
 
     def __init__(self, library: Library) -> None:
         """Make the library's engine of this processor.
@@ -179,13 +182,28 @@ class OnednnEngine:
         """Whether what this binds can be executed `together` with others: it is the library's own."""
         return isinstance(implementation, OnednnImplementation)
 
-    def together(self, bound: Sequence[Bound]) -> list[ExecutedTogether]:
-        """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow."""
-        found: list[list[Bound]] = []
+    @property
+    def joins_checks(self) -> bool:
+        """Whether `together` takes checks of memory between primitives, which are done when the next one begins."""
+        return not self.capabilities.is_asynchronous
+
+    def check(self, function: int, address: int, number: int, failure: type[Exception], owner: object) -> MemoryCheck:
+        """A check for `together`: code at the address `function`, given an address and a number, answers 1 to fail."""
+        return MemoryCheck(function, address, number, failure, owner)
+
+    def together(self, bound: Sequence[Bound | MemoryCheck]) -> list[ExecutedTogether]:
+        """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow.
+
+        Checks may stand after any of them; the first one is a primitive.
+        """
+        found: list[list[Bound | MemoryCheck]] = []
+        first: Bound | None = None
         for one in bound:
-            if found and joinable(found[-1][0], one):
+            if first is not None and (isinstance(one, MemoryCheck) or joinable(first, one)):
                 found[-1].append(one)
             else:
+                assert isinstance(one, Bound)
+                first = one
                 found.append([one])
         return [ExecutedTogether(together) for together in found]
 

@@ -7,10 +7,12 @@ From Python an execution costs 0.8 us more than the library's own call; a networ
 loop over a table of arguments is machine code, four words for each primitive:
 
     primitive | stream | how many arguments | their array
+    0 | function | a number | an address                        a check between two primitives
 """
 
 import ctypes
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,6 +26,7 @@ from inlay.reordering.target import host_target
 
 _ENTRY = "inlay_execute_all"
 _STATUS_BITS = 8
+_FOUND = (1 << _STATUS_BITS) - 1  # no status of the library
 _IR = f"""\
 define i64 @{_ENTRY}(ptr %table, i64 %count, ptr %execute) {{
 entry:
@@ -40,8 +43,18 @@ next:
   %stream = load ptr, ptr %p1
   %arguments = load i64, ptr %p2
   %array = load ptr, ptr %p3
+  %is_check = icmp eq ptr %primitive, null
+  br i1 %is_check, label %check, label %primitive_row
+check:
+  %is_found = call i32 %stream(ptr %array, i64 %arguments)
+  %code = mul i32 %is_found, {_FOUND}
+  br label %executed
+primitive_row:
   %arguments32 = trunc i64 %arguments to i32
-  %status = call i32 %execute(ptr %primitive, ptr %stream, i32 %arguments32, ptr %array)
+  %answer = call i32 %execute(ptr %primitive, ptr %stream, i32 %arguments32, ptr %array)
+  br label %executed
+executed:
+  %status = phi i32 [ %code, %check ], [ %answer, %primitive_row ]
   %after = add i64 %i, 1
   %is_fine = icmp eq i32 %status, 0
   br i1 %is_fine, label %fine, label %failed
@@ -73,22 +86,50 @@ def joinable(one: Bound, other: Bound) -> bool:
     return first.lanes is second.lanes and first.threads == second.threads
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryCheck:
+    """What is asked of memory between two primitives, by machine code."""
+
+    function: int
+    """Address of the code: `int32_t function(void *address, int64_t number)`, which answers 1 to end the execution."""
+    address: int
+    """What it is given."""
+    number: int
+    """What else it is given."""
+    failure: type[Exception]
+    """What is raised if it answers 1."""
+    owner: object
+    """What keeps the memory alive."""
+
+
 class ExecutedTogether:
     """Bound primitives of one engine, in the order in which they are executed; one thread uses it at a time.
 
     Whoever uses it keeps it until the engine was waited for.
     """
 
-    __slots__ = ("_address", "_arrays", "_bound", "_execute", "_lane", "_run", "_scratch", "_table", "_threads")
+    __slots__ = (
+        "_address",
+        "_arrays",
+        "_bound",
+        "_execute",
+        "_first",
+        "_lane",
+        "_run",
+        "_scratch",
+        "_table",
+        "_threads",
+    )
 
-    def __init__(self, bound: Iterable[Bound]) -> None:
-        """Make a table of at least one; any two must be `joinable`."""
+    def __init__(self, bound: Iterable[Bound | MemoryCheck]) -> None:
+        """Make a table of at least one, the first no check; any two primitives must be `joinable`."""
         self._bound = list(bound)
-        first = self._bound[0].executable
+        executables = [one.executable for one in self._bound if isinstance(one, Bound)]
+        first = self._first = executables[0]
         self._run = _execute_all()
         self._execute = ctypes.cast(first.execute, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         self._threads = first.threads
-        self._scratch = max(one.executable.scratch for one in self._bound)
+        self._scratch = max(one.scratch for one in executables)
         self._table: npt.NDArray[np.int64] = np.zeros((len(self._bound), 4), np.int64)
         self._address = int(self._table.ctypes.data)
         self._arrays: list[Any] = [None] * len(self._bound)
@@ -105,8 +146,12 @@ class ExecutedTogether:
             self._write(i, self._lane)
 
     def _write(self, i: int, lane: Lane) -> None:
-        executable = self._bound[i].executable
-        array = self._arrays[i] = self._bound[i].arguments(lane)
+        bound = self._bound[i]
+        if isinstance(bound, MemoryCheck):
+            self._table[i] = (0, bound.function, bound.number, bound.address)
+            return
+        executable, array = bound.executable, bound.arguments(lane)
+        self._arrays[i] = array
         self._table[i] = (executable.primitive, lane.stream, executable.count, ctypes.addressof(array))
 
     def submit(self) -> None:
@@ -115,8 +160,9 @@ class ExecutedTogether:
         Raises:
             OutOfMemory: there is no room for the scratchpad.
             InlayError: the library fails.
+            Exception: the failure of a check.
         """
-        lane = self._bound[0].executable.lanes.lane
+        lane = self._first.lanes.lane
         if lane.threads != self._threads:
             lane.tell(self._threads)
         if lane.size < self._scratch:
@@ -127,6 +173,8 @@ class ExecutedTogether:
                 self._write(i, lane)
         failed = self._run(self._address, len(self._bound), self._execute)
         if failed:
-            executable = self._bound[failed >> _STATUS_BITS].executable
-            status = failed & ((1 << _STATUS_BITS) - 1)
+            bound, status = self._bound[failed >> _STATUS_BITS], failed & _FOUND
+            if isinstance(bound, MemoryCheck):
+                raise bound.failure
+            executable = bound.executable
             raise executable.library.error(status, f"an execution of {executable.plan.what}")

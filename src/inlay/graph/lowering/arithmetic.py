@@ -7,6 +7,8 @@ result where the operation allows that sources swap, since engines spread the se
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
+import numpy as np
+
 from inlay.graph.lowering.draft import Draft, Operand, require
 from inlay.graph.lowering.elementwise import eltwise, powered
 from inlay.layout import Dims
@@ -39,11 +41,17 @@ def _with_number(draft: Draft, src: Operand, algorithm: str, number: float, is_f
         return eltwise(draft, src, "linear", -1.0 if is_first else 1.0, number if is_first else -number)
     if algorithm == "mul" and isfinite(number):
         return eltwise(draft, src, "linear", number)
-    if algorithm == "div" and isfinite(number) and is_first:
-        return powered(draft, src, -1.0, number)
-    if algorithm == "div" and number and isfinite(1 / number):
+    if algorithm == "div" and is_first:
+        return powered(draft, src, -1.0, number) if isfinite(number) else None
+    if algorithm == "div" and _has_reciprocal(number):
         return eltwise(draft, src, "linear", 1 / number)
     return None
+
+
+def _has_reciprocal(number: float) -> bool:
+    """Whether to multiply by 1 / number in float32 is to divide: both are finite and neither is subnormal."""
+    least = float(np.finfo(np.float32).tiny)
+    return isfinite(number) and least <= abs(number) <= 1 / least
 
 
 def binary(draft: Draft, algorithm: str, first: Operand, second: Operand, dims: Dims) -> str:

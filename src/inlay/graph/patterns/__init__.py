@@ -2,6 +2,7 @@
 
 Each is a function from a network to a network that computes the same, but for the rounding of a reordered sum:
 
+    narrow_floats_widened   float16 and bfloat16 become float32             precision
     without_noops           what gives what it takes is left out            nothing
     normalizations_whole    LayerNormalization in parts is whole            normalization
     activations_whole       Gelu, HardSwish, Swish, Mish are whole          activations
@@ -15,8 +16,9 @@ from inlay.graph.patterns.activations import activations_whole as activations_wh
 from inlay.graph.patterns.affine import affine_folded as affine_folded
 from inlay.graph.patterns.normalization import normalizations_whole as normalizations_whole
 from inlay.graph.patterns.nothing import without_noops as without_noops
+from inlay.graph.patterns.precision import narrow_floats_widened as narrow_floats_widened
 
-PATTERNS = (without_noops, normalizations_whole, activations_whole, affine_folded)
+PATTERNS = (narrow_floats_widened, without_noops, normalizations_whole, activations_whole, affine_folded)
 """Every pattern, in the order in which `simplified` looks for them."""
 
 

@@ -1,0 +1,158 @@
+"""The greatest magnitude among many floats, in one pass of machine code: how runs check their guards.
+
+The bits of a float32 without its sign, read as an integer, order magnitudes; those of infinity and NaN are greater
+than those of any number. So one comparison of integers tells whether all elements are at most a bound:
+
+>>> import numpy as np
+>>> exceeds(np.array([1.0, -8.0], np.float32), 8.0), exceeds(np.array([1.0, np.nan], np.float32), 8.0)
+(False, True)
+"""
+
+from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.errors import Unimplemented
+from inlay.memory.buffers import address_of
+from inlay.reordering.linking import linked
+from inlay.reordering.target import Target, host_target
+
+Floats = npt.NDArray[np.float32]
+
+_SYMBOL = "inlay_exceeds"
+_FUNCTION = CFUNCTYPE(c_int32, c_void_p, c_int64)
+_LANES, _VECTORS = 16, 4
+_UMAX = f"@llvm.umax.v{_LANES}i32"
+_SIGN = 0x7FFF_FFFF
+_WORDS = ("data", "count", "parallel", "thread_num", "num_threads", "found")
+_LOADED = "\n".join(
+    f"%{name}_at = getelementptr i64, ptr %table, i64 {i}\n%{name} = load {'i64' if name == 'count' else 'ptr'}, "
+    f"ptr %{name}_at"
+    for i, name in enumerate(_WORDS[:-1])
+)
+_TEAM = f"""
+define void @{_SYMBOL}_part(ptr %table) #0 {{
+{_LOADED}
+%thread32 = call i32 %thread_num()
+%threads32 = call i32 %num_threads()
+%thread = zext i32 %thread32 to i64
+%threads = zext i32 %threads32 to i64
+%after = add i64 %thread, 1
+%first = mul i64 %count, %thread
+%last = mul i64 %count, %after
+%begin = udiv i64 %first, %threads
+%end = udiv i64 %last, %threads
+%size = sub i64 %end, %begin
+%mine = getelementptr float, ptr %data, i64 %begin
+%answer = call i32 @{_SYMBOL}(ptr %mine, i64 %size)
+%is_over = icmp ne i32 %answer, 0
+br i1 %is_over, label %over, label %done
+over:
+%found_at = getelementptr i64, ptr %table, i64 5
+store i64 1, ptr %found_at
+br label %done
+done:
+ret void
+}}
+define i32 @{_SYMBOL}_on_team(ptr %table, i64 %threads) #0 {{
+{_LOADED}
+%found_at = getelementptr i64, ptr %table, i64 5
+store i64 0, ptr %found_at
+%threads32 = trunc i64 %threads to i32
+call void %parallel(ptr @{_SYMBOL}_part, ptr %table, i32 %threads32, i32 0)
+%found = load i64, ptr %found_at
+%answer = trunc i64 %found to i32
+ret i32 %answer
+}}
+"""
+
+
+def exceeds(array: Floats, bound: float) -> bool:
+    """Whether an element of a dense array is NaN, infinite, or greater in magnitude than `bound`, which is finite."""
+    found = scan_addresses(bound)
+    if found is None:
+        words = array.reshape(-1).view(np.uint32) & np.uint32(_SIGN)
+        return int(words.max(initial=0)) > _bits(bound)
+    return bool(_FUNCTION(found[0])(address_of(array), array.size))
+
+
+@cache
+def scan_addresses(bound: float) -> tuple[int, int] | None:
+    """The addresses of two functions for this bound, which answer 1 or 0; None where there is no code for a processor.
+
+    The first is `int32_t exceeds(const float *data, int64_t count)`. The second shares the elements among a team of
+    OpenMP, each part to the thread that mostly wrote it: `int32_t exceeds_on_team(int64_t *table, int64_t threads)`,
+    where a table has the words of `team_table`.
+    """
+    try:
+        target = host_target()
+    except Unimplemented:
+        return None
+    text = _module(target, _bits(bound))
+    one, shared = linked(text, lambda: text, target, _SYMBOL, f"{_SYMBOL}_on_team")
+    return one, shared
+
+
+def team_table(array: Floats, parallel: int, thread_num: int, num_threads: int) -> npt.NDArray[np.int64]:
+    """The words for a scan by a team: elements, their count, addresses of functions of OpenMP, and the answer."""
+    return np.array([address_of(array), array.size, parallel, thread_num, num_threads, 0], np.int64)
+
+
+def _bits(bound: float) -> int:
+    return int(np.float32(bound).view(np.uint32))
+
+
+def _module(target: Target, bound: int) -> str:
+    """A loop over blocks of vectors, then one over the rest; each vector has its own maximum so far."""
+    vector, step = f"<{_LANES} x i32>", _LANES * _VECTORS
+    parts = range(_VECTORS)
+    lines = [f"define i32 @{_SYMBOL}(ptr %data, i64 %count) #0 {{", "entry:"]
+    lines += [f"%blocks = and i64 %count, {-step}", "%is_any = icmp ne i64 %blocks, 0"]
+    lines += ["br i1 %is_any, label %block, label %joined", "block:"]
+    lines += ["%at = phi i64 [0, %entry], [%next, %block]"]
+    lines += [f"%most{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
+    for k in parts:
+        lines += [f"%at{k} = add i64 %at, {k * _LANES}", f"%place{k} = getelementptr i32, ptr %data, i64 %at{k}"]
+        lines += [f"%bits{k} = load {vector}, ptr %place{k}, align 4"]
+        lines += [f"%size{k} = and {vector} %bits{k}, splat (i32 {_SIGN})"]
+        lines += [f"%more{k} = call {vector} {_UMAX}({vector} %most{k}, {vector} %size{k})"]
+    lines += [f"%next = add i64 %at, {step}", "%is_more = icmp ult i64 %next, %blocks"]
+    lines += ["br i1 %is_more, label %block, label %joined", "joined:"]
+    lines += [f"%all{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
+    lines += [*_reduced(vector), *_rest(), f"%is_over = icmp ugt i32 %result, {bound}"]
+    lines += ["%answer = zext i1 %is_over to i32", "ret i32 %answer", "}"]
+    lines += [f"declare {vector} {_UMAX}({vector}, {vector})", "declare i32 @llvm.umax.i32(i32, i32)"]
+    lines += [f"declare i32 @llvm.vector.reduce.umax.v{_LANES}i32({vector})"]
+    return "\n".join([*lines, _TEAM, f"attributes #0 = {{ nounwind {target.attributes} }}\n"])
+
+
+def _reduced(vector: str) -> list[str]:
+    """The greatest element of all maxima."""
+    return [
+        f"%low = call {vector} {_UMAX}({vector} %all0, {vector} %all1)",
+        f"%high = call {vector} {_UMAX}({vector} %all2, {vector} %all3)",
+        f"%both = call {vector} {_UMAX}({vector} %low, {vector} %high)",
+        f"%reduced = call i32 @llvm.vector.reduce.umax.v{_LANES}i32({vector} %both)",
+    ]
+
+
+def _rest() -> list[str]:
+    """Elements after the last block, one by one."""
+    return [
+        "%has_rest = icmp ult i64 %blocks, %count",
+        "br i1 %has_rest, label %single, label %exit",
+        "single:",
+        "%i = phi i64 [%blocks, %joined], [%i_next, %single]",
+        "%so_far = phi i32 [%reduced, %joined], [%greater, %single]",
+        "%one = getelementptr i32, ptr %data, i64 %i",
+        "%word = load i32, ptr %one, align 4",
+        f"%magnitude = and i32 %word, {_SIGN}",
+        "%greater = call i32 @llvm.umax.i32(i32 %so_far, i32 %magnitude)",
+        "%i_next = add i64 %i, 1",
+        "%is_left = icmp ult i64 %i_next, %count",
+        "br i1 %is_left, label %single, label %exit",
+        "exit:",
+        "%result = phi i32 [%reduced, %joined], [%greater, %single]",
+    ]
