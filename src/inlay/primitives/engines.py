@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.primitives.operation import Engine
+from inlay.primitives.rules import shown
 
 EngineLike: TypeAlias = Engine | str | None
 """An engine, its name in the registry, or None for the default."""
@@ -76,7 +77,7 @@ def explain_fallback() -> str | None:
 
 def _checked(engine: Any) -> Engine:
     if not callable(getattr(engine, "create", None)):
-        raise InvalidArguments(f"engine is {engine!r}: give one of {_names()}, or what get_engine answers")
+        raise InvalidArguments(f"engine is {shown(engine)}: give one of {_names()}, or what get_engine answers")
     found: Engine = engine
     return found
 
