@@ -21,6 +21,7 @@ EVERYTHING = sorted(
 
 ROOMS = (
     "errors",
+    "forks",
     "files",
     "data_type",
     "measure",

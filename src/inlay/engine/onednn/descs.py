@@ -31,6 +31,7 @@ from inlay.engine.onednn.declarations import FORMAT_ANY, INVALID_ARGUMENTS, MAX_
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.forks import RenewedLock
 from inlay.layout import Layout
 
 DIMS: Final = c_int64 * MAX_NDIMS
@@ -77,7 +78,7 @@ class Descriptors:
         self._chosen: dict[MemoryDesc, list[tuple[int, MemoryDesc, Handle]]] = {}
         self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
         self._asked = _Asked()
 
     def handle(self, desc: MemoryDesc) -> Handle:

@@ -35,6 +35,7 @@ from inlay.engine.onednn.recurrent import additions, flaw
 from inlay.engine.onednn.spellings import kernel_rank, spellings
 from inlay.engine.onednn.together import ExecutedTogether, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
+from inlay.forks import hold_across_forks
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
@@ -42,6 +43,10 @@ from inlay.primitives.signatures import RECURRENT
 
 _Result = TypeVar("_Result")
 _MOST_IMPLEMENTATIONS: Final = 64
+
+creation_lock = threading.RLock()
+"""Held while the library creates anything, and across forks: locks of its own would stay locked in the child."""
+hold_across_forks(creation_lock)
 
 
 class OnednnEngine:
@@ -69,8 +74,6 @@ class OnednnEngine:
         some_bytes = self.descriptors.handle(MemoryDesc((1,), "u8"))
         self.lanes = Lanes([], lambda: Lane(library, engine, some_bytes, team))
         """What each Python thread executes with."""
-        self.lock = threading.Lock()
-        """Held while a primitive is made."""
         self.unmade: list[Handle] = []
         """Primitive descriptors that no primitive could be made of, which must stay: see `OnednnImplementation`."""
         self._plain = attributes_handle(library, self.descriptors, Operation("reorder", "forward_inference", {}))
@@ -115,11 +118,13 @@ class OnednnEngine:
         lane = self.lanes.lane
         if lane.threads != threads:
             lane.tell(threads)
-        spelled, *others = spellings(operation)
-        if not others:
-            return OnednnImplementation(self, operation, spelled, self._spelled_desc(spelled, threads), threads)
-        created = self._best_of((spelled, *others), threads)
-        return OnednnImplementation(self, operation, *created, threads)
+        candidates = spellings(operation)
+        with creation_lock:
+            if len(candidates) == 1:
+                created = candidates[0], self._spelled_desc(candidates[0], threads)
+            else:
+                created = self._best_of(candidates, threads)
+            return OnednnImplementation(self, operation, *created, threads)
 
     def _best_of(self, candidates: Sequence[Operation], threads: int) -> tuple[Operation, Handle]:
         """The spelling with the preferred kernel, and its primitive descriptor; the first one of equal rank."""
@@ -298,7 +303,7 @@ class OnednnImplementation:
     def _made(self) -> Executable:
         """The primitive, made at the first call."""
         engine = self.engine
-        with engine.lock:
+        with creation_lock:
             if self._executable is None:
                 self._executable = Executable(engine.library, engine.lanes, engine.engine, self._plan())
         return self._executable
