@@ -23,6 +23,7 @@ ROOMS = (
     "interrupts",
     "errors",
     "printable",
+    "forks",
     "files",
     "data_type",
     "measure",

@@ -209,7 +209,7 @@ engine = make_engine()
 for i in range(1, 9):
     src = MemoryDesc((2, 16, 8, 7 + i), "f64")
     operation = Resampling(src, factors=2.0, engine="reference").operation
-    made = OnednnImplementation(engine, operation, primitive_desc(engine, operation, engine._plain, None), 0)
+    made = OnednnImplementation(engine, operation, operation, primitive_desc(engine, operation, engine._plain, None), 0)
     try:
         made.bind({name: Memory(made.descs[name]) for name in ("src", "dst")})
     except OutOfMemory:

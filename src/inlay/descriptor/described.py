@@ -4,6 +4,7 @@ Everything here reads: the queries oneDNN has, offsets of coordinates, the two r
 texts. What makes descriptors out of arguments or other descriptors is in `memory_desc`.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -306,6 +307,19 @@ class Described:
         if self._hash is None:
             _set_hash(self, hash(self._equality_key()))
         return self._hash  # type: ignore[return-value]
+
+    @property
+    def exact_key(self) -> Hashable:
+        """A key for caches of what depends on all strides: those of unpadded unit axes too, which equality ignores.
+
+        Post-condition: descriptors with equal keys are equal and have the same strides.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> first, last = (MemoryDesc((2, 1, 4, 4), "f32", tag) for tag in ("nchw", "nhwc"))
+        >>> first == last, first.exact_key == last.exact_key
+        (True, False)
+        """
+        return (self, self.strides) if 1 in self.dims and self._blocks is not None else self
 
     def __str__(self) -> str:
         """oneDNN's textual form, such as `f32:p:blocked:aBcd8b::f0`; dims are no part of it."""

@@ -15,12 +15,12 @@ compute as fast as one a run takes up to ten times what it takes on one thread.
 `AdaptiveTeam` reads the time through `clock` alone.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
+from inlay.forks import RenewedLock
 from inlay.measure.cgroups import cpu_quota
 from inlay.measure.processors import recent_processors
 
@@ -130,7 +130,7 @@ class AdaptiveTeam:
         self._doubt = DOUBT[0]
         self._retry = clock() + RETRY[0]
         self._quiet = self._looked = float("-inf")
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
 
     def note(self, threads: int, seconds: float) -> None:
         """Note that a run on so many threads took so long; `threads` may be another number afterwards."""

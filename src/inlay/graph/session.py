@@ -19,12 +19,12 @@ the program is compiled once for each number of threads, in the same formats of 
 it, and shares with it all constants that are laid out alike. Meanwhile runs of sizes that are known go on.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NoReturn, TypeAlias
 
 from inlay.errors import InlayError, InvalidArguments
+from inlay.forks import RenewedLock
 from inlay.graph.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.arena import Arena, laid, require_room
 from inlay.graph.checking import require_sound
@@ -91,14 +91,14 @@ class Session:
         self._engine: Engine = get_engine(engine)
         self._weights = Weights() if weights is None else weights
         self._replan = replan
-        self._lock = threading.Lock()
-        self._planning = threading.Lock()
+        self._lock = RenewedLock()
+        self._planning = RenewedLock()
         self._graph = graph
         predicted = sum(step.ms for step in program.steps) / 1e3
         most = getattr(self._engine, "num_threads", 0)
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
-        self._making = threading.Lock()
+        self._making = RenewedLock()
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
         self._others: dict[tuple[Dims, ...], Session] = {}

@@ -3,12 +3,12 @@
 Sessions of one network for several batch sizes share them, and so do steps whose constants have equal elements.
 """
 
-import threading
 from typing import TypeAlias
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.forks import RenewedLock
 from inlay.graph.op import Array
 from inlay.graph.operations import constant_desc
 from inlay.memory import Memory, pack
@@ -30,7 +30,7 @@ class Weights:
 
     def __init__(self) -> None:
         """Have none."""
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
         self._known: dict[_Key, list[tuple[Array, dict[MemoryDesc, Memory]]]] = {}
 
     def laid_out(self, array: Array, desc: MemoryDesc, engine: Engine | None = None) -> Memory:

@@ -64,7 +64,7 @@ class BatchNormalization(Normalization):
         require_ndims(place, "src", image, 2, 5, "batch, channels and up to three spatial axes")
         channels = image.dims[1]
         known = flags_of(place, flags, FLAGS + _FUSED)
-        parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon)}
+        parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon, 0.0)}
         dims = ((channels,), channels)
         self._normalize(image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine)
 

@@ -12,11 +12,13 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.layout import Dims
 from inlay.memory import Memory, pack, reorder
 from inlay.memory.conversion import require_stored
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
-from inlay.primitives.values import value_memory, values_descs
+from inlay.primitives.values import value_entries, value_memory, values_descs
+from inlay.reordering.attributes import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,9 @@ class Expected:
     """What is written, the scratchpad too."""
     results: tuple[str, ...]
     """What a call answers: what is written but the scratchpad."""
-    values: frozenset[str]
-    """Arguments that are values of attributes: a number or an array will do."""
+    values: Mapping[str, tuple[Entry, Dims] | None]
+    """Arguments that are values of attributes, for which a number or an array will do: the scales or zero points and
+    the dims of their tensor; None for an operand of a post-operation."""
     sparse: tuple[str, ...]
     """Arguments of several buffers."""
     is_empty: bool
@@ -70,7 +73,8 @@ def expected(operation: Operation, implementation: Implementation) -> Expected:
     is_empty = all(0 in descs[name].dims for name in results if name != "workspace")
     vanishes = all(0 in descs[name].dims for name in drivers if name in descs)
     sparse = tuple(name for name, desc in descs.items() if desc.kind == "sparse")
-    return Expected(descs, tuple(reads), tuple(writes), results, frozenset(values), sparse, is_empty, vanishes)
+    kinds = {**dict.fromkeys(values), **value_entries(operation)} if values else {}
+    return Expected(descs, tuple(reads), tuple(writes), results, kinds, sparse, is_empty, vanishes)
 
 
 _NOTHING = MemoryDesc()
@@ -169,7 +173,7 @@ def _not_memory(place: str, expected: Expected, name: str, value: object) -> Mem
     if value is None:
         raise InvalidArguments(f"{place}: {name} is missing: a call brings {', '.join(expected.reads)}")
     if name in expected.values:
-        return value_memory(place, name, value, expected.descs[name])
+        return value_memory(place, name, value, expected.descs[name], expected.values[name])
     raise InvalidArguments(
         f"{place}: {name} is a {type(value).__name__}: give memory, as inlay.pack(array, primitive.{_said(name)}) makes"
     )

@@ -17,7 +17,9 @@ import threading
 from typing import Any, TypeAlias
 
 from inlay.errors import InvalidArguments, MissingExtra
+from inlay.forks import hold_across_forks
 from inlay.primitives.operation import Engine
+from inlay.primitives.rules import shown
 
 EngineLike: TypeAlias = Engine | str | None
 """An engine, its name in the registry, or None for the default."""
@@ -30,6 +32,7 @@ _engines: dict[str, Engine] = {}
 _default: list[Engine] = []  # at most one
 _fallback: list[str] = []  # why the default was not the first choice: at most one text
 _lock = threading.RLock()
+hold_across_forks(_lock)
 
 
 def get_engine(engine: EngineLike = None) -> Engine:
@@ -76,7 +79,7 @@ def explain_fallback() -> str | None:
 
 def _checked(engine: Any) -> Engine:
     if not callable(getattr(engine, "create", None)):
-        raise InvalidArguments(f"engine is {engine!r}: give one of {_names()}, or what get_engine answers")
+        raise InvalidArguments(f"engine is {shown(engine)}: give one of {_names()}, or what get_engine answers")
     found: Engine = engine
     return found
 
@@ -87,12 +90,13 @@ def _names() -> str:
 
 def _chosen() -> Engine:
     """The default where nothing was set: found once, so that all primitives agree."""
+    named = os.environ.get("INLAY_ENGINE", "")
+    if named and named not in _FACTORIES:
+        raise InvalidArguments(f"INLAY_ENGINE is {named!r}: set it to one of {_names()}, or unset it")
+    found = get_engine(named) if named else _best()
     with _lock:
         if not _default:
-            named = os.environ.get("INLAY_ENGINE", "")
-            if named and named not in _FACTORIES:
-                raise InvalidArguments(f"INLAY_ENGINE is {named!r}: set it to one of {_names()}, or unset it")
-            _default.append(get_engine(named) if named else _best())
+            _default.append(found)
         return _default[0]
 
 
@@ -107,8 +111,10 @@ def _best() -> Engine:
 def _made(name: str) -> Engine:
     if name not in _FACTORIES:
         raise InvalidArguments(f"there is no engine {name!r}: give one of {_names()}")
+    module, factory = _FACTORIES[name].split(":")
+    # Imported before: modules that a fork waits for may not register what is called around forks.
+    make = getattr(importlib.import_module(module), factory)
     with _lock:
         if name not in _engines:
-            module, factory = _FACTORIES[name].split(":")
-            _engines[name] = getattr(importlib.import_module(module), factory)()
+            _engines[name] = make()
         return _engines[name]

@@ -70,7 +70,7 @@ class GroupNormalization(Normalization):
                 "give a divisor"
             )
         known = flags_of(place, flags, FLAGS)
-        parameters: dict[str, Parameter] = {"groups": count, "epsilon": number(place, "epsilon", epsilon)}
+        parameters: dict[str, Parameter] = {"groups": count, "epsilon": number(place, "epsilon", epsilon, 0.0)}
         dims = ((image.dims[0], count), channels)
         self._normalize(image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine)
 

@@ -1,6 +1,7 @@
 """Concat, sum and binary: several tensors become one."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
@@ -14,10 +15,12 @@ from inlay.primitives.rules import (
     broadcast,
     choice,
     desc_of,
+    is_sequence,
     number,
     require_dims,
     require_ndims,
     settled,
+    shown,
     type_of,
 )
 
@@ -54,12 +57,23 @@ def _numbered(memories: dict[str, object]) -> dict[str, object]:
 
 def _sources(place: str, srcs: Any) -> dict[str, MemoryDesc]:
     """The descriptors of the sources by name."""
-    if isinstance(srcs, MemoryDesc) or not isinstance(srcs, Iterable):
-        raise InvalidArguments(f"{place}: srcs are {srcs!r}: give a list of MemoryDescs, one for each source")
+    if not is_sequence(srcs):
+        raise InvalidArguments(f"{place}: srcs are {shown(srcs)}: give a list of MemoryDescs, one for each source")
     found = {f"src_{i}": desc_of(place, f"src_{i}", desc) for i, desc in enumerate(srcs)}
     if not found:
         raise InvalidArguments(f"{place}: srcs are empty: give at least one MemoryDesc")
     return found
+
+
+def _factors(place: str, scales: Any, count: int) -> tuple[float, ...]:
+    """The factors of so many sources."""
+    if not is_sequence(scales):
+        raise InvalidArguments(f"{place}: scales are {shown(scales)}: give a list of numbers, one for each source")
+    # One more than there may be says that there are too many, however many there are.
+    factors = tuple(number(place, "scale", one) for one in islice(scales, count + 1))
+    if len(factors) != count:
+        raise InvalidArguments(f"{place}: {len(factors)} scales are given for {count} sources: give one for each")
+    return factors
 
 
 class Concat(_Joining):
@@ -157,11 +171,7 @@ class Sum(_Joining):
         first = sources["src_0"]
         for name, desc in sources.items():
             require_dims(place, name, desc, first.dims, "those of src_0")
-        factors = (1.0,) * len(sources) if scales is None else tuple(number(place, "scale", one) for one in scales)
-        if len(factors) != len(sources):
-            raise InvalidArguments(
-                f"{place}: {len(factors)} scales are given for {len(sources)} sources: give one for each"
-            )
+        factors = (1.0,) * len(sources) if scales is None else _factors(place, scales, len(sources))
         result = settled(place, "dst", dst, first.dims, type_of(first), "the sources")
         self._create(
             "forward_inference", {**sources, "dst": result}, {"scales": factors}, attributes=attributes, engine=engine

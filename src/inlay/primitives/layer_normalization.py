@@ -60,7 +60,7 @@ class LayerNormalization(Normalization):
         rows = desc_of(place, "src", src)
         require_ndims(place, "src", rows, 2, 5, "one to four axes, and the one that is normalized")
         known = flags_of(place, flags, (*FLAGS, "rms_norm"))
-        parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon)}
+        parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon, 0.0)}
         dims = (rows.dims[:-1], rows.dims[-1])
         self._normalize(
             rows,

@@ -22,7 +22,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
-from inlay.primitives.rules import choice, desc_of, require_dims, require_ndims, type_of
+from inlay.primitives.rules import choice, desc_of, number, require_dims, require_ndims, shown, type_of
 
 DIRECTIONS = ("left2right", "right2left", "concat", "sum")
 """In which order time is run through, and how two orders are joined."""
@@ -40,9 +40,16 @@ GATES: Mapping[str, tuple[str, ...]] = {
 
 _AXES = {
     "src_layer": "(times, batch, channels)",
+    "attention": "(times, batch, 1)",
     "weights_layer": "(layers, directions, channels in, gates, channels out)",
     "weights_iter": "(layers, directions, state channels in, gates, channels out)",
     "weights_projection": "(layers, directions, channels in, state channels out)",
+}
+_EXAMPLES = {
+    "src_layer": "(5, 2, 6)",
+    "attention": "(5, 2, 1)",
+    "weights_layer": "(1, 1, 6, {gates}, 6)",
+    "weights_iter": "(1, 1, 6, {gates}, 6)",
 }
 _ATTENTIVE = ("augru", "lbr_augru")
 _HALVES = ("bf16", "f16")
@@ -100,8 +107,14 @@ def sizes_of(place: str, kind: str, direction: str, descs: Mapping[str, MemoryDe
     """The sizes that src_layer and the weights say together.
 
     Raises:
-        InvalidArguments: they contradict one another, the kind or the direction.
+        InvalidArguments: one of them is missing, or they contradict one another, the kind or the direction.
     """
+    for name in ("src_layer", "weights_layer", "weights_iter", *(("attention",) if kind in _ATTENTIVE else ())):
+        if name not in descs:
+            dims = _EXAMPLES[name].format(gates=len(GATES[kind]))
+            raise InvalidArguments(
+                f"{place}: {name} is None: give a MemoryDesc of {_AXES[name]}, such as MemoryDesc({dims}, 'f32', 'any')"
+            )
     for name, axes in _AXES.items():
         if name in descs:
             count = axes.count(",") + 1
@@ -257,8 +270,7 @@ def require_scales(place: str, sizes: Sizes, descs: Mapping[str, MemoryDesc], at
     scales = attributes.recurrent
     if scales is None:
         return
-    if not isinstance(scales, RecurrentScales):
-        raise InvalidArguments(f"{place}: attribute recurrent is {scales!r}: give RecurrentScales")
+    require_recurrent(place, scales)
     source = type_of(descs["src_layer"]).name
     if source not in _INTEGERS:
         raise InvalidArguments(f"{place}: attribute recurrent is for u8 and s8: src_layer is {source}")
@@ -267,6 +279,26 @@ def require_scales(place: str, sizes: Sizes, descs: Mapping[str, MemoryDesc], at
     for name, count in (("weights", sizes.gates * sizes.channels), ("projection", sizes.outputs)):
         _require_factors(place, name, getattr(scales, name), count)
     _require_factors(place, "scale", (scales.scale,), 1)
+
+
+def require_recurrent(place: str, scales: Any) -> None:
+    """Refuse scales of a recurrent network in 8 bits that are none.
+
+    Raises:
+        InvalidArguments: it is something else, or a field is no number or no tuple of numbers.
+    """
+    if not isinstance(scales, RecurrentScales):
+        raise InvalidArguments(f"{place}: attribute recurrent is {shown(scales)}: give RecurrentScales")
+    number(place, "scale of recurrent", scales.scale)
+    number(place, "shift of recurrent", scales.shift)
+    for name in ("weights", "projection"):
+        factors = getattr(scales, name)
+        if not isinstance(factors, (tuple, list)):
+            raise InvalidArguments(
+                f"{place}: {name} of recurrent is {shown(factors)}: give a tuple of factors, as in (1.0,)"
+            )
+        for factor in factors:
+            number(place, f"{name} of recurrent", factor)
 
 
 def _require_factors(place: str, name: str, factors: tuple[float, ...], count: int) -> None:

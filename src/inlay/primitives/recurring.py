@@ -25,7 +25,7 @@ from inlay.primitives.recurrent_rules import (
     require_scales,
     sizes_of,
 )
-from inlay.primitives.rules import choice, flags_of, require_dims, type_of
+from inlay.primitives.rules import choice, flags_of, require_dims, shown, type_of
 
 _SUMS = ("diff_weights", "diff_bias")
 
@@ -58,7 +58,7 @@ class Recurrent(Primitive):
         source = type_of(descs["src_layer"])
         descs.setdefault("dst_layer", MemoryDesc(sizes.dims["dst_layer"], source, "any"))
         for name, state in states.items():
-            if state == "any":
+            if isinstance(state, str) and state == "any":
                 taken = descs.get(name.replace("dst", "src"))
                 data_type = source if taken is None else type_of(taken)
                 fresh = "f32" if name == "dst_iter_c" and taken is None else data_type
@@ -116,7 +116,10 @@ class RecurrentBackward(Primitive):
         """
         place = type(self).__name__
         hint = forward_of(place, hint_forward, self.forward)
-        said = checked_descs(place, {**descs, "diff_dst_layer": diff_dst_layer or descs.get("diff_dst_layer")})
+        if not isinstance(descs, Mapping):
+            raise InvalidArguments(f"{place}: descs are {shown(descs)}: give a mapping from names to MemoryDescs")
+        gradient = descs.get("diff_dst_layer") if diff_dst_layer is None else diff_dst_layer
+        said = checked_descs(place, {**descs, "diff_dst_layer": gradient})
         taken = _backward_descs(hint)
         for name, desc in said.items():
             _require_as_hint(place, name, desc, taken)
@@ -183,7 +186,7 @@ def _backward_descs(hint: Primitive) -> dict[str, MemoryDesc]:
 
 def _require_as_hint(place: str, name: str, desc: MemoryDesc, taken: Mapping[str, MemoryDesc]) -> None:
     if name not in taken:
-        raise InvalidArguments(f"{place}: descs name {name!r}: the arguments are {', '.join(taken)}")
+        raise InvalidArguments(f"{place}: descs name {shown(name)}: the arguments are {', '.join(taken)}")
     require_dims(place, name, desc, taken[name].dims, "those of hint_forward")
     if type_of(desc) != type_of(taken[name]):
         why = "gradients are" if name.startswith("diff_") else "that of hint_forward is"

@@ -1,7 +1,8 @@
 """Resampling and reduction: a tensor with other extents along some axes."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from itertools import islice
+from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
@@ -10,7 +11,7 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
-from inlay.primitives.rules import choice, desc_of, number, require_ndims, settled, type_of
+from inlay.primitives.rules import choice, desc_of, is_sequence, number, require_ndims, settled, shown, type_of
 
 _IMAGE = "batch, channels and one to three spatial axes"
 
@@ -82,11 +83,12 @@ class Resampling(Primitive):
         )
 
 
-def _resized(place: str, spatial: tuple[int, ...], factors: object) -> tuple[int, ...]:
-    each = tuple(factors) if isinstance(factors, Iterable) else (factors,) * len(spatial)
+def _resized(place: str, spatial: tuple[int, ...], factors: Any) -> tuple[int, ...]:
+    # One more than there may be says that there are too many, however many there are.
+    each = tuple(islice(factors, len(spatial) + 1)) if is_sequence(factors) else (factors,) * len(spatial)
     if len(each) != len(spatial):
         raise InvalidArguments(
-            f"{place}: factors {each} are {len(each)}, src has {len(spatial)} spatial axes: give one each"
+            f"{place}: factors {shown(each)} are {len(each)}, src has {len(spatial)} spatial axes: give one each"
         )
     numbers = [number(place, "factor", factor) for factor in each]
     for factor in numbers:

@@ -8,10 +8,13 @@ says the primitive, the argument, what is wrong with it and what to give:
 Source: oneAPI specification, "Primitives" and "Memory format propagation".
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import lru_cache
+from math import isfinite
 from operator import index
 from typing import Any
+
+import numpy as np
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
@@ -43,7 +46,7 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
         if isinstance(value, Memory):
             raise InvalidArguments(f"{place}: {name} is memory: give its descriptor, its `desc`")
         raise InvalidArguments(
-            f"{place}: {name} is {_shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
+            f"{place}: {name} is {shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
         )
     if value.kind not in FORMATS and not (sparse and value.kind == "sparse"):
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
@@ -52,12 +55,26 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
     return value
 
 
-def _shown(value: object) -> str:
-    """A value in few words: of what holds elements its kind and shape, not the elements."""
+def shown(value: object) -> str:
+    """A value in few words, for messages: of what holds elements its kind and shape, not the elements.
+
+    >>> shown(10**5000), shown("x" * 1000)[:12], shown(range(3))
+    ('an integer of 16610 bits', "'xxxxxxxxxxx", 'range(0, 3)')
+    """
+    if isinstance(value, int) and not -_HUGE < value < _HUGE:
+        return f"an integer of {value.bit_length()} bits"
     shape = getattr(value, "shape", None)
-    return repr(value) if shape is None else f"a {type(value).__name__} of shape {tuple(shape)}"
+    if isinstance(shape, tuple) and not isinstance(value, type):
+        return f"a {type(value).__name__} of shape {shape}"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer in it is too long, or it holds itself
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
+_HUGE = 10**40
+_MOST_SHOWN = 200  # characters
 _BIND = "as in desc.bind((2, 16, 8, 8))"
 
 
@@ -164,7 +181,7 @@ def settled(
 
 
 def integer(place: str, name: str, value: Any, least: int) -> int:
-    """`value`, an integer of at least `least`.
+    """`value`, an integer of at least `least` and of 64 bits; a truth value is none.
 
     Raises:
         InvalidArguments: it is something else.
@@ -172,24 +189,49 @@ def integer(place: str, name: str, value: Any, least: int) -> int:
     try:
         number = index(value)
     except TypeError:
-        raise InvalidArguments(f"{place}: {name} is {value!r}: give an integer") from None
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidArguments(f"{place}: {name} is {shown(value)}: give an integer")
     if number < least:
-        raise InvalidArguments(f"{place}: {name} is {number}: it is at least {least}")
+        raise InvalidArguments(f"{place}: {name} is {shown(number)}: it is at least {least}")
+    if number > _LARGEST_INTEGER:
+        raise InvalidArguments(f"{place}: {name} is {shown(number)}: it is at most {_LARGEST_INTEGER}")
     return number
 
 
-def number(place: str, name: str, value: Any) -> float:
-    """`value`, a finite number, as a float.
+def is_sequence(value: object) -> bool:
+    """Return whether a value has entries in an order: text, sets and mappings do not count.
+
+    >>> [is_sequence(value) for value in ((1, 2), {1, 2}, "12", 12)]
+    [True, False, False, False]
+    """
+    has_order = isinstance(value, Iterable) and not isinstance(value, (Set, Mapping, str, bytes, bytearray))
+    return has_order and getattr(value, "shape", None) != ()
+
+
+_LARGEST_INTEGER = 2**63 - 1
+_NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ma.MaskedArray)
+_GREATEST_F32 = float(np.finfo(np.float32).max)
+
+
+def number(place: str, name: str, value: Any, least: float | None = None) -> float:
+    """`value`, a finite number that f32 can hold, as a float; text and truth values are none.
 
     Raises:
-        InvalidArguments: it is something else.
+        InvalidArguments: it is something else, or less than `least`.
     """
     try:
-        found = float(value)
-    except (TypeError, ValueError):
-        raise InvalidArguments(f"{place}: {name} is {value!r}: give a number") from None
-    if found != found or found in (float("inf"), float("-inf")):
+        found = None if isinstance(value, _NO_NUMBERS) or getattr(value, "shape", ()) != () else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise InvalidArguments(f"{place}: {name} is {shown(value)}: give a number")
+    if not isfinite(found):
         raise InvalidArguments(f"{place}: {name} is {found}: give a finite number")
+    if abs(found) > _GREATEST_F32:
+        raise InvalidArguments(f"{place}: {name} is {found}: give a number that f32 can hold, up to {_GREATEST_F32:g}")
+    if least is not None and found < least:
+        raise InvalidArguments(f"{place}: {name} is {found:g}: it is at least {least:g}")
     return found
 
 
@@ -202,7 +244,7 @@ def choice(place: str, name: str, value: Any, choices: Iterable[str]) -> str:
     known = tuple(choices)
     if isinstance(value, str) and value in known:
         return value
-    raise InvalidArguments(f"{place}: {name} is {value!r}: give one of {', '.join(known)}")
+    raise InvalidArguments(f"{place}: {name} is {shown(value)}: give one of {', '.join(known)}")
 
 
 def axis_of(place: str, name: str, value: Any, ndims: int) -> int:
@@ -223,12 +265,9 @@ def flags_of(place: str, value: Any, known: tuple[str, ...]) -> frozenset[str]:
     Raises:
         InvalidArguments: it is no collection, or a name is none of `known`.
     """
-    if not isinstance(value, Iterable):
-        raise InvalidArguments(f"{place}: flags are {value!r}: give names of {', '.join(known)}")
-    names = (value,) if isinstance(value, str) else tuple(value)
-    for name in names:
-        choice(place, "flag", name, known)
-    return frozenset(names)
+    if not isinstance(value, Set) and not isinstance(value, str) and not is_sequence(value):
+        raise InvalidArguments(f"{place}: flags are {shown(value)}: give names of {', '.join(known)}")
+    return frozenset(choice(place, "flag", name, known) for name in ((value,) if isinstance(value, str) else value))
 
 
 def require_types(place: str, descs: Mapping[str, MemoryDesc], fits: Callable[[str], bool], rule: str) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, get_args
 
-import numpy as np
-
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
@@ -31,8 +29,10 @@ from inlay.primitives.attributes import (
     Sum,
 )
 from inlay.primitives.operation import Operation
-from inlay.primitives.rules import broadcast, choice, desc_of, integer, number, type_of
-from inlay.reordering.attributes import Scales, ZeroPoints
+from inlay.primitives.recurrent_rules import require_recurrent
+from inlay.primitives.rules import broadcast, choice, desc_of, integer, number, shown, type_of
+from inlay.reordering.attributes import Entry, Scales, ZeroPoints
+from inlay.reordering.operands import exact_numbers, operand
 
 _LARGEST = 2**31 - 1
 _MODES = {"scratchpad_mode": get_args(ScratchpadMode), "fpmath_mode": get_args(FpmathMode)}
@@ -49,20 +49,30 @@ def require_attributes(place: str, operation: Operation) -> None:
         return
     if not isinstance(attributes, PrimitiveAttributes):
         raise InvalidArguments(
-            f"{place}: attributes are {attributes!r}: give PrimitiveAttributes, as in "
+            f"{place}: attributes are {shown(attributes)}: give PrimitiveAttributes, as in "
             "PrimitiveAttributes(post_ops=(attributes.Eltwise('relu'),))"
         )
     for name, modes in _MODES.items():
         choice(place, name, getattr(attributes, name), modes)
     for what, kind in (("scales", Scales), ("zero_points", ZeroPoints)):
+        if not isinstance(getattr(attributes, what), Mapping):
+            raise InvalidArguments(
+                f"{place}: {what} are {shown(getattr(attributes, what))}: give a mapping, as in "
+                f"{what}={{'src': {kind.__name__}()}}"
+            )
         for argument, entry in getattr(attributes, what).items():
             _require_entry(place, what, argument, entry, kind, operation.descs)
     if attributes.recurrent is not None and operation.kind not in ("lstm", "gru", "reorder"):
         raise InvalidArguments(f"{place}: attribute recurrent is for LSTM, GRU and their weights: leave it out")
+    if attributes.recurrent is not None:
+        require_recurrent(place, attributes.recurrent)
     if not isinstance(attributes.post_ops, (tuple, list)):
         raise InvalidArguments(
-            f"{place}: post_ops are {attributes.post_ops!r}: give a tuple, as in post_ops=(attributes.Eltwise('relu'),)"
+            f"{place}: post_ops are {shown(attributes.post_ops)}: give a tuple, as in "
+            "post_ops=(attributes.Eltwise('relu'),)"
         )
+    if attributes.post_ops and operation.direction != "forward":
+        raise InvalidArguments(f"{place}: post_ops follow forward primitives: leave them out of a gradient")
     for i, post_op in enumerate(attributes.post_ops):
         _require_post_op(f"{place}: post_op {i}", post_op, operation.descs.get("dst"))
 
@@ -71,11 +81,11 @@ def _require_entry(
     place: str, what: str, argument: str, entry: object, kind: type, descs: Mapping[str, MemoryDesc]
 ) -> None:
     if argument not in descs:
-        raise InvalidArguments(f"{place}: {what} are for {argument!r}: the arguments are {', '.join(descs)}")
+        raise InvalidArguments(f"{place}: {what} are for {shown(argument)}: the arguments are {', '.join(descs)}")
     if not isinstance(entry, kind):
         raise InvalidArguments(
-            f"{place}: {what} of {argument} are {entry!r}: give a {kind.__name__}; the values come with each call, as "
-            f"{argument}_{what}"
+            f"{place}: {what} of {argument} are {shown(entry)}: give a {kind.__name__}; the values come with each "
+            f"call, as {argument}_{what}"
         )
     data_type = type_of(descs[argument])
     if kind is ZeroPoints and descs[argument].kind == "sparse":
@@ -114,7 +124,7 @@ def _require_post_op(place: str, post_op: PostOp, dst: MemoryDesc | None) -> Non
                     raise InvalidArguments(f"{place}: {name} is {value}: it is at most {_LARGEST}")
         case _:
             raise InvalidArguments(
-                f"{place} is {post_op!r}: give one of Sum, Eltwise, Binary, PReLU, DepthwiseConvolution of "
+                f"{place} is {shown(post_op)}: give one of Sum, Eltwise, Binary, PReLU, DepthwiseConvolution of "
                 "primitives.attributes"
             )
 
@@ -155,18 +165,32 @@ def _masked(dims: Dims, mask: int) -> Dims:
     return tuple([n if mask >> i & 1 else 1 for i, n in enumerate(dims)])
 
 
-def value_memory(place: str, name: str, value: object, desc: MemoryDesc) -> Memory:
-    """Memory of `desc` that holds `value`, a number or an array of as many.
+def value_entries(operation: Operation) -> dict[str, tuple[Entry, Dims]]:
+    """By name of a value, the scales or zero points that it is of, and the dims of the argument that has them."""
+    attributes = operation.attributes
+    return {
+        f"{argument}_{what}": (entry, operation.descs[argument].dims)
+        for what, entries in (("scales", attributes.scales), ("zero_points", attributes.zero_points))
+        for argument, entry in entries.items()
+    }
+
+
+def value_memory(
+    place: str, name: str, value: object, desc: MemoryDesc, entry: tuple[Entry, Dims] | None = None
+) -> Memory:
+    """Memory of `desc` that holds `value`, a number or an array of as many, converted as `inlay.reorder` does.
+
+    `entry` are the scales or zero points and the dims of their tensor; None for an operand of a post-operation.
 
     Raises:
-        InvalidArguments: it has another number of values.
+        InvalidArguments: it has another number of values, or one that the type cannot hold.
     """
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
+    said = f"{place}: {name}"
+    if entry is not None:
+        return pack(operand(said, *entry, value).reshape(desc.dims), desc)
+    array = exact_numbers(said, value, type_of(desc))
     if array.size != prod(desc.dims):
         raise InvalidArguments(
-            f"{place}: {name} is {value!r}: give memory, or an array, of {prod(desc.dims)} values of {desc.data_type}"
+            f"{said} is {shown(value)}: give memory, or an array, of {prod(desc.dims)} values of {desc.data_type}"
         )
     return pack(array.reshape(desc.dims), desc)

@@ -16,12 +16,13 @@ Source: oneAPI specification, "Convolution"; oneDNN's checks of a convolution de
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.primitives.operation import Parameter
-from inlay.primitives.rules import integer
+from inlay.primitives.rules import integer, is_sequence, shown
 
 PerAxis: TypeAlias = int | Iterable[int]
 """A number for every spatial axis, or one for each."""
@@ -118,15 +119,21 @@ def per_axis(place: str, name: str, value: Any, count: int, least: int | None) -
         InvalidArguments: it is something else.
     """
     lowest = -(2**63) if least is None else least
-    if not isinstance(value, Iterable):
+    if not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
         return (integer(place, name, value, lowest),) * count
-    numbers = tuple(integer(place, name, entry, lowest) for entry in value)
+    if not is_sequence(value):
+        raise InvalidArguments(f"{place}: {name} is {shown(value)}: give one number, or a tuple of {count}")
+    # One more than there may be says that there are too many, however many there are.
+    numbers = tuple(integer(place, name, entry, lowest) for entry in islice(value, max(_MOST_AXES, count + 1)))
     if len(numbers) != count:
         raise InvalidArguments(
             f"{place}: {name} {numbers} has {len(numbers)} entries, there are {count} spatial axes: give one "
             f"number, or {count}"
         )
     return numbers
+
+
+_MOST_AXES = 12
 
 
 def _fitting(image: int, result: int, extent: int, step: int, before: int) -> int:

@@ -8,12 +8,12 @@ times of access are not kept on most systems. Other processes may write and remo
 
 import os
 import re
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from inlay.errors import InvalidArguments
+from inlay.forks import RenewedLock
 
 VARIABLE = "INLAY_CACHE_MB"
 DEFAULT_BYTES = 256_000_000
@@ -27,7 +27,7 @@ _OBJECT = re.compile(r"[0-9a-f]{64}\.[a-z]+")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}-.+")
 
 _written: float = float("inf")  # bytes since the directory was looked through last; it was not yet
-_counting = threading.Lock()
+_counting = RenewedLock()
 
 
 def cache_limit() -> int:
@@ -90,13 +90,3 @@ def trim(directory: Path, limit: int) -> int:
             Path(path).unlink()
             total -= size
     return total
-
-
-def _after_fork() -> None:
-    """In a forked child nobody is left who could release the lock."""
-    global _counting
-    _counting = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 
 from inlay import data_type
 from inlay.reordering import cache
-from inlay.reordering.target import Target, compile_ir, load_object
+from inlay.reordering.target import Target, compile_ir, llvm_lock, load_object
 
 _resident: list["LoadedCode"] = []  # code that is never unloaded
 _unused: deque[Any] = deque()  # what LLVM unloads code with, of code that nothing refers to
@@ -81,7 +81,8 @@ def unload_unused() -> None:
             tracker = _unused.popleft()
         except IndexError:  # another thread took it
             return
-        tracker.close()
+        with llvm_lock:
+            tracker.close()
 
 
 def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object] | None:

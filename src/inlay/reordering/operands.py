@@ -49,7 +49,7 @@ def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
         InvalidArguments: an array does not fit the dims, or the attributes are refused.
     """
     brought = {
-        name: value if type(value) in _NUMBERS else _array(name, value)
+        name: value if type(value) in _NUMBERS else numbers_of(name, value)
         for name, value in given.items()
         if value is not None
     }
@@ -115,10 +115,15 @@ def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
                 f"{name} are given, but the attributes have none: make them with {name}={ENTRIES[name].__name__}(), "
                 "or leave them out"
             )
-    return {name: _operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
+    return {name: operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
 
 
-def _operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]:
+def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]:
+    """The values of one attribute of a tensor of `dims`, as an array of its type and of shape `entry.shape(dims)`.
+
+    Raises:
+        InvalidArguments: as `operands`; the text begins with `name`.
+    """
     shape = entry.shape(dims)
     # What most calls bring needs no look at the rules.
     if type(value) is float and not entry.mask and entry.data_type == "f32" and _TINY < value < _HUGE:
@@ -131,7 +136,7 @@ def _operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any
         raise InvalidArguments(
             f"the attributes have {name}: give their values, {_count(prod(shape), entry.type)} of shape {shape}"
         )
-    array = _array(name, value)
+    array = numbers_of(name, value)
     long = [[n for n in lengths if n != 1] for lengths in (array.shape, shape)]
     if array.size != prod(shape) or (array.ndim > 1 and long[0] != long[1]):
         raise InvalidArguments(
@@ -146,7 +151,14 @@ def _count(count: int, data_type: DataType) -> str:
     return f"{count} {data_type} value{'s' if count != 1 else ''}"
 
 
-def _array(name: str, value: Any) -> npt.NDArray[Any]:
+def numbers_of(name: str, value: Any) -> npt.NDArray[Any]:
+    """An array of the real numbers that a caller gave.
+
+    Raises:
+        InvalidArguments: rows differ in length, an entry is no real number, or entries are masked.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidArguments(f"{name} are a masked array, whose mask would be lost: give filled() or its data")
     try:
         array = np.asarray(value)
     except ValueError:
@@ -154,6 +166,25 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
     if array.dtype.kind in "iuf" or array.dtype in _SMALL:
         return array
     raise InvalidArguments(f"{name} are of type {array.dtype}: give numbers")
+
+
+def exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
+    """The numbers that a caller gave for elements of a type, in their own type.
+
+    Raises:
+        InvalidArguments: as `numbers_of`; or a number is none of an integer type, or too large for a type of floats.
+    """
+    array = numbers_of(name, value)
+    if data_type.kind != "float":
+        return _zero_points(name, array, data_type, "elements")
+    wide = array.astype(np.float64)
+    wrong = np.isfinite(wide) & (np.abs(wide) > data_type.highest)
+    if wrong.any():
+        number = wide[wrong].flat[0]
+        raise InvalidArguments(
+            f"{name} hold {number:g}, which {data_type} cannot: it holds numbers up to {data_type.highest:g}"
+        )
+    return array
 
 
 def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
@@ -178,11 +209,13 @@ def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDAr
     return rounded
 
 
-def _zero_points(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+def _zero_points(
+    name: str, array: npt.NDArray[Any], data_type: DataType, what: str = "zero points"
+) -> npt.NDArray[Any]:
     if array.dtype == data_type.numpy:
         return array
     if array.dtype.kind == "f" or array.dtype in _SMALL_FLOATS:
-        raise InvalidArguments(f"{name} are of type {array.dtype}: zero points are integers")
+        raise InvalidArguments(f"{name} are of type {array.dtype}: {what} are integers")
     whole = array if array.dtype.kind in "iu" else array.astype(np.int8)
     wrong = (whole < data_type.lowest) | (whole > data_type.highest)
     if wrong.any():

@@ -11,6 +11,7 @@ Code generation runs without LLVM's optimization passes: the emitter writes what
 its shuffles into slower ones and double the compile time.
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,8 +22,13 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.forks import hold_across_forks
 from inlay.reordering.lanes import Arithmetic
 from inlay.reordering.network import LANE_BYTES, Shuffles
+
+llvm_lock = threading.RLock()
+"""Held during every call of LLVM, and across forks: llvmlite's own lock would stay locked in the child."""
+hold_across_forks(llvm_lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +128,13 @@ def host_target() -> Target:
         Unimplemented: LLVM has no code generator for it here.
     """
     try:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        features = llvm.get_host_cpu_features()
+        with llvm_lock:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            features = llvm.get_host_cpu_features()
+            triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
     except RuntimeError as error:
         raise Unimplemented(f"LLVM cannot make code for this processor: {error}") from error
-    triple = llvm.get_process_triple()
     is_x86 = triple.startswith("x86_64")
     width = next((w for name, w in _X86_WIDTHS if is_x86 and features.get(name)), 16)
     arithmetic = Arithmetic(
@@ -138,26 +145,29 @@ def host_target() -> Target:
         rounds=is_x86,
     )
     any_lane = next((w for name, w in _ANY_LANE.items() if is_x86 and features.get(name)), (16, 16, 16, 16))
-    return _target(triple, llvm.get_host_cpu_name(), features.flatten(), width, arithmetic, any_lane)
+    return _target(triple, cpu, features.flatten(), width, arithmetic, any_lane)
 
 
 @lru_cache(maxsize=8)
 def _machine(target: Target) -> Any:
-    if target != host_target():
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
     options = {"cpu": target.cpu, "features": target.features, "opt": 2, "reloc": "pic", "codemodel": "small"}
-    return llvm.Target.from_triple(target.triple).create_target_machine(**options)
+    with llvm_lock:
+        if target != host_target():
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+        return llvm.Target.from_triple(target.triple).create_target_machine(**options)
 
 
 def compile_ir(text: str, target: Target) -> bytes:
     """The object file of a module."""
-    return bytes(_machine(target).emit_object(_parsed(text, target)))
+    with llvm_lock:
+        return bytes(_machine(target).emit_object(_parsed(text, target)))
 
 
 def assembly_of(text: str, target: Target) -> str:
     """The assembly of a module: what `compile_ir` makes, to be read."""
-    return str(_machine(target).emit_assembly(_parsed(text, target)))
+    with llvm_lock:
+        return str(_machine(target).emit_assembly(_parsed(text, target)))
 
 
 def _parsed(text: str, target: Target) -> Any:
@@ -177,8 +187,9 @@ _libraries = count()
 
 def load_object(data: bytes, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object]:
     """Link an object file into this process: the addresses of `symbols`, and what must outlive their use."""
-    builder = llvm.JITLibraryBuilder().add_object_img(data)
-    for symbol in symbols:
-        builder.export_symbol(symbol)
-    tracker = builder.link(_linker(), f"inlay-{next(_libraries)}")
-    return tuple(int(tracker[symbol]) for symbol in symbols), tracker
+    with llvm_lock:
+        builder = llvm.JITLibraryBuilder().add_object_img(data)
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        tracker = builder.link(_linker(), f"inlay-{next(_libraries)}")
+        return tuple(int(tracker[symbol]) for symbol in symbols), tracker

@@ -165,9 +165,12 @@ def _sized(engine: Answering, descriptor: Handle, name: str) -> dict[str, Memory
 
 
 def arguments(
-    engine: Answering, operation: Operation, descriptor: Handle, descs: Mapping[str, MemoryDesc]
+    engine: Answering, operation: Operation, descriptor: Handle, descs: Mapping[str, MemoryDesc], spelled: Operation
 ) -> list[Argument]:
-    """What an execution is given, where `descs` is what was chosen; what the primitive has no use for is left out."""
+    """What an execution is given, where `descs` is what was chosen; what the primitive has no use for is left out.
+
+    `spelled` is the operation as the primitive descriptor was created for (see `spellings`).
+    """
     kind, attributes = operation.kind, operation.attributes
     codes = post_op_codes(attributes) | {name: code for name, (code, _) in value_arguments(operation).items()}
     found = []
@@ -176,7 +179,7 @@ def arguments(
         if name in _BESIDE and not engine.descriptors.read(_pointer(engine, descriptor, code), desc).dims:
             continue
         if name in operation.descs and operation.descs[name] is desc:
-            found.append(_given(engine, name, code, desc))
+            found.append(_given(engine, name, code, spelled.descs[name]))
             continue
         pointer = _pointer(engine, descriptor, code) if name not in codes else 0
         handle = descriptor

@@ -8,7 +8,7 @@ Everything else it checks itself, and its status becomes our error.
 """
 
 from collections.abc import Callable, Mapping
-from ctypes import byref, c_float, c_void_p
+from ctypes import byref, c_char_p, c_float, c_void_p
 from functools import lru_cache
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -25,6 +25,7 @@ from inlay.engine.onednn.declarations import (
     LAST_IMPL_REACHED,
     NOT_DESCRIPTORS,
     PROP_KINDS,
+    QUERY_IMPL,
     RECURRENT_FLAGS,
     creator_name,
 )
@@ -96,6 +97,18 @@ def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, h
     if status or not out.value:
         raise problem.library.error(status, said(operation))
     return Handle(problem.library.functions["primitive_desc_destroy"], out.value)
+
+
+def implementation_name(library: Library, descriptor: Handle) -> str:
+    """The library's name for how a primitive descriptor computes, such as `brgconv:avx512_core`.
+
+    Raises:
+        InlayError: the library fails.
+    """
+    text = c_char_p()
+    status = library.functions["primitive_desc_query"](descriptor.value, QUERY_IMPL, 0, byref(text))
+    library.require(status, lambda: "the name of an implementation")
+    return (text.value or b"").decode()
 
 
 def next_implementation(library: Library, descriptor: Handle) -> bool:

@@ -12,11 +12,14 @@ written where the library's queries say that they stand, and read back before th
 structure is another one is found out, not misled.
 
 Back, the library is asked (`descriptor.imported`). What it chose for the same question before is recognized by its own
-`memory_desc_equal`, so the second primitive of a kind takes a microsecond for each argument.
+`memory_desc_equal` and by its strides, so the second primitive of a kind takes a microsecond for each argument.
+
+The strides of unit axes, which equality ignores, are kept both ways: `spellings` says which ones the library is given.
 """
 
 import threading
 from collections import deque
+from collections.abc import Hashable
 from ctypes import Array, byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +32,7 @@ from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.packed_descs import is_filled, read_packed_desc
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.forks import RenewedLock
 from inlay.layout import Layout
 
 DIMS: Final = c_int64 * MAX_NDIMS
@@ -71,11 +75,11 @@ class Descriptors:
         """Begin with none."""
         self._library = library
         self._structure = Structure(library)
-        self._given: dict[MemoryDesc, Given] = {}
+        self._given: dict[Hashable, Given] = {}
         self._chosen: dict[MemoryDesc, list[tuple[int, MemoryDesc, Handle]]] = {}
         self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
         self._asked = _Asked()
 
     def handle(self, desc: MemoryDesc) -> Handle:
@@ -97,7 +101,8 @@ class Descriptors:
         Raises:
             InvalidArguments, Unimplemented: as `handle`, and where something is RUNTIME.
         """
-        found = self._given.get(desc)
+        key = desc.exact_key
+        found = self._given.get(key)
         if found is None:
             if desc.has_runtime:
                 raise Unimplemented(
@@ -110,7 +115,7 @@ class Descriptors:
             # Another thread may do the same: either result is as good.
             if len(self._given) >= _REMEMBERED:
                 self._given.clear()
-            self._given[desc] = found
+            self._given[key] = found
         # Callers hold pointers alone, until the library returns; what they point to may be forgotten meanwhile.
         self._asked.last.append(found)
         return found
@@ -132,7 +137,7 @@ class Descriptors:
             # The library calls packed descriptors equal that differ in their order.
             return self._parsed(pointer, asked)
         for known, desc, _ in self._chosen.get(asked, ()):
-            if self._equal(known, pointer):
+            if self._equal(known, pointer) and (1 not in desc.dims or self._structure.spells(pointer, desc)):
                 return desc
         desc = self._parsed(pointer)
         copy = self._copied(pointer)
@@ -176,6 +181,7 @@ class Structure:
         self._library = library
         self._call = library.functions
         self._distance: int | None = None
+        self._strides_at: int | None = None
         self.data_types = frozenset(name for name, data_type in DATA_TYPES.items() if self._stores(data_type.code))
         """The types that descriptors can have."""
 
@@ -191,6 +197,14 @@ class Structure:
         answer = c_int64()
         self._library.require(self._call["memory_desc_query"](pointer, what, byref(answer)), lambda: f"query {what}")
         return answer.value
+
+    def spells(self, pointer: int, desc: MemoryDesc) -> bool:
+        """Whether a descriptor of the library that is equal to `desc` has its strides of unit axes too."""
+        if desc.kind != "blocked":
+            return True
+        if self._strides_at is None:
+            self._strides_at = self._place(pointer, _STRIDES) - pointer
+        return tuple(DIMS.from_address(pointer + self._strides_at)[: desc.ndims]) == desc.strides
 
     def _place(self, pointer: int, what: int) -> int:
         """The address of the array that answers a query."""

@@ -13,7 +13,6 @@ where it has none `bind` declines: see `code_generation`.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import byref, c_char_p
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -24,8 +23,8 @@ from inlay.engine.onednn.arguments import arguments, chosen, hidden, size_of
 from inlay.engine.onednn.attributes import attributes_handle
 from inlay.engine.onednn.capabilities import Capabilities, capabilities, lacking
 from inlay.engine.onednn.code_generation import RuntimeFailure, is_prone
-from inlay.engine.onednn.creation import next_implementation, primitive_desc, said
-from inlay.engine.onednn.declarations import CPU, QUERY_IMPL
+from inlay.engine.onednn.creation import implementation_name, next_implementation, primitive_desc, said
+from inlay.engine.onednn.declarations import CPU
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.execution import Bound, Executable, Plan
 from inlay.engine.onednn.handles import Handle, created
@@ -33,8 +32,10 @@ from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
 from inlay.engine.onednn.recurrent import additions, flaw
+from inlay.engine.onednn.spellings import kernel_rank, spellings
 from inlay.engine.onednn.together import ExecutedTogether, MemoryCheck, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
+from inlay.forks import hold_across_forks
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
@@ -42,6 +43,10 @@ from inlay.primitives.signatures import RECURRENT
 
 _Result = TypeVar("_Result")
 _MOST_IMPLEMENTATIONS: Final = 64
+
+creation_lock = threading.RLock()
+"""Held while the library creates anything, and across forks: locks of its own would stay locked in the child."""
+hold_across_forks(creation_lock)
 
 
 class OnednnEngine:
@@ -72,8 +77,6 @@ class OnednnEngine:
         some_bytes = self.descriptors.handle(MemoryDesc((1,), "u8"))
         self.lanes = Lanes([], lambda: Lane(library, engine, some_bytes, team))
         """What each Python thread executes with."""
-        self.lock = threading.Lock()
-        """Held while a primitive is made."""
         self.unmade: list[Handle] = []
         """Primitive descriptors that no primitive could be made of, which must stay: see `OnednnImplementation`."""
         self._plain = attributes_handle(library, self.descriptors, Operation("reorder", "forward_inference", {}))
@@ -109,19 +112,52 @@ class OnednnEngine:
             return own
 
     def _of_library(self, operation: Operation) -> "OnednnImplementation":
-        lack = lacking(self.capabilities, operation) or flaw(self.library.version, operation)
-        if lack is not None:
-            raise Unimplemented(f"{self.library.name} has no {lack}")
-        hint = self.hint_of(operation)
+        """The best of what the library has for the spellings of an operation.
+
+        Raises:
+            InvalidArguments, Unimplemented, OutOfMemory: as `create`, where it has nothing for any of them.
+        """
         threads = self.team.wanted
         lane = self.lanes.lane
         if lane.threads != threads:
             lane.tell(threads)
+        candidates = spellings(operation)
+        with creation_lock:
+            if len(candidates) == 1:
+                created = candidates[0], self._spelled_desc(candidates[0], threads)
+            else:
+                created = self._best_of(candidates, threads)
+            return OnednnImplementation(self, operation, *created, threads)
+
+    def _best_of(self, candidates: Sequence[Operation], threads: int) -> tuple[Operation, Handle]:
+        """The spelling with the preferred kernel, and its primitive descriptor; the first one of equal rank."""
+        best: tuple[int, Operation, Handle] | None = None
+        refusal: Unimplemented | None = None
+        for spelled in candidates:
+            try:
+                descriptor = self._spelled_desc(spelled, threads)
+            except Unimplemented as error:
+                refusal = refusal or error
+                continue
+            rank = kernel_rank(implementation_name(self.library, descriptor))
+            if best is None or rank < best[0]:
+                best = (rank, spelled, descriptor)
+            if rank == 0:
+                break
+        if best is None:
+            assert refusal is not None
+            raise refusal
+        return best[1:]
+
+    def _spelled_desc(self, spelled: Operation, threads: int) -> Handle:
+        lack = lacking(self.capabilities, spelled) or flaw(self.library.version, spelled)
+        if lack is not None:
+            raise Unimplemented(f"{self.library.name} has no {lack}")
+        hint = self.hint_of(spelled)
         try:
-            descriptor = self.on_sound_thread(partial(self.primitive_desc, operation, hint), threads)
+            return self.on_sound_thread(partial(self.primitive_desc, spelled, hint), threads)
         except RuntimeFailure as failure:
             raise Unimplemented(f"{failure}: its code generator has an error") from failure
-        return OnednnImplementation(self, operation, descriptor, threads)
 
     def primitive_desc(self, operation: Operation, hint: Handle | None) -> Handle:
         """The library's primitive descriptor of an operation; `hint` is that of the forward operation.
@@ -215,7 +251,17 @@ class OnednnEngine:
 class OnednnImplementation:
     """A primitive descriptor of the library, and what it answered."""
 
-    __slots__ = ("__weakref__", "_executable", "_threads", "descs", "engine", "operation", "primitive_desc", "replaced")
+    __slots__ = (
+        "__weakref__",
+        "_executable",
+        "_spelled",
+        "_threads",
+        "descs",
+        "engine",
+        "operation",
+        "primitive_desc",
+        "replaced",
+    )
 
     operation: Operation
     """What was asked."""
@@ -228,9 +274,20 @@ class OnednnImplementation:
     replaced: str
     """The name of the implementation that the library prefers and cannot generate code for; empty where it can."""
 
-    def __init__(self, engine: OnednnEngine, operation: Operation, descriptor: Handle, threads: int) -> None:
-        """Ask the primitive descriptor what it chose; `threads` is how many it was made for."""
+    def __init__(
+        self, engine: OnednnEngine, operation: Operation, spelled: Operation, descriptor: Handle, threads: int
+    ) -> None:
+        """Ask the primitive descriptor what it chose.
+
+        Args:
+            engine: what created it.
+            operation: what was asked.
+            spelled: the same in the spelling that the primitive descriptor was created for.
+            descriptor: the primitive descriptor.
+            threads: how many threads it was created for.
+        """
         self.operation, self.engine, self.primitive_desc = operation, engine, descriptor
+        self._spelled = spelled
         self.descs = MappingProxyType(chosen(engine, operation, descriptor))
         self.replaced = ""
         self._threads = threads
@@ -239,11 +296,7 @@ class OnednnImplementation:
     @property
     def impl(self) -> str:
         """The library's name for how it computes, such as `brgconv:avx512_core`."""
-        text = c_char_p()
-        query = self.engine.library.functions["primitive_desc_query"]
-        status = query(self.primitive_desc.value, QUERY_IMPL, 0, byref(text))
-        self.engine.library.require(status, lambda: f"the name of {said(self.operation)}")
-        return (text.value or b"").decode()
+        return implementation_name(self.engine.library, self.primitive_desc)
 
     def bind(self, memories: Mapping[str, Memory]) -> Bound:
         """What computes once with these memories, each time it is called.
@@ -268,7 +321,7 @@ class OnednnImplementation:
     def _made(self) -> Executable:
         """The primitive, made at the first call."""
         engine = self.engine
-        with engine.lock:
+        with creation_lock:
             if self._executable is None:
                 self._executable = Executable(engine.library, engine.lanes, engine.engine, self._plan())
         return self._executable
@@ -276,7 +329,7 @@ class OnednnImplementation:
     def _plan(self) -> Plan:
         primitive = self._primitive()
         engine, operation, descriptor = self.engine, self.operation, self.primitive_desc
-        used = arguments(engine, operation, descriptor, self.descs)
+        used = arguments(engine, operation, descriptor, self.descs, self._spelled)
         return Plan(
             primitive,
             used,
@@ -340,8 +393,8 @@ class OnednnImplementation:
             Unimplemented: there are fewer.
             RuntimeFailure: the library cannot generate its code.
         """
-        engine, operation = self.engine, self.operation
-        formats = {name: self.descs[name] for name in operation.descs}
+        engine, operation = self.engine, self._spelled
+        formats = {name: self.descs[name] if desc.kind == "any" else desc for name, desc in operation.descs.items()}
         settled = replace(operation, descs=formats)
         descriptor = engine.primitive_desc(settled, engine.hint_of(settled))
         for _ in range(number):

@@ -6,18 +6,28 @@
 
 One scratchpad serves all primitives of a thread because they run one after the other; it is as large as the largest.
 When a thread ends, the next one gets its lane: SYCL keeps 20 kB of each stream that ever executed.
+
+**Forks.** A fork copies one thread, and the library would wait for the others. OpenMP ends them before the fork and
+starts new ones where they are needed, in the parent and in the child (`omp_pause_resource`, OpenMP 5.0). With another
+runtime, or an OpenMP without that function, the library is refused in the child.
 """
 
 import threading
 from collections.abc import Callable
 from ctypes import c_int
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 from inlay.engine.onednn.declarations import IN_ORDER
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
+from inlay.errors import InlayError
+from inlay.forks import at_fork
 from inlay.memory.buffers import address_of, allocate
 from inlay.reordering.processors import limited
+
+_PAUSE: Final = 1
+"""omp_pause_soft: threads end, settings stay."""
 
 
 class Team:
@@ -25,6 +35,10 @@ class Team:
 
     def __init__(self, library: Library) -> None:
         """Find the functions of the OpenMP that the library was linked to, if it was."""
+        self._library = library
+        self._is_ended = self._is_lost = False
+        self._pause = _pausing(library)
+        _teams.add(self)
         self._set: Any = None
         self.most = 0
         """As many as OpenMP starts if it is told nothing; 0 where another runtime decides."""
@@ -42,15 +56,58 @@ class Team:
         return limited(self.most)
 
     def tell(self, threads: int) -> None:
-        """Set the number for the calling Python thread."""
+        """Set the number for the calling Python thread.
+
+        Raises:
+            InlayError: the process is a fork, and the library's threads are gone.
+        """
+        if self._is_lost:
+            raise InlayError(
+                f"{self._library.name} runs on {self._library.runtime} and was used before this process was forked, "
+                "which left its threads behind: start processes by spawn, as multiprocessing.get_context('spawn') does"
+            )
         if self._set is not None:
             self._set(threads)
+
+    def end_threads(self) -> None:
+        """End the threads that the calling thread has in the library, before a fork."""
+        self._is_ended = self._pause()
+
+    def lose_threads(self) -> None:
+        """Note in a forked child whether the library can still compute."""
+        self._is_lost |= not self._is_ended
+
+
+def _pausing(library: Library) -> Callable[[], bool]:
+    """What ends the threads that the calling thread has in the library, and returns whether it could."""
+    if library.runtime in _WITHOUT_THREADS:
+        return lambda: True
+    if library.runtime != "omp" or not all(hasattr(library.cdll, name) for name in _PAUSING):
+        return lambda: False
+    pause, host = (library.cdll[name] for name in _PAUSING)
+    return lambda: pause(_PAUSE, host()) == 0
+
+
+_WITHOUT_THREADS: Final = ("sequential",)
+_PAUSING: Final = ("omp_pause_resource", "omp_get_initial_device")
 
 
 class Lane:
     """What one Python thread executes with."""
 
-    __slots__ = ("_buffer", "_engine", "_handle", "_library", "_stream", "_team", "memory", "size", "stream", "threads")
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "_engine",
+        "_handle",
+        "_library",
+        "_stream",
+        "_team",
+        "memory",
+        "size",
+        "stream",
+        "threads",
+    )
 
     stream: int
     """The library's stream."""
@@ -69,6 +126,7 @@ class Lane:
         self._handle = created(library, "memory_create", "memory", scratch.value, engine.value, None)
         self.stream, self.memory = self._stream.value, self._handle.value
         self.size, self.threads = 0, -1
+        _lanes.add(self)
 
     def tell(self, threads: int) -> None:
         """Run what follows in this thread on so many."""
@@ -116,3 +174,22 @@ class Lanes(threading.local):
         except IndexError:
             self.lane = make()
         self._loan = _Loan(self.lane, spare)
+
+
+_teams: "WeakSet[Team]" = WeakSet()
+_lanes: "WeakSet[Lane]" = WeakSet()
+
+
+def _end_threads() -> None:
+    for team in list(_teams):
+        team.end_threads()
+
+
+def _lose_threads() -> None:
+    for team in list(_teams):
+        team.lose_threads()
+    for lane in list(_lanes):
+        lane.threads = -1  # so that the team is asked again
+
+
+at_fork(_end_threads, _lose_threads)

@@ -9,7 +9,7 @@ convolution by Winograd's algorithm, whose machine code is the same without.
 post_ops=(), scratchpad_mode='library', fpmath_mode='strict', recurrent=None)"
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -69,9 +69,13 @@ def _spelled(value: object) -> str:
     raise TypeError(f"{value!r} is no part of an operation")
 
 
-@lru_cache(maxsize=8192)
 def desc_text(desc: MemoryDesc) -> str:
     """The descriptor as JSON."""
+    return _json_of(desc, desc.exact_key)
+
+
+@lru_cache(maxsize=8192)
+def _json_of(desc: MemoryDesc, _: Hashable) -> str:
     return desc.to_json()
 
 

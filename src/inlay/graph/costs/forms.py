@@ -5,6 +5,7 @@
 """
 
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -27,9 +28,13 @@ class Form:
     """Channels in a block."""
 
 
-@lru_cache(maxsize=8192)
 def form(desc: MemoryDesc) -> Form:
     """The form of a descriptor that is not `any`. Of matrices, and where channels or all else is 1, channels last."""
+    return _form(desc, desc.exact_key)
+
+
+@lru_cache(maxsize=8192)
+def _form(desc: MemoryDesc, _: Hashable) -> Form:
     tag = desc.tag or ""
     letters = _LETTERS[: desc.ndims]
     if found := _BLOCKED.fullmatch(tag):

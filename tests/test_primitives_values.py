@@ -1,0 +1,146 @@
+"""Values of attributes: a primitive takes and refuses what `inlay.reorder` takes and refuses, in the same words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import inlay
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.memory import Memory
+from inlay.primitives import attributes as a
+
+CHANNELS = 4
+MATRIX = MemoryDesc((2, CHANNELS), "s8")
+SCALES: Mapping[str, Any] = {
+    "number": 0.5,
+    "integer": 2,
+    "list": [1, 2, 4, 8],
+    "too few": [1.0, 2.0],
+    "complex": 1 + 2j,
+    "complex array": np.ones(CHANNELS, np.complex64),
+    "None": [None] * CHANNELS,
+    "objects": np.array([None] * CHANNELS),
+    "text": "0.5",
+    "truth": True,
+    "masked": np.ma.array([1.0] * CHANNELS, mask=[True, False, False, False]),
+    "masked number": np.ma.array(1.0, mask=True),
+    "codes": np.ones(CHANNELS, np.uint8),
+    "dates": np.array(["2020"] * CHANNELS, "datetime64[D]"),
+    "ragged": [[1, 2], [3, 4, 5]],
+    "too large": 1e39,
+    "too small": 1e-60,
+    "rows": np.ones((CHANNELS, 1)),
+    "columns": np.ones((1, CHANNELS)),
+    "bf16": np.ones(CHANNELS, ml_dtypes.bfloat16),
+}
+ZERO_POINTS: Mapping[str, Any] = {
+    "number": 3,
+    "negative": -128,
+    "fraction": 1.5,
+    "whole float": 2.0,
+    "large": 2**40,
+    "larger": 2**70,
+    "just too large": 2**31,
+    "complex": 1j,
+    "masked": np.ma.array([1], mask=[True]),
+    "array": np.array([7]),
+    "floats": np.ones(1),
+}
+
+
+def refusal(call: Any) -> str | None:
+    """The text of the refusal, without the name of the primitive; None where it is taken."""
+    try:
+        call()
+    except InvalidArguments as error:
+        return str(error).removeprefix("MatMul: ")
+    return None
+
+
+def by_reorder(**values: Any) -> str | None:
+    attributes = inlay.Attributes(
+        src_scales=inlay.Scales(0b10) if "src_scales" in values else None,
+        src_zero_points=inlay.ZeroPoints() if "src_zero_points" in values else None,
+    )
+    convert = inlay.Reorder(MATRIX, MemoryDesc(MATRIX.dims, "f32"), attributes)
+    return refusal(lambda: convert(Memory(MATRIX), Memory(MemoryDesc(MATRIX.dims, "f32")), **values))
+
+
+def by_primitive(**values: Any) -> str | None:
+    attributes = p.PrimitiveAttributes(
+        scales={"src": inlay.Scales(0b10)} if "src_scales" in values else {},
+        zero_points={"src": inlay.ZeroPoints()} if "src_zero_points" in values else {},
+    )
+    weights = MemoryDesc((CHANNELS, 3), "s8")
+    product = p.MatMul(MATRIX, weights, attributes=attributes, engine="reference")
+    return refusal(lambda: product(src=Memory(MATRIX), weights=Memory(weights), **values))
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_are_checked_as_a_reorder_checks_them(name: str) -> None:
+    assert by_primitive(src_scales=SCALES[name]) == by_reorder(src_scales=SCALES[name])
+
+
+@pytest.mark.parametrize("name", ZERO_POINTS)
+def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
+    assert by_primitive(src_zero_points=ZERO_POINTS[name]) == by_reorder(src_zero_points=ZERO_POINTS[name])
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"src_zero_points": 1.5}, "src_zero_points are of type float64: zero points are integers"),
+        (
+            {"src_zero_points": 2**40},
+            "src_zero_points hold 1099511627776, which s32 cannot: it holds -2147483648 to 2147483647",
+        ),
+        ({"src_scales": np.ones(4, complex)}, "src_scales are of type complex128: give numbers"),
+        ({"src_scales": [None] * 4}, "src_scales are of type object: give numbers"),
+        (
+            {"src_scales": SCALES["masked"]},
+            "src_scales are a masked array, whose mask would be lost: give filled() or its data",
+        ),
+    ],
+)
+def test_what_would_change_silently_is_refused_by_both_in_these_words(values: dict[str, Any], text: str) -> None:
+    assert by_reorder(**values) == text
+    assert by_primitive(**values) == text
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "text"),
+    [
+        (
+            "f32",
+            np.ma.array([1.0] * 4, mask=[True] * 4),
+            "are a masked array, whose mask would be lost: give filled() or its data",
+        ),
+        ("f32", [None] * 4, "are of type object: give numbers"),
+        ("f32", 1 + 2j, "are of type complex128: give numbers"),
+        ("f32", [1e39, 1, 1, 1], "hold 1e+39, which f32 cannot: it holds numbers up to 3.40282e+38"),
+        ("s8", [1.5, 1, 1, 1], "are of type float64: elements are integers"),
+        ("s8", [300, 1, 1, 1], "hold 300, which s8 cannot: it holds -128 to 127"),
+        ("f32", [1.0, 2.0], "is [1.0, 2.0]: give memory, or an array, of 4 values of f32"),
+    ],
+)
+def test_operands_of_post_operations_are_not_changed_silently(data_type: str, value: Any, text: str) -> None:
+    operand = MemoryDesc((1, CHANNELS), data_type)
+    attributes = p.PrimitiveAttributes(post_ops=(a.Binary("add", operand),))
+    relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
+    with pytest.raises(InvalidArguments) as refused:
+        relu(src=Memory(relu.src_desc), post_op_0_src_1=value)
+    assert str(refused.value).startswith("Eltwise: post_op_0_src_1 ")
+    assert str(refused.value).removeprefix("Eltwise: post_op_0_src_1 ") == text
+
+
+def test_operands_of_post_operations_may_be_arrays_of_their_elements() -> None:
+    attributes = p.PrimitiveAttributes(post_ops=(a.Binary("add", MemoryDesc((1, CHANNELS), "f32")),))
+    relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
+    src = inlay.pack(np.zeros((2, CHANNELS), np.float32), relu.src_desc)
+    found = relu(src=src, post_op_0_src_1=np.array([[1, 2, 3, np.inf]]))
+    assert found.unpack().tolist() == [[1, 2, 3, np.inf]] * 2
