@@ -360,13 +360,8 @@ class OnednnImplementation:
     def _primitive_of(self, descriptor: Handle) -> Handle:
         engine = self.engine
         try:
-            return created(
-                engine.library,
-                "primitive_create",
-                "primitive",
-                descriptor.value,
-                what=lambda: said(self.operation),
-            )
+            what = partial(said, self.operation)
+            return created(engine.library, "primitive_create", "primitive", descriptor.value, what=what)
         except InlayError:
             # The library's cache goes on to hold pointers into what it could not make a primitive of, and follows them
             # when it makes room, 1024 primitives later.
