@@ -34,9 +34,9 @@ GUARDED = ValueRange(-THRESHOLD, THRESHOLD)
 """What a guard lets through."""
 MASKED = ValueRange(-inf, THRESHOLD)
 """What a guard of scores with a mask lets through: minus infinity too."""
-_TRIED = 8
+_TRIED = 6
 """How many tensors are tried, smallest first."""
-_HORIZON = 100
+_HORIZON = 40
 """How many operations further the proof is followed to compare them."""
 _CALL = 1 << 18
 """Bytes that could be checked in the time that a call takes besides."""
@@ -99,6 +99,7 @@ class _Placing:
     ranges: dict[str, ValueRange] = field(default_factory=dict)
     writers: dict[str, int] = field(default_factory=dict)
     constants: dict[str, dict[str, ValueRange]] = field(default_factory=dict)
+    dims: dict[str, dict[str, Dims]] = field(default_factory=dict)
     masked: set[str] = field(default_factory=set)
 
     def place(self) -> bool:
@@ -116,6 +117,7 @@ class _Placing:
         self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
         self.writers = {name: i for i, op in enumerate(ops) for name in op.writes.values()}
         self.constants = {op.name: {name: range_of_array(array) for name, array in op.constants.items()} for op in ops}
+        self.dims = {op.name: self._dims(op) for op in ops}
         for op in ops:
             if op.kind in _MASKING and self._is_masked(op):
                 self.masked.update(op.writes.values())
@@ -147,7 +149,7 @@ class _Placing:
         used = {argument: ranges[name] for argument, name in op.reads.items()} | self.constants[op.name]
         if op.kind == "reference":
             return ANY if op.node is None else infer_reference_range(op.node.operator, used.values())
-        return infer_range(op, used, self._dims(op))
+        return infer_range(op, used, self.dims[op.name])
 
     def _dims(self, op: Op) -> dict[str, Dims]:
         tensors = {

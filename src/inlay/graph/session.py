@@ -35,7 +35,7 @@ from inlay.graph.numpy_share import NumpyShare, numpy_share
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.plain import plain_program
 from inlay.graph.program import Program
-from inlay.graph.run_guards import NO_GUARDS, ExactEngine, GuardFailed, GuardHistory, guards_of
+from inlay.graph.run_guards import NO_GUARDS, ExactEngine, GuardFailed, GuardHistory, RunGuards, guards_of
 from inlay.graph.session_text import describe_declined
 from inlay.graph.tracing import Timed, profile_instance, trace_instance
 from inlay.graph.weights import Weights
@@ -99,6 +99,7 @@ class Session:
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._making = RenewedLock()
+        self._guards: RunGuards | None = None
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
         self._others: dict[tuple[Dims, ...], Session] = {}
@@ -359,17 +360,21 @@ class Session:
         """The program compiled for so many threads; the first one stays, of the others the last few."""
         with self._making, ThreadLimit(self._limit(threads)):
             if threads not in self._pools:
-                pool = InstancePool(_compiled(program, self._graph, self._engine, self._weights))
+                compiled = _compiled(program, self._graph, self._engine, self._weights, self._guards)
+                self._guards, pool = compiled.guards, InstancePool(compiled)
                 if len(self._pools) >= _MOST_TEAMS:
                     del self._pools[list(self._pools)[1]]
                 self._pools[threads] = pool
             return self._pools[threads]
 
 
-def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:
+def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights, guards: RunGuards | None) -> Compiled:
+    """The program, with its guards where they are known already."""
     require_room(program, graph.tensors)
     require_sound(program, graph)
     where = laid(program, graph.tensors)
     prepared = prepare(program, graph, engine, weights)
-    guards = NO_GUARDS if getattr(engine, "propagates_special_values", True) else guards_of(program, graph)
+    if guards is None:
+        is_exact = getattr(engine, "propagates_special_values", True)
+        guards = NO_GUARDS if is_exact else guards_of(program, graph)
     return Compiled(program, graph.tensors, prepared, where, engine, guards)
