@@ -12,13 +12,17 @@ life, by time - and the one that takes the least is kept.
 Source: greedy by size, Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference".
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from inlay.errors import OutOfMemory
 from inlay.graph.homes import Place, home_sizes, places_of
 from inlay.graph.network import Tensor
 from inlay.graph.program import Program
 from inlay.memory.buffers import LINE
+
+_MOST_ADDRESSES = 1 << 47
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,29 @@ def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
     lent = frozenset(home for home in inputs if inputs.count(home) == 1 and sizes[home] and home not in written)
     lives = lives_of(program, places, sizes)
     return Laid(places, sizes, lent, arranged({home: life for home, life in lives.items() if home not in lent}))
+
+
+def require_memory(name: str, where: Laid) -> None:
+    """The machine has as much memory as the tensors of network `name` take at once.
+
+    Raises:
+        OutOfMemory: it has less.
+    """
+    nbytes = where.arena.nbytes + sum(where.sizes[home] for home in where.lent)
+    physical = _physical_memory()
+    if nbytes > physical:
+        raise OutOfMemory(
+            f"network {name!r} needs {nbytes} bytes for its tensors at once, and this machine has {physical}: give its "
+            "inputs smaller dims, or a smaller batch"
+        )
+
+
+def _physical_memory() -> int:
+    """Bytes of memory of the machine; what a process can address, where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return _MOST_ADDRESSES
 
 
 def lives_of(program: Program, places: Mapping[str, Place], sizes: Mapping[str, int]) -> dict[str, Life]:

@@ -19,8 +19,11 @@ from inlay.layout import Dims
 _SCALES_BY_CHANNEL = 21
 """The opset since which GroupNormalization has a scale for each channel, not for each group."""
 
-_MOST_TAPS = 1 << 24
-"""Taps of a window of pooling: more than any image has elements along a few axes, and few enough to be iterated."""
+_MOST_TAPS = 1 << 20
+"""Taps of a window of pooling: more than images have elements, and few enough to be iterated."""
+
+_MOST_OPERATIONS = 1 << 38
+"""Taps of all windows of a pooling: minutes of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,11 @@ def _quantized_convolution(given: NodeInputs) -> str:
 
 
 def _pooling(given: NodeInputs) -> str:
-    taps = prod(given.attribute("kernel_shape", ()))
-    return "" if taps <= _MOST_TAPS else f"its window has {taps} taps, {_MOST_TAPS} at most are supported"
+    taps = prod(int(n) for n in given.attribute("kernel_shape", ()))
+    if taps > _MOST_TAPS:
+        return f"its window has {taps} taps, {_MOST_TAPS} at most are supported"
+    operations = taps * max((prod(result.dims) for result in given.results if result is not None), default=0)
+    return "" if operations <= _MOST_OPERATIONS else f"its windows have {operations} taps together, which takes hours"
 
 
 def _prelu(given: NodeInputs) -> str:

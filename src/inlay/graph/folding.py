@@ -113,17 +113,17 @@ def is_spread(array: Array) -> bool:
 def operations_to_fold(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
     """About how many multiplications and additions compute a node of constants."""
     inputs = [values[name] for name in node.inputs if name]
-    result = sum(math.prod(tensor.dims) for tensor in tensors if tensor is not None)
+    result = sum(int(math.prod(tensor.dims)) for tensor in tensors if tensor is not None)
     if node.operator in _PRODUCTS and len(inputs) > 1:
         weights = inputs[1]
         inner = inputs[0].shape[-1:] if node.operator in ("Gemm", "MatMul", "MatMulInteger") else weights.shape[1:]
-        return result * math.prod(inputs[0].shape[:1] if node.attributes.get("transA") else inner)
+        return int(result * math.prod(inputs[0].shape[:1] if node.attributes.get("transA") else inner))
     if node.operator == "Einsum":
-        return math.prod(array.size for array in inputs)
+        return math.prod(int(array.size) for array in inputs)
     if node.operator in ("AveragePool", "LpPool", "MaxPool"):
         return result * math.prod(int(n) for n in node.attributes.get("kernel_shape", ()))
     if node.operator in ("GRU", "LSTM", "RNN"):
-        return sum(array.size for array in inputs) * max(inputs[0].shape, default=1)
+        return sum(int(array.size) for array in inputs) * max(inputs[0].shape, default=1)
     return result + sum(array.size for array in inputs)
 
 

@@ -124,7 +124,7 @@ class Walk:
         if self._operations > MOST_OPERATIONS:
             raise Unimplemented(
                 f"node {node.name!r}: with {node.operator}, the constants that are computed when the model is read "
-                f"would take {self._operations} operations: {MOST_OPERATIONS} at most are; store its result in the model"
+                f"would take {self._operations} operations: {MOST_OPERATIONS} at most do; store its result in it"
             )
 
     def _keep_values(self, arrays: Mapping[str, Array]) -> None:
@@ -146,7 +146,7 @@ class Walk:
         condition = self.values.get(scope.get(proto.input[0], proto.input[0]))
         if condition is not None and condition.dtype != np.bool_:
             raise FileError(
-                f"node {name!r}: If of a condition of {condition.dtype}, which is no truth value: export the model again"
+                f"node {name!r}: the condition of If is {condition.dtype}, not bool: export the model again"
             )
         if condition is None or condition.size != 1:
             raise Unimplemented(

@@ -25,6 +25,7 @@ _WAYS = (
     "tf_crop_and_resize",
     "tf_half_pixel_for_nn",
 )
+_PART = 1 << 18  # elements of an axis that are resized at once
 Reals = npt.NDArray[np.float64]
 
 
@@ -57,9 +58,9 @@ def resize(call: OperatorCall) -> Array:
     for axis in _axes(call, src.shape, is_old):
         if axis.extent == axis.result and axis.scale == 1 and way != "tf_crop_and_resize":
             continue
-        at = _coordinates(call, axis, way)
-        result = _resized(call, result, axis, at, mode, is_old)
+        result = _along(call, result, axis, way, mode, is_old)
         if way == "tf_crop_and_resize":
+            at = _coordinates(axis, way, np.arange(axis.result, dtype=np.float64))
             beyond = (at < 0) | (at > axis.extent - 1)
             outside = outside | beyond.reshape(-1, *(1,) * (src.ndim - axis.index - 1))
     if outside.any():
@@ -123,21 +124,33 @@ def _sized(call: OperatorCall, dims: list[int], sizes: list[int]) -> tuple[list[
     return [floor(scale * n + 0.5) for n in dims], [scale] * len(dims)
 
 
-def _coordinates(call: OperatorCall, axis: _Axis, way: str) -> Reals:
-    """Where each element of the result lies in the source."""
-    at, length = np.arange(axis.result, dtype=np.float64), axis.scale * axis.extent
+def _along(call: OperatorCall, src: Array, axis: _Axis, way: str, mode: str, is_old: bool) -> Array:
+    """The source resized along one axis, part by part, so that shares and indices take little memory."""
+    dims = (*src.shape[: axis.index], axis.result, *src.shape[axis.index + 1 :])
+    result = np.empty(dims, src.dtype)
+    for start in range(0, axis.result, _PART):
+        stop = min(start + _PART, axis.result)
+        at = _coordinates(axis, way, np.arange(start, stop, dtype=np.float64))
+        part = (*(slice(None),) * axis.index, slice(start, stop))
+        result[part] = _resized(call, src, axis, at, mode, is_old)
+    return result
+
+
+def _coordinates(axis: _Axis, way: str, at: Reals) -> Reals:
+    """Where elements `at` of the result lie in the source."""
+    length = axis.scale * axis.extent
     if way == "align_corners":
-        return np.zeros(axis.result) if length == 1 else at * (axis.extent - 1) / (length - 1)
+        return np.zeros_like(at) if length == 1 else at * (axis.extent - 1) / (length - 1)
     if way == "asymmetric":
         return at / axis.scale
     if way == "tf_crop_and_resize":
         begin, end = axis.roi
         last = axis.extent - 1
         if axis.result == 1:
-            return np.full(1, 0.5 * (begin + end) * last)
+            return np.full_like(at, 0.5 * (begin + end) * last)
         return begin * last + at * (end - begin) * last / (axis.result - 1)
     if way == "pytorch_half_pixel" and axis.result == 1:
-        return np.zeros(1)
+        return np.zeros_like(at)
     middle = (at + 0.5) / axis.scale
     if way == "tf_half_pixel_for_nn":
         return middle
@@ -163,8 +176,8 @@ def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, 
         share = kernel(np.abs(first + tap - at) / stretch)
         inside = (first + tap >= 0) & (first + tap < axis.extent)
         shares.append(np.where(inside, share, 0) if leaves_out else share)
-    total = np.sum(shares, axis=0) if leaves_out or stretch > 1 else np.ones(axis.result)
-    dims = (*src.shape[: axis.index], axis.result, *src.shape[axis.index + 1 :])
+    total = np.sum(shares, axis=0) if leaves_out or stretch > 1 else np.ones(at.size)
+    dims = (*src.shape[: axis.index], at.size, *src.shape[axis.index + 1 :])
     result, spread = np.zeros(dims, src.dtype), (-1, *(1,) * (src.ndim - axis.index - 1))
     for tap, share in enumerate(shares):
         if share.any():
