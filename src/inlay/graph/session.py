@@ -30,7 +30,7 @@ import numpy as np
 from inlay.errors import InlayError, InvalidArguments
 from inlay.graph.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.arena import Arena, laid, require_memory
-from inlay.graph.checking import Written, require_sound
+from inlay.graph.checking import Written, require_names, require_sound
 from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
 from inlay.graph.instance import Compiled, Instance, InstancePool
@@ -370,6 +370,7 @@ class Session:
 
 
 def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> Compiled:
+    require_names(program)
     where = laid(program, graph.tensors)
     require_memory(graph.name, where)
     require_sound(program, graph)

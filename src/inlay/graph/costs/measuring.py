@@ -330,11 +330,9 @@ class MeasuredCosts(MachineCosts):
     def _reorder_ms(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """The time of a reorder, as that of one of the same formats and about the same size."""
         moved = nbytes(src) + nbytes(dst)
-        if not moved:
-            return 0.0  # there is nothing to move, and no time for each byte of it
         name = reorder_key(src, dst, moved)
         price = self._book.reorder(name)
-        if price is None and self._may_measure():
+        if price is None and moved and self._may_measure():
             price = self._timed_reorder(src, dst, name)
         if price is None:
             self._reorder_sources[name] = "scaled" if "reorder" in self._off else "modelled"
