@@ -94,7 +94,7 @@ ANSWERS: dict[str, tuple[Any, Any]] = {
     "an integer to a negative power": (lambda: run("Pow", np.array([2, 1, -1]), e=np.array(-1)), [0, 1, -1]),
     "quantized weights of opset 13": (
         lambda: run(
-            "DequantizeLinear", np.array([-1, 3], np.int8), 13, s=np.array(0.5, np.float32), z=np.int8([1])[0:1]
+            "DequantizeLinear", np.array([-1, 3], np.int8), 13, s=np.array(0.5, np.float32), z=np.array(1, np.int8)
         ),
         [-1, 1],
     ),

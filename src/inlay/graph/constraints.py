@@ -59,6 +59,19 @@ class NodeInputs:
 Constraint = Callable[[NodeInputs], str]
 
 
+def axis_fault(node: Node, first: Tensor | None) -> str:
+    """What is wrong with the axis of a node; ONNX's inference reads beyond its tables where it is far out of range."""
+    axis = node.attributes.get("axis")
+    if not isinstance(axis, int) or first is None:
+        return ""
+    count = len(first.dims)
+    low, high = (-count, count) if node.operator in _INNER_AXIS else (-count - 1, count + 2)
+    return "" if low <= axis < high else f"axis {axis} is not one of {count}"
+
+
+_INNER_AXIS = frozenset({"LayerNormalization", "RMSNormalization"})
+
+
 def fault_of(given: NodeInputs) -> str:
     """What is wrong with a node's inputs; empty if nothing is."""
     for name, allowed in _WORDS.get(given.node.operator, {}).items():
@@ -229,8 +242,12 @@ def _gather(given: NodeInputs) -> str:
 def _gather_tuples(given: NodeInputs) -> str:
     src, indices = given.dims(0) or (), given.value(1)
     batch = int(given.attribute("batch_dims", 0)) if given.node.operator == "GatherND" else 0
-    if indices is None or not indices.ndim or batch + indices.shape[-1] > len(src) or not indices.size:
+    if not 0 <= batch < max(len(src), 1):
+        return f"batch_dims is {batch}, and the data have {len(src)} axes"
+    if indices is None or not indices.ndim or not indices.size:
         return ""
+    if batch + indices.shape[-1] > len(src):
+        return f"indices of {indices.shape[-1]} axes after {batch} do not fit data of {len(src)}"
     faults = (_range_fault(indices[..., k], src[batch + k], batch + k) for k in range(indices.shape[-1]))
     return next(filter(None, faults), "")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.constraints import NodeInputs, fault_of
+from inlay.graph.constraints import NodeInputs, axis_fault, fault_of
 from inlay.graph.network import Node, Tensor
 from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, shape_inference
 from inlay.graph.op import Array
@@ -53,6 +53,9 @@ def given(
     }
     if node.operator == "GroupNormalization":
         opset = max(opset, _SCALES_BY_CHANNEL)  # ONNX infers nothing of what it deprecates, and the dims are the same
+    fault = axis_fault(node, reads[0] if reads else None)
+    if fault:
+        raise _misfit(node, reads, fault)
     try:
         found = shape_inference.infer_node_outputs(
             defs.get_schema(node.operator, opset, ""),

@@ -17,6 +17,7 @@ from inlay.graph.op import Array
 Activation: TypeAlias = Callable[[Array], Array]
 Step: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
 
+_MOST_STEPS = 1 << 18  # a step takes some 50 us
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
@@ -86,6 +87,10 @@ def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callabl
     def compute(call: OperatorCall) -> tuple[Array, ...]:
         is_batch_first = bool(call.attribute("layout", 0))
         src = call.input(0).swapaxes(0, 1) if is_batch_first else call.input(0)
+        if src.shape[0] > _MOST_STEPS:
+            raise call.unsupported(
+                f"a sequence of {src.shape[0]} steps, of which NumPy computes {_MOST_STEPS} at most,"
+            )
         flags = _DIRECTIONS.get(call.attribute("direction", "forward"))
         if flags is None:
             raise call.invalid(f"direction {call.attribute('direction')!r} is none of {', '.join(_DIRECTIONS)}")
