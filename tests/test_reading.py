@@ -277,16 +277,15 @@ def with_sequence_input() -> Model:
 
 REFUSED: dict[str, tuple[Callable[[], Model], type[Exception], str]] = {
     "an old opset": (
-        simple("Relu", opset=8),
+        simple("Tile", "x s", opset=5, s=np.array([1, 1])),
         Unimplemented,
-        "the model uses opset 8: opsets 9 to 22 are supported; export it with one of them, or convert it: "
-        "onnx.version_converter.convert_version(model, 9)",
+        "the model uses opset 5, whose Tile means something else since, and onnx cannot convert it to opset 9: export "
+        "it with one of opsets 9 to 28",
     ),
     "a new opset": (
-        simple("Relu", opset=23),
+        simple("Relu", opset=29),
         Unimplemented,
-        "the model uses opset 23: opsets 9 to 22 are supported; export it with one of them, or convert it: "
-        "onnx.version_converter.convert_version(model, 22)",
+        "the model uses opset 29: opsets 9 to 28 are supported; export it with one of them",
     ),
     "a domain of a runtime": (
         with_domain,

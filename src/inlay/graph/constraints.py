@@ -60,15 +60,21 @@ Constraint = Callable[[NodeInputs], str]
 
 
 def axis_fault(node: Node, first: Tensor | None) -> str:
-    """What is wrong with the axis of a node; ONNX's inference reads beyond its tables where it is far out of range."""
-    axis = node.attributes.get("axis")
-    if not isinstance(axis, int) or first is None:
-        return ""
-    count = len(first.dims)
-    low, high = (-count, count) if node.operator in _INNER_AXIS else (-count - 1, count + 2)
-    return "" if low <= axis < high else f"axis {axis} is not one of {count}"
+    """What is wrong with the attributes of a node that count axes of its first input.
+
+    They are checked before ONNX infers dims, since its inference reads beyond its tables where one is out of range.
+    """
+    count = 0 if first is None else len(first.dims)
+    for name, (low, high) in _AXIS_ATTRIBUTES.items():
+        axis = node.attributes.get(name)
+        is_inner = name != "axis" or node.operator in _INNER_AXIS
+        margin = 0 if is_inner else 2  # OneHot, Concat and their like name an axis of the result
+        if first is not None and isinstance(axis, int) and not low * count - margin <= axis < high * count + margin:
+            return f"{name} {axis} is not one of {count}"
+    return ""
 
 
+_AXIS_ATTRIBUTES = {"axis": (-1, 1), "batch_axis": (-1, 1), "batch_dims": (0, 1), "time_axis": (-1, 1)}
 _INNER_AXIS = frozenset({"LayerNormalization", "RMSNormalization"})
 
 
@@ -120,6 +126,9 @@ def _convolution(given: NodeInputs) -> str:
     axis, factor = (1, groups) if is_forward else (0, 1)
     if groups < 1 or weights[axis] * factor != src[1] or weights[0] % groups:
         return f"the weights are for {weights[axis] * factor} channels in {groups} groups"
+    wrong = _length_fault(given, len(src) - 2)
+    if wrong:
+        return wrong
     kernel = given.attribute("kernel_shape")
     if kernel and tuple(kernel) != weights[2:]:
         return f"kernel_shape is {tuple(kernel)}, and the weights have {weights[2:]}"
@@ -129,6 +138,18 @@ def _convolution(given: NodeInputs) -> str:
     return ""
 
 
+def _length_fault(given: NodeInputs, count: int) -> str:
+    """What is wrong with the numbers of a window over `count` axes of space."""
+    for name, each in (("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1), ("kernel_shape", 1)):
+        numbers = given.attribute(name) or ()
+        if numbers and len(numbers) != each * count:
+            return f"{name} has {len(numbers)} numbers for {count} axes of space"
+        if name in ("strides", "dilations", "kernel_shape") and min((*numbers, 1)) < 1:
+            return f"{name} {tuple(numbers)} are not all positive"
+    shape = given.attribute("output_shape") or ()
+    return f"output_shape has {len(shape)} numbers for {count} axes" if len(shape) not in (0, count, count + 2) else ""
+
+
 def _quantized_convolution(given: NodeInputs) -> str:
     src, weights = (0, 3) if given.node.operator == "QLinearConv" else (0, 1)
     tensors = (given.tensors[src], given.tensors[weights])
@@ -136,6 +157,9 @@ def _quantized_convolution(given: NodeInputs) -> str:
 
 
 def _pooling(given: NodeInputs) -> str:
+    wrong = _length_fault(given, len(given.dims(0) or ()) - 2)
+    if wrong:
+        return wrong
     taps = prod(int(n) for n in given.attribute("kernel_shape", ()))
     if taps > _MOST_TAPS:
         return f"its window has {taps} taps, {_MOST_TAPS} at most are supported"
@@ -242,8 +266,6 @@ def _gather(given: NodeInputs) -> str:
 def _gather_tuples(given: NodeInputs) -> str:
     src, indices = given.dims(0) or (), given.value(1)
     batch = int(given.attribute("batch_dims", 0)) if given.node.operator == "GatherND" else 0
-    if not 0 <= batch < max(len(src), 1):
-        return f"batch_dims is {batch}, and the data have {len(src)} axes"
     if indices is None or not indices.ndim or not indices.size:
         return ""
     if batch + indices.shape[-1] > len(src):
