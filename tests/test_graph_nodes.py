@@ -59,7 +59,7 @@ def test_an_operator_that_nobody_computes_is_named(domain: str, said: str) -> No
     with pytest.raises(Unimplemented) as caught:
         computed(Node("twist", "Whirl", ("x",), ("y",), domain=domain), 17, {"x": X})
     assert str(caught.value) == (
-        f"node 'twist': {said}, opset 17, is computed by no primitive and not by onnx.reference: replace it by "
+        f"node 'twist': {said}, opset 17, is computed by no primitive and by no function of Inlay: replace it by "
         "operators of ONNX, or leave it out of the file"
     )
 

@@ -312,6 +312,6 @@ def test_a_program_that_cannot_fit_in_memory_is_refused_before_it_is_compiled(mo
         plan.compile("reference")
     assert time.process_time() - started < 5
     assert str(caught.value) == (
-        "step pad reads and writes 241.6 GB at once, and this process can have 8.0 GB: plan the network for smaller "
-        "dims, or run it on a machine with more memory"
+        "network 'large' needs 268.4 GB for its tensors at once, and this process can have 8.0 GB: give its inputs "
+        "smaller dims, or a smaller batch"
     )

@@ -16,7 +16,7 @@ from network_runs import model_of
 from networks import Model, bert
 from onnx import TensorProto, helper, numpy_helper
 
-from inlay.errors import FileError, InlayError, Unimplemented
+from inlay.errors import FileError, InlayError, InvalidArguments, Unimplemented
 from inlay.graph import opening
 from inlay.graph.reading import load
 
@@ -151,6 +151,22 @@ def test_graphs_within_graphs_without_end_are_refused() -> None:
     with pytest.raises(FileError) as refused:
         load(field(7, graph) + field(8, b"\x10\x11"))
     assert str(refused.value) == NO_MODEL
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (node("LayerNormalization", "x s", "y", axis=1 << 31), "axis 2147483648 is not one of 2"),
+        (node("GatherND", "x k", "y", batch_dims=-2), "batch_dims -2 is not one of 2"),
+    ],
+    ids=["axis", "batch_dims"],
+)
+def test_an_axis_that_onnx_looks_up_without_a_check_is_refused_before(made: Any, text: str) -> None:
+    constants: dict[str, np.ndarray[Any, Any]] = {"s": np.ones(3, np.float32), "k": np.zeros((2, 1), np.int64)}
+    model = model_of([made], {"x": (2, 3)}, ["y"], {name: constants[name] for name in made.input[1:]})
+    with pytest.raises(InvalidArguments) as refused:
+        load(model.SerializeToString())
+    assert f": {text}; correct the model, or give its inputs other dims" in str(refused.value)
 
 
 # Stored tensors
@@ -310,3 +326,42 @@ def test_onnx_itself_reads_what_is_accepted(tmp_path: Path) -> None:
     path = beside(tmp_path, location="w.bin")
     theirs = numpy_helper.to_array(onnx.load(path).graph.initializer[0])
     assert np.array_equal(load(path).constants["w"], theirs)
+
+
+def cached(folder: Path, weights: str) -> Path:
+    """A model as the cache of Hugging Face has it: names are links to contents, which lie side by side."""
+    snapshot, blobs = folder / "snapshots" / "abc", folder / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    made = beside(blobs, location="model.onnx_data")
+    made.rename(blobs / "1f")
+    (snapshot / "model.onnx").symlink_to("../../blobs/1f")
+    (snapshot / "model.onnx_data").symlink_to(weights)
+    return snapshot / "model.onnx"
+
+
+def test_weights_that_are_links_beside_the_target_of_the_model_are_read(tmp_path: Path) -> None:
+    path = cached(tmp_path, "../../blobs/2e")
+    (tmp_path / "blobs" / "2e").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    assert load(path).constants["w"].tolist() == [0, 1, 2, 3]
+
+
+def test_weights_that_are_links_to_elsewhere_are_refused(tmp_path: Path) -> None:
+    path = cached(tmp_path, "../../secret")
+    (tmp_path / "secret").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    with pytest.raises(FileError) as refused:
+        load(path)
+    assert str(refused.value) == (
+        "tensor 'w' lies in 'model.onnx_data', a link that leads out of the model's folder: put the file itself into "
+        "the folder"
+    )
+
+
+def test_a_model_that_is_no_link_reads_no_link_out_of_its_folder(tmp_path: Path) -> None:
+    path = cached(tmp_path, "../../blobs/2e")
+    (tmp_path / "blobs" / "2e").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="a link that leads out of the model's folder"):
+        load(path)

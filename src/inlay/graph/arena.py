@@ -85,28 +85,6 @@ class Laid:
     """Where the other homes lie."""
 
 
-def require_room(program: Program, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a program whose buffers cannot fit in memory, before anything is computed that takes as long as they are.
-
-    Raises:
-        OutOfMemory: the homes that one step reads and writes have more bytes than this process can have in use.
-        InvalidArguments, Unimplemented: as `places_of`.
-    """
-    room = usable_memory()
-    if room is None:
-        return
-    places = places_of(program, tensors)
-    sizes = home_sizes(program, places)
-    for step in program.steps:
-        used = {places[name].home for name in (*step.reads.values(), *step.writes.values()) if name in places}
-        nbytes = sum(sizes[home] for home in used)
-        if nbytes > room:
-            raise OutOfMemory(
-                f"step {step.name} reads and writes {nbytes / 1e9:.1f} GB at once, and this process can have "
-                f"{room / 1e9:.1f} GB: plan the network for smaller dims, or run it on a machine with more memory"
-            )
-
-
 def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
     """Where everything of `program` lies.
 
@@ -120,6 +98,21 @@ def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
     lent = frozenset(home for home, count in inputs.items() if count == 1 and sizes[home] and home not in written)
     lives = lives_of(program, places, sizes)
     return Laid(places, sizes, lent, arranged({home: life for home, life in lives.items() if home not in lent}))
+
+
+def require_memory(name: str, where: Laid) -> None:
+    """Refuse a network whose tensors take more memory than this process can have in use, before any is allocated.
+
+    Raises:
+        OutOfMemory: they do.
+    """
+    nbytes = where.arena.nbytes + sum(where.sizes[home] for home in where.lent)
+    room = usable_memory()
+    if room is not None and nbytes > room:
+        raise OutOfMemory(
+            f"network {name!r} needs {nbytes / 1e9:.1f} GB for its tensors at once, and this process can have "
+            f"{room / 1e9:.1f} GB: give its inputs smaller dims, or a smaller batch"
+        )
 
 
 def lives_of(program: Program, places: Mapping[str, Place], sizes: Mapping[str, int]) -> dict[str, Life]:

@@ -44,14 +44,10 @@ def require_sound(program: Program, graph: OpGraph) -> None:
         InvalidArguments: so it is, or a name is of no buffer, or as `places_of`.
         Unimplemented: as `places_of`.
     """
+    require_names(program)
     places = places_of(program, graph.tensors)
-    names = {step.name for step in program.steps}
-    if len(names) != len(program.steps):
-        twice = sorted({step.name for step in program.steps if [s.name for s in program.steps].count(step.name) > 1})
-        raise InvalidArguments(f"two steps of the program are called {twice[0]}: give each a name of its own")
     state = Written(program, graph, places)
     for step in program.steps:
-        _require_names(step, program)
         _require_apart(step, program, state)
         for argument, name in step.reads.items():
             state.require(name, f"step {step.name} reads {argument}")
@@ -59,6 +55,23 @@ def require_sound(program: Program, graph: OpGraph) -> None:
             state.write(name)
     for tensor, name in program.outputs.items():
         state.require(name, f"output {tensor} is read")
+
+
+def require_names(program: Program) -> None:
+    """Refuse a program with a name that two steps have, or that is of no buffer.
+
+    Raises:
+        InvalidArguments: so it is.
+    """
+    names = [step.name for step in program.steps]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidArguments(f"two steps of the program are called {twice[0]}: give each a name of its own")
+    for step in program.steps:
+        _require_names(step, program)
+    for tensor, name in (*program.inputs.items(), *program.outputs.items()):
+        if name not in program.buffers:
+            raise InvalidArguments(f"{tensor} is buffer {name!r}, which the program does not have: add it")
 
 
 def _require_names(step: Step, program: Program) -> None:
@@ -127,9 +140,6 @@ class Written:
         for home, buffers in members.items():
             segments = Segments(buffers, places)
             self._homes[home] = _Home(segments, np.full(segments.count, _NOBODY))
-        for tensor, name in (*program.inputs.items(), *program.outputs.items()):
-            if name not in program.buffers:
-                raise InvalidArguments(f"{tensor} is buffer {name!r}, which the program does not have: add it")
         for name in program.inputs.values():
             self.write(name)
 

@@ -52,7 +52,8 @@ class Formats:
         if dtype not in self._types:
             try:
                 found = MemoryDesc((1,), dtype).data_type
-                self._types[dtype] = found.name if found is not None else None
+                # Elements of 4 bits take a byte each in an array, and half of one in a descriptor.
+                self._types[dtype] = found.name if found is not None and not found.is_sub_byte else None
             except InvalidArguments:
                 self._types[dtype] = None
         return self._types[dtype]

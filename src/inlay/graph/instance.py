@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.errors import OutOfMemory
 from inlay.graph.arena import Laid
 from inlay.graph.compiling import Call, Prepared
 from inlay.graph.network import Tensor
@@ -69,14 +70,21 @@ class Instance:
             OutOfMemory: there is no room.
         """
         self._compiled = compiled
-        arena = allocate(compiled.laid.arena.nbytes)
+        laid = compiled.laid
+        try:
+            arena = allocate(laid.arena.nbytes)
+            self._own = {home: allocate(laid.sizes[home]) for home in sorted(laid.lent)}
+            self._scratch = allocate(compiled.scratch)
+        except OutOfMemory:
+            nbytes = laid.arena.nbytes + compiled.scratch + sum(laid.sizes[home] for home in laid.lent)
+            raise OutOfMemory(
+                f"{nbytes} bytes for the tensors of a run cannot be allocated: give the inputs smaller dims, or a "
+                "smaller batch"
+            ) from None
         self._homes: dict[str, Bytes] = {
-            home: arena[offset : offset + compiled.laid.sizes[home]]
-            for home, offset in compiled.laid.arena.offsets.items()
+            home: arena[offset : offset + laid.sizes[home]] for home, offset in laid.arena.offsets.items()
         }
-        self._own = {home: allocate(compiled.laid.sizes[home]) for home in sorted(compiled.laid.lent)}
         self._homes |= self._own
-        self._scratch = allocate(compiled.scratch)
         self._memories: dict[str, Memory] = {}
         self._calls: list[Call] = []
         self._each: dict[str, Call] = {}

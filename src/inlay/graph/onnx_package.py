@@ -13,5 +13,6 @@ try:
     from onnx import helper as helper
     from onnx import numpy_helper as numpy_helper
     from onnx import shape_inference as shape_inference
+    from onnx import version_converter as version_converter
 except ImportError:
     raise MissingExtra("onnx is not installed: pip install 'inlay[onnx]'") from None

@@ -15,19 +15,14 @@ from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
 from inlay.graph.onnx_package import DecodeError, checker, defs, helper, onnx
 from inlay.graph.op import Array
-from inlay.graph.stored import Proto, stored_array, take_in
-
-OPSETS = (9, 22)
-"""The first and the last version of ONNX's operators that are read."""
+from inlay.graph.opsets import ONNX_DOMAINS, with_supported_opset
+from inlay.graph.stored import ModelFolder, Proto, folder_of, stored_array, take_in
 
 MOST_BYTES = (1 << 31) - 1
 """What protobuf can hold."""
 
 MOST_NODES = 100_000
 """More than any network has, and few enough to be read in seconds."""
-
-_ONNX = ("", "ai.onnx")
-"""Names of the domain of ONNX's own operators."""
 
 _SEQUENCES = ("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence", "String")
 _LOOPS = ("Loop", "Scan", "SequenceMap")
@@ -43,7 +38,7 @@ class Opened:
     """Its weights, read-only."""
     opset: int
     """Version of ONNX's operators."""
-    folder: Path | None
+    folder: ModelFolder | None
     """Where it lies; None for a model from memory."""
 
 
@@ -56,8 +51,8 @@ def opened(source: Path | bytes) -> Opened:
     """
     name = "the model" if isinstance(source, bytes) else str(source)
     model = _parsed(source, name)
-    folder = None if isinstance(source, bytes) else source.parent
-    opset = _opset(model, name)
+    folder = None if isinstance(source, bytes) else folder_of(source)
+    model, opset = with_supported_opset(model, name)
     if len(model.graph.node) > MOST_NODES:
         raise Unimplemented(f"{name} has {len(model.graph.node)} nodes: {MOST_NODES} at most are read; cut it in parts")
     _screen_graph(model.graph, model, opset)
@@ -106,22 +101,6 @@ def _texts(message: Proto) -> Iterator[str | bytes]:
 # What is read at all
 
 
-def _opset(model: Proto, name: str) -> int:
-    versions = [int(opset.version) for opset in model.opset_import if opset.domain in _ONNX]
-    if len(versions) != 1:
-        raise FileError(
-            f"cannot read {name}: it names {len(versions)} versions of ONNX's operators, not one; export it again"
-        )
-    first, last = OPSETS
-    if not first <= versions[0] <= last:
-        target = first if versions[0] < first else last
-        raise Unimplemented(
-            f"{name} uses opset {versions[0]}: opsets {first} to {last} are supported; export it with one of them, or "
-            f"convert it: onnx.version_converter.convert_version(model, {target})"
-        )
-    return versions[0]
-
-
 def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
     """Every operator is one of ONNX's that can be read; subgraphs belong to If alone."""
     if graph.sparse_initializer:
@@ -137,7 +116,7 @@ def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
 
 def _screen(node: Proto, model: Proto, opset: int) -> None:
     place = f"node {called(node)!r}: {node.op_type}"
-    if node.domain not in _ONNX:
+    if node.domain not in ONNX_DOMAINS:
         local = any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions)
         remedy = (
             "inline the model's functions: onnx.inliner.inline_local_functions(model)"
@@ -177,7 +156,7 @@ def subgraphs(node: Proto) -> Iterator[Proto]:
 # Weights, and ONNX's checker
 
 
-def _taken_out(graph: Proto, folder: Path | None) -> dict[str, Array]:
+def _taken_out(graph: Proto, folder: ModelFolder | None) -> dict[str, Array]:
     """The initializers by name, which are inputs no longer: files of version 3 list them as both."""
     values: dict[str, Array] = {}
     for tensor in graph.initializer:

@@ -26,8 +26,8 @@ from typing import Any, NoReturn, TypeAlias
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import RenewedLock
 from inlay.graph.adaptive_team import AdaptiveTeam, free_threads, quota_threads
-from inlay.graph.arena import Arena, laid, require_room
-from inlay.graph.checking import require_sound
+from inlay.graph.arena import Arena, laid, require_memory
+from inlay.graph.checking import require_names, require_sound
 from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
 from inlay.graph.instance import Compiled, InstancePool
@@ -370,9 +370,10 @@ class Session:
 
 def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights, guards: RunGuards | None) -> Compiled:
     """The program, with its guards where they are known already."""
-    require_room(program, graph.tensors)
-    require_sound(program, graph)
+    require_names(program)
     where = laid(program, graph.tensors)
+    require_memory(graph.name, where)
+    require_sound(program, graph)
     prepared = prepare(program, graph, engine, weights)
     if guards is None:
         is_exact = getattr(engine, "propagates_special_values", True)

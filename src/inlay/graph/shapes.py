@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.constraints import NodeInputs, axis_fault, fault_of
 from inlay.graph.network import Node, Tensor
 from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, shape_inference
 from inlay.graph.op import Array
@@ -23,7 +24,13 @@ _SHOWN = 1024
 """Elements of a constant that shape inference is shown: shapes, axes and scales have fewer."""
 
 _SCALES_BY_CHANNEL = 21
-"""The opset since which GroupNormalization has a scale for each channel, not for each group."""
+"""The opset since which ONNX infers dims of a GroupNormalization."""
+
+MOST_AXES = 64
+"""Axes of an array of NumPy."""
+
+MOST_BYTES = 1 << 47
+"""Bytes that a process can address."""
 
 _AS_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalization"})
 """Operators whose results all have the dims that they take, and for which onnx infers not all of them."""
@@ -65,6 +72,9 @@ def _inferred(
     }
     if node.operator == "GroupNormalization":
         opset = max(opset, _SCALES_BY_CHANNEL)  # ONNX infers nothing of what it deprecates, and the dims are the same
+    fault = axis_fault(node, reads[0] if reads else None)
+    if fault:
+        raise _misfit(node, reads, fault)
     try:
         found = shape_inference.infer_node_outputs(
             defs.get_schema(node.operator, opset, ""),
@@ -91,44 +101,33 @@ def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
         )
 
 
-def require_fit(node: Node, opset: int, reads: Sequence[Tensor], gives: Sequence[Tensor | None]) -> None:
-    """What ONNX's shape inference leaves unchecked: how many elements a reshape has, how many channels and scales.
+def require_fit(given: NodeInputs) -> None:
+    """What ONNX's shape inference leaves unchecked, as `constraints` has it.
 
     Raises:
-        InvalidArguments: they do not agree.
+        InvalidArguments: dims, elements or attributes do not agree.
     """
-    first, result = reads[0] if reads else None, gives[0] if gives else None
-    if first is None or result is None:
-        return
-    if node.operator == "Reshape" and math.prod(first.dims) != math.prod(result.dims):
-        raise _misfit(node, reads[:1], f"{math.prod(first.dims)} elements are no {result.dims}")
-    if node.operator in ("Conv", "ConvTranspose"):
-        _require_channels(node, first, reads)
-    if node.operator in ("GroupNormalization", "InstanceNormalization"):
-        _require_scales(node, opset, first, reads)
+    reason = fault_of(given)
+    if reason:
+        raise _misfit(given.node, [tensor for tensor in given.tensors if tensor is not None], reason)
 
 
-def _require_channels(node: Node, src: Tensor, reads: Sequence[Tensor]) -> None:
-    weights, groups = reads[1].dims, int(node.attributes.get("group", 1))
-    axis, factor = (1, groups) if node.operator == "Conv" else (0, 1)
-    if len(weights) != len(src.dims) or len(weights) < 3:
-        raise _misfit(node, reads, "both need a batch, channels and the same axes of space")
-    if groups < 1 or weights[axis] * factor != src.dims[1] or weights[0] % groups:
-        raise _misfit(node, reads, f"the weights are for {weights[axis] * factor} channels in {groups} groups")
+def require_size(tensor: Tensor, what: str) -> None:
+    """A tensor that some machine could hold, with as many axes as NumPy has; `what` names it in errors.
 
-
-def _require_scales(node: Node, opset: int, src: Tensor, reads: Sequence[Tensor]) -> None:
-    if len(src.dims) < 2:
-        raise _misfit(node, reads, "the first needs a batch and channels")
-    channels = src.dims[1]
-    groups = int(node.attributes["num_groups"]) if node.operator == "GroupNormalization" else channels
-    if groups < 1 or channels % groups:
-        raise _misfit(node, reads, f"{groups} groups do not divide {channels} channels")
-    is_by_group = node.operator == "GroupNormalization" and opset < _SCALES_BY_CHANNEL
-    count = groups if is_by_group else channels
-    if any(tensor.dims != (count,) for tensor in reads[1:3]):
-        each = "group" if is_by_group else "channel"
-        raise _misfit(node, reads, f"opset {opset} has a scale and a shift for each {each}, {count} here")
+    Raises:
+        InvalidArguments: it has more axes or bytes.
+    """
+    nbytes = math.prod(tensor.dims) * tensor.dtype.itemsize
+    if len(tensor.dims) > MOST_AXES:
+        raise InvalidArguments(
+            f"{what} has {len(tensor.dims)} axes: {MOST_AXES} at most are supported; leave out those of extent 1"
+        )
+    if nbytes > MOST_BYTES:
+        raise InvalidArguments(
+            f"{what} has dims {tensor.dims} of {tensor.dtype}, {nbytes} bytes: no machine holds more than "
+            f"{MOST_BYTES}; correct the model, or give its inputs other dims"
+        )
 
 
 def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:
@@ -139,14 +138,18 @@ def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None)
         )
     kind = proto.tensor_type
     dtype = element_type(kind.elem_type, f"node {node.name!r}: {node.operator}: the result {name!r}")
-    if node.operator in _AS_FIRST:
+    if node.operator in _AS_FIRST and reads:
         return Tensor(name, reads[0].dims, dtype)
     if not kind.HasField("shape"):
         return None
     if any(dim.HasField("dim_value") and dim.dim_value < 0 for dim in kind.shape.dim):
         raise _misfit(node, reads, "nothing is left of it along an axis")
     dims = dims_of(kind.shape)
-    return None if dims is None else Tensor(name, dims, dtype)
+    if dims is None:
+        return None
+    tensor = Tensor(name, dims, dtype)
+    require_size(tensor, f"node {node.name!r}: {node.operator}: the result {name!r}")
+    return tensor
 
 
 def _misfit(node: Node, reads: Sequence[Tensor], reason: str) -> InvalidArguments:

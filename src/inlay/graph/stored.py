@@ -9,6 +9,7 @@ Source: ONNX, "External Data"; onnx.proto, TensorProto.
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -25,10 +26,30 @@ Proto = Any
 """A message of ONNX's protobuf schema, whose classes have no types."""
 
 PROTO = onnx.TensorProto
-_FOUR_BITS = frozenset({PROTO.INT4, PROTO.UINT4, PROTO.FLOAT4E2M1})
+_PACKED = {
+    getattr(PROTO, name): count
+    for name, count in {"INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4}.items()
+    if hasattr(PROTO, name)
+}
+"""By type of less than a byte that this version of onnx knows, its elements in a byte."""
 
 
-def stored_array(tensor: Proto, folder: Path | None) -> Array:
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """Where the files beside a model may lie."""
+
+    path: Path
+    """The folder of the model."""
+    target: Path | None
+    """The folder of the file that the model is a link to, as in the cache of Hugging Face; None where it is no link."""
+
+
+def folder_of(path: Path) -> ModelFolder:
+    """The folder of a model, and that of the file that it is a link to."""
+    return ModelFolder(path.parent, path.resolve().parent if path.is_symlink() else None)
+
+
+def stored_array(tensor: Proto, folder: ModelFolder | None) -> Array:
     """The elements of a stored tensor, read-only; `folder` is where the model lies, None for one from memory.
 
     Raises:
@@ -76,8 +97,8 @@ def tensor_of(name: str, array: Array) -> Tensor:
 
 def _nbytes(tensor: Proto) -> int:
     count = int(math.prod(tensor.dims))
-    if tensor.data_type in _FOUR_BITS:
-        return (count + 1) // 2
+    if tensor.data_type in _PACKED:
+        return -(-count // _PACKED[tensor.data_type])
     return count * int(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize)
 
 
@@ -92,7 +113,7 @@ def _wrong_size(tensor: Proto, nbytes: int, verb: str) -> str:
 # Files beside the model
 
 
-def take_in(graph: Proto, folder: Path | None) -> None:
+def take_in(graph: Proto, folder: ModelFolder | None) -> None:
     """Tensors in attributes, subgraphs included, that lie in files beside the model are moved into it.
 
     Raises:
@@ -123,7 +144,7 @@ def _take_in(tensor: Proto, content: bytes) -> None:
     tensor.ClearField("external_data")
 
 
-def _outside_bytes(tensor: Proto, folder: Path | None) -> bytes:
+def _outside_bytes(tensor: Proto, folder: ModelFolder | None) -> bytes:
     """The bytes of a tensor that lies in a file beside the model."""
     if folder is None:
         raise FileError(
@@ -150,8 +171,8 @@ def _outside_bytes(tensor: Proto, folder: Path | None) -> bytes:
         raise file_error("read", path, error) from error
 
 
-def _inside(name: str, location: str, folder: Path) -> Path:
-    """The file of that location, which has to lie in the folder, links followed."""
+def _inside(name: str, location: str, folder: ModelFolder) -> Path:
+    """The file of that location, which has to lie in the folder or beside the model's link target, links followed."""
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     leaves = posix.is_absolute() or windows.anchor or ".." in (*posix.parts, *windows.parts)
     if not location or leaves or "\0" in location:
@@ -159,13 +180,14 @@ def _inside(name: str, location: str, folder: Path) -> Path:
             f"tensor {name!r} lies in {location!r}: a file beside the model is named by a relative path without '..'; "
             "put it into the model's folder and name it so"
         )
-    path = folder / location
+    path = folder.path / location
     try:
-        real, home = path.resolve(strict=True), folder.resolve(strict=True)
+        real, home = path.resolve(strict=True), folder.path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         wrong = error if isinstance(error, OSError) else OSError(str(error))
         raise file_error("read", path, wrong) from error
-    if not real.is_relative_to(home):
+    homes = (home,) if folder.target is None else (home, folder.target)
+    if not any(real.is_relative_to(one) for one in homes):
         raise FileError(
             f"tensor {name!r} lies in {location!r}, a link that leads out of the model's folder: "
             "put the file itself into the folder"

@@ -5,13 +5,26 @@ a graph, and within a branch only there, so those of branches are made unique by
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from inlay.errors import FileError, Unimplemented
-from inlay.graph.folding import MOST_FOLDED, SHORTENING, foldable, folded, nbytes, size_or_dims, stored_constant
+from inlay.graph.constraints import NodeInputs
+from inlay.graph.folding import (
+    MOST_FOLDED,
+    MOST_OPERATIONS,
+    SHORTENING,
+    bytes_to_fold,
+    foldable,
+    folded,
+    operations_to_fold,
+    size_or_dims,
+    stored_constant,
+)
 from inlay.graph.network import Node, Tensor
+from inlay.graph.nodes import require_computable
 from inlay.graph.onnx_package import helper, onnx
 from inlay.graph.op import Array
 from inlay.graph.opening import Opened, called
@@ -35,6 +48,7 @@ class Walk:
         self.scope: Scope = {}
         self._names: set[str] = set()
         self._folded = 0
+        self._operations = 0
 
     def read(self, graph: Proto, scope: Scope, prefix: str) -> None:
         """Read the nodes of a graph; `scope` maps names of what lies around it, `prefix` makes its own unique.
@@ -70,35 +84,52 @@ class Walk:
         if source == name and name in self.values:
             source = self._unused(f"{name}:value")
             self._keep_value(source, self.values.pop(name))
+            self.nodes = [_reading(node, name, source) for node in self.nodes]
         if source != name:
             self.nodes.append(Node(self._unused(f"{name}:answer"), "Identity", (source,), (name,)))
             self.tensors[name] = Tensor(name, self.tensors[source].dims, self.tensors[source].dtype)
 
     def _read_node(self, node: Node, proto: Proto) -> None:
+        unknown = next((name for name in node.inputs if name and name not in self.tensors), None)
+        if unknown is not None:
+            raise FileError(f"node {node.name!r} reads {unknown!r}, which nothing gives: export the model again")
         reads = [self.tensors[name] for name in node.inputs if name]
         value = stored_constant(node) if not reads else size_or_dims(node, reads[0])
         if value is not None:
             self._keep_value(node.outputs[0], value)
             return
         gives = given(node, proto, self.opset, reads, self.values)
-        require_fit(node, self.opset, reads, gives)
+        tensors = [self.tensors[name] if name else None for name in node.inputs]
+        require_fit(NodeInputs(node, self.opset, tensors, gives, self.values))
         if foldable(node, self.values) and (None not in gives or node.operator in SHORTENING):
             self._count(node, gives)
-            for name, array in folded(node, self.opset, gives, self.values).items():
-                self._keep_value(name, array)
-            return
+            results = folded(node, self.opset, gives, self.values)
+            if results is not None:
+                self._keep_values(results)
+                return
         require_known(node, gives)
+        require_computable(node, self.opset, {tensor.name: tensor.dtype for tensor in reads})
         self.nodes.append(node)
         self.tensors.update({tensor.name: tensor for tensor in gives if tensor is not None})
 
     def _count(self, node: Node, gives: list[Tensor | None]) -> None:
-        """Keep the bytes of what is folded within bounds."""
-        self._folded += sum(nbytes(tensor) for tensor in gives if tensor is not None)
+        """Keep the bytes and operations of what is folded within bounds."""
+        self._folded += bytes_to_fold(node, gives, self.values)
+        self._operations += operations_to_fold(node, gives, self.values)
         if self._folded > MOST_FOLDED:
             raise Unimplemented(
                 f"node {node.name!r}: with what {node.operator} gives, the constants that are computed when the model "
                 f"is read would take {self._folded} bytes: {MOST_FOLDED} at most are; store its result in the model"
             )
+        if self._operations > MOST_OPERATIONS:
+            raise Unimplemented(
+                f"node {node.name!r}: with {node.operator}, the constants that are computed when the model is read "
+                f"would take {self._operations} operations: {MOST_OPERATIONS} at most do; store its result in it"
+            )
+
+    def _keep_values(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            self._keep_value(name, array)
 
     def _keep_value(self, name: str, array: Array) -> None:
         self.values[name] = array
@@ -113,6 +144,10 @@ class Walk:
         """Read the branch that an If takes."""
         name = called(proto)
         condition = self.values.get(scope.get(proto.input[0], proto.input[0]))
+        if condition is not None and condition.dtype != np.bool_:
+            raise FileError(
+                f"node {name!r}: the condition of If is {condition.dtype}, not bool: export the model again"
+            )
         if condition is None or condition.size != 1:
             raise Unimplemented(
                 f"node {name!r}: If, whose condition is known only when it runs: only an If of a constant is "
@@ -120,6 +155,8 @@ class Walk:
             )
         wanted = "then_branch" if bool(condition.reshape(())) else "else_branch"
         branch = next(g for a in proto.attribute if a.name == wanted for g in [a.g])
+        if branch.input:
+            raise FileError(f"node {name!r}: a branch of If takes inputs of its own: export the model again")
         inner = f"{prefix}{name}/"
         self.read(branch, scope, inner)
         results = [self.scope.get(value.name, value.name) for value in branch.output]
@@ -129,6 +166,13 @@ class Walk:
             )
         scope.update(zip(proto.output, results, strict=True))
         self.scope = scope
+
+
+def _reading(node: Node, name: str, source: str) -> Node:
+    """A node that reads `source` where it read `name`."""
+    if name not in node.inputs:
+        return node
+    return replace(node, inputs=tuple(source if given == name else given for given in node.inputs))
 
 
 def _renamed(proto: Proto, scope: dict[str, str], prefix: str, names: set[str]) -> tuple[Node, Proto]:

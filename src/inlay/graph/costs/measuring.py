@@ -322,7 +322,7 @@ class MeasuredCosts(MachineCosts):
             return 0.0
         name = reorder_key(src, dst, moved)
         price = self._book.reorder(name)
-        if price is None and self._may_measure():
+        if price is None and moved and self._may_measure():
             price = self._timed_reorder(src, dst, name)
         if price is None:
             self._reorder_sources[name] = "scaled" if "reorder" in self._off else "modelled"

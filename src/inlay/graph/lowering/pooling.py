@@ -10,6 +10,9 @@ from inlay.graph.lowering.draft import Draft, Operand, require
 from inlay.graph.lowering.windows import MOST_SPATIAL_AXES, Window, window
 from inlay.layout import Dims
 
+_MOST_POSITIONS = 1 << 16
+_MARGIN = 64
+
 
 def max_pool(draft: Draft) -> Operand:
     """The greatest element of each window."""
@@ -27,6 +30,9 @@ def _pooled(draft: Draft, algorithm: str) -> str:
     dims, result = draft.dims(src), draft.result().dims
     image, out = dims[2:], result[2:]
     walked = window(draft, tuple(draft.attribute("kernel_shape")), image, out)
+    require(
+        all(k <= 2 * n + _MARGIN for k, n in zip(walked.kernel, image, strict=True)), "its window is mostly padding"
+    )
     require(_is_inside(walked, image, out), "a window lies in padding alone")
     if algorithm == "avg_include_padding":
         require(not _reaches_beyond(draft, walked, image, out), "its mean counts padding that ceil_mode leaves out")
@@ -38,11 +44,22 @@ def _pooled(draft: Draft, algorithm: str) -> str:
 def _is_inside(walked: Window, image: Dims, out: Dims) -> bool:
     """Whether each window has a tap inside the image."""
     sides = zip(walked.kernel, walked.strides, walked.dilations, walked.padding_l, image, out, strict=True)
-    return all(
-        any(0 <= at * stride - pad + tap * dilation < n for tap in range(taps))
-        for taps, stride, dilation, pad, n, count in sides
-        for at in range(count)
-    )
+    return all(_meets(*side) for side in sides)
+
+
+def _meets(taps: int, stride: int, dilation: int, pad: int, n: int, count: int) -> bool:
+    """Whether a window has a tap on an axis of `n` elements at each of its `count` positions.
+
+    A window that begins on the image has; one that begins before it has where its first tap from there on does.
+    """
+    if (count - 1) * stride - pad >= n:
+        return False
+    before = min(count, -(-pad // stride))
+    if n >= dilation:  # no step over the image: the first window begins the farthest away
+        return before == 0 or -(-pad // dilation) < taps
+    require(before <= _MOST_POSITIONS, f"{before} windows begin in padding")
+    starts = (pad - at * stride for at in range(before))
+    return all(-(-start // dilation) < taps and -start % dilation < n for start in starts)
 
 
 def _reaches_beyond(draft: Draft, walked: Window, image: Dims, out: Dims) -> bool:

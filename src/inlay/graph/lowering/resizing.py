@@ -21,6 +21,8 @@ _OLD = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _NEW = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
 _LINEAR = ("linear", "bilinear", "trilinear")
 _CLOSE = 1e-6
+_MOST_ELEMENTS = 1 << 22
+_MOST_SHARES = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def _scales(draft: Draft, is_old: bool) -> tuple[float, ...]:
 
 def _difference(n: int, out: int, scale: float, asked: _Asked) -> str:
     """Why ONNX's shares along an axis are not oneDNN's; empty if they are."""
+    require(max(n, out) <= _MOST_ELEMENTS, f"an axis of {max(n, out)} elements is too long to compare where each lies")
     rounding = f" and {asked.rounding}" if asked.mode == "nearest" else ""
     for dtype in (np.float32, np.float64):
         at = coordinates(n, out, scale, asked.way, dtype)
@@ -120,6 +123,7 @@ def _multiplied(draft: Draft, src: Operand, asked: _Asked) -> Operand:
 
 def _shares(draft: Draft, n: int, out: int, scale: float, asked: _Asked) -> Array:
     """The matrix (out, n) of shares along an axis."""
+    require(n * out <= _MOST_SHARES, f"a matrix of {out} x {n} shares is too large")
     at = coordinates(n, out, scale, asked.way, np.float64)
     is_inside = bool(draft.attribute("exclude_outside", 0))
     if asked.mode == "cubic":

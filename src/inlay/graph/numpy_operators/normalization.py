@@ -1,0 +1,155 @@
+"""Normalizations that `onnx.reference` computes otherwise than ONNX says, or of some opsets only."""
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+import numpy as np
+
+from inlay.graph.numpy_operators.call import OperatorCall
+from inlay.graph.op import Array
+
+_EPSILON = 1e-5
+_SCALES_BY_CHANNEL = 21  # the opset since which a group normalization has a scale for each channel
+_TRAINING = 14  # the opset since which training has an attribute
+_ONE_AXIS = 13  # the opset since which the axis of Softmax and Hardmax is one alone
+
+
+def batch_normalization(call: OperatorCall) -> tuple[Array, ...]:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift; in training with the statistics of the batch."""
+    is_trained = bool(call.attribute("training_mode", 0))
+    if call.attribute("spatial", 1) != 1 or (call.opset < _TRAINING and any(map(call.has_output, range(1, 5)))):
+        raise call.unsupported("batch normalization in training before opset 14, or with statistics of each place,")
+    src = call.input(0)
+    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    dims = (-1, *(1,) * (src.ndim - 2)) if src.ndim > 1 else (-1,)
+    values, given = src.astype(working), [call.input(index).astype(working) for index in range(1, 5)]
+    mean, variance = given[2:]
+    results: tuple[Array, ...] = ()
+    if is_trained:
+        axes = tuple(axis for axis in range(src.ndim) if axis != 1)
+        momentum = working.type(call.attribute("momentum", 0.9))
+        running = zip(given[2:], (values.mean(axes), values.var(axes)), (3, 4), strict=True)
+        results = tuple((a * momentum + b * (1 - momentum)).astype(call.input(k).dtype) for a, b, k in running)
+        mean, variance = values.mean(axes), values.var(axes)
+    scale, shift, mean, variance = (one.reshape(dims) for one in (*given[:2], mean, variance))
+    epsilon = working.type(call.attribute("epsilon", _EPSILON))
+    return (((values - mean) / np.sqrt(variance + epsilon) * scale + shift).astype(src.dtype), *results)
+
+
+def softmax(call: OperatorCall) -> Array:
+    """Exponentials divided by their sum: along one axis, before opset 13 over all from it on."""
+    rows, axis = _rows(call)
+    powers = np.exp(rows - rows.max(axis, keepdims=True, initial=-np.inf))
+    shares = powers / powers.sum(axis, keepdims=True)
+    return np.asarray(shares.reshape(call.input(0).shape).astype(call.input(0).dtype))
+
+
+def log_softmax(call: OperatorCall) -> Array:
+    """The logarithm of softmax."""
+    rows, axis = _rows(call)
+    shifted = rows - rows.max(axis, keepdims=True, initial=-np.inf)
+    total = np.log(np.exp(shifted).sum(axis, keepdims=True))
+    return np.asarray((shifted - total).reshape(call.input(0).shape).astype(call.input(0).dtype))
+
+
+def _rows(call: OperatorCall) -> tuple[Array, int]:
+    """The elements, in f32 or wider, and the axis that sums to 1; before opset 13 what lies from the axis on is one."""
+    src = call.input(0)
+    values = src if src.dtype in (np.float32, np.float64) else src.astype(np.float32)
+    axis = call.axis(call.attribute("axis", -1 if call.opset >= _ONE_AXIS else 1), max(src.ndim, 1))
+    if call.opset >= _ONE_AXIS:
+        return values.reshape(src.shape or (1,)), axis
+    return values.reshape(prod(src.shape[:axis]), prod(src.shape[axis:])), 1
+
+
+def hardmax(call: OperatorCall) -> Array:
+    """1 at the first greatest element, 0 elsewhere: along one axis, before opset 13 over all from it on."""
+    src = call.input(0)
+    axis = call.axis(call.attribute("axis", -1 if call.opset >= _ONE_AXIS else 1), src.ndim)
+    rows = src if call.opset >= _ONE_AXIS else src.reshape(prod(src.shape[:axis]), prod(src.shape[axis:]))
+    along = axis if call.opset >= _ONE_AXIS else 1
+    result = np.zeros_like(rows)
+    if rows.size:
+        np.put_along_axis(result, np.expand_dims(rows.argmax(along), along), 1, along)
+    return result.reshape(src.shape)
+
+
+def lp_normalization(call: OperatorCall) -> Array:
+    """x divided by its norm along an axis, the sum of magnitudes or the root of squares; 0 where that is 0."""
+    src, p = call.input(0), call.attribute("p", 2)
+    axis = call.axis(call.attribute("axis", -1), src.ndim)
+    if p not in (1, 2):
+        raise call.invalid(f"p is {p}: 1 and 2 are norms")
+    size = np.abs(src).sum(axis, keepdims=True) if p == 1 else np.sqrt(np.square(src).sum(axis, keepdims=True))
+    is_zero = size == 0
+    return np.asarray(np.where(is_zero, 0, src / np.where(is_zero, 1, size)).astype(src.dtype))
+
+
+def layer_normalization(call: OperatorCall) -> tuple[Array, ...]:
+    """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are of f32."""
+    src, scale, shift = call.input(0), call.input(1), call.optional(2)
+    if call.attribute("stash_type", 1) != 1:
+        raise call.unsupported("statistics of another type than float32")
+    first = call.axis(call.attribute("axis", -1), src.ndim)
+    axes, working = (
+        tuple(range(first, src.ndim)),
+        np.result_type(np.float32, src.dtype if src.dtype.kind == "f" else np.float32),
+    )
+    values = src.astype(working)
+    mean = values.mean(axes, keepdims=True)
+    centered = values - mean
+    epsilon = working.type(call.attribute("epsilon", _EPSILON))
+    inverse = 1 / np.sqrt(np.square(centered).mean(axes, keepdims=True) + epsilon)
+    result = centered * inverse * scale.astype(working)
+    if shift is not None:
+        result = result + shift.astype(working)
+    return result.astype(src.dtype), mean.astype(np.float32), inverse.astype(np.float32)
+
+
+def group_normalization(call: OperatorCall) -> Array:
+    """Mean 0 and variance 1 over each group of channels; scale and shift by group in opset 18, by channel since 21."""
+    src, groups = call.input(0), int(call.attribute("num_groups", 0))
+    if src.ndim < 2 or groups < 1 or src.shape[1] % groups:
+        raise call.invalid(f"{groups} groups do not divide the channels of dims {src.shape}")
+    if call.attribute("stash_type", 1) != 1:
+        raise call.unsupported("statistics of another type than float32")
+    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    rows = src.astype(working).reshape(src.shape[0], groups, -1)
+    centered = rows - rows.mean(2, keepdims=True)
+    epsilon = working.type(call.attribute("epsilon", _EPSILON))
+    normal = centered / np.sqrt(np.square(centered).mean(2, keepdims=True) + epsilon)
+    scales = src.shape[1] if call.opset >= _SCALES_BY_CHANNEL else groups
+    scale, shift = (call.input(index).astype(working).reshape(1, scales, 1) for index in (1, 2))
+    result = normal.reshape(src.shape[0], scales, -1) * scale + shift
+    return np.asarray(result.reshape(src.shape).astype(src.dtype))
+
+
+def local_response(call: OperatorCall) -> Array:
+    """x / (bias + alpha / size * sum of squares over `size` channels)^beta; the window of channels begins before c."""
+    src, size = call.input(0), int(call.attribute("size"))
+    if src.ndim < 2 or size < 1:
+        raise call.invalid(f"a window of {size} channels does not fit dims {src.shape}")
+    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    alpha, beta, bias = (
+        working.type(call.attribute(name, default))
+        for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    squares, channels = np.square(src.astype(working)), src.shape[1]
+    total = np.zeros_like(squares)
+    for step in range(-min((size - 1) // 2, channels), min(size // 2, channels) + 1):
+        to, of = slice(max(0, -step), channels - max(0, step)), slice(max(0, step), channels - max(0, -step))
+        total[:, to] += squares[:, of]
+    return np.asarray((src / np.power(bias + alpha / working.type(size) * total, beta)).astype(src.dtype))
+
+
+NORMALIZATION: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
+    "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
+    "Hardmax": hardmax,
+    "LRN": local_response,
+    "LayerNormalization": layer_normalization,
+    "LogSoftmax": log_softmax,
+    "LpNormalization": lp_normalization,
+    "Softmax": softmax,
+}
+"""The function of each operator."""

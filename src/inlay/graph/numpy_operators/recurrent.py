@@ -1,0 +1,202 @@
+"""LSTM, GRU and RNN, step by step: sequences of several lengths, clipping, coupled gates, and every activation.
+
+The gates of a step are `x W^T + h R^T + b`, for all sequences of a batch at once; a sequence that has ended keeps its
+state, and its results are 0 from there on. The reverse direction begins with the last element of each sequence.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from inlay.graph.numpy_operators.call import OperatorCall
+from inlay.graph.op import Array
+
+Activation: TypeAlias = Callable[[Array], Array]
+Step: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
+
+_MOST_STEPS = 1 << 18  # a step takes some 50 us
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Direction:
+    """Weights and functions of one direction."""
+
+    call: OperatorCall
+    """The node."""
+    weights: Array
+    """W, (G * H, I)."""
+    states: Array
+    """R, (G * H, H)."""
+    bias: Array
+    """Both biases, (2, G * H)."""
+    peepholes: Array
+    """Those of the gates i, o, f, (3, H)."""
+    activations: tuple[Activation, ...]
+    """f, g, h."""
+
+    def gates(self, x: Array, h: Array) -> list[Array]:
+        """The gates of a step before their activations, biases added."""
+        total = x @ self.weights.T + h @ self.states.T + self.bias.sum(0)
+        return np.split(total, len(total[0]) // self.states.shape[1], axis=1)
+
+    def clipped(self, values: Array) -> Array:
+        """What an activation reads."""
+        clip = self.call.attribute("clip")
+        return values if clip is None else np.clip(values, -values.dtype.type(clip), values.dtype.type(clip))
+
+
+def _lstm_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    h, c = states
+    f, g, last = way.activations
+    of_i, of_o, of_f = way.peepholes
+    i, o, forget, cell = way.gates(x, h)
+    i = f(way.clipped(i + of_i * c))
+    forget = 1 - i if way.call.attribute("input_forget", 0) else f(way.clipped(forget + of_f * c))
+    c = forget * c + i * g(way.clipped(cell))
+    return f(way.clipped(o + of_o * c)) * last(c), c
+
+
+def _gru_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    (h,) = states
+    f, g = way.activations
+    count = h.shape[1]
+    update, reset, _ = way.gates(x, h)
+    update, reset = f(way.clipped(update)), f(way.clipped(reset))
+    last = slice(2 * count, 3 * count)
+    fresh = x @ way.weights[last].T + way.bias[0, last]
+    if way.call.attribute("linear_before_reset", 0):
+        fresh = fresh + reset * (h @ way.states[last].T + way.bias[1, last])
+    else:
+        fresh = fresh + (reset * h) @ way.states[last].T + way.bias[1, last]
+    return ((1 - update) * g(way.clipped(fresh)) + update * h,)
+
+
+def _rnn_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    (h,) = states
+    (gate,) = way.gates(x, h)
+    return (way.activations[0](way.clipped(gate)),)
+
+
+def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callable[[OperatorCall], tuple[Array, ...]]:
+    """The function of an operator: its step, its activations, and how many gates and states it has."""
+
+    def compute(call: OperatorCall) -> tuple[Array, ...]:
+        is_batch_first = bool(call.attribute("layout", 0))
+        src = call.input(0).swapaxes(0, 1) if is_batch_first else call.input(0)
+        if src.shape[0] > _MOST_STEPS:
+            raise call.unsupported(
+                f"a sequence of {src.shape[0]} steps, of which NumPy computes {_MOST_STEPS} at most,"
+            )
+        flags = _DIRECTIONS.get(call.attribute("direction", "forward"))
+        if flags is None:
+            raise call.invalid(f"direction {call.attribute('direction')!r} is none of {', '.join(_DIRECTIONS)}")
+        lengths = _lengths(call, src.shape[0], src.shape[1])
+        activations = _activations(call, usual, len(flags))
+        results, finals = [], []
+        for k, is_reverse in enumerate(flags):
+            way = _direction(call, k, activations[k], gates)
+            states = tuple(_initial(call, 5 + n, k, src, way, is_batch_first) for n in range(count))
+            result, final = _run(way, step, src, lengths, states, is_reverse)
+            results.append(result)
+            finals.append(final)
+        answers = [np.stack(results, 1), *(np.stack(each) for each in zip(*finals, strict=True))]
+        if is_batch_first:
+            answers = [answers[0].transpose(2, 0, 1, 3), *(state.swapaxes(0, 1) for state in answers[1:])]
+        return tuple(answers)
+
+    return compute
+
+
+def _run(
+    way: _Direction, step: Step, src: Array, lengths: Array, states: tuple[Array, ...], is_reverse: bool
+) -> tuple[Array, tuple[Array, ...]]:
+    """All results (T, N, H) of a direction, and the states at the end."""
+    times, batch = src.shape[:2]
+    result = np.zeros((times, batch, way.states.shape[1]), src.dtype)
+    rows = np.arange(batch)
+    for k in range(times):
+        is_running = k < lengths
+        at = np.where(is_running, lengths - 1 - k, 0) if is_reverse else np.full(batch, k)
+        fresh = step(way, src[at, rows], states)
+        states = tuple(np.where(is_running[:, None], new, old) for new, old in zip(fresh, states, strict=True))
+        result[at[is_running], rows[is_running]] = fresh[0][is_running]
+    return result, states
+
+
+def _direction(call: OperatorCall, k: int, activations: tuple[Activation, ...], gates: int) -> _Direction:
+    weights, states, bias = call.input(1)[k], call.input(2)[k], call.optional(3)
+    hidden = states.shape[1]
+    both = np.zeros((2, gates * hidden), weights.dtype) if bias is None else bias[k].reshape(2, -1)
+    given = call.optional(7)
+    peepholes = np.zeros((3, hidden), weights.dtype) if given is None else given[k].reshape(3, hidden)
+    return _Direction(call, weights, states, both, peepholes, activations)
+
+
+def _initial(call: OperatorCall, index: int, k: int, src: Array, way: _Direction, is_batch_first: bool) -> Array:
+    given = call.optional(index)
+    if given is None:
+        return np.zeros((src.shape[1], way.states.shape[1]), src.dtype)
+    return np.asarray(given[:, k] if is_batch_first else given[k])
+
+
+def _lengths(call: OperatorCall, times: int, batch: int) -> Array:
+    """How long each sequence of the batch is."""
+    given = call.optional(4)
+    if given is None:
+        return np.full(batch, times)
+    if given.shape != (batch,) or (batch and not (0 <= int(given.min()) <= int(given.max()) <= times)):
+        raise call.invalid(f"its {batch} sequences have lengths {given.tolist()}: each is a number from 0 to {times}")
+    return given.astype(np.int64)
+
+
+# Activations
+
+
+def _activations(call: OperatorCall, usual: tuple[str, ...], directions: int) -> list[tuple[Activation, ...]]:
+    """The functions of each direction; numbers are taken from the lists in the order of the functions."""
+    names = tuple(str(name) for name in call.attribute("activations") or usual * directions)
+    if len(names) != len(usual) * directions:
+        raise call.invalid(f"it names {len(names)} activations, and has {len(usual) * directions}")
+    alphas, betas = (iter(call.attribute(f"activation_{name}") or ()) for name in ("alpha", "beta"))
+    functions = [_activation(call, name, alphas, betas) for name in names]
+    return [tuple(functions[k * len(usual) : (k + 1) * len(usual)]) for k in range(directions)]
+
+
+def _activation(call: OperatorCall, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
+    found = _FUNCTIONS.get(name.lower())
+    if found is None:
+        raise call.invalid(f"activation {name!r} is not defined: those of ONNX are {', '.join(_FUNCTIONS)}")
+    function, defaults = found
+    numbers = [np.float32(next(values, default)) for values, default in zip((alphas, betas), defaults, strict=False)]
+    return partial(_apply, function, numbers)
+
+
+def _apply(function: Callable[..., Array], numbers: Sequence[np.float32], x: Array) -> Array:
+    return np.asarray(function(x, *numbers)).astype(x.dtype, copy=False)
+
+
+_FUNCTIONS: Mapping[str, tuple[Callable[..., Array], tuple[float, ...]]] = {
+    "relu": (lambda x: np.maximum(x, 0), ()),
+    "tanh": (np.tanh, ()),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), ()),
+    "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
+    "leakyrelu": (lambda x, alpha: np.where(x >= 0, x, alpha * x), (0.01,)),
+    "thresholdedrelu": (lambda x, alpha: np.where(x >= alpha, x, 0), (1.0,)),
+    "scaledtanh": (lambda x, alpha, beta: alpha * np.tanh(beta * x), (1.0, 1.0)),
+    "hardsigmoid": (lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), (0.2, 0.5)),
+    "elu": (lambda x, alpha: np.where(x >= 0, x, alpha * np.expm1(x)), (1.0,)),
+    "softsign": (lambda x: x / (1 + np.abs(x)), ()),
+    "softplus": (lambda x: np.logaddexp(x, 0), ()),
+}
+"""Each activation by its name in small letters, and the numbers that it has where a node gives none."""
+
+RECURRENT: Mapping[str, Callable[[OperatorCall], tuple[Array, ...]]] = {
+    "GRU": _rule(_gru_step, ("Sigmoid", "Tanh"), 3, 1),
+    "LSTM": _rule(_lstm_step, ("Sigmoid", "Tanh", "Tanh"), 4, 2),
+    "RNN": _rule(_rnn_step, ("Tanh",), 1, 1),
+}
+"""The function of each operator."""

@@ -1,0 +1,84 @@
+"""Versions of ONNX's operators: which are read, and how older ones become the first that is.
+
+An operator means the same in all opsets between two of its versions. So a model of an older opset is one of opset 9
+where none of its operators changed in between; else `onnx.version_converter` is asked, which knows the changes. Newer
+opsets are accepted operator by operator: `reference_operators` and `numpy_operators` say which versions were compared.
+
+Source: ONNX, "Operators", versions; the package onnx, `onnx.version_converter`.
+"""
+
+from collections.abc import Iterator
+
+from inlay.errors import FileError, Unimplemented
+from inlay.graph.onnx_package import defs, onnx, version_converter
+from inlay.graph.reference_operators import OPSETS
+from inlay.graph.stored import Proto
+
+ONNX_DOMAINS = ("", "ai.onnx")
+"""Names of the domain of ONNX's own operators."""
+
+
+def with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
+    """The model, converted where its opset is older than those that are read, and its opset; `name` is for errors.
+
+    Raises:
+        FileError: it names no version of ONNX's operators, or several.
+        Unimplemented: its opset is newer than those that are read, or older and cannot be converted.
+    """
+    versions = [int(opset.version) for opset in model.opset_import if opset.domain in ONNX_DOMAINS]
+    if not versions:
+        domains = ", ".join(sorted({repr(opset.domain) for opset in model.opset_import}))
+        raise Unimplemented(
+            f"{name} has operators of {domains} alone: ONNX's own operators are supported; export it with these"
+        )
+    if len(versions) != 1:
+        raise FileError(
+            f"cannot read {name}: it names {len(versions)} versions of ONNX's operators, not one; export it again"
+        )
+    first, last = OPSETS
+    if versions[0] > last:
+        raise Unimplemented(
+            f"{name} uses opset {versions[0]}: opsets {first} to {last} are supported; export it with one of them"
+        )
+    return (model, versions[0]) if versions[0] >= first else (_converted(model, versions[0], name), first)
+
+
+def _converted(model: Proto, version: int, name: str) -> Proto:
+    """The model in the first opset that is read."""
+    first = OPSETS[0]
+    changed = next((node for node in _nodes(model.graph) if not _is_unchanged(node, version, first)), None)
+    if version >= 1 and changed is None:
+        renumbered = onnx.ModelProto()
+        renumbered.CopyFrom(model)
+        for opset in renumbered.opset_import:
+            if opset.domain in ONNX_DOMAINS:
+                opset.version = first
+        return renumbered
+    try:
+        return version_converter.convert_version(model, first)
+    except (version_converter.ConvertError, RuntimeError, TypeError, ValueError) as error:
+        what = f", whose {changed.op_type} means something else since" if changed is not None else ""
+        raise Unimplemented(
+            f"{name} uses opset {version}{what}, and onnx cannot convert it to opset {first}: export it with one of "
+            f"opsets {first} to {OPSETS[1]}"
+        ) from error
+
+
+def _nodes(graph: Proto) -> Iterator[Proto]:
+    """The nodes of a graph, those of subgraphs included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _nodes(subgraph)
+
+
+def _is_unchanged(node: Proto, version: int, first: int) -> bool:
+    """Whether an operator has the same version in both opsets."""
+    if node.domain not in ONNX_DOMAINS:
+        return True  # it is refused by its domain
+    kinds = [defs.has(node.op_type, opset, "") for opset in (version, first)]
+    if not all(kinds):
+        return False
+    one, other = (defs.get_schema(node.op_type, opset, "").since_version for opset in (version, first))
+    return one == other

@@ -1,0 +1,174 @@
+"""One-node models for comparing operators: ONNX's backend cases, each at every version of its operator.
+
+Where an older version of an operator has an attribute in place of an input, the constant becomes the attribute.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import defs, helper, numpy_helper
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = dict[str, Array]
+
+FIRST = 9
+NEWEST = defs.onnx_opset_version()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node on arrays."""
+
+    name: str
+    """Of the backend case, with the opset."""
+    node: onnx.NodeProto
+    """The node."""
+    opset: int
+    """Version of ONNX's operators."""
+    arrays: Arrays
+    """What it reads, by name."""
+    expected: list[Array]
+    """What the case says, in the order of its outputs; at other opsets than the case's it may be otherwise."""
+    is_original: bool
+    """Whether the opset means the same version of the operator as that of the case."""
+
+
+# Operator to (input, attribute, opset since which it is an input).
+_ATTRIBUTES: Mapping[str, tuple[tuple[int, str, int], ...]] = {
+    **{
+        f"Reduce{way}": ((1, "axes", 18),)
+        for way in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+    },
+    "ReduceSum": ((1, "axes", 13),),
+    "Squeeze": ((1, "axes", 13),),
+    "Unsqueeze": ((1, "axes", 13),),
+    "Split": ((1, "split", 13),),
+    "Clip": ((1, "min", 11), (2, "max", 11)),
+    "Pad": ((1, "pads", 11), (2, "value", 11)),
+    "Slice": ((1, "starts", 10), (2, "ends", 10), (3, "axes", 10)),
+    "TopK": ((1, "k", 10),),
+    "Dropout": ((1, "ratio", 12),),
+}
+
+
+def versions(operator: str) -> list[int]:
+    """The opsets at which an operator changed, the first one that is read in place of those before it."""
+    found = {s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (operator, "")}
+    return sorted({max(version, FIRST) for version in found if defs.has(operator, max(version, FIRST), "")})
+
+
+def since(operator: str, opset: int) -> int:
+    """The version of an operator that an opset has."""
+    return int(defs.get_schema(operator, opset, "").since_version)
+
+
+def backend_cases() -> Iterator[Case]:
+    """ONNX's cases of one node of tensors of numbers, at every version of the operator."""
+    from onnx.backend.test.loader import load_model_tests
+
+    for case in load_model_tests(kind="node"):
+        assert case.model is not None
+        graph = case.model.graph
+        values = [*graph.input, *graph.output]
+        if len(graph.node) != 1 or graph.node[0].domain or not case.data_sets:
+            continue
+        if not all(value.type.HasField("tensor_type") for value in values):
+            continue
+        (opset,) = (one.version for one in case.model.opset_import if one.domain == "")
+        for inputs, outputs in case.data_sets:
+            arrays = {value.name: _array(one) for value, one in zip(graph.input, inputs, strict=True)}
+            expected = [_array(one) for one in outputs]
+            if any(array.dtype.hasobject for array in (*arrays.values(), *expected)):
+                continue
+            yield from _at_every_version(case.name, graph.node[0], opset, arrays, expected)
+
+
+def _array(value: Any) -> Array:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def _at_every_version(
+    name: str, node: onnx.NodeProto, opset: int, arrays: Arrays, expected: list[Array]
+) -> Iterator[Case]:
+    for version in versions(node.op_type):
+        if not defs.has(node.op_type, version, ""):
+            continue
+        is_original = opset >= FIRST and since(node.op_type, version) == since(node.op_type, opset)
+        changed = _with_attributes(node, version, arrays)
+        if changed is not None:
+            kept = {one: array for one, array in arrays.items() if one in changed.input}
+            yield Case(f"{name}@{version}", changed, version, kept, expected, is_original)
+
+
+def _with_attributes(node: onnx.NodeProto, version: int, arrays: Arrays) -> onnx.NodeProto | None:
+    """The node as an older version writes it; None where that has no such attribute."""
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    if version >= 13 and node.op_type in ("Dropout",):
+        return changed
+    for index, name, first in reversed(_ATTRIBUTES.get(node.op_type, ())):
+        if version < first and index < len(changed.input):
+            value = arrays.get(changed.input[index])
+            if value is not None:
+                plain = value.tolist()
+                is_list = name in ("axes", "split", "pads", "starts", "ends")
+                plain = [plain] if is_list and not isinstance(plain, list) else plain
+                plain = plain[0] if not is_list and isinstance(plain, list) else plain
+                kind = None if plain != [] else onnx.AttributeProto.INTS
+                changed.attribute.append(helper.make_attribute(name, plain, attr_type=kind))
+            del changed.input[index]
+    schema = defs.get_schema(changed.op_type, version, "")
+    is_known = {attribute.name for attribute in changed.attribute} <= set(schema.attributes)
+    return changed if is_known and len(changed.input) <= schema.max_input else None
+
+
+def model_of(case: Case) -> onnx.ModelProto:
+    """A case as a model."""
+    reads = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in case.arrays.items()
+    ]
+    writes = [helper.make_empty_tensor_value_info(name) for name in case.node.output if name]
+    graph = helper.make_graph([case.node], "case", reads, writes)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)], ir_version=10)
+
+
+def by_runtime(case: Case) -> list[Array] | None:
+    """What ONNX Runtime computes; None where it does not take the model or an array."""
+    runtime: Any = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = runtime.InferenceSession(model_of(case).SerializeToString(), options, ["CPUExecutionProvider"])
+        return [np.asarray(array) for array in session.run(None, case.arrays)]
+    except _errors():
+        return None
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises; its own errors have no common base."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    found = (value for value in vars(state).values() if isinstance(value, type))
+    return (RuntimeError, TypeError, ValueError, *(one for one in found if issubclass(one, Exception)))
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """A node's attributes as a network has them."""
+    return {one.name: _plain(helper.get_attribute_value(one)) for one in node.attribute}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
+        return tuple(_plain(one) for one in value)
+    return value
