@@ -26,6 +26,7 @@ ROOMS = (
     "measure",
     "machine",
     "layout",
+    "tag_grammar",
     "format_tag",
     "pattern",
     "views",

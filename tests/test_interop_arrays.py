@@ -168,7 +168,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "view_of_blocks",
         lambda: to_numpy(BLOCKED, copy=False),
         InvalidArguments,
-        "MemoryDesc((2, 17, 5, 4), 'f32', 'aBcd8b') has no plain strides, so no array can be a view of it: "
+        "MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c') has no plain strides, so no array can be a view of it: "
         "allow a copy, or reorder it to a plain format first",
     ),
     (

@@ -255,7 +255,7 @@ class TestReorder:
 
     def test_a_tag_keeps_the_type(self) -> None:
         memory = reorder(pack(np.ones((2, 17, 3, 3), ml_dtypes.bfloat16), "nchw"), "nChw16c")
-        assert repr(memory.desc) == "MemoryDesc((2, 17, 3, 3), 'bf16', 'aBcd16b')"
+        assert repr(memory.desc) == "MemoryDesc((2, 17, 3, 3), 'bf16', 'nChw16c')"
 
     def test_any_takes_the_format_of_the_source(self) -> None:
         blocked = pack(noise((2, 17, 3, 3), "f32"), "nChw16c")

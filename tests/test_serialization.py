@@ -122,6 +122,11 @@ def test_a_descriptor_that_only_views_make_comes_back() -> None:
 
 def test_the_form_of_json_is_stable() -> None:
     assert BLOCKED.to_json() == (
+        '{"inlay":"memory_desc","version":2,"kind":"blocked","dims":[2,17,5,4],"data_type":"f32",'
+        '"padded_dims":[2,24,5,4],"strides":[480,160,32,8],"inner_digits":[[],[[8,1]],[],[]],"offset0":0,'
+        '"format":"nChw8c"}'
+    )
+    assert MemoryDesc((2, 17, 5, 4), "f32", "aBcd8b").to_json() == (
         '{"inlay":"memory_desc","version":1,"kind":"blocked","dims":[2,17,5,4],"data_type":"f32",'
         '"padded_dims":[2,24,5,4],"strides":[480,160,32,8],"inner_digits":[[],[[8,1]],[],[]],"offset0":0}'
     )
@@ -181,9 +186,9 @@ REFUSED: list[tuple[Any, str]] = [
     ('{"inlay": NaN}', "NaN is no number"),
     ('{"inlay": -Infinity}', "-Infinity is no number"),
     (changed(inlay="tensor"), "inlay is 'tensor': give 'memory_desc'"),
-    (changed(version=2), "version is 2: this Inlay reads 1; use the Inlay that wrote it"),
-    (changed(version=True), "version is True: this Inlay reads 1; use the Inlay that wrote it"),
-    (changed(version=1.0), "version is 1.0: this Inlay reads 1; use the Inlay that wrote it"),
+    (changed(version=3), "version is 3: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (changed(version=True), "version is True: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (changed(version=1.0), "version is 1.0: this Inlay reads 1 and 2; use the Inlay that wrote it"),
     (changed(kind="plain"), f"kind is 'plain': give one of {KINDS}"),
     (changed(kind=["any"]), "kind is a list of 1: give a text"),
     (changed(kind="digits"), "kind is 'digits': its digits are those of kind 'blocked'"),

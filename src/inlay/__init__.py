@@ -11,7 +11,7 @@ ml_dtypes only; what moves or draws data is loaded when first asked for.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from inlay.data_type import DataType
+from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import (
     FileError,
@@ -24,8 +24,9 @@ from inlay.errors import (
     PatternError,
     Unimplemented,
 )
-from inlay.format_tag import FormatTag
-from inlay.layout import RUNTIME, Layout, Refusal
+from inlay.format_tag import ALIASES, FormatTag
+from inlay.format_tag import ENUMERATED as TAGS
+from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal
 
 if TYPE_CHECKING:
     from inlay import primitives as primitives
@@ -41,9 +42,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALIASES",
+    "DATA_TYPES",
     "RUNTIME",
+    "TAGS",
     "Attributes",
+    "Axis",
     "DataType",
+    "Digit",
     "Extras",
     "FileError",
     "FormatTag",

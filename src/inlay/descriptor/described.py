@@ -1,7 +1,8 @@
 """The parts of a descriptor and what they answer: the half of `MemoryDesc` that creates nothing.
 
-Everything here reads: the queries oneDNN has, offsets of coordinates, the two relations between descriptors, and the
-texts. What makes descriptors out of arguments or other descriptors is in `memory_desc`.
+Everything here reads: the queries oneDNN has, offsets of coordinates, the two relations between descriptors, and
+oneDNN's text. What a descriptor says in tags, patterns and strides is in `ordering`; what makes descriptors out of
+arguments or other descriptors is in `memory_desc`.
 """
 
 from dataclasses import dataclass
@@ -14,13 +15,11 @@ from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.offsets import scaled
-from inlay.descriptor.queries import RUNTIME_SIZE, descriptor_repr, equality_key, layout_size
+from inlay.descriptor.queries import RUNTIME_SIZE, equality_key, layout_size
 from inlay.descriptor.sparsity import sparse_sizes
 from inlay.descriptor.textual import ZERO, descriptor_text
 from inlay.errors import InvalidArguments
-from inlay.format_tag import tag_of
 from inlay.layout import RUNTIME, Digit, Dims, Layout
-from inlay.pattern import pattern_of
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -39,8 +38,8 @@ class Described:
     """What lies behind the elements of int8 weights; nothing in most descriptors."""
     _blocks: InnerBlocks | None
     """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
-    _alias: str | None
-    """The alias that the format was said by, for the names of axes in messages; part of no relation and no file."""
+    _spelling: str | None
+    """The text of the format tag that it was made of, for texts and JSON; part of no relation between descriptors."""
     _key: tuple[object, ...] | None
     """What equality compares, once asked for."""
     _hash: int | None
@@ -54,7 +53,7 @@ class Described:
         offset0: int,
         blocks: InnerBlocks | None,
         extras: Extras = NO_EXTRAS,
-        alias: str | None = None,
+        spelling: str | None = None,
     ) -> None:
         _set_dims(self, dims)
         _set_data_type(self, data_type)
@@ -62,7 +61,7 @@ class Described:
         _set_offset0(self, offset0)
         _set_extras(self, extras)
         _set_blocks(self, blocks)
-        _set_alias(self, alias)
+        _set_spelling(self, spelling)
         _set_key(self, None)
         _set_hash(self, None)
 
@@ -209,37 +208,6 @@ class Described:
             case kinds.Undefined() | kinds.Any():
                 return 0
 
-    @property
-    def tag(self) -> str | None:
-        """The format tag that creates this descriptor, or None where none does; `any` for that kind.
-
-        Post-condition: MemoryDesc(self.dims, self.data_type, self.tag) == self, unless None.
-
-        >>> from inlay.descriptor import MemoryDesc
-        >>> MemoryDesc((2, 3, 4, 5), "u8", strides=(60, 1, 15, 3)).tag
-        'acdb'
-        """
-        return None if self.extras else self._tag
-
-    @property
-    def _tag(self) -> str | None:
-        """The tag, extras left out of account."""
-        if isinstance(self.layout, kinds.Any):
-            return "any"
-        if not isinstance(self.layout, Layout) or self._blocks is None or self.offset0:
-            return None
-        tag = tag_of(self.layout)
-        return str(tag) if tag is not None and tag.layout(self.dims).dims == self.layout.dims else None
-
-    @property
-    def pattern(self) -> str:
-        """The layout in pattern notation.
-
-        Raises:
-            InvalidArguments: there is no layout, or no pattern can say it.
-        """
-        return pattern_of(self.require_layout("pattern")[0])
-
     def offset(self, coordinates: npt.ArrayLike) -> Any:
         """Elements from the start of the buffer to each coordinate, `offset0` included; padding has coordinates too.
 
@@ -323,11 +291,6 @@ class Described:
         parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
         return descriptor_text(*parts, was_any=was_any)
 
-    def __repr__(self) -> str:
-        """The call that creates this descriptor."""
-        parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
-        return descriptor_repr(*parts, self._tag)
-
 
 # As for the axes of a layout: writing through the slots takes two thirds of the time of `object.__setattr__`.
 _set_dims = vars(Described)["dims"].__set__
@@ -336,6 +299,6 @@ _set_layout = vars(Described)["layout"].__set__
 _set_offset0 = vars(Described)["offset0"].__set__
 _set_extras = vars(Described)["extras"].__set__
 _set_blocks = vars(Described)["_blocks"].__set__
-_set_alias = vars(Described)["_alias"].__set__
+_set_spelling = vars(Described)["_spelling"].__set__
 _set_key = vars(Described)["_key"].__set__
 _set_hash = vars(Described)["_hash"].__set__

@@ -1,14 +1,15 @@
 """Descriptors as JSON: one object, whose form has a version and is read strictly.
 
-    {"inlay": "memory_desc", "version": 1, "kind": "blocked", "dims": [2, 17], "data_type": "f32",
-     "padded_dims": [2, 24], "strides": [24, 8], "inner_digits": [[], [[8, 1]]], "offset0": 0}
+    {"inlay": "memory_desc", "version": 2, "kind": "blocked", "dims": [2, 17], "data_type": "f32",
+     "padded_dims": [2, 24], "strides": [24, 8], "inner_digits": [[], [[8, 1]]], "offset0": 0, "format": "nC8c"}
 
 Every object has `inlay`, `version` and `kind`; the other keys depend on the kind, and no others are read:
 
     kind             keys
     undef            -
     any              dims, data_type
-    blocked, digits  dims, data_type, padded_dims, strides, inner_digits, offset0; extras where there are any
+    blocked, digits  dims, data_type, padded_dims, strides, inner_digits, offset0; extras where there are any;
+                     format, in version 2, where the descriptor was made of a tag in other letters than its own
     opaque           dims, data_type, name, nbytes
     sparse           dims, data_type, encoding, nnz; index_type for csr and coo, pointer_type for csr
     host_scalar      data_type
@@ -17,6 +18,10 @@ Every object has `inlay`, `version` and `kind`; the other keys depend on the kin
     inner_digits                 per axis, extent and stride of every other digit, most significant first
     extras                       flags, compensation_mask, scale_adjust, asymmetric_mask, gpu_geometry, gpu_nbytes;
                                  a key that is left out has the default of `Extras`
+    format                       the text of the tag, which must give these padded dims, strides and digits
+
+Version 1 is version 2 without `format`: both are read, and 1 is written where there is no `format`, so that older
+readers go on reading what they know.
 
 The form keeps the spelling: strides of unit axes and blocks of one element are written and read as they are. A text may
 come from anywhere, so it is bounded in length, no key may be missing, unknown or there twice, every value must have
@@ -35,10 +40,11 @@ from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import LARGEST, MAX_NDIMS
 from inlay.errors import InvalidArguments
+from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 
-VERSION = 1
-"""The version of the form that is written, and the only one that is read."""
+VERSIONS = (1, 2)
+"""The versions of the form: both are read, and the first that can say a descriptor is written."""
 
 MAX_CHARACTERS = 2**20
 """The longest text that is written or read; descriptors of tags take a few hundred characters."""
@@ -54,7 +60,8 @@ def json_of(parts: Parts) -> str:
     Raises:
         InvalidArguments: the text would be longer than any that is read.
     """
-    text = json.dumps({"inlay": _NAME, "version": VERSION, **_values_of(parts)}, separators=(",", ":"))
+    values = _values_of(parts)
+    text = json.dumps({"inlay": _NAME, "version": 2 if "format" in values else 1, **values}, separators=(",", ":"))
     if len(text) > MAX_CHARACTERS:
         raise InvalidArguments(
             f"the descriptor takes {len(text)} characters of JSON: at most {MAX_CHARACTERS} are read"
@@ -71,8 +78,10 @@ def _values_of(parts: Parts) -> dict[str, Any]:
     match placement:
         case Layout():
             kind = "digits" if inner_blocks_of(placement) is None else "blocked"
-            extras = {"extras": _extras_of(parts.extras)} if parts.extras else {}
-            return {"kind": kind, **typed, **_layout_of(placement), "offset0": parts.offset0, **extras}
+            also: dict[str, Any] = {"extras": _extras_of(parts.extras)} if parts.extras else {}
+            if parts.spelling is not None and parts.spelling != str(FormatTag.parse(parts.spelling)):
+                also["format"] = parts.spelling
+            return {"kind": kind, **typed, **_layout_of(placement), "offset0": parts.offset0, **also}
         case kinds.Any():
             return {"kind": "any", **typed}
         case kinds.Opaque(name=name, nbytes=nbytes):
@@ -116,8 +125,8 @@ def parts_of_json(text: object) -> Parts:
             _refuse(f"key {key!r} is missing")
     if value["inlay"] != _NAME:
         _refuse(f"inlay is {_shown(value['inlay'])}: give {_NAME!r}")
-    if type(value["version"]) is not int or value["version"] != VERSION:
-        _refuse(f"version is {_shown(value['version'])}: this Inlay reads {VERSION}; use the Inlay that wrote it")
+    if type(value["version"]) is not int or value["version"] not in VERSIONS:
+        _refuse(f"version is {_shown(value['version'])}: this Inlay reads 1 and 2; use the Inlay that wrote it")
     kind = _text(value["kind"], "kind")
     if kind not in _READERS:
         _refuse(f"kind is {_shown(kind)}: give one of {', '.join(_READERS)}")
@@ -158,7 +167,7 @@ def _read_any(value: dict[str, object]) -> Parts:
 
 def _read_layout(value: dict[str, object]) -> Parts:
     wanted = ("dims", "data_type", "padded_dims", "strides", "inner_digits", "offset0")
-    _require_keys(value, wanted, optional=("extras",))
+    _require_keys(value, wanted, optional=("extras",) if value["version"] == 1 else ("extras", "format"))
     padded, strides = _dims(value["padded_dims"], "padded_dims"), _dims(value["strides"], "strides")
     inner = [
         _digits(digits, f"inner_digits[{i}]") for i, digits in enumerate(_list(value["inner_digits"], "inner_digits"))
@@ -171,7 +180,8 @@ def _read_layout(value: dict[str, object]) -> Parts:
     if value["kind"] != kind:
         _refuse(f"kind is {_shown(value['kind'])}: its digits are those of kind {kind!r}")
     extras = _extras(value["extras"]) if "extras" in value else NO_EXTRAS
-    return Parts(*_typed(value), layout, _integer(value["offset0"], "offset0"), extras)
+    spelling = _text(value["format"], "format") if "format" in value else None
+    return Parts(*_typed(value), layout, _integer(value["offset0"], "offset0"), extras, spelling)
 
 
 def _read_opaque(value: dict[str, object]) -> Parts:

@@ -19,18 +19,27 @@ Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding
 strides of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds, viewing
-from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, bound_layout, inner_blocks_of, place
+from inlay.descriptor.creation import (
+    FormatLike,
+    InnerBlocks,
+    accepted,
+    bound_layout,
+    inner_blocks_of,
+    place,
+    spelling_of,
+    strides_apart,
+)
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.portable import Portable
 from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_placed
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.format_tag import ALIASES
+from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout, Refusal
 from inlay.layout.regroup import Fault
 
@@ -44,7 +53,7 @@ class MemoryDesc(Portable):
         self,
         dims: Iterable[int] = (),
         data_type: DataTypeLike | None = None,
-        format: FormatLike | None = None,
+        format: FormatLike | Sequence[int] | None = None,
         *,
         strides: Iterable[int] | None = None,
         padded_dims: Iterable[int] | None = None,
@@ -54,7 +63,8 @@ class MemoryDesc(Portable):
     ) -> None:
         """Describe a tensor by at most one of format, strides and pattern; by none of them, in dense row-major order.
 
-        `format` is a format tag, an alias, a `FormatTag`, or `any`. `strides` count elements. `padded_dims` makes axes
+        `format` is a format tag in abstract or role letters, a `FormatTag`, or `any`; a tuple or list of integers in
+        its place is `strides`. Those count elements. `padded_dims` makes axes
         longer in memory than `dims`. `extras` say what lies behind the elements of int8 weights. No dims at all, or the
         format `undef`, give the zero descriptor whatever else is said. With `allow_empty` the zero descriptor takes the
         place of every error.
@@ -73,12 +83,15 @@ class MemoryDesc(Portable):
 
         >>> MemoryDesc((4, 6), "bf16", strides=(8, 1)).size
         64
+        >>> MemoryDesc((4, 6), "bf16", (8, 1)) == MemoryDesc((4, 6), "bf16", strides=(8, 1))
+        True
         """
         try:
             wanted = as_integers("dims", dims)
             if not wanted or (type(format) is str and format == "undef"):
                 self._fill((), None, kinds.Undefined(), 0, None)
                 return
+            format, strides = strides_apart(format, strides)
             if data_type is None:
                 raise InvalidArguments("data_type is missing: give one such as 'f32'")
             element = as_data_type(data_type)
@@ -91,8 +104,7 @@ class MemoryDesc(Portable):
                 raise
             self._fill((), None, kinds.Undefined(), 0, None)
             return
-        alias = format if type(format) is str and format in ALIASES else None
-        self._fill(wanted, element, layout, 0, blocks, extras, alias)
+        self._fill(wanted, element, layout, 0, blocks, extras, spelling_of(format, layout))
 
     @classmethod
     def from_layout(
@@ -135,18 +147,6 @@ class MemoryDesc(Portable):
 
         return cls._or_empty(allow_empty, make)
 
-    @classmethod
-    def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> "MemoryDesc":
-        """The descriptor of one value that the host passes with each execution.
-
-        Raises:
-            InvalidArguments: `data_type` cannot be stored. With `allow_empty`, the zero descriptor instead.
-
-        >>> MemoryDesc.host_scalar("f32").size
-        4
-        """
-        return cls._or_empty(allow_empty, lambda: _placed((1,), as_data_type(data_type), kinds.HostScalar()))
-
     def bind(
         self,
         dims: Iterable[int],
@@ -169,14 +169,17 @@ class MemoryDesc(Portable):
 
         >>> from inlay.layout import RUNTIME
         >>> MemoryDesc((RUNTIME, 17, 5, 4), "f32", "nChw8c").bind((2, 17, 5, 4))
-        MemoryDesc((2, 17, 5, 4), 'f32', 'aBcd8b')
+        MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c')
         """
 
         def make() -> MemoryDesc:
             layout, data_type = self.require_layout("bind")
             wanted = as_integers("dims", dims)
             bound = bound_layout(self.dims, layout, wanted, strides, format)
-            return MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
+            checked = MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
+            if self._spelling is None or FormatTag.parse(self._spelling).layout(bound.dims) != bound:
+                return checked
+            return _placed(wanted, data_type, bound, 0, checked._blocks, self.extras, self._spelling)
 
         return self._or_empty(allow_empty, make)
 
@@ -345,7 +348,7 @@ class MemoryDesc(Portable):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""
         name = None if self.data_type is None else self.data_type.name
-        return _restored, (self.dims, name, self.layout, self.offset0, self.extras)
+        return _restored, (self.dims, name, self.layout, self.offset0, self.extras, self._spelling)
 
     def _repr_svg_(self) -> str:
         from inlay.render import show
@@ -365,18 +368,24 @@ def _placed(
     offset0: int = 0,
     blocks: InnerBlocks | None = None,
     extras: Extras = NO_EXTRAS,
+    spelling: str | None = None,
 ) -> MemoryDesc:
     """A descriptor of parts that are known to fit."""
     desc = MemoryDesc.__new__(MemoryDesc)
-    desc._fill(dims, data_type, layout, offset0, blocks, extras)
+    desc._fill(dims, data_type, layout, offset0, blocks, extras, spelling)
     return desc
 
 
 def _restored(
-    dims: Dims, name: str | None, layout: kinds.Placement, offset0: int, extras: Extras = NO_EXTRAS
+    dims: Dims,
+    name: str | None,
+    layout: kinds.Placement,
+    offset0: int,
+    extras: Extras = NO_EXTRAS,
+    spelling: str | None = None,
 ) -> MemoryDesc:
     blocks = inner_blocks_of(layout) if isinstance(layout, Layout) else None
-    return _placed(dims, None if name is None else DATA_TYPES[name], layout, offset0, blocks, extras)
+    return _placed(dims, None if name is None else DATA_TYPES[name], layout, offset0, blocks, extras, spelling)
 
 
 def _require_extras(extras: object, layout: kinds.Placement, ndims: int) -> None:

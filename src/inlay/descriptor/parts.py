@@ -15,12 +15,11 @@ from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.sparsity import checked_index_type, checked_nnz, require_csr_ndims
-from inlay.descriptor.validation import LARGEST, require_dims, require_nested, require_placed
-from inlay.errors import InvalidArguments
+from inlay.descriptor.sparsity import checked_index_type, checked_nnz, checked_opaque, require_csr_ndims
+from inlay.descriptor.validation import require_dims, require_nested, require_placed
+from inlay.errors import InvalidArguments, shown
+from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
-
-_OPAQUE_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,8 @@ class Parts:
     """Elements from the start of the buffer to the origin."""
     extras: Extras = NO_EXTRAS
     """What lies behind the elements."""
+    spelling: str | None = None
+    """The text of the format tag that says the layout, where it was made of one."""
 
 
 def checked(parts: Parts) -> InnerBlocks | None:
@@ -68,7 +69,7 @@ def checked(parts: Parts) -> InnerBlocks | None:
                 )
         case kinds.Opaque():
             require_dims(parts.dims)
-            _require_opaque(placement)
+            checked_opaque(placement.name, placement.nbytes)
         case kinds.CSR() | kinds.COO() | kinds.Packed():
             _require_sparse(parts.dims, placement)
         case kinds.HostScalar():
@@ -86,15 +87,9 @@ def _checked_layout(parts: Parts, layout: Layout) -> InnerBlocks | None:
     blocks = inner_blocks_of(layout)
     if blocks is not None:
         require_nested(layout, parts.data_type, whole_bytes=False)
+    if parts.spelling is not None and (parts.offset0 or FormatTag.parse(parts.spelling).layout(layout.dims) != layout):
+        raise InvalidArguments(f"format {shown(parts.spelling)} gives dims {layout.dims} another layout than is said")
     return blocks
-
-
-def _require_opaque(placement: kinds.Opaque) -> None:
-    name = placement.name
-    if not 0 < len(name) <= _OPAQUE_NAME or not all(c.isascii() and (c.isalnum() or c in "_-.") for c in name):
-        raise InvalidArguments(f"name of an opaque format is {name[:80]!r}: 1 to 64 letters, digits and _-. name one")
-    if not 0 <= placement.nbytes <= LARGEST:
-        raise InvalidArguments(f"nbytes of an opaque format is {placement.nbytes}: give 0 to 2**63 - 1")
 
 
 def _require_sparse(dims: Dims, placement: kinds.Sparse) -> None:

@@ -31,7 +31,7 @@ class Portable(Encoded):
     def _parts(self) -> "Parts":
         from inlay.descriptor.parts import Parts
 
-        return Parts(self.dims, self.data_type, self.layout, self.offset0, self.extras)
+        return Parts(self.dims, self.data_type, self.layout, self.offset0, self.extras, self.spelling)
 
     @classmethod
     def _of(cls, parts: "Parts") -> Self:
@@ -39,7 +39,7 @@ class Portable(Encoded):
 
         blocks = checked(parts)
         desc = cls.__new__(cls)
-        desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras)
+        desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras, parts.spelling)
         return desc
 
     def to_json(self) -> str:

@@ -16,6 +16,7 @@ from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.errors import InlayError
+from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.pattern import parse_pattern, pattern_of
 
@@ -113,19 +114,21 @@ def descriptor_repr(
     extras: Extras,
     tag: str | None,
 ) -> str:
-    """The call that creates the descriptor of these parts; `tag` where one does."""
+    """The call that creates the descriptor of these parts; `tag` where one does, with padded dims where need be."""
     if not dims or data_type is None:
         return "MemoryDesc()"
     call = f"MemoryDesc({spelled(dims)}, '{data_type}'"
     also = f", extras={extras!r}" if extras else ""
     if tag is not None:
-        return f"{call}, '{tag}'{also})"
+        placed = isinstance(placement, Layout) and FormatTag.parse(tag).layout(dims).dims != placement.dims
+        padded = f", padded_dims={spelled(placement.dims)}" if placed and isinstance(placement, Layout) else ""
+        return f"{call}, '{tag}'{padded}{also})"
     if isinstance(placement, kinds.HostScalar):
         return f"MemoryDesc.host_scalar('{data_type}')"
     if isinstance(placement, kinds.Sparse):
         return _sparse_repr(dims, data_type, placement)
     if isinstance(placement, kinds.Opaque):
-        return f"<MemoryDesc {spelled(dims)} {data_type}, opaque format {placement.name}>"
+        return f"MemoryDesc.opaque({spelled(dims)}, '{data_type}', {placement.name!r}, {placement.nbytes})"
     assert isinstance(placement, Layout)
     said = _arguments(dims, placement, blocks) if offset0 == 0 else None
     if said is not None:

@@ -13,18 +13,21 @@ could be read: `nnz` lies between 0 and the volume, and indices and pointers are
 Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`.
 """
 
+import re
 from math import prod
 from operator import index
 from typing import assert_never
 
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
-from inlay.descriptor.validation import require_dims
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.descriptor.validation import LARGEST, require_dims
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import RUNTIME, Dims
 
 INDEX_TYPES = tuple(t for t in DATA_TYPES.values() if t.kind != "float" and not t.is_sub_byte)
 """The types that indices and pointers can have."""
+
+_OPAQUE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 MAX_CSR_NDIMS = 2
 """The most dims that compressed rows can have."""
@@ -73,6 +76,21 @@ def checked_index_type(what: str, value: DataTypeLike) -> DataType:
         known = ", ".join(t.name for t in INDEX_TYPES)
         raise InvalidArguments(f"{what} is {data_type}: positions are integers of whole bytes, one of {known}")
     return data_type
+
+
+def checked_opaque(name: object, nbytes: object) -> kinds.Opaque:
+    """The place of elements that one engine knows.
+
+    Raises:
+        InvalidArguments: `name` is none that an engine gives, or `nbytes` is no number of bytes.
+    """
+    if not isinstance(name, str) or not _OPAQUE_NAME.fullmatch(name):
+        raise InvalidArguments(
+            f"name of an opaque format is {shown(name, 82)}: 1 to 64 letters, digits and _-. name one"
+        )
+    if type(nbytes) is not int or not 0 <= nbytes <= LARGEST:
+        raise InvalidArguments(f"nbytes of an opaque format is {shown(nbytes)}: give 0 to 2**63 - 1")
+    return kinds.Opaque(name, nbytes)
 
 
 def sparse_data_types(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> tuple[DataType | None, ...]:

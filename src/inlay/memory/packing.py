@@ -34,7 +34,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         OutOfMemory: there is no room for the result.
 
     >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
-    MemoryDesc((2, 3, 4, 4), 'bf16', 'acdb')
+    MemoryDesc((2, 3, 4, 4), 'bf16', 'nhwc')
     """
     logical = _as_array(array)
     src_type = as_data_type(logical.dtype)

@@ -16,7 +16,7 @@ them to its sums:
     >>> elements = naive.buffer.view(np.float32)
     >>> elements[:] = np.exp(elements)
     >>> print(check_padding(naive))
-    7 of 7 padding lanes of MemoryDesc((1, 17, 1, 1), 'f32', 'aBcd8b') are not zero:
+    7 of 7 padding lanes of MemoryDesc((1, 17, 1, 1), 'f32', 'nChw8c') are not zero:
         (0, 17, 0, 0)  beyond b >= 17  element 17  byte 68  holds 1.0 (00 00 80 3f)
         (0, 18, 0, 0)  beyond b >= 17  element 18  byte 72  holds 1.0 (00 00 80 3f)
         ...

@@ -17,7 +17,7 @@ from inlay.descriptor.queries import bytes_text
 from inlay.errors import FormatTagError
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout
-from inlay.render.names import alias_of
+from inlay.render.names import alias_of, has_roles
 from inlay.render.order import Place, blocks_of, places
 
 Fact = tuple[str, str]
@@ -86,7 +86,7 @@ def layout_name(desc: MemoryDesc) -> str:
     tag = desc.tag
     if tag is None or tag == "any":
         return _untagged_name(desc)
-    return _tag_name(FormatTag.parse(tag))
+    return _tag_name(FormatTag.parse(desc.spelling or tag))
 
 
 def _untagged_name(desc: MemoryDesc) -> str:
@@ -102,12 +102,19 @@ def _untagged_name(desc: MemoryDesc) -> str:
 
 
 def _tag_name(tag: FormatTag) -> str:
+    if has_roles(tag):
+        return f"{tag.spelling} ({tag})"
     alias = alias_of(tag) if tag.ndims > 2 else None
     return str(tag) if alias is None else f"{alias} ({tag})"
 
 
 def nearest_tag(desc: MemoryDesc) -> FormatTag | None:
-    """The tag of the layout with its gaps and its offset left out; None where its digits are in no order of a tag."""
+    """The tag of the layout with its gaps and its offset left out; None where its digits are in no order of a tag.
+
+    It has the letters that were typed, if one was.
+    """
+    if desc.spelling is not None:
+        return FormatTag.parse(desc.spelling)
     if desc.kind != "blocked":
         return None
     try:

@@ -1,7 +1,8 @@
 """What the axes are called in a picture: n, c, h, w where oneDNN has such names, the letters of the tag otherwise.
 
-A descriptor has no names, only axes. oneDNN's aliases name them by their role: `aBcd8b` is also `nChw8c`, and
-`ABcd16b16a` is `OIhw16i16o`. A picture takes the names of the first such alias, unless its reader says better.
+A descriptor has no names, only axes. Role letters name them: those of the tag that a descriptor was made of. Where it
+was made of abstract letters, strides or another descriptor, a picture takes the names of the first alias that oneDNN
+has for the layout, `nChw8c` for `aBcd8b`, unless its reader says better.
 
 >>> axis_names(4, FormatTag.parse("OIhw16i16o"))
 ('o', 'i', 'h', 'w')
@@ -28,8 +29,19 @@ def alias_of(tag: FormatTag) -> str | None:
     return next((alias for alias, meant in ALIASES.items() if meant == text), None)
 
 
+def has_roles(tag: FormatTag) -> bool:
+    """Whether the letters that the tag was read from say what the axes are for.
+
+    >>> has_roles(FormatTag.parse("Ohwi16o")), has_roles(FormatTag.parse("Acdb16a"))
+    (True, False)
+    """
+    return tag.letters != LETTERS[: tag.ndims]
+
+
 def axis_names(ndims: int, tag: FormatTag | None) -> tuple[str, ...]:
     """One name per axis, for a descriptor of `ndims` axes and, where it has one, this `tag`."""
+    if tag is not None and has_roles(tag):
+        return tuple(tag.letters)
     alias = alias_of(tag) if tag is not None and ndims > 2 else None
     if tag is not None and alias is not None:
         return tuple(letter.lower() for _, letter in sorted(zip(tag.order, alias, strict=False)))
