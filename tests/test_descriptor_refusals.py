@@ -42,8 +42,8 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
     (by_tag((2, 3)), "data_type is missing: give one such as 'f32'"),
     (
         by_tag((2, 3), "boolean"),
-        "no descriptor can be made of data type boolean: boolean (code 8) is the result type of comparisons only; "
-        "store truth values as u8",
+        "no descriptor can be made of data type boolean: boolean (code 8) is the result type of oneDNN's "
+        "comparisons only; bool stores truth values",
     ),
     (
         by_tag((2, 3, 4), "f32", "nchw"),

@@ -27,7 +27,8 @@ HEAVY = (
 )
 
 DESCRIBING = tuple(
-    f"inlay.{room}" for room in ("errors", "data_type", "layout", "format_tag", "pattern", "views", "descriptor")
+    f"inlay.{room}"
+    for room in ("errors", "data_type", "layout", "tag_grammar", "format_tag", "pattern", "views", "descriptor")
 )
 LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
 

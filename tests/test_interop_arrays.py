@@ -65,7 +65,7 @@ class TestFromArray:
 
     @pytest.mark.parametrize("data_type", [t for t in DATA_TYPES.values() if not t.is_sub_byte], ids=str)
     def test_every_type_of_whole_bytes(self, data_type: Any) -> None:
-        array = np.arange(6 * data_type.itemsize, dtype=np.uint8).view(data_type.numpy).reshape(2, 3)
+        array = np.arange(6 * data_type.itemsize, dtype=np.uint8).view(data_type.dtype).reshape(2, 3)
         assert from_array(array).desc == MemoryDesc((2, 3), data_type)
         assert from_array(array).unpack().tobytes() == array.tobytes()
 

@@ -38,10 +38,10 @@ def noise(dims: tuple[int, ...], name: str, seed: int = 0) -> npt.NDArray[Any]:
     if kind.is_sub_byte:
         codes = np.random.default_rng(seed).integers(0, 16, dims)
         if kind.kind == "signed":
-            return (codes - 8).astype(np.int8).astype(kind.numpy)
-        return codes.astype(np.uint8).view(kind.numpy)
+            return (codes - 8).astype(np.int8).astype(kind.dtype)
+        return codes.astype(np.uint8).view(kind.dtype)
     raw = np.random.default_rng(seed).integers(0, 256, size * kind.itemsize, np.uint8)
-    return raw.view(kind.numpy).reshape(dims)
+    return raw.view(kind.dtype).reshape(dims)
 
 
 def bits(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

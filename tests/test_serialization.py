@@ -206,9 +206,11 @@ REFUSED: list[tuple[Any, str]] = [
     (changed(dims=[2, 17, 5, RUNTIME]), "dims[3] is -9223372036854775808: give an integer of 64 bits"),
     (changed(dims=[1] * 13), "dims has 13 entries: a descriptor has at most 12 dims"),
     (changed(data_type="f33"), "data_type is 'f33': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, "
-     "s4, u4, e8m0, f4_e2m1, s64"),
+     "s4, u4, e8m0, f4_e2m1, s64, "
+     "bool, s16, u16, u32, u64, complex64, complex128"),
     (changed(data_type="float32"), "data_type is 'float32': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, "
-     "f8_e4m3, s4, u4, e8m0, f4_e2m1, s64"),
+     "f8_e4m3, s4, u4, e8m0, f4_e2m1, s64, "
+     "bool, s16, u16, u32, u64, complex64, complex128"),
     (changed(strides=[1, 2]), "strides has 2 entries: padded_dims has 4"),
     (changed(inner_digits=[[]]), "inner_digits has 1 entries: padded_dims has 4"),
     (changed(inner_digits=[[], [8, 1], [], []]), "inner_digits[1][0] is 8: give a list"),

@@ -11,7 +11,7 @@ ml_dtypes only; what moves or draws data is loaded when first asked for.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import DATA_TYPES, MOVED_TYPES, DataType
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import (
     FileError,
@@ -44,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ALIASES",
     "DATA_TYPES",
+    "MOVED_TYPES",
     "RUNTIME",
     "TAGS",
     "Attributes",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.ordering import Ordered
 from inlay.descriptor.queries import RUNTIME_SIZE
@@ -29,6 +29,8 @@ from inlay.descriptor.sparsity import (
 from inlay.descriptor.validation import as_integers, require_dims
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import Dims
+
+_NUMBERS = ", ".join(DATA_TYPES)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -126,7 +128,7 @@ class Encoded(Ordered):
             )
             return kinds.CSR(checked_nnz(wanted, nnz), indices, pointers)
 
-        return cls._encoded(dims, data_type, place_rows, allow_empty)
+        return cls._encoded(dims, data_type, place_rows, allow_empty, "sparse tensors")
 
     @classmethod
     def coo(
@@ -157,7 +159,7 @@ class Encoded(Ordered):
         def place_coordinates(wanted: Dims) -> kinds.Sparse:
             return kinds.COO(checked_nnz(wanted, nnz), checked_index_type("index_type", index_type))
 
-        return cls._encoded(dims, data_type, place_coordinates, allow_empty)
+        return cls._encoded(dims, data_type, place_coordinates, allow_empty, "sparse tensors")
 
     @classmethod
     def packed(cls, dims: Iterable[int], data_type: DataTypeLike, nnz: int, *, allow_empty: bool = False) -> Self:
@@ -174,7 +176,11 @@ class Encoded(Ordered):
         >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes
         (0, 0, 0)
         """
-        return cls._encoded(dims, data_type, lambda wanted: kinds.Packed(checked_nnz(wanted, nnz)), allow_empty)
+
+        def place_packed(wanted: Dims) -> kinds.Sparse:
+            return kinds.Packed(checked_nnz(wanted, nnz))
+
+        return cls._encoded(dims, data_type, place_packed, allow_empty, "sparse tensors")
 
     @classmethod
     def opaque(
@@ -211,20 +217,31 @@ class Encoded(Ordered):
         >>> MemoryDesc.host_scalar("f32").size
         4
         """
-        return cls._encoded((1,), data_type, lambda _: kinds.HostScalar(), allow_empty)
+        return cls._encoded((1,), data_type, lambda _: kinds.HostScalar(), allow_empty, "host scalars")
 
     @classmethod
     def _encoded(
-        cls, dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement], allow_empty: bool
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        place: Callable[[Dims], kinds.Placement],
+        allow_empty: bool,
+        numbers: str = "",
     ) -> Self:
-        """The descriptor of what `place` makes of the dims: as in oneDNN, it is asked before the type."""
+        """The descriptor of what `place` makes of the dims: as in oneDNN, it is asked before the type.
+
+        `numbers` says what is made of numbers only.
+        """
         desc = cls.__new__(cls)
         desc._fill((), None, kinds.Undefined(), 0, None)
         try:
             wanted = as_integers("dims", dims)
             if wanted:
                 placement = place(wanted)
-                desc._fill(wanted, as_data_type(data_type), placement, 0, None)
+                element = as_data_type(data_type)
+                if numbers and not element.is_number:
+                    raise InvalidArguments(f"{numbers} hold numbers: {element} only moves, use one of {_NUMBERS}")
+                desc._fill(wanted, element, placement, 0, None)
         except InlayError:
             if not allow_empty:
                 raise

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn, assert_never
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import ALL_TYPES, DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import inner_blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
@@ -281,9 +281,9 @@ def _text(value: object, place: str) -> str:
 
 
 def _data_type(value: object, place: str) -> DataType:
-    if not isinstance(value, str) or value not in DATA_TYPES:
-        _refuse(f"{place} is {_shown(value)}: give one of {', '.join(DATA_TYPES)}")
-    return DATA_TYPES[value]
+    if not isinstance(value, str) or value not in ALL_TYPES:
+        _refuse(f"{place} is {_shown(value)}: give one of {', '.join(ALL_TYPES)}")
+    return ALL_TYPES[value]
 
 
 def _list(value: object, place: str) -> list[object]:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
+from inlay.data_type import ALL_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds, viewing
 from inlay.descriptor.creation import (
     FormatLike,
@@ -280,6 +280,9 @@ class MemoryDesc(Portable):
             allow_empty, lambda: self._permuted("permutation", as_integers("permutation", permutation))
         )
 
+    reinterpret_axes = permute_axes
+    """`permute_axes`, by the other name that the RFC of oneDNN proposes."""
+
     def rename_axes(self, order: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """The axes in another order, as NumPy's `transpose`: axis i of the result is axis `order[i]`; nothing moves.
 
@@ -385,7 +388,7 @@ def _restored(
     spelling: str | None = None,
 ) -> MemoryDesc:
     blocks = inner_blocks_of(layout) if isinstance(layout, Layout) else None
-    return _placed(dims, None if name is None else DATA_TYPES[name], layout, offset0, blocks, extras, spelling)
+    return _placed(dims, None if name is None else ALL_TYPES[name], layout, offset0, blocks, extras, spelling)
 
 
 def _require_extras(extras: object, layout: kinds.Placement, ndims: int) -> None:

@@ -71,8 +71,10 @@ def checked(parts: Parts) -> InnerBlocks | None:
             require_dims(parts.dims)
             checked_opaque(placement.name, placement.nbytes)
         case kinds.CSR() | kinds.COO() | kinds.Packed():
+            _require_number(parts)
             _require_sparse(parts.dims, placement)
         case kinds.HostScalar():
+            _require_number(parts)
             if parts.dims != (1,):
                 raise InvalidArguments(f"a host scalar has dims (1,), not {parts.dims}")
         case _:
@@ -90,6 +92,11 @@ def _checked_layout(parts: Parts, layout: Layout) -> InnerBlocks | None:
     if parts.spelling is not None and (parts.offset0 or FormatTag.parse(parts.spelling).layout(layout.dims) != layout):
         raise InvalidArguments(f"format {shown(parts.spelling)} gives dims {layout.dims} another layout than is said")
     return blocks
+
+
+def _require_number(parts: Parts) -> None:
+    if parts.data_type is not None and not parts.data_type.is_number:
+        raise InvalidArguments(f"sparse tensors and host scalars hold numbers: {parts.data_type} only moves")
 
 
 def _require_sparse(dims: Dims, placement: kinds.Sparse) -> None:

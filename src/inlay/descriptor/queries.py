@@ -84,7 +84,7 @@ def equality_key(
     if not dims or data_type is None:
         return ()
     if not isinstance(placement, Layout):
-        return (dims, data_type.code, placement)
+        return (dims, data_type.name, placement)
     strides = tuple(
         [
             None if dim == padded == 1 else axis.stride
@@ -92,7 +92,7 @@ def equality_key(
         ]
     )
     digits = None if blocks is not None else tuple(axis.inner for axis in placement.axes)
-    return (dims, data_type.code, placement.dims, offset0, blocks, strides, digits)
+    return (dims, data_type.name, placement.dims, offset0, blocks, strides, digits)
 
 
 def spelled(values: Dims) -> str:

@@ -99,7 +99,7 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     _, data_type = desc.require_layout("to_numpy")
     width = data_type.itemsize
     steps = [stride * width for stride in strides]
-    return np.ndarray(desc.dims, data_type.numpy, memory.buffer.data, _start(desc) * width, steps)
+    return np.ndarray(desc.dims, data_type.dtype, memory.buffer.data, _start(desc) * width, steps)
 
 
 def _start(desc: MemoryDesc) -> int:
@@ -179,7 +179,7 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     if isinstance(desc.layout, (kinds.CSR, kinds.COO)) and copy is not False:
         return sparse.to_torch(memory).clone() if copy else sparse.to_torch(memory)
     data_type = desc.data_type
-    dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.numpy.name, None)
+    dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.dtype.name, None)
     if dtype is None or data_type is None:
         raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() gives an array")
     if copy or strides is None or not memory.is_writable:

@@ -213,6 +213,6 @@ def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
     _, data_type = desc.require_layout("unpack")
     carrier = CARRIERS.get(data_type.name, data_type)
     plain = described(desc.dims, carrier, None)
-    array = allocate(plain.size).view(carrier.numpy).reshape(plain.dims)
+    array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)
     move_for(desc, plain).run(address, address_of(array))
-    return array.astype(data_type.numpy, copy=False)
+    return array.astype(data_type.dtype, copy=False)

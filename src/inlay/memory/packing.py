@@ -45,7 +45,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         return memory
     if src_type.is_sub_byte:
         numbers, src_type = decoded(encoded(logical, src_type), src_type), CARRIERS[src_type.name]
-        logical = numbers.astype(src_type.numpy)
+        logical = numbers.astype(src_type.dtype)
     src, logical = _source(logical, src_type)
     move_for(src, dst).run(address_of(logical), memory.address)
     return memory
@@ -62,6 +62,8 @@ def stored_in(array: object) -> Entries:
     """
     logical = _as_array(array)
     data_type = as_data_type(logical.dtype)
+    if not data_type.is_number:
+        raise InvalidArguments(f"sparse tensors hold numbers: {data_type} only moves; convert the array with astype")
     if data_type.is_sub_byte:
         return entries_of_codes(logical.shape, data_type, encoded(logical, data_type))
     return entries_of_codes(logical.shape, data_type, np.ascontiguousarray(logical).view(f"u{data_type.itemsize}"))

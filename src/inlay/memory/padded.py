@@ -134,7 +134,7 @@ def _map_box(f: Elementwise, box: Box, memory: Memory) -> None:
     view, shift = lanes(box, memory.buffer, data_type)
     for part in _parts(view):
         if not data_type.is_sub_byte:
-            values = part.view(data_type.numpy)
+            values = part.view(data_type.dtype)
             values[...] = applied(f, values)
             continue
         codes = encoded(applied(f, decoded(part >> np.uint8(shift) & 15, data_type)), data_type)

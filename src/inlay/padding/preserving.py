@@ -36,8 +36,8 @@ def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
     """
     kind = as_data_type(data_type)
     # The code 0, which is what padding holds: of e8m0, which has no zero, that is 2**-127.
-    zeros = np.zeros(2, np.uint8 if kind.is_sub_byte else f"u{kind.itemsize}").view(kind.numpy)
-    beside = np.concatenate([zeros[:1], np.ones(1, kind.numpy)])
+    zeros = np.zeros(2 * kind.itemsize, np.uint8).view(kind.dtype)
+    beside = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
     with np.errstate(all="ignore"):
         alone, together = applied(f, zeros.copy()), applied(f, beside)
     if alone[0] != together[0] and not (_is_nan(alone[0]) and _is_nan(together[0])):

@@ -33,7 +33,8 @@ def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
     """`value`, which must be the descriptor of a dense tensor with known dims; `place` begins the message.
 
     Raises:
-        InvalidArguments: it is no descriptor, or sparse, a host scalar or the zero descriptor.
+        InvalidArguments: it is no descriptor, or sparse, a host scalar or the zero descriptor, or of a type that only
+            moves.
         Unimplemented: a dim or stride is RUNTIME.
     """
     if not isinstance(value, MemoryDesc):
@@ -44,6 +45,11 @@ def desc_of(place: str, name: str, value: Any) -> MemoryDesc:
         )
     if value.kind not in FORMATS:
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
+    if not type_of(value).is_number:
+        raise InvalidArguments(
+            f"{place}: {name} is {value.data_type}, which only moves: primitives compute with numbers; inlay.reorder "
+            "moves it"
+        )
     if value.has_runtime:
         raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, {_BIND}")
     return value

@@ -230,10 +230,14 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
     """Refuse attributes that these descriptors cannot have.
 
     Raises:
-        InvalidArguments: a side with zero points is no integer, a source of 4-bit integers has one scale for all, or
-            groups do not fit the last two dims or their mask.
+        InvalidArguments: a side has a type that only moves, a side with zero points is no integer, a source of 4-bit
+            integers has one scale for all, or groups do not fit the last two dims or their mask.
     """
     for side, desc in (("src", src), ("dst", dst)):
+        if desc.data_type is not None and not desc.data_type.is_number:
+            raise InvalidArguments(
+                f"attributes compute with numbers: the elements of {side} are {desc.data_type}, which only move"
+            )
         if getattr(attributes, f"{side}_zero_points") and desc.data_type is not None and desc.data_type.kind == "float":
             raise InvalidArguments(f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}")
     is_nibbles = src.data_type is not None and src.data_type.name in ("s4", "u4")

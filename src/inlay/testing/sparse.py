@@ -67,7 +67,7 @@ def draw_sparse_memory(
     assert desc.data_type is not None
     codes = [choose.integer(0, 2**desc.data_type.bits - 1) for _ in places]
     values = np.array(codes, f"u{desc.data_type.itemsize}").view(np.uint8)
-    held = [np.array(p, t.numpy) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
+    held = [np.array(p, t.dtype) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
     return Memory(desc, [values, *held])
 
 
