@@ -122,9 +122,16 @@ class TestFromTorch:
             from_torch(make(torch))
         assert str(caught.value) == text
 
-    def test_a_sliding_window_is_refused(self, torch: Any) -> None:
-        with pytest.raises(InvalidArguments, match=r"^no descriptor has these strides \(.*\): use inlay\.pack$"):
-            from_torch(torch.arange(10.0).unfold(0, 3, 1))
+    def test_a_sliding_window_is_read_and_not_written(self, torch: Any) -> None:
+        windows = torch.arange(10.0).unfold(0, 3, 1)
+        memory = from_torch(windows)
+        assert np.array_equal(memory.unpack(), windows.numpy())
+        with pytest.raises(InvalidArguments, match=r"^elements of the destination overlap"):
+            reorder(pack(memory.unpack(), "ab"), memory.desc, out=memory)
+
+    def test_memory_that_is_turned_round_is_copied(self, torch: Any) -> None:
+        turned = from_array(np.arange(6, dtype=np.float32)[::-1])
+        assert to_torch(turned).tolist() == [5, 4, 3, 2, 1, 0]
 
 
 class TestToTorch:

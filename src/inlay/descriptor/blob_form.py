@@ -20,7 +20,7 @@ import struct
 from typing import NoReturn
 
 from inlay.data_type import DataType
-from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
+from inlay.descriptor.creation import InnerBlocks, blocks_of
 from inlay.descriptor.json_form import MAX_CHARACTERS, json_of, parts_of_json
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import require_nested
@@ -65,7 +65,7 @@ def canonical(parts: Parts) -> Parts:
     layout, data_type = parts.layout, parts.data_type
     if not isinstance(layout, Layout) or data_type is None:
         return parts
-    blocks = inner_blocks_of(layout)
+    blocks = blocks_of(layout)
     inner = _inner_digits(blocks, layout.ndims) if blocks is not None else [axis.inner for axis in layout.axes]
     unit = [dim == padded == 1 for dim, padded in zip(parts.dims, layout.dims, strict=True)]
 

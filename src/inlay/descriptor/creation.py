@@ -17,6 +17,7 @@ from inlay.descriptor.validation import (
     LARGEST,
     as_integers,
     dense_strides,
+    is_nested,
     require_bound,
     require_nested,
     require_padding,
@@ -131,13 +132,23 @@ def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
         )
 
 
-def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
-    """The inner blocks of `layout` once oneDNN's rules have passed it; None, and no rule, where it cannot be said.
+def blocks_of(layout: Layout) -> InnerBlocks | None:
+    """The inner blocks of a layout that oneDNN can say and accepts: its strides nest too. None of any other.
 
-    Raises:
-        InvalidArguments: oneDNN can say this layout, and refuses it.
+    >>> blocks_of(Layout.from_strides((4, 6), (6, 1))), blocks_of(Layout.from_strides((4, 6), (-6, 1)))
+    ((), None)
     """
     blocks = inner_blocks_of(layout)
+    return blocks if blocks is not None and is_nested(layout) else None
+
+
+def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
+    """The inner blocks of `layout` once oneDNN's rules have passed it; None, and no rule, where it cannot say it.
+
+    Raises:
+        InvalidArguments: oneDNN can say this layout, and refuses its reach or strides that split a byte.
+    """
+    blocks = blocks_of(layout)
     if blocks is not None:
         require_nested(layout, data_type)
     return blocks

@@ -118,11 +118,11 @@ class Described:
         """Elements from one block of each axis to the next, or from one coordinate to the next where it has no blocks.
 
         Raises:
-            InvalidArguments: the kind is not blocked.
+            InvalidArguments: there is no layout, or one with digits in an order that oneDNN cannot say.
         """
         if self.is_zero:
             return ()
-        if not isinstance(self.layout, Layout) or self._blocks is None:
+        if not isinstance(self.layout, Layout) or (self._blocks is None and any(a.inner for a in self.layout.axes)):
             self._refuse_query("strides")
         return tuple([axis.stride for axis in self.layout.axes])
 

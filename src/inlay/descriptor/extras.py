@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 
 S8S8, SCALE_ADJUST, RNN_U8S8, ASYMMETRIC_SRC, RNN_S8S8, GPU, GPU_BACKWARD, GPU_SWAPPED = (2**i for i in range(8))
@@ -194,3 +194,19 @@ def _refuse_scale(scale: object) -> NoReturn:
 
 NO_EXTRAS = Extras()
 """No flag: what nearly every descriptor has."""
+
+
+def require_extras(extras: object, has_layout: bool, ndims: int) -> None:
+    """Refuse what a descriptor of `ndims` dims cannot have as extras.
+
+    Raises:
+        InvalidArguments: `extras` is no `Extras`, there is no layout that they could lie behind, or they name an axis
+            that is none.
+    """
+    if not isinstance(extras, Extras):
+        raise InvalidArguments(
+            f"extras is {shown(extras)}: give inlay.Extras(flags=1, compensation_mask=1) or the like"
+        )
+    if extras and not has_layout:
+        raise InvalidArguments("extras lie behind the elements of a layout, and the format any has none yet")
+    extras.require_axes(ndims)

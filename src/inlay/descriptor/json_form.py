@@ -35,10 +35,10 @@ from typing import Any, NoReturn, assert_never
 
 from inlay.data_type import ALL_TYPES, DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import inner_blocks_of
+from inlay.descriptor.creation import blocks_of, inner_blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.parts import Parts
-from inlay.descriptor.validation import LARGEST, MAX_NDIMS
+from inlay.descriptor.validation import LARGEST, MAX_NDIMS, require_nested
 from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
@@ -77,7 +77,7 @@ def _values_of(parts: Parts) -> dict[str, Any]:
     typed = {"dims": _written(parts.dims), "data_type": data_type.name}
     match placement:
         case Layout():
-            kind = "digits" if inner_blocks_of(placement) is None else "blocked"
+            kind = "digits" if blocks_of(placement) is None else "blocked"
             also: dict[str, Any] = {"extras": _extras_of(parts.extras)} if parts.extras else {}
             if parts.spelling is not None and parts.spelling != str(FormatTag.parse(parts.spelling)):
                 also["format"] = parts.spelling
@@ -176,7 +176,9 @@ def _read_layout(value: dict[str, object]) -> Parts:
         if len(entries) != len(padded):
             _refuse(f"{what} has {len(entries)} entries: padded_dims has {len(padded)}")
     layout = Layout(padded, tuple(Axis(stride, digits) for stride, digits in zip(strides, inner, strict=True)))
-    kind = "digits" if inner_blocks_of(layout) is None else "blocked"
+    kind = "digits" if blocks_of(layout) is None else "blocked"
+    if value["kind"] == "blocked" and inner_blocks_of(layout) is not None:
+        require_nested(layout, _data_type(value["data_type"], "data_type"), whole_bytes=False)
     if value["kind"] != kind:
         _refuse(f"kind is {_shown(value['kind'])}: its digits are those of kind {kind!r}")
     extras = _extras(value["extras"]) if "extras" in value else NO_EXTRAS

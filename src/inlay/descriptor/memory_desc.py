@@ -29,13 +29,14 @@ from inlay.descriptor.creation import (
     FormatLike,
     InnerBlocks,
     accepted,
+    blocks_of,
     bound_layout,
     inner_blocks_of,
     place,
     spelling_of,
     strides_apart,
 )
-from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.portable import Portable
 from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_placed
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
@@ -98,7 +99,7 @@ class MemoryDesc(Portable):
             require_dims(wanted)
             layout, blocks = place(wanted, element, format, strides, padded_dims, pattern)
             if extras is not NO_EXTRAS:
-                _require_extras(extras, layout, len(wanted))
+                require_extras(extras, isinstance(layout, Layout), len(wanted))
         except InlayError:
             if not allow_empty:
                 raise
@@ -119,17 +120,20 @@ class MemoryDesc(Portable):
     ) -> "MemoryDesc":
         """The descriptor that places its padded dims by `layout`; `dims` are the logical ones, `layout.dims` if None.
 
-        oneDNN's rules apply where it can say the layout; one with free digits is taken as it is. With `allow_empty` the
-        zero descriptor takes the place of every error.
+        oneDNN's rules apply where it can say the layout; one with free digits, or with strides that are negative or let
+        elements share memory, is taken as it is: `offset0` is then what keeps it within its buffer. With `allow_empty`
+        the zero descriptor takes the place of every error.
 
         Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
 
         Raises:
             InvalidArguments: `layout` is none, `dims` exceed those of it, `offset0` is negative, something does not fit
-                64 bits, or oneDNN refuses the strides.
+                64 bits, or oneDNN can say the layout and refuses its reach.
 
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (8, 1)), "f32")
         MemoryDesc((4, 6), 'f32', strides=(8, 1))
+        >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (-6, 1)), "f32", offset0=18).kind
+        'digits'
         """
 
         def make() -> MemoryDesc:
@@ -140,7 +144,7 @@ class MemoryDesc(Portable):
             wanted = layout.dims if dims is None else as_integers("dims", dims)
             require_placed(wanted, layout, offset0)
             element = as_data_type(data_type)
-            _require_extras(extras, layout, len(wanted))
+            require_extras(extras, isinstance(layout, Layout), len(wanted))
             return (
                 _placed(wanted, element, layout, int(offset0), accepted(layout, element), extras) if wanted else cls()
             )
@@ -342,7 +346,8 @@ class MemoryDesc(Portable):
     def _viewed(self, dims: Dims, place: kinds.Placement, offset0: int) -> "MemoryDesc":
         blocks = None
         if isinstance(place, Layout):
-            blocks = inner_blocks_of(place)
+            # A view of what nests does.
+            blocks = inner_blocks_of(place) if self._blocks is not None else blocks_of(place)
             if blocks is None or 0 in dims:
                 # No rule bounds the strides there.
                 require_64_bits(place)
@@ -387,13 +392,5 @@ def _restored(
     extras: Extras = NO_EXTRAS,
     spelling: str | None = None,
 ) -> MemoryDesc:
-    blocks = inner_blocks_of(layout) if isinstance(layout, Layout) else None
+    blocks = blocks_of(layout) if isinstance(layout, Layout) else None
     return _placed(dims, None if name is None else ALL_TYPES[name], layout, offset0, blocks, extras, spelling)
-
-
-def _require_extras(extras: object, layout: kinds.Placement, ndims: int) -> None:
-    if not isinstance(extras, Extras):
-        raise InvalidArguments(f"extras is {extras!r}: give inlay.Extras(flags=1, compensation_mask=1) or the like")
-    if extras and not isinstance(layout, Layout):
-        raise InvalidArguments("extras lie behind the elements of a layout, and the format any has none yet")
-    extras.require_axes(ndims)

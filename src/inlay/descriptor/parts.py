@@ -5,7 +5,7 @@ refuses what no constructor and no view could have made, whatever its source:
 
     dims (2, 17)   padded_dims (2, 24)   strides (24, 8)   one block of 8          a descriptor
     dims (2, 17)   padded_dims (2, 16)   ...                                       refused: 16 < 17
-    dims (4, 4)    strides (3, 1)                                                  refused: elements share offsets
+    dims (4, 4)    strides (3, 1), as blocks of oneDNN                             refused: elements share offsets
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import assert_never
 
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
+from inlay.descriptor.creation import InnerBlocks, blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.sparsity import checked_index_type, checked_nnz, checked_opaque, require_csr_ndims
 from inlay.descriptor.validation import require_dims, require_nested, require_placed
@@ -86,7 +86,7 @@ def _checked_layout(parts: Parts, layout: Layout) -> InnerBlocks | None:
     assert parts.data_type is not None
     require_placed(parts.dims, layout, parts.offset0)
     parts.extras.require_axes(len(parts.dims))
-    blocks = inner_blocks_of(layout)
+    blocks = blocks_of(layout)
     if blocks is not None:
         require_nested(layout, parts.data_type, whole_bytes=False)
     if parts.spelling is not None and (parts.offset0 or FormatTag.parse(parts.spelling).layout(layout.dims) != layout):

@@ -55,7 +55,7 @@ def layout_size(
 ) -> int:
     """The size in bytes of a tensor of logical `dims` that `layout` places; 2**63 where something is RUNTIME.
 
-    A layout whose digit order oneDNN cannot say takes the bytes up to its last element.
+    A layout that oneDNN cannot say takes the bytes up to its last element, from its first if that lies below 0.
     """
     if not dims or 0 in dims:
         return 0
@@ -67,7 +67,8 @@ def layout_size(
 
 def _elements_size(layout: Layout, data_type: DataType, blocks: InnerBlocks | None) -> int:
     if blocks is None:
-        return bytes_of(layout.span[1], data_type)
+        low, high = layout.span
+        return bytes_of(high - min(low, 0), data_type)
     reach = 0
     for dim, axis in zip(layout.dims, layout.axes, strict=True):
         count = dim // axis.block

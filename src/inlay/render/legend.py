@@ -18,7 +18,7 @@ from inlay.errors import FormatTagError
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout
 from inlay.render.names import alias_of, has_roles
-from inlay.render.order import Place, blocks_of, places
+from inlay.render.order import Place, blocks_of, places, shares_elements
 
 Fact = tuple[str, str]
 """What is told, in one word, and its words."""
@@ -44,8 +44,16 @@ class Legend:
     """Why there is no picture; empty where there is one."""
 
 
-def legend(desc: MemoryDesc, names: Sequence[str]) -> Legend:
-    """The words about `desc`, whatever its kind."""
+def legend(desc: MemoryDesc, names: Sequence[str], *, has_type: bool = True) -> Legend:
+    """The words about `desc`, whatever its kind; without `has_type`, those about its layout alone."""
+    words = _words(desc, names)
+    if has_type:
+        return words
+    title = f"{layout_name(desc)}, {_crossed(desc.dims)}" if desc.dims else "a layout of no axes"
+    return Legend(title, tuple(fact for fact in words.facts if fact[0] not in ("text", "size")), words.note)
+
+
+def _words(desc: MemoryDesc, names: Sequence[str]) -> Legend:
     title = f"{layout_name(desc)}, {_crossed(desc.dims)} of {desc.data_type}" if desc.dims else "zero descriptor"
     text = ("text", f"{desc} {_crossed(desc.dims, 'x')}".rstrip())
     size = ("size", size_in_words(desc))
@@ -91,7 +99,7 @@ def layout_name(desc: MemoryDesc) -> str:
 
 def _untagged_name(desc: MemoryDesc) -> str:
     if desc.kind == "digits":
-        return "free digits"
+        return f"strides {_crossed(desc.strides)}" if desc.is_plain else "free digits"
     if desc.kind == "sparse":
         return f"sparse {desc.sparse_encoding}"
     if desc.kind != "blocked":
@@ -173,7 +181,9 @@ def size_in_words(desc: MemoryDesc) -> str:
         words.append(f"{padded - data} of {padded} elements are padding ({_percent(padded - data, padded)})")
     shared = [place for place in places(desc.layout) if place.stride == 0]
     stored = desc.size * 8 // desc.data_type.bits
-    if shared:
+    if not shared and shares_elements(desc.layout):
+        words.append("overlapping strides let several coordinates share an element")
+    elif shared:
         words.append("a stride of 0 lets several coordinates share an element")
     elif stored > padded:
         words.append(f"gaps take {stored - padded} of {stored} elements ({_percent(stored - padded, stored)})")

@@ -10,9 +10,9 @@ has for the layout, `nChw8c` for `aBcd8b`, unless its reader says better.
 ('a', 'b')
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import ALIASES, LETTERS, FormatTag
 
 _USUAL = {3: "ncw", 4: "nchw", 5: "ncdhw"}
@@ -48,18 +48,21 @@ def axis_names(ndims: int, tag: FormatTag | None) -> tuple[str, ...]:
     return tuple(_USUAL.get(ndims, LETTERS[:ndims]))
 
 
-def checked_names(names: str | Sequence[str], ndims: int) -> tuple[str, ...]:
+def checked_names(names: object, ndims: int) -> tuple[str, ...]:
     """`names`, one for each of `ndims` axes.
 
     Raises:
         InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
     """
-    given = tuple(names)
+    values: tuple[object, ...] = tuple(names) if isinstance(names, Iterable) else (names,)
+    given = [value for value in values if isinstance(value, str)]
+    if len(given) < len(values):
+        raise InvalidArguments(f"names are {shown(names)}: give one text for each axis, such as 'oihw'")
     if len(given) != ndims:
         raise InvalidArguments(f"{ndims} axes need {ndims} names, not {len(given)}: {', '.join(given)}")
     wrong = [name for name in given if not name.isidentifier() or not name.isascii()]
     if wrong:
-        raise InvalidArguments(f"an axis is named by ASCII letters and digits, like c or row, not {wrong[0]!r}")
+        raise InvalidArguments(f"an axis is named by ASCII letters and digits, like c or row, not {shown(wrong[0])}")
     if len(set(given)) < ndims:
         raise InvalidArguments(f"axes need different names: {', '.join(given)}")
-    return given
+    return tuple(given)
