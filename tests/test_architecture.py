@@ -21,6 +21,7 @@ EVERYTHING = sorted(
 
 ROOMS = (
     "errors",
+    "arguments",
     "files",
     "data_type",
     "measure",

@@ -26,10 +26,8 @@ HEAVY = (
     "difflib",
 )
 
-DESCRIBING = tuple(
-    f"inlay.{room}"
-    for room in ("errors", "data_type", "layout", "tag_grammar", "format_tag", "pattern", "views", "descriptor")
-)
+_PLAIN_TEXT = ("errors", "arguments", "data_type", "tag_grammar", "format_tag", "pattern")
+DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "views", "descriptor"))
 LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
 
 LOADED = """

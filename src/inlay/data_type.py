@@ -212,11 +212,11 @@ def as_data_type(value: DataTypeLike) -> DataType:
 
 
 def _numpy_dtype(value: object) -> np.dtype[np.generic] | None:
-    """The NumPy type that `value` is. Neither text is read, since NumPy's "u8" is u64, nor None, its f64."""
-    if value is None or isinstance(value, str):
+    """The NumPy type that `value` is. No text is read, since NumPy's "u8" is u64, and no array for its type."""
+    if not isinstance(value, (np.dtype, type)):
         return None
     try:
-        return np.dtype(value)  # type: ignore[call-overload, no-any-return]
+        return np.dtype(value)
     except (TypeError, ValueError):
         return None
 

@@ -78,12 +78,25 @@ class NotationError(InvalidArguments):
         self.text = text
         self.start = start
         self.end = end
-        marker = "~" * start + "^" * max(1, end - start)
-        super().__init__(f"{problem}\n    {text}\n    {marker}")
+        line, first = _window(text, start, end)
+        marker = "~" * first + "^" * max(1, min(end - start, len(line) - first))
+        super().__init__(f"{problem}\n    {line}\n    {marker}")
 
     def __reduce__(self) -> tuple[type["NotationError"], tuple[str, str, int, int]]:
         """Pickle by the four arguments: the built-in rule would pass the finished text only."""
         return type(self), (self.problem, self.text, self.start, self.end)
+
+
+def _window(text: str, start: int, end: int) -> tuple[str, int]:
+    """The part of a text that a message shows, and where the fault starts in it: all of it unless it is long."""
+    # Half a surrogate pair cannot be printed.
+    printable = text.encode("utf-8", "replace").decode("utf-8")
+    if len(printable) <= _MOST_SHOWN:
+        return printable, start
+    begin = max(0, min(start, len(printable)) - _MOST_SHOWN // 2)
+    part = printable[begin : begin + _MOST_SHOWN]
+    before, after = "..." if begin else "", "..." if begin + _MOST_SHOWN < len(printable) else ""
+    return f"{before}{part}{after}", start - begin + len(before)
 
 
 class FormatTagError(NotationError):

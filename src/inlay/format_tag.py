@@ -157,9 +157,11 @@ class FormatTag:
         [480, 160, 32, 8]
         """
         n = len(self.order)
-        dims = as_numbers("dim", dims)
+        for dim in dims if type(dims) is tuple else ("",):
+            if type(dim) is not int:
+                dims = as_numbers("dim", dims)
         if len(dims) != n:
-            raise InvalidArguments(f"format tag {self.spelling} places {n} axes, dims {dims} have {len(dims)}")
+            raise InvalidArguments(f"format tag {self.spelling} places {n} axes, dims {shown(dims)} have {len(dims)}")
         padded = list(dims)
         axes: list[Axis] = [_NO_AXIS] * n
         blocks, inner = self._blocks, self._inner
@@ -181,7 +183,7 @@ class FormatTag:
                 stride *= dim or 1
                 reach = stride
             if reach > _LARGEST:
-                self._refuse_size(dims, axis)
+                self._refuse_size(tuple(dims), axis)
         return Layout(tuple(padded), tuple(axes))
 
     def _refuse_size(self, dims: tuple[int, ...], axis: int) -> NoReturn:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from inlay.errors import FileError, FormatTagError
+from inlay.errors import FileError, FormatTagError, shown
 
 LETTERS = "abcdefghijkl"
 """The names of the axes; oneDNN has at most 12."""
@@ -170,11 +170,11 @@ def _role_letters(reader: _Reader) -> str:
 def _refuse_two_readings(reader: _Reader, readings: Mapping[str, str]) -> NoReturn:
     text = reader.text
     said = [
-        f"'{text.translate(_translation(letters))}' by the axes {', '.join(letters)} of {order}"
+        f"{shown(text.translate(_translation(letters)))} by the axes {', '.join(letters)} of {order}"
         for letters, order in sorted(readings.items())
     ]
     reader.fail(
-        f"'{text}' can be read in two ways, as {' and as '.join(said)}: give the one that is meant", 0, len(text)
+        f"{shown(text)} can be read in two ways, as {' and as '.join(said)}: give the one that is meant", 0, len(text)
     )
 
 
@@ -265,5 +265,5 @@ def _refuse_letter(reader: _Reader, letter: str, at: int) -> NoReturn:
     near = [alias for alias in ALIASES if alias.lower() == text.lower()]
     near = near or difflib.get_close_matches(text, ALIASES, n=3, cutoff=0.7)
     if near:
-        reader.fail(f"unknown alias '{text}': did you mean {' or '.join(near)}?", 0, len(text))
-    reader.fail(f"'{letter}' is no axis letter a..l, and '{text}' resembles no alias", at)
+        reader.fail(f"unknown alias {shown(text)}: did you mean {' or '.join(near)}?", 0, len(text))
+    reader.fail(f"'{letter}' is no axis letter a..l, and {shown(text)} resembles no alias", at)

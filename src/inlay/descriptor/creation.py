@@ -222,16 +222,16 @@ def _by_strides(placed: Dims, data_type: DataType, strides: Iterable[int] | None
 def _by_format(
     dims: Dims, data_type: DataType, format: FormatLike, padded: Dims | None
 ) -> tuple[kinds.Placement, InnerBlocks | None]:
+    if not isinstance(format, (FormatTag, str)):
+        raise InvalidArguments(
+            f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
+        )
     if format == "any":
         if RUNTIME in dims:
             raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
         if padded not in (None, dims):
             raise InvalidArguments("format any takes no padded_dims: the primitive chooses them with the layout")
         return kinds.Any(), None
-    if not isinstance(format, (FormatTag, str)):
-        raise InvalidArguments(
-            f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
-        )
     tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
     if len(tag.order) != len(dims):
         _refuse_ndims(dims, format, tag)

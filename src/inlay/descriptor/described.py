@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy.typing as npt
 
+from inlay.arguments import as_flag
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
@@ -18,7 +19,7 @@ from inlay.descriptor.offsets import scaled
 from inlay.descriptor.queries import RUNTIME_SIZE, equality_key, layout_size
 from inlay.descriptor.sparsity import sparse_sizes
 from inlay.descriptor.textual import ZERO, descriptor_text
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Digit, Dims, Layout
 
 
@@ -241,6 +242,7 @@ class Described:
         """Whether both have the same dims, padding and type, and place every coordinate at the same offset.
 
         Raises:
+            InvalidArguments: `other` is no descriptor.
             Unimplemented: they differ only in how RUNTIME dims or strides are spelled.
 
         >>> from inlay.descriptor import MemoryDesc
@@ -248,6 +250,8 @@ class Described:
         >>> twice == once, twice.equivalent(once)
         (False, True)
         """
+        if not isinstance(other, Described):
+            raise InvalidArguments(f"other is {shown(other)}: give the MemoryDesc to compare with")
         if self == other:
             return True
         if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
@@ -286,6 +290,7 @@ class Described:
         >>> MemoryDesc((4, 6), "f32", strides=(8, 1)).text(was_any=True)
         'f32:a:blocked:ab:8x1:f0'
         """
+        was_any = as_flag("was_any", was_any)
         if self.is_zero or self.data_type is None:
             return ZERO
         parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from inlay.arguments import as_flag
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.ordering import Ordered
@@ -243,6 +244,6 @@ class Encoded(Ordered):
                     raise InvalidArguments(f"{numbers} hold numbers: {element} only moves, use one of {_NUMBERS}")
                 desc._fill(wanted, element, placement, 0, None)
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
         return desc

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from inlay.arguments import as_flag
 from inlay.data_type import ALL_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds, viewing
 from inlay.descriptor.creation import (
@@ -39,7 +40,7 @@ from inlay.descriptor.creation import (
 from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.portable import Portable
 from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_placed
-from inlay.errors import InlayError, InvalidArguments, Unimplemented
+from inlay.errors import InlayError, InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout, Refusal
 from inlay.layout.regroup import Fault
@@ -101,7 +102,7 @@ class MemoryDesc(Portable):
             if extras is not NO_EXTRAS:
                 require_extras(extras, isinstance(layout, Layout), len(wanted))
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
             self._fill((), None, kinds.Undefined(), 0, None)
             return
@@ -139,7 +140,7 @@ class MemoryDesc(Portable):
         def make() -> MemoryDesc:
             if not isinstance(layout, Layout):
                 raise InvalidArguments(
-                    f"layout is {layout!r}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))"
+                    f"layout is {shown(layout)}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))"
                 )
             wanted = layout.dims if dims is None else as_integers("dims", dims)
             require_placed(wanted, layout, offset0)
@@ -214,12 +215,12 @@ class MemoryDesc(Portable):
             wanted = as_integers("dims", dims)
             result = self._reshaped(wanted, digits)
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
             return MemoryDesc()
         if not isinstance(result, Fault):
             return result
-        if allow_empty:
+        if as_flag("allow_empty", allow_empty):
             return MemoryDesc()
         raise InvalidArguments(str(self._refusal(wanted, result, digits)))
 
@@ -244,7 +245,7 @@ class MemoryDesc(Portable):
         return self._refusal(wanted, result, digits) if isinstance(result, Fault) else result
 
     def _reshaped(self, dims: Dims, digits: bool) -> "MemoryDesc | Fault":
-        place = viewing.reshaped(self, dims, digits)
+        place = viewing.reshaped(self, dims, as_flag("digits", digits))
         if isinstance(place, Fault):
             return place
         return self._viewed(dims, place, self.offset0)
@@ -339,7 +340,7 @@ class MemoryDesc(Portable):
         try:
             return make()
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
             return MemoryDesc()
 

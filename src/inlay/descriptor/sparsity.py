@@ -52,15 +52,18 @@ def checked_nnz(dims: Dims, nnz: object) -> int:
         InvalidArguments: `dims` are no shape, or `nnz` is no integer, negative, RUNTIME, or larger than their volume.
     """
     require_dims(dims)
-    if isinstance(nnz, bool) or not hasattr(nnz, "__index__"):
-        raise InvalidArguments(f"nnz is {nnz!r}: give the number of stored elements as an integer")
-    count = index(nnz)
+    try:
+        count = None if isinstance(nnz, bool) else index(nnz)  # type: ignore[arg-type]
+    except TypeError:
+        count = None
+    if count is None:
+        raise InvalidArguments(f"nnz is {shown(nnz)}: give the number of stored elements as an integer")
     if count < 0:
-        said = "RUNTIME" if count == RUNTIME else str(count)
+        said = "RUNTIME" if count == RUNTIME else shown(count)
         raise InvalidArguments(f"nnz is {said}: a sparse tensor stores a known number of elements, 0 or more")
     if RUNTIME not in dims and count > prod(dims):
         raise InvalidArguments(
-            f"nnz is {count}: dims {dims} have {prod(dims)} elements, and each is stored once at most"
+            f"nnz is {shown(count)}: dims {dims} have {prod(dims)} elements, and each is stored once at most"
         )
     return count
 

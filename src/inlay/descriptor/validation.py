@@ -20,7 +20,7 @@ from operator import index
 from typing import NoReturn
 
 from inlay.data_type import DataType
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.views import axis_name
 
@@ -43,7 +43,11 @@ def as_integers(what: str, values: Iterable[int]) -> Dims:
     if type(values) is not tuple:
         if isinstance(values, (str, bytes, Mapping, AbstractSet)) or not isinstance(values, Iterable):
             _refuse_values(what, values)
-        values = tuple(values)
+        try:
+            values = tuple(values)
+        except TypeError:
+            # NumPy's arrays without axes call themselves iterable.
+            _refuse_values(what, values)
     for value in values:
         if type(value) is not int or not RUNTIME <= value <= LARGEST:
             return tuple(_as_integer(what, i, v) for i, v in enumerate(values))
@@ -52,8 +56,8 @@ def as_integers(what: str, values: Iterable[int]) -> Dims:
 
 def _refuse_values(what: str, values: object) -> NoReturn:
     single = isinstance(values, int) and not isinstance(values, bool)
-    remedy = f"({values},)" if single else "(2, 3)"
-    raise InvalidArguments(f"{what} is {values!r}: give a sequence of integers such as {remedy}")
+    remedy = f"({shown(values)},)" if single else "(2, 3)"
+    raise InvalidArguments(f"{what} is {shown(values)}: give a sequence of integers such as {remedy}")
 
 
 def _as_integer(what: str, i: int, value: object) -> int:
@@ -62,9 +66,9 @@ def _as_integer(what: str, i: int, value: object) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise InvalidArguments(f"{what}[{i}] is {value!r}: entries are integers")
+        raise InvalidArguments(f"{what}[{i}] is {shown(value)}: entries are integers")
     if not RUNTIME <= number <= LARGEST:
-        raise InvalidArguments(f"{what}[{i}] is {number}: entries fit in 64 bits")
+        raise InvalidArguments(f"{what}[{i}] is {shown(number)}: entries fit in 64 bits")
     return number
 
 

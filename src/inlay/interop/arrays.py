@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay import sparse
+from inlay.arguments import as_flag
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.arrays import place_lowest_first
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, array_of
-from inlay.memory.sources import placed
 
 
 def from_array(array: object) -> Memory:
@@ -63,6 +64,7 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     [9.0, 4.0, 5.0]
     """
     strides = _plain_strides(memory)
+    copy = None if copy is None else as_flag("copy", copy)
     if copy or strides is None:
         if copy is False:
             _refuse_view(memory)
@@ -137,7 +139,7 @@ def from_torch(tensor: Any) -> Memory:
     layout = Layout.from_strides(tensor.shape, tensor.stride())
     # NumPy has no bf16 of PyTorch's, and no gaps in bytes: the storage crosses as bytes, all of it.
     storage: Bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage()).numpy()
-    return Memory(placed(layout, data_type), storage[tensor.storage_offset() * data_type.itemsize :])
+    return Memory(place_lowest_first(layout, data_type), storage[tensor.storage_offset() * data_type.itemsize :])
 
 
 def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:

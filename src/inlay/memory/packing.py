@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
@@ -89,7 +89,7 @@ def _destination(
     if isinstance(format, (str, FormatTag)):
         return described(dims, wanted or src_type, format)
     if not isinstance(format, MemoryDesc):
-        raise InvalidArguments(f"format is {format!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
+        raise InvalidArguments(f"format is {shown(format)}: give a format tag such as 'nChw16c', or a MemoryDesc")
     if format.dims != dims:
         raise InvalidArguments(f"array has dims {dims}, but format {format!r} has {format.dims}: give equal dims")
     if wanted not in (None, format.data_type):

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DataType, as_data_type
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.arrays import describe_array, place_lowest_first
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 from inlay.memory.buffers import Bytes, address_of, array_of
@@ -28,15 +29,9 @@ def view_of(array: object) -> tuple[MemoryDesc, Bytes]:
             or a type that no descriptor has or that takes 4 bits in memory.
     """
     values = array_of(array, "array")
-    data_type = as_data_type(values.dtype)
-    if data_type.is_sub_byte:
-        raise InvalidArguments(
-            f"array holds {values.dtype}, one element in a byte, and {data_type} memory two: use inlay.pack"
-        )
-    if not values.ndim:
-        raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
-    layout = Layout.from_strides(values.shape, values.strides, values.itemsize)
-    return placed(layout, data_type), bytes_between(values, *layout.byte_span(values.itemsize))
+    desc = describe_array(values)
+    layout, _ = desc.require_layout("a view")
+    return desc, bytes_between(values, *layout.byte_span(values.itemsize))
 
 
 def layout_over(layout: Layout, buffer: object) -> tuple[MemoryDesc, Any]:
@@ -54,16 +49,7 @@ def layout_over(layout: Layout, buffer: object) -> tuple[MemoryDesc, Any]:
     if layout.has_runtime:
         raise Unimplemented("memory needs known dims and strides: this layout has RUNTIME ones, bind them first")
     values = array_of(buffer)
-    return placed(layout, as_data_type(values.dtype)), values
-
-
-def placed(layout: Layout, data_type: DataType) -> MemoryDesc:
-    """The descriptor of elements that begin at the lowest one that `layout` reaches.
-
-    >>> placed(Layout.from_strides((3, 4), (-4, 1)), as_data_type("f32")).offset0
-    8
-    """
-    return MemoryDesc.from_layout(layout, data_type, offset0=-layout.span[0])
+    return place_lowest_first(layout, as_data_type(values.dtype)), values
 
 
 def bytes_between(array: npt.NDArray[Any], low: int, high: int) -> Bytes:

@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.arrays import describe_array
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
-from inlay.memory.sources import view_of
 from inlay.render.legend import nearest_tag
 from inlay.render.names import axis_names, checked_names
 from inlay.render.picture import Picture, PictureFormat
@@ -103,7 +103,7 @@ def _described(desc: object) -> MemoryDesc:
     if isinstance(desc, MemoryDesc):
         return desc
     if isinstance(desc, np.ndarray):
-        return view_of(desc)[0]
+        return describe_array(desc)
     if isinstance(desc, Layout):
         start = 0 if desc.has_runtime else -desc.span[0]
         return MemoryDesc.from_layout(desc, "u8", offset0=start)

@@ -10,8 +10,7 @@ has for the layout, `nChw8c` for `aBcd8b`, unless its reader says better.
 ('a', 'b')
 """
 
-from collections.abc import Iterable
-
+from inlay.arguments import entries_of
 from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import ALIASES, LETTERS, FormatTag
 
@@ -54,12 +53,12 @@ def checked_names(names: object, ndims: int) -> tuple[str, ...]:
     Raises:
         InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
     """
-    values: tuple[object, ...] = tuple(names) if isinstance(names, Iterable) else (names,)
+    values: tuple[object, ...] = entries_of("names", names) if not isinstance(names, str) else tuple(names)
     given = [value for value in values if isinstance(value, str)]
     if len(given) < len(values):
         raise InvalidArguments(f"names are {shown(names)}: give one text for each axis, such as 'oihw'")
     if len(given) != ndims:
-        raise InvalidArguments(f"{ndims} axes need {ndims} names, not {len(given)}: {', '.join(given)}")
+        raise InvalidArguments(f"{ndims} axes need {ndims} names, not {len(given)}: {shown(', '.join(given))[1:-1]}")
     wrong = [name for name in given if not name.isidentifier() or not name.isascii()]
     if wrong:
         raise InvalidArguments(f"an axis is named by ASCII letters and digits, like c or row, not {shown(wrong[0])}")
