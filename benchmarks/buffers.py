@@ -54,8 +54,8 @@ def _values(data_type: DataType) -> Bytes:
         return random.integers(0, 255, _PERIOD, np.uint8, endpoint=True)  # two of them; every code is an integer
     if data_type.kind == "float":
         spread = min(64.0, data_type.highest / 8)
-        values = (spread * random.standard_normal(_PERIOD, np.float32)).astype(data_type.numpy)
+        values = (spread * random.standard_normal(_PERIOD, np.float32)).astype(data_type.dtype)
     else:
         low, high = max(-300, int(data_type.lowest)), min(300, int(data_type.highest))
-        values = random.integers(low, high, _PERIOD, endpoint=True).astype(data_type.numpy)
+        values = random.integers(low, high, _PERIOD, endpoint=True).astype(data_type.dtype)
     return values.view(np.uint8)

@@ -114,7 +114,7 @@ class NumPy:
         if src_type == dst_type:
             of_type = to_type = np.dtype(f"u{src_type.itemsize}")
         else:
-            of_type, to_type = src_type.numpy, dst_type.numpy
+            of_type, to_type = src_type.dtype, dst_type.dtype
 
         def view(buffer: Bytes, is_dst: bool, shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
             item = to_type if is_dst else of_type

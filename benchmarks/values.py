@@ -30,7 +30,7 @@ def values_of(attributes: Attributes, dims: Dims) -> Operands:
         shape = entry.shape(dims)
         indices = np.arange(prod(shape)).reshape(shape)
         if isinstance(entry, Scales):
-            values[name] = np.ldexp(1.0, indices % _EXPONENTS - 2).astype(entry.type.numpy)
+            values[name] = np.ldexp(1.0, indices % _EXPONENTS - 2).astype(entry.type.dtype)
         else:
-            values[name] = (indices % _POINTS + 1).astype(entry.type.numpy)
+            values[name] = (indices % _POINTS + 1).astype(entry.type.dtype)
     return values

@@ -25,7 +25,7 @@ def values_for(attributes: Attributes, dims: tuple[int, ...], seed: int) -> Oper
         numbers: Any = rng.uniform(0.1, 3, shape) if isinstance(entry, Scales) else rng.integers(lowest, 8, shape)
         if entry.data_type == "e8m0":
             numbers = np.exp2(rng.integers(-3, 3, shape))
-        values[name] = np.asarray(numbers).astype(entry.type.numpy)
+        values[name] = np.asarray(numbers).astype(entry.type.dtype)
     return values
 
 

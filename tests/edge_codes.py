@@ -77,7 +77,7 @@ def _beside_powers_and_bounds() -> npt.NDArray[np.float64]:
 def edge_values(name: str) -> npt.NDArray[Any]:
     """A few thousand values of f32, bf16, f16 or s32: those of `edge_codes` that a formula over them is tried on."""
     if name != "f32":
-        kind = DATA_TYPES[name].numpy
+        kind = DATA_TYPES[name].dtype
         if DATA_TYPES[name].itemsize <= 2:
             return np.arange(2 ** DATA_TYPES[name].bits).astype(f"u{DATA_TYPES[name].itemsize}").view(kind)
         limits = [2**31 - 1, 2**31 - 64, 2147483520, 2**24 + 1, 2**24 + 3, 33554431, 127, 128, 129, 255, 256, 0]

@@ -75,7 +75,7 @@ def run(implementation: Implementation, arrays: Mapping[str, Any], kept: Mapping
     for name, desc in implementation.descs.items():
         memories[name] = kept[name] if name in kept else Memory(desc)
         if name in arrays and name not in kept:
-            memories[name] = pack(arrays[name].astype(desc.data_type.numpy), desc)  # type: ignore[union-attr]
+            memories[name] = pack(arrays[name].astype(desc.data_type.dtype), desc)  # type: ignore[union-attr]
     implementation.bind(memories)()
     return memories
 

@@ -276,7 +276,7 @@ def test_values_imply_attributes(dims: tuple[int, ...], value: Any, implied: Sca
     attributes, arrays = attributes_of(dims, {"src_scales": value, "dst_scales": None})
     assert attributes == Attributes(src_scales=implied)
     array = operands(attributes, dims, arrays)["src_scales"]
-    assert (array.shape, array.dtype) == (implied.shape(dims), implied.type.numpy)
+    assert (array.shape, array.dtype) == (implied.shape(dims), implied.type.dtype)
 
 
 def test_zero_points_imply_their_type() -> None:

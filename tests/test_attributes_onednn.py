@@ -268,7 +268,7 @@ def random_values(attributes: Attributes, dims: tuple[int, ...]) -> dict[str, Ar
         numbers: Array = rng.integers(0, 7, shape) if isinstance(entry, ZeroPoints) else rng.uniform(0.2, 3, shape)
         if entry.data_type == "e8m0" or (name == "dst_scales" and attributes.sum is not None):
             numbers = np.exp2(rng.integers(1, 4, shape))
-        array = np.asarray(numbers).astype(entry.type.numpy)
+        array = np.asarray(numbers).astype(entry.type.dtype)
         values[name] = array.view(f"u{array.itemsize}")
     return values
 

@@ -59,7 +59,7 @@ def random_codes(rng: np.random.Generator, data_type: DataType, dims: tuple[int,
     wild = rng.integers(0, 2**width - 1, dims, np.uint64, endpoint=True).astype(f"u{width // 8}")
     tame = rng.integers(-20, 100, dims) * 0.5
     if data_type.bits > 8:
-        small = tame.astype(data_type.numpy).view(wild.dtype)
+        small = tame.astype(data_type.dtype).view(wild.dtype)
         wild = np.where(rng.random(dims) < 0.5, small, wild)
     return wild & 15 if data_type.bits == 4 else wild
 
@@ -74,7 +74,7 @@ def random_values(rng: np.random.Generator, attributes: Attributes) -> Values:
             numbers = np.exp2(rng.integers(-3, 3, shape))
         elif entry.data_type == "s32":
             numbers = rng.integers(-(2**27), 2**27, shape)
-        array = numbers.astype(entry.type.numpy)
+        array = numbers.astype(entry.type.dtype)
         values[name] = array.view(f"u{array.itemsize}")
     return values
 
@@ -194,7 +194,7 @@ STOCHASTIC = Attributes(rounding_mode="stochastic")
 def test_stochastic_rounding_goes_up_where_chance_fills_the_step(src: str, dst: str) -> None:
     types = (DATA_TYPES[src], DATA_TYPES[dst])
     numbers = np.random.default_rng(3).uniform(-5, 5, 200) * np.exp2(np.arange(200) % 20 - 14.0)
-    codes = (numbers * (300 if src == "s32" else 1)).astype(types[0].numpy).view(f"u{types[0].itemsize}")
+    codes = (numbers * (300 if src == "s32" else 1)).astype(types[0].dtype).view(f"u{types[0].itemsize}")
     got = computed(codes, types, STOCHASTIC, {}, seed=9)
     for i, (code, result) in enumerate(zip(codes.tolist(), got.tolist(), strict=True)):
         working = DATA_TYPES["f64" if src == "f64" else "f32"]
@@ -213,7 +213,7 @@ def neighbors(value: float, dst: DataType, is_negative: bool) -> tuple[Fraction,
         most = -int(dst.lowest) if is_negative else int(dst.highest)
         low = min(math.floor(value), most)
         return Fraction(low), Fraction(min(low + 1, most))
-    greatest = int(np.array(dst.highest).astype(dst.numpy).view(f"u{dst.itemsize}"))
+    greatest = int(np.array(dst.highest).astype(dst.dtype).view(f"u{dst.itemsize}"))
     low, high = 0, greatest + 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -41,7 +41,7 @@ def make_files() -> None:
     np.save("a.npy", array)
     np.save("flat.npy", np.arange(640, dtype=np.float32))
     np.save("column-major.npy", np.asfortranarray(array))
-    np.save("bool.npy", np.array([[True]]))
+    np.save("dates.npy", np.array([["2020-01-01"]], "M8[D]"))
     np.save("scalar.npy", np.array(3, np.float32))
     np.save("bf16.npy", np.zeros((2, 3), ml_dtypes.bfloat16))
     np.save("big-endian.npy", np.zeros((2, 3), ">f4"))
@@ -62,6 +62,8 @@ def make_safetensors() -> None:
     weights = {"conv.weight": np.zeros((33, 17, 3, 3), np.float32), "conv.bias": np.zeros(33, np.float32)}
     save_file(weights | {"mask": np.zeros(3, bool), "scale": np.array(1, np.float32)}, "w.safetensors")
     save_file({}, "none.safetensors")
+    header = json.dumps({"mask": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}).encode()
+    Path("f4.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
     Path("cut.safetensors").write_bytes(Path("w.safetensors").read_bytes()[:-1])
     Path("text.safetensors").write_text("this is no tensor file")
     for name, nbytes, described in (

@@ -72,11 +72,11 @@ def by_coordinates(values: Bytes, src: MemoryDesc, dst: MemoryDesc) -> Bytes:
     assert src.data_type is not None
     assert dst.data_type is not None
     coordinates = np.indices(src.dims).reshape(src.ndims, -1).T
-    read = values.view(src.data_type.numpy)[src.offset(coordinates)]
+    read = values.view(src.data_type.dtype)[src.offset(coordinates)]
     if src.data_type != dst.data_type and dst.data_type.kind != "float":
         read = np.rint(read.astype(np.float64)).clip(dst.data_type.lowest, dst.data_type.highest)
-    result = np.zeros(dst.size // dst.data_type.itemsize, dst.data_type.numpy)
-    result[dst.offset(coordinates)] = read.astype(dst.data_type.numpy)
+    result = np.zeros(dst.size // dst.data_type.itemsize, dst.data_type.dtype)
+    result[dst.offset(coordinates)] = read.astype(dst.data_type.dtype)
     return result.view(np.uint8)
 
 
@@ -143,7 +143,7 @@ def test_a_filled_buffer_holds_ordinary_values_up_to_its_end(data_type: str) -> 
     buffer = huge_buffer(4_000_028)
     fill_with_values(buffer, DATA_TYPES[data_type])
     assert buffer.ctypes.data % HUGE_PAGE == 0
-    values = buffer.view(DATA_TYPES[data_type].numpy)
+    values = buffer.view(DATA_TYPES[data_type].dtype)
     assert np.isfinite(values.astype(np.float32)).all()
     assert values[-50:].astype(np.float32).any()
 

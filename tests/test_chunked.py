@@ -138,7 +138,7 @@ def test_tensors_that_no_rule_matches_and_other_texts_are_kept(tmp_path: Path) -
         assert file.metadata().keys() == {"format", "note", "inlay"}
         assert json.loads(file.metadata()["inlay"]) == {
             "version": 2,
-            "tensors": {"w": json.loads(MemoryDesc((3, 17, 2, 2), "f32", "aBcd16b").to_json())},
+            "tensors": {"w": json.loads(MemoryDesc((3, 17, 2, 2), "f32", "nChw16c").to_json())},
         }
     with safe_open(tmp_path / "b.safetensors", framework="numpy") as file:
         assert file.metadata() == texts

@@ -80,8 +80,8 @@ def every_value(source: DataType) -> Array:
     """All bit patterns of a type of up to 16 bits; of a wider one, its neighbors of every limit of every other type."""
     if source.bits <= 16:
         codes = np.arange(1 << source.bits, dtype=np.uint16 if source.bits == 16 else np.uint8)
-        return codes.view(source.numpy) if not source.is_sub_byte else codes.astype(source.numpy)
-    kind = source.numpy
+        return codes.view(source.dtype) if not source.is_sub_byte else codes.astype(source.dtype)
+    kind = source.dtype
     edges = [0.0, 0.5, 1.5, 2.0**-127, 2.0**128, 65520.0, 61440.0, 464.0, 7.0, 0.25, 2.0**-10, 2.0**-25, 2.0**-17]
     edges += [t.highest + 0.5 for t in DATA_TYPES.values()] + [t.highest for t in DATA_TYPES.values()]
     if source.kind != "float":
@@ -127,7 +127,7 @@ def in_range(before: float, after: float, dst: DataType) -> bool:
         return dst.lowest <= round(before) <= dst.highest
     if abs(after) != dst.highest or dst.name == "f64":
         return True
-    below = float(np.nextafter(np.array(dst.highest, dst.numpy), dst.numpy.type(0)))
+    below = float(np.nextafter(np.array(dst.highest, dst.dtype), dst.dtype.type(0)))
     half = (dst.highest - below) / 2
     return abs(before) < dst.highest + half or (dst.name == "f8_e4m3" and abs(before) == dst.highest + half)
 

@@ -86,7 +86,7 @@ def require_the_references(codes: Codes, src: str, dst: str) -> None:
 
 def is_nan_code(codes: Codes, name: str) -> npt.NDArray[np.bool]:
     with np.errstate(invalid="ignore"):
-        return np.isnan(codes.view(DATA_TYPES[name].numpy).astype(np.float64))
+        return np.isnan(codes.view(DATA_TYPES[name].dtype).astype(np.float64))
 
 
 @pytest.fixture(params=PROCESSORS)
@@ -235,7 +235,7 @@ class TestOtherJudges:
         values = codes.view(np.float32)
         codes = codes[~np.isnan(values)]
         with np.errstate(over="ignore"):
-            wanted = codes.view(np.float32).astype(DATA_TYPES[dst].numpy).view(f"u{DATA_TYPES[dst].itemsize}")
+            wanted = codes.view(np.float32).astype(DATA_TYPES[dst].dtype).view(f"u{DATA_TYPES[dst].itemsize}")
         require_equal(codes, converted(codes, "f32", dst), wanted)
 
     @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ class TestOtherJudges:
     def test_numpy_and_ml_dtypes_widen_to_the_same_numbers(self, src: str) -> None:
         codes = edge_codes(src)
         values = (codes ^ 8) - 8 if src == "s4" else codes
-        wanted = values.view(DATA_TYPES[src].numpy).astype(np.float32)
+        wanted = values.view(DATA_TYPES[src].dtype).astype(np.float32)
         got = converted(codes, src, "f32").view(np.float32)
         assert np.array_equal(got, wanted, equal_nan=True)
         assert np.array_equal(np.signbit(got), np.signbit(wanted)) or src == "e8m0"
@@ -253,12 +253,12 @@ class TestOtherJudges:
     def test_integers_are_clipped(self, src: str, dst: str) -> None:
         codes = edge_codes(src)
         low, high = int(DATA_TYPES[dst].lowest), int(DATA_TYPES[dst].highest)
-        wanted = np.clip(codes.view(DATA_TYPES[src].numpy).astype(np.int64), low, high)
+        wanted = np.clip(codes.view(DATA_TYPES[src].dtype).astype(np.int64), low, high)
         if src != dst:
             require_equal(
                 codes,
                 converted(codes, src, dst),
-                wanted.astype(DATA_TYPES[dst].numpy).view(f"u{DATA_TYPES[dst].itemsize}"),
+                wanted.astype(DATA_TYPES[dst].dtype).view(f"u{DATA_TYPES[dst].itemsize}"),
             )
 
     @pytest.mark.skipif(onednn.why_unavailable() is not None, reason=str(onednn.why_unavailable()))

@@ -127,7 +127,7 @@ def test_a_host_scalar_is_one_value(data_type: DataType) -> None:
 def test_an_opaque_format_has_a_name_and_a_size() -> None:
     desc = _placed((8, 8), as_data_type("f32"), Opaque("wino", 4096))
     assert (desc.kind, desc.size, desc.padded_dims, desc.tag) == ("opaque", 4096, (8, 8), None)
-    assert (str(desc), repr(desc)) == ("f32::wino:::f0", "<MemoryDesc (8, 8) f32, opaque format wino>")
+    assert (str(desc), repr(desc)) == ("f32::wino:::f0", "MemoryDesc.opaque((8, 8), 'f32', 'wino', 4096)")
     assert desc != _placed((8, 8), as_data_type("f32"), Opaque("wino", 8192))
 
 

@@ -51,11 +51,11 @@ def values(name: str, desc: MemoryDesc) -> npt.NDArray[Any]:
     rng = np.random.default_rng(list(name.encode()))
     assert desc.data_type is not None
     if desc.data_type.kind != "float":
-        return rng.integers(0, 5, desc.dims).astype(desc.data_type.numpy)
+        return rng.integers(0, 5, desc.dims).astype(desc.data_type.dtype)
     spread = rng.permutation(int(np.prod(desc.dims))).reshape(desc.dims) + 1.0
     # Statistics and scales are positive.
     array = spread / spread.size if name in ("variance", "scale", "attention") else 2 * spread / spread.size - 1
-    return array.astype(desc.data_type.numpy)
+    return array.astype(desc.data_type.dtype)
 
 
 def computed(implementation: Implementation, given: Arrays | None = None) -> dict[str, Memory]:

@@ -238,8 +238,12 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
             lambda scale=scale: Extras(2, scale_adjust=scale),
             f"scale_adjust is {scale!r}: give a positive number that an f32 can hold",
         )
-        for scale in (0, -1.0, float("nan"), float("inf"), 1e39, 1e-50, True, "1", None, 10**400)
+        for scale in (0, -1.0, float("nan"), float("inf"), 1e39, 1e-50, True, "1", None, 10**50)
     ],
+    (
+        lambda: Extras(2, scale_adjust=10**400),
+        "scale_adjust is an integer of 1329 bits: give a positive number that an f32 can hold",
+    ),
     (
         lambda: Extras(32, gpu_geometry=(1, 2)),
         "gpu_geometry is (1, 2): give a tuple of 12 integers, or none",

@@ -126,18 +126,32 @@ a format tag starts with an axis letter a..l
 unknown alias 'nchx': did you mean nchw?
     nchx
     ^^^^""",
-    "NHWC": """\
-unknown alias 'NHWC': did you mean nhwc?
-    NHWC
-    ^^^^""",
     "nchw16c": """\
-unknown alias 'nchw16c': did you mean nChw16c?
+outer axis 'c' has inner blocks: write 'C'
     nchw16c
+    ~^""",
+    "nChw7q": """\
+inner block axis 'q' is not among the outer axes n, c, h, w
+    nChw7q
+    ~~~~~^""",
+    "nchwq": """\
+unknown alias 'nchwq': did you mean nchw or ncdhw or ncw?
+    nchwq
+    ^^^^^""",
+    "nnchw": """\
+axis 'n' appears twice among the outer axes
+    nnchw
+    ~^""",
+    "igo": """\
+'igo' can be read in two ways, as 'cab' by the axes g, o, i of goidhw and as 'abc' by the axes i, g, o of ldigo: \
+give the one that is meant
+    igo
+    ^^^""",
+    "DnC8c4d": """\
+'DnC8c4d' can be read in two ways, as 'AbC8c4a' by the axes d, n, c of ldnc and as 'CaB8b4c' by the axes n, c, d of \
+ncdhw: give the one that is meant
+    DnC8c4d
     ^^^^^^^""",
-    "nChw7c": """\
-unknown alias 'nChw7c': did you mean nChw8c or nChw4c or nhwc?
-    nChw7c
-    ^^^^^^""",
     "abbc": """\
 axis 'b' appears twice among the outer axes
     abbc
@@ -228,6 +242,18 @@ def test_a_size_of_many_thousand_digits_is_refused_not_converted() -> None:
         ((0, 2), (), "the order of a format tag uses each of 0..n-1 once, n from 1 to 12: (0, 2)"),
         ((0, 0), (), "the order of a format tag uses each of 0..n-1 once, n from 1 to 12: (0, 0)"),
         ((0, 1), ((2, 8),), "inner block (2, 8) needs an axis of 0..1 and a size of 2 or more"),
+        (
+            (0, 1),
+            ((1,),),
+            "inner_blocks are pairs of axis and size such as ((1, 8),), not ((1,),)",
+        ),
+        ((0, 1), "a", "inner_blocks are pairs of axis and size such as ((1, 8),), not 'a'"),
+        ((None,), (), "the order of a format tag is a tuple of axes such as (0, 2, 1), not (None,)"),
+        (
+            (10**5000,),
+            (),
+            "the order of a format tag uses each of 0..n-1 once, n from 1 to 12: a tuple that cannot be printed",
+        ),
         ((0, 1), ((1, 1),), "inner block (1, 1) needs an axis of 0..1 and a size of 2 or more"),
     ],
 )
@@ -284,7 +310,7 @@ HUGE = "needs more than 2**63 - 1 elements once axis"
 @pytest.mark.parametrize(
     ("text", "dims", "problem"),
     [
-        ("nchw", (2, 3), "format tag abcd places 4 axes, dims (2, 3) have 2"),
+        ("nchw", (2, 3), "format tag nchw places 4 axes, dims (2, 3) have 2"),
         ("aB8b", (2, -3), "dim 1 is -3: dims are 0 or more"),
         (
             "AB16b16a2b",

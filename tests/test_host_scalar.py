@@ -27,7 +27,7 @@ def test_every_type_holds_its_limits(data_type: DataType) -> None:
     for value in (1, data_type.lowest, data_type.highest):
         memory = Memory(desc, value)
         assert memory.value == value
-        assert memory.value.dtype == data_type.numpy
+        assert memory.value.dtype == data_type.dtype
         assert memory.buffer.size == desc.size
         memory.value = 2
         assert memory.value == 2
@@ -37,7 +37,7 @@ def test_every_type_holds_its_limits(data_type: DataType) -> None:
 def test_a_value_of_the_type_keeps_its_bits(data_type: DataType, code: int) -> None:
     bits = np.array([code % 2**data_type.bits], f"u{data_type.itemsize}")
     if data_type.kind == "float":
-        value = bits.view(data_type.numpy)[0]
+        value = bits.view(data_type.dtype)[0]
         memory = Memory(MemoryDesc.host_scalar(data_type), value)
         assert memory.buffer.tobytes() == bits.tobytes()
 

@@ -26,8 +26,8 @@ HEAVY = (
     "difflib",
 )
 
-_ROOMS = ("interrupts", "errors", "data_type", "layout", "format_tag", "pattern", "views", "descriptor")
-DESCRIBING = tuple(f"inlay.{room}" for room in _ROOMS)
+_PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "tag_grammar", "format_tag", "pattern")
+DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "views", "descriptor"))
 LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
 
 LOADED = """

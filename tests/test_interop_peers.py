@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import DATA_TYPES, MOVED_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.interop import from_array, from_jax, from_torch, to_jax, to_torch
@@ -31,7 +31,7 @@ def jax() -> Any:
 
 
 def patterns(data_type: DataType) -> Any:
-    return np.arange(6 * data_type.itemsize, dtype=np.uint8).view(data_type.numpy).reshape(2, 3)
+    return np.arange(6 * data_type.itemsize, dtype=np.uint8).view(data_type.dtype).reshape(2, 3)
 
 
 class TestFromTorch:
@@ -40,7 +40,7 @@ class TestFromTorch:
         values = patterns(data_type)
         memory = pack(values, "ba")
         tensor = to_torch(memory, copy=True)
-        assert str(tensor.dtype) == f"torch.{data_type.numpy.name}"
+        assert str(tensor.dtype) == f"torch.{data_type.dtype.name}"
         back = from_torch(tensor)
         assert back.desc == MemoryDesc((2, 3), data_type)
         assert back.unpack().tobytes() == values.tobytes()
@@ -110,21 +110,28 @@ class TestFromTorch:
                 "tensor is the negative of what its memory holds: make it plain with resolve_neg()",
             ),
             (
-                lambda torch: torch.ones(3, dtype=torch.bool),
-                "no descriptor can be made of data type bool: boolean (code 8) is the result type of comparisons only; "
-                "store truth values as u8",
+                lambda torch: torch.ones(3, dtype=torch.complex32),
+                f"unknown data type 'complex32': use one of {', '.join((*DATA_TYPES, *MOVED_TYPES))}, or the NumPy or "
+                "ml_dtypes type of the same meaning",
             ),
         ],
-        ids=["array", "scalar", "device", "negative", "bool"],
+        ids=["array", "scalar", "device", "negative", "type"],
     )
     def test_a_mistake_says_rule_value_and_remedy(self, torch: Any, make: Callable[[Any], Any], text: str) -> None:
         with pytest.raises(InvalidArguments) as caught:
             from_torch(make(torch))
         assert str(caught.value) == text
 
-    def test_a_sliding_window_is_refused(self, torch: Any) -> None:
-        with pytest.raises(InvalidArguments, match=r"^no descriptor has these strides \(.*\): use inlay\.pack$"):
-            from_torch(torch.arange(10.0).unfold(0, 3, 1))
+    def test_a_sliding_window_is_read_and_not_written(self, torch: Any) -> None:
+        windows = torch.arange(10.0).unfold(0, 3, 1)
+        memory = from_torch(windows)
+        assert np.array_equal(memory.unpack(), windows.numpy())
+        with pytest.raises(InvalidArguments, match=r"^elements of the destination overlap"):
+            reorder(pack(memory.unpack(), "ab"), memory.desc, out=memory)
+
+    def test_memory_that_is_turned_round_is_copied(self, torch: Any) -> None:
+        turned = from_array(np.arange(6, dtype=np.float32)[::-1])
+        assert to_torch(turned).tolist() == [5, 4, 3, 2, 1, 0]
 
 
 class TestToTorch:
@@ -187,7 +194,7 @@ class TestJax:
         values = patterns(data_type)
         with jax.enable_x64(True):
             array = to_jax(pack(values, "ba"))
-            assert (array.dtype, array.shape) == (data_type.numpy, (2, 3))
+            assert (array.dtype, array.shape) == (data_type.dtype, (2, 3))
             back = from_jax(array)
         assert back.desc == MemoryDesc((2, 3), data_type)
         assert back.unpack().tobytes() == values.tobytes()

@@ -38,10 +38,10 @@ def noise(dims: tuple[int, ...], name: str, seed: int = 0) -> npt.NDArray[Any]:
     if kind.is_sub_byte:
         codes = np.random.default_rng(seed).integers(0, 16, dims)
         if kind.kind == "signed":
-            return (codes - 8).astype(np.int8).astype(kind.numpy)
-        return codes.astype(np.uint8).view(kind.numpy)
+            return (codes - 8).astype(np.int8).astype(kind.dtype)
+        return codes.astype(np.uint8).view(kind.dtype)
     raw = np.random.default_rng(seed).integers(0, 256, size * kind.itemsize, np.uint8)
-    return raw.view(kind.numpy).reshape(dims)
+    return raw.view(kind.dtype).reshape(dims)
 
 
 def bits(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -255,7 +255,7 @@ class TestReorder:
 
     def test_a_tag_keeps_the_type(self) -> None:
         memory = reorder(pack(np.ones((2, 17, 3, 3), ml_dtypes.bfloat16), "nchw"), "nChw16c")
-        assert repr(memory.desc) == "MemoryDesc((2, 17, 3, 3), 'bf16', 'aBcd16b')"
+        assert repr(memory.desc) == "MemoryDesc((2, 17, 3, 3), 'bf16', 'nChw16c')"
 
     def test_any_takes_the_format_of_the_source(self) -> None:
         blocked = pack(noise((2, 17, 3, 3), "f32"), "nChw16c")

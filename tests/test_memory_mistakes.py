@@ -267,11 +267,24 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "array is of type list, which says no data type: give an array, as np.asarray(values, np.float32) is",
     ),
     (
-        "pack_truth_values",
-        lambda: pack(np.zeros((2, 3), bool), "ab"),
+        "pack_dates",
+        lambda: pack(np.zeros((2, 3), "M8[s]"), "ab"),
         InvalidArguments,
-        "no descriptor can be made of data type bool: boolean (code 8) is the result type of comparisons only; "
-        "store truth values as u8",
+        "unknown data type datetime64[s]: use one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, s4, u4, e8m0, "
+        "f4_e2m1, s64, bool, s16, u16, u32, u64, complex64, complex128, or the NumPy or ml_dtypes type of the same "
+        "meaning",
+    ),
+    (
+        "pack_truth_values_as_numbers",
+        lambda: pack(np.zeros((2, 3), bool), "ab", "u8"),
+        Unimplemented,
+        "no conversion from bool to u8 exists: bool only moves; convert the array with astype first",
+    ),
+    (
+        "scale_what_only_moves",
+        lambda: reorder(pack(np.zeros((2, 3), np.complex64), "ab"), "ba", src_scales=2.0),
+        InvalidArguments,
+        "attributes compute with numbers: the elements of src are complex64, which only move",
     ),
     (
         "pack_another_byte_order",

@@ -33,7 +33,7 @@ def test_too_few_bytes_are_refused() -> None:
     with pytest.raises(InvalidArguments) as caught:
         inlay.Memory(OPAQUE, bytes(999))
     assert str(caught.value) == (
-        "buffer of 999 bytes is too small: <MemoryDesc (4, 6) f32, opaque format wino> reaches 1000 bytes"
+        "buffer of 999 bytes is too small: MemoryDesc.opaque((4, 6), 'f32', 'wino', 1000) reaches 1000 bytes"
     )
 
 
@@ -42,8 +42,8 @@ def test_nobody_else_reads_it() -> None:
     with pytest.raises(InvalidArguments) as caught:
         memory.unpack()
     assert str(caught.value) == (
-        "unpack needs a layout: <MemoryDesc (4, 6) f32, opaque format wino> is of kind opaque; a reorder of the engine "
-        "that chose it has one, as inlay.primitives.Reorder makes"
+        "unpack needs a layout: MemoryDesc.opaque((4, 6), 'f32', 'wino', 1000) is of kind opaque; a reorder of the "
+        "engine that chose it has one, as inlay.primitives.Reorder makes"
     )
     for src, dst in ((memory, "ab"), (inlay.pack(np.zeros((4, 6), np.float32), "ab"), OPAQUE)):
         with pytest.raises(InvalidArguments, match="of a reorder is of kind opaque: give it a layout with addresses"):

@@ -275,7 +275,7 @@ class TestMap:
         self, desc: MemoryDesc, f: Callable[[Any], Any], seed: int
     ) -> None:
         kind = typed(desc)
-        values = np.random.default_rng(seed).integers(-4, 4, desc.dims).astype(np.int8).astype(kind.numpy)
+        values = np.random.default_rng(seed).integers(-4, 4, desc.dims).astype(np.int8).astype(kind.dtype)
         out = Memory(desc, np.full(Memory(desc).buffer.size, 0x5A, np.uint8))
         reorder(pack(values, desc), desc, out=out)
         before = out.buffer.copy()
@@ -405,7 +405,8 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         lambda: preserves_padding(np.exp, "f31"),
         InvalidArguments,
         "unknown data type 'f31': use one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, s4, u4, e8m0, "
-        "f4_e2m1, s64, or the NumPy or ml_dtypes type of the same meaning",
+        "f4_e2m1, s64, bool, s16, u16, u32, u64, complex64, complex128, or the NumPy or ml_dtypes type of the same "
+        "meaning",
     ),
 ]
 

@@ -24,9 +24,9 @@ def values_of(dims: tuple[int, ...], kind: DataType, seed: int) -> npt.NDArray[A
     """A logical array of any bit patterns of a type."""
     random = np.random.default_rng(seed)
     if kind.name == "s4":
-        return random.integers(-8, 8, dims).astype(np.int8).astype(kind.numpy)
+        return random.integers(-8, 8, dims).astype(np.int8).astype(kind.dtype)
     codes = random.integers(0, 1 << min(kind.bits, 8), (*dims, kind.itemsize)).astype(np.uint8)
-    return codes.view(kind.numpy)[..., 0]
+    return codes.view(kind.dtype)[..., 0]
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_states_of_16_bits_are_rounded_when_they_are_stored(case: Case, data_typ
     primitive = case.forward("forward_inference")
     written = primitive(**{name: reorder(memory, primitive.desc(name)) for name, memory in stored.items()})
     found = (written if isinstance(written, Memory) else written["dst_layer"]).unpack()
-    kept = as_data_type(data_type).numpy.type
+    kept = as_data_type(data_type).dtype.type
     wanted = brute.network(case.kind, case.direction, arrays, case.told, lambda state: float(kept(state)))["dst_layer"]
     assert np.array_equal(found, wanted.astype(found.dtype))
 

@@ -146,7 +146,7 @@ class TestConvert:
     )
     def test_integers_clamp_then_round_half_to_even(self, dst: str, values: list[float], codes: list[int]) -> None:
         got = convert(np.array(values, np.float32).view(np.uint32), DATA_TYPES["f32"], DATA_TYPES[dst])
-        assert got.view(DATA_TYPES[dst].numpy).tolist()[: len(codes)] == codes
+        assert got.view(DATA_TYPES[dst].dtype).tolist()[: len(codes)] == codes
 
     def test_nan_is_the_integer_0(self) -> None:
         nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001], np.uint32)

@@ -265,7 +265,7 @@ def test_what_is_refused_is_said(operation: Operation, error: type[Exception], t
 @pytest.mark.parametrize("dst_type", ["u8", "s8", "s32", "f32"])
 def test_quantized_results_are_those_of_onednn(src_type: str, dst_type: str) -> None:
     random = np.random.default_rng([DATA_TYPES[src_type].code, DATA_TYPES[dst_type].code])
-    src = random.integers(0, 127, (2, 17, 6, 5)).astype(DATA_TYPES[src_type].numpy)
+    src = random.integers(0, 127, (2, 17, 6, 5)).astype(DATA_TYPES[src_type].dtype)
     weights = random.integers(-60, 60, (19, 17, 3, 2)).astype(np.int8)
     arrays = {"src": src, "weights": weights, "bias": random.normal(size=19).astype(np.float32)}
     post_ops = (Eltwise("linear", 0.5, 1.0), Binary("add", MemoryDesc((1, 19, 1, 1), "f32")), Sum(scale=0.25))
@@ -286,7 +286,7 @@ def test_quantized_results_are_those_of_onednn(src_type: str, dst_type: str) -> 
         attributes = PrimitiveAttributes(attributes.scales, {"src": ZeroPoints()}, post_ops)
         del values["dst_zero_points"]
     window = {"algorithm": "direct", "strides": (1, 2), "dilations": (0, 0), "padding_l": (1, 0), "padding_r": (1, 0)}
-    old = random.integers(0, 100, (2, 19, 6, 2)).astype(DATA_TYPES[dst_type].numpy)
+    old = random.integers(0, 100, (2, 19, 6, 2)).astype(DATA_TYPES[dst_type].dtype)
     dst = ((2, 19, 6, 2), dst_type)
     found, wanted = (
         computed("convolution", arrays, dst, window, attributes, values, old, engine).astype(float)

@@ -53,7 +53,7 @@ def inputs(problem: Problem, random: Random, data_type: str) -> dict[str, Any]:
     names = ["diff_dst", *problem.dims]
     if "use_global_stats" not in str(problem.parameters.get("flags")):
         names = [name for name in names if name not in ("mean", "variance")]
-    numpy_type = DATA_TYPES[data_type].numpy
+    numpy_type = DATA_TYPES[data_type].dtype
     return {name: problem.array(name, random).astype(numpy_type) for name in names if name != "dst"}
 
 

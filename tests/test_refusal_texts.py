@@ -30,7 +30,7 @@ REFUSED_RESHAPES = [
         (8, 4, 16, 3, 3),
         "axis 0 (o) cannot be split into 8 x 4: its 32 elements lie in blocks of 16\n"
         "    OIhw4i16o4i (32, 16, 3, 3) -> (1, 32, 16, 3, 3) works; digits=True gives the view in free digits; to "
-        "split axis 0, reorder to aBcd16b first (18.4 kB moved)",
+        "split o, reorder to oIhw16i first (18.4 kB moved)",
     ),
     (
         MemoryDesc((6,), "f32", padded_dims=(12,)),

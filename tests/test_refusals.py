@@ -233,7 +233,8 @@ class TestNames:
             ("nChw8c", "axis 1 (c)", "nchw"),
             ("aBcd8b", "axis 1 (b)", "abcd"),
             ("gOiw8o", "axis 1 (o)", "goiw"),
-            (FormatTag.parse("nChw8c"), "axis 1 (b)", "abcd"),
+            (FormatTag.parse("nChw8c"), "axis 1 (c)", "nchw"),
+            (FormatTag((0, 1, 2, 3), ((1, 8),)), "axis 1 (b)", "abcd"),
         ],
     )
     def test_axes_have_the_letters_of_the_format_as_it_was_said(self, said: Any, named: str, target: str) -> None:
@@ -242,15 +243,14 @@ class TestNames:
         assert refusal.problem.startswith(named)
         assert f"reorder to {target} first" in refusal.remedy
 
-    def test_a_target_without_an_alias_is_said_in_letters_and_its_axes_by_number(self) -> None:
+    def test_a_target_is_said_in_the_letters_of_the_format(self) -> None:
         refusal = MemoryDesc((2, 18, 5, 4), "f32", "nChw8c").permute_axes((0, 1, 3, 2)).try_reshape((2, 2, 9, 4, 5))
         assert isinstance(refusal, Refusal)
         assert "to split b, reorder to abdc first" in refusal.remedy
         strange = MemoryDesc((2, 3, 4, 5), "f32", "wigo").try_reshape((2, 12, 5))
         assert isinstance(strange, Refusal)
         assert strange.remedy == (
-            "digits=True gives the view in free digits; to join axis 1 to axis 2, reorder to dbca first "
-            "(960 bytes moved)"
+            "digits=True gives the view in free digits; to join o to i, reorder to woig first (960 bytes moved)"
         )
 
     def test_the_alias_is_part_of_no_relation(self) -> None:

@@ -237,7 +237,8 @@ def test_what_is_no_descriptor_is_refused() -> None:
     with pytest.raises(InvalidArguments) as refused:
         show("nchw")  # type: ignore[arg-type]
     assert str(refused.value) == (
-        "desc is of type str: give a MemoryDesc, such as `memory.desc` or MemoryDesc((2, 3), 'f32', 'ab')"
+        "desc is of type str: give a MemoryDesc, such as `memory.desc` or MemoryDesc((2, 3), 'f32', 'ab'), a Layout, "
+        "or an array"
     )
 
 

@@ -39,7 +39,7 @@ def contents(desc: MemoryDesc, seed: int) -> Bytes:
     wild = noise(span_bytes(desc), seed)
     count = wild.size // data_type.itemsize
     numbers = np.random.default_rng(seed).integers(0, 100, count) * 0.5
-    tame = numbers.astype(data_type.numpy).view(f"u{data_type.itemsize}")
+    tame = numbers.astype(data_type.dtype).view(f"u{data_type.itemsize}")
     wild[: count * data_type.itemsize].view(tame.dtype)[::2] = tame[::2]
     return wild
 

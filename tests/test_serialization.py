@@ -123,6 +123,11 @@ def test_a_descriptor_that_only_views_make_comes_back() -> None:
 
 def test_the_form_of_json_is_stable() -> None:
     assert BLOCKED.to_json() == (
+        '{"inlay":"memory_desc","version":2,"kind":"blocked","dims":[2,17,5,4],"data_type":"f32",'
+        '"padded_dims":[2,24,5,4],"strides":[480,160,32,8],"inner_digits":[[],[[8,1]],[],[]],"offset0":0,'
+        '"format":"nChw8c"}'
+    )
+    assert MemoryDesc((2, 17, 5, 4), "f32", "aBcd8b").to_json() == (
         '{"inlay":"memory_desc","version":1,"kind":"blocked","dims":[2,17,5,4],"data_type":"f32",'
         '"padded_dims":[2,24,5,4],"strides":[480,160,32,8],"inner_digits":[[],[[8,1]],[],[]],"offset0":0}'
     )
@@ -186,9 +191,9 @@ REFUSED: list[tuple[Any, str]] = [
     ('{"inlay": NaN}', "NaN is no number"),
     ('{"inlay": -Infinity}', "-Infinity is no number"),
     (changed(inlay="tensor"), "inlay is 'tensor': give 'memory_desc'"),
-    (changed(version=2), "version is 2: this Inlay reads 1; use the Inlay that wrote it"),
-    (changed(version=True), "version is True: this Inlay reads 1; use the Inlay that wrote it"),
-    (changed(version=1.0), "version is 1.0: this Inlay reads 1; use the Inlay that wrote it"),
+    (changed(version=3), "version is 3: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (changed(version=True), "version is True: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (changed(version=1.0), "version is 1.0: this Inlay reads 1 and 2; use the Inlay that wrote it"),
     (changed(kind="plain"), f"kind is 'plain': give one of {KINDS}"),
     (changed(kind=["any"]), "kind is a list of 1: give a text"),
     (changed(kind="digits"), "kind is 'digits': its digits are those of kind 'blocked'"),
@@ -206,9 +211,11 @@ REFUSED: list[tuple[Any, str]] = [
     (changed(dims=[2, 17, 5, RUNTIME]), "dims[3] is -9223372036854775808: give an integer of 64 bits"),
     (changed(dims=[1] * 13), "dims has 13 entries: a descriptor has at most 12 dims"),
     (changed(data_type="f33"), "data_type is 'f33': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, "
-     "s4, u4, e8m0, f4_e2m1, s64"),
+     "s4, u4, e8m0, f4_e2m1, s64, "
+     "bool, s16, u16, u32, u64, complex64, complex128"),
     (changed(data_type="float32"), "data_type is 'float32': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, "
-     "f8_e4m3, s4, u4, e8m0, f4_e2m1, s64"),
+     "f8_e4m3, s4, u4, e8m0, f4_e2m1, s64, "
+     "bool, s16, u16, u32, u64, complex64, complex128"),
     (changed(strides=[1, 2]), "strides has 2 entries: padded_dims has 4"),
     (changed(inner_digits=[[]]), "inner_digits has 1 entries: padded_dims has 4"),
     (changed(inner_digits=[[], [8, 1], [], []]), "inner_digits[1][0] is 8: give a list"),

@@ -43,8 +43,8 @@ def scattered(memory: Memory) -> npt.NDArray[Any]:
     """The dense array, entry by entry: what each encoding means."""
     desc = memory.desc
     assert desc.data_type is not None
-    values = memory.buffers[0][: desc.size].view(desc.data_type.numpy)
-    dense = np.zeros(desc.dims, f"u{desc.data_type.itemsize}").view(desc.data_type.numpy)
+    values = memory.buffers[0][: desc.size].view(desc.data_type.dtype)
+    dense = np.zeros(desc.dims, f"u{desc.data_type.itemsize}").view(desc.data_type.dtype)
     held = [part.tolist() for part in positions_in(desc, memory.buffers)]
     for k in range(desc.nnz):
         if desc.sparse_encoding == "csr":
@@ -61,7 +61,7 @@ def dense_arrays(draw: st.DrawFn, data_type: DataType | None = None, ndims: int 
     element = draw(data_types()) if data_type is None else data_type
     dims = draw(shapes(ndims, max_size=200))
     codes = draw(arrays.arrays(f"u{element.itemsize}", dims, fill=st.just(0)))
-    return (codes & 15 if element.is_sub_byte else codes).view(element.numpy)
+    return (codes & 15 if element.is_sub_byte else codes).view(element.dtype)
 
 
 def views(memory: Memory) -> list[list[int]]:
@@ -332,7 +332,7 @@ def test_torch_round_trip(name: str) -> None:
         tensor = sparse.to_torch(memory)
         assert tensor.layout == (torch.sparse_csr if memory.desc.sparse_encoding == "csr" else torch.sparse_coo)
         assert tuple(tensor.shape) == memory.desc.dims
-        assert str(tensor.dtype) == f"torch.{DATA_TYPES[name].numpy.name}"
+        assert str(tensor.dtype) == f"torch.{DATA_TYPES[name].dtype.name}"
         back = sparse.from_torch(tensor)
         assert same(back.unpack(), memory.unpack())
         assert back.desc.nnz == memory.desc.nnz

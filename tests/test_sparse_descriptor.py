@@ -243,8 +243,8 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "no_data_type",
         lambda: MemoryDesc.csr((2, 3), "boolean", 1),
         InvalidArguments,
-        "no descriptor can be made of data type boolean: boolean (code 8) is the result type of comparisons only; "
-        "store truth values as u8",
+        "no descriptor can be made of data type boolean: boolean (code 8) is the result type of oneDNN's "
+        "comparisons only; bool stores truth values",
     ),
     (
         "strides",

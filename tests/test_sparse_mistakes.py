@@ -321,8 +321,8 @@ USE: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "from_scipy_complex",
         lambda: sparse.from_scipy(scipy.sparse.csr_array(MATRIX.astype(np.complex64))),
         InvalidArguments,
-        "unknown data type complex64: use one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, s4, u4, e8m0, "
-        "f4_e2m1, s64, or the NumPy or ml_dtypes type of the same meaning",
+        "sparse tensors hold numbers: complex64 only moves, use one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, "
+        "f8_e4m3, s4, u4, e8m0, f4_e2m1, s64",
     ),
 ]
 

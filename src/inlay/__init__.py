@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from inlay import interrupts  # noqa: F401  before what takes time to load
-from inlay.data_type import DataType
+from inlay.data_type import DATA_TYPES, MOVED_TYPES, DataType
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import (
     FileError,
@@ -25,8 +25,9 @@ from inlay.errors import (
     PatternError,
     Unimplemented,
 )
-from inlay.format_tag import FormatTag
-from inlay.layout import RUNTIME, Layout, Refusal
+from inlay.format_tag import ALIASES, FormatTag
+from inlay.format_tag import ENUMERATED as TAGS
+from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal
 
 if TYPE_CHECKING:
     from inlay import primitives as primitives
@@ -42,9 +43,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALIASES",
+    "DATA_TYPES",
+    "MOVED_TYPES",
     "RUNTIME",
+    "TAGS",
     "Attributes",
+    "Axis",
     "DataType",
+    "Digit",
     "Extras",
     "FileError",
     "FormatTag",

@@ -6,6 +6,29 @@ knows nothing of Inlay can catch it, and the classes that mirror a oneDNN status
 
 from typing import ClassVar
 
+_MOST_SHOWN = 200
+_WHILE_PRINTING = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def shown(value: object, most: int = _MOST_SHOWN) -> str:
+    """A value as messages show it: its `repr` in at most `most` characters, whatever the value is.
+
+    Python refuses to print integers of more than 4,300 digits, lists may hold themselves, and the `repr` of somebody
+    else's class may fail; a message about a wrong argument must come out all the same.
+
+    >>> shown((2, 3)), shown(10**5000), shown("x" * 300, most=12)
+    ('(2, 3)', 'an integer of 16610 bits', "'xxxxxxxx...")
+    """
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except _WHILE_PRINTING:
+        return f"a {type(value).__name__} that cannot be printed"
+    # What cannot be encoded, such as half a surrogate pair, could not be printed either.
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
 
 class InlayError(Exception):
     """The base of every error raised on purpose by Inlay."""
@@ -55,12 +78,25 @@ class NotationError(InvalidArguments):
         self.text = text
         self.start = start
         self.end = end
-        marker = "~" * start + "^" * max(1, end - start)
-        super().__init__(f"{problem}\n    {text}\n    {marker}")
+        line, first = _window(text, start, end)
+        marker = "~" * first + "^" * max(1, min(end - start, len(line) - first))
+        super().__init__(f"{problem}\n    {line}\n    {marker}")
 
     def __reduce__(self) -> tuple[type["NotationError"], tuple[str, str, int, int]]:
         """Pickle by the four arguments: the built-in rule would pass the finished text only."""
         return type(self), (self.problem, self.text, self.start, self.end)
+
+
+def _window(text: str, start: int, end: int) -> tuple[str, int]:
+    """The part of a text that a message shows, and where the fault starts in it: all of it unless it is long."""
+    # Half a surrogate pair cannot be printed.
+    printable = text.encode("utf-8", "replace").decode("utf-8")
+    if len(printable) <= _MOST_SHOWN:
+        return printable, start
+    begin = max(0, min(start, len(printable)) - _MOST_SHOWN // 2)
+    part = printable[begin : begin + _MOST_SHOWN]
+    before, after = "..." if begin else "", "..." if begin + _MOST_SHOWN < len(printable) else ""
+    return f"{before}{part}{after}", start - begin + len(before)
 
 
 class FormatTagError(NotationError):

@@ -21,7 +21,7 @@ def value_of(code: int, data_type: DataType) -> float:
         case "f16":
             return float(struct.unpack("<e", struct.pack("<H", code))[0])
         case "f8_e5m2" | "f8_e4m3" | "f4_e2m1" | "e8m0":
-            return float(np.array([code], np.uint8).view(data_type.numpy)[0])
+            return float(np.array([code], np.uint8).view(data_type.dtype)[0])
     signed = data_type.kind == "signed" and code >> (data_type.bits - 1)
     return code - (1 << data_type.bits) if signed else code
 

@@ -125,7 +125,7 @@ def _one_copy(src: Memory, dst: Memory) -> tuple[tuple[int, ...], tuple[tuple[in
 
 def _numpy_type(memory: Memory, moves: bool) -> np.dtype[Any]:
     _, data_type = memory.desc.require_layout("bench")
-    return np.dtype(f"u{data_type.itemsize}") if moves else data_type.numpy
+    return np.dtype(f"u{data_type.itemsize}") if moves else data_type.dtype
 
 
 def _elements(memory: Memory, kind: np.dtype[Any]) -> npt.NDArray[Any]:

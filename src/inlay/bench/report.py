@@ -151,7 +151,7 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
 def _filled(desc: MemoryDesc) -> Memory:
     """Memory with small whole numbers."""
     _, data_type = desc.require_layout("bench")
-    numbers = np.arange(_PERIOD).astype(data_type.numpy)
+    numbers = np.arange(_PERIOD).astype(data_type.dtype)
     return pack(np.resize(numbers, prod(desc.dims)).reshape(desc.dims), desc)
 
 

@@ -88,7 +88,7 @@ def _range_of(data_type: DataType) -> _Range:
         return _Range(0.5, float(data_type.lowest), float(int(data_type.highest) + 1), False, False)
     if data_type.name == "e8m0":
         return _Range(-1.0, data_type.lowest, 2.0**128, False, True)
-    limits = ml_dtypes.finfo(data_type.numpy)  # type: ignore[no-untyped-call]
+    limits = ml_dtypes.finfo(data_type.dtype)  # type: ignore[no-untyped-call]
     step = 2.0 ** (np.frexp(data_type.highest)[1] - 1 - int(limits.nmant))
     with np.errstate(over="ignore"):
         beyond = float(np.float64(data_type.highest) + np.float64(step / 2))
@@ -117,7 +117,7 @@ def can_lose(src: DataType, dst: DataType) -> bool:
 def _least_positive(data_type: DataType) -> float:
     if data_type.name == "e8m0":
         return data_type.lowest
-    return float(ml_dtypes.finfo(data_type.numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
+    return float(ml_dtypes.finfo(data_type.dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
 
 
 def count_loss(name: str, memory: Memory, dst: DataType) -> ConversionLoss:
@@ -151,14 +151,14 @@ def _pieces(memory: Memory) -> Iterator[Array]:
     """The elements in some order, as arrays of one axis and of a type of NumPy's own."""
     desc = memory.desc
     layout, data_type = desc.require_layout("a file")
-    working = np.dtype(np.float32) if data_type.bits < 32 and data_type.kind == "float" else data_type.numpy
+    working = np.dtype(np.float32) if data_type.bits < 32 and data_type.kind == "float" else data_type.dtype
     count = prod(desc.dims)
     is_dense = desc.padded_dims == desc.dims and desc.offset0 == 0 and layout.span == (0, count)
     if not is_dense or data_type.is_sub_byte:
         for part in _parts(desc):
             yield Memory(part, memory.buffer).unpack().astype(np.float64).ravel()
         return
-    elements = memory.buffer.reshape(-1).view(np.uint8)[: count * data_type.itemsize].view(data_type.numpy)
+    elements = memory.buffer.reshape(-1).view(np.uint8)[: count * data_type.itemsize].view(data_type.dtype)
     for begin in range(0, count, _PIECE):
         yield elements[begin : begin + _PIECE].astype(working, copy=False)
 

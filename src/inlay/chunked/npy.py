@@ -15,14 +15,14 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from inlay.chunked.store import Bytes, Store, StoredTensor, require_dims_for_layout
-from inlay.data_type import DATA_TYPES, as_data_type
+from inlay.data_type import ALL_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
 from inlay.files import Progress, file_error, replacing, require_file, write_pieces
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 
-_NAMED = frozenset(t.numpy for t in DATA_TYPES.values() if t.numpy.isbuiltin == 1)
+_NAMED = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
 """The types whose name survives in a .npy header."""
 
 _DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
@@ -95,9 +95,9 @@ def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
         FileError: a .npy file has no name for the data type.
     """
     data_type = desc.data_type
-    if data_type is None or data_type.numpy not in _NAMED:
+    if data_type is None or data_type.dtype not in _NAMED:
         raise FileError(f"a .npy file has no name for data type {data_type}: write a .safetensors file instead")
-    return data_type.numpy, desc.dims
+    return data_type.dtype, desc.dims
 
 
 def write_npy(target: Path, desc: MemoryDesc, data: Iterable[Bytes], progress: Progress | None = None) -> None:

@@ -62,9 +62,15 @@ STORED_TYPES: Mapping[str, str] = MappingProxyType(
         "f8_e5m2": "F8_E5M2",
         "f8_e4m3": "F8_E4M3",
         "e8m0": "F8_E8M0",
+        "bool": "BOOL",
+        "s16": "I16",
+        "u16": "U16",
+        "u32": "U32",
+        "u64": "U64",
+        "complex64": "C64",
     }
 )
-"""safetensors' name of each data type; the 4-bit types have none and are kept as bytes."""
+"""safetensors' name of each data type; the 4-bit types and complex128 have none and are kept as bytes."""
 
 _DATA_TYPES = {stored: name for name, stored in STORED_TYPES.items()}
 

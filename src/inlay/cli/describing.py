@@ -73,7 +73,7 @@ def names(
 def _type_lines(pattern: str) -> Iterator[str]:
     for t in DATA_TYPES.values():
         if fnmatchcase(t.name, pattern):
-            yield f"{t.name:<8} {t.bits:>2} bits  {t.kind:<8}  {t.numpy.name}"
+            yield f"{t.name:<8} {t.bits:>2} bits  {t.kind:<8}  {t.dtype.name}"
 
 
 def _tag_lines(pattern: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 `MemoryDesc` is the value. Its rooms in the order that data flows: `kinds`, what can be said of a place; `validation`,
 what is refused; `creation`, from a format, strides or pattern to a layout; `sparsity`, what a sparse encoding holds in
 which buffer; `extras`, what lies behind int8 weights; `textual`, oneDNN's notation; `memory_desc`, the class, on
-`described` and `encoded`.
+`described`, `ordering` and `encoded`.
 """
 
 from inlay.descriptor.extras import Extras

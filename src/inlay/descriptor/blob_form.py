@@ -20,7 +20,7 @@ import struct
 from typing import NoReturn
 
 from inlay.data_type import DataType
-from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
+from inlay.descriptor.creation import InnerBlocks, blocks_of
 from inlay.descriptor.json_form import MAX_CHARACTERS, json_of, parts_of_json
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import require_nested
@@ -65,7 +65,7 @@ def canonical(parts: Parts) -> Parts:
     layout, data_type = parts.layout, parts.data_type
     if not isinstance(layout, Layout) or data_type is None:
         return parts
-    blocks = inner_blocks_of(layout)
+    blocks = blocks_of(layout)
     inner = _inner_digits(blocks, layout.ndims) if blocks is not None else [axis.inner for axis in layout.axes]
     unit = [dim == padded == 1 for dim, padded in zip(parts.dims, layout.dims, strict=True)]
 
@@ -96,13 +96,12 @@ def _nests(layout: Layout, data_type: DataType) -> bool:
     return True
 
 
-def parts_of_blob(blob: object) -> Parts:
+def parts_of_blob(data: bytes) -> Parts:
     """The parts that the bytes say, not yet checked against one another.
 
     Raises:
-        InvalidArguments: `blob` is no blob of this form, or not the canonical one.
+        InvalidArguments: `data` is no blob of this form, or not the canonical one.
     """
-    data = _bytes_of(blob)
     if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
         _refuse("they do not start as one; a blob of oneDNN is read by MemoryDesc.from_onednn and the library it is of")
     if len(data) < _HEADER.size:
@@ -119,23 +118,43 @@ def parts_of_blob(blob: object) -> Parts:
     return parts_of_json(body.decode("latin-1"))
 
 
-def require_canonical(parts: Parts, blob: object) -> None:
+def require_canonical(parts: Parts, data: bytes) -> None:
     """Refuse bytes that are not those of the descriptor that they say.
 
     Raises:
         InvalidArguments: `blob_of` the parts gives other bytes.
     """
-    if blob_of(parts) != _bytes_of(blob):
+    if blob_of(parts) != data:
         _refuse("their spelling is not the canonical one: to_blob did not write them")
 
 
-def _bytes_of(blob: object) -> bytes:
-    if not isinstance(blob, (bytes, bytearray, memoryview)):
+def bytes_of_blob(blob: object) -> bytes:
+    """The bytes of a blob, whatever holds them.
+
+    Raises:
+        InvalidArguments: `blob` holds no bytes, or more than any blob has.
+
+    >>> bytes_of_blob([97, 98]), bytes_of_blob(memoryview(b"abcd")[::2])
+    (b'ab', b'ac')
+    """
+    if isinstance(blob, (list, tuple)):
+        _require_length(len(blob))
+        if not all(type(byte) is int and 0 <= byte < 256 for byte in blob):
+            _refuse("it is a sequence with entries other than the integers 0 to 255")
+        return bytes(blob)
+    try:
+        view = memoryview(blob)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
         _refuse(f"it is a {type(blob).__name__}: give the bytes that to_blob wrote")
-    count = memoryview(blob).nbytes
+    if view.itemsize != 1 or view.format not in ("B", "b", "c"):
+        _refuse(f"it is a {type(blob).__name__} of elements of format {view.format}: give its bytes")
+    _require_length(view.nbytes)
+    return view.tobytes()
+
+
+def _require_length(count: int) -> None:
     if count > _HEADER.size + MAX_CHARACTERS:
         _refuse(f"they are {count}: at most {_HEADER.size + MAX_CHARACTERS} are read")
-    return bytes(blob)
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -7,7 +7,7 @@
 Each way ends in the same rules (`validation`), so a layout is accepted or refused for what it is, however it was said.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -17,11 +17,12 @@ from inlay.descriptor.validation import (
     LARGEST,
     as_integers,
     dense_strides,
+    is_nested,
     require_bound,
     require_nested,
     require_padding,
 )
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.pattern import parse_pattern
@@ -102,6 +103,28 @@ def place(
     return _by_strides(padded or dims, data_type, strides), ()
 
 
+def strides_apart(
+    format: FormatLike | Sequence[int] | None, strides: Iterable[int] | None
+) -> tuple[FormatLike | None, Iterable[int] | None]:
+    """The format and the strides that a caller means: integers in the place of a format are strides.
+
+    Raises:
+        InvalidArguments: both are strides.
+    """
+    if not isinstance(format, (tuple, list)) or any(isinstance(entry, str) for entry in format):
+        return format, strides  # type: ignore[return-value]
+    if strides is not None:
+        raise InvalidArguments("strides are given twice, in the place of the format too: give them once")
+    return None, as_integers("strides", format)
+
+
+def spelling_of(format: FormatLike | None, placement: kinds.Placement) -> str | None:
+    """The letters that a format was given by; None where no tag was given."""
+    if not isinstance(placement, Layout) or format is None:
+        return None
+    return format.spelling if isinstance(format, FormatTag) else str(format)
+
+
 def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
     if layout.dims != padded:
         raise InvalidArguments(
@@ -109,13 +132,23 @@ def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
         )
 
 
-def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
-    """The inner blocks of `layout` once oneDNN's rules have passed it; None, and no rule, where it cannot be said.
+def blocks_of(layout: Layout) -> InnerBlocks | None:
+    """The inner blocks of a layout that oneDNN can say and accepts: its strides nest too. None of any other.
 
-    Raises:
-        InvalidArguments: oneDNN can say this layout, and refuses it.
+    >>> blocks_of(Layout.from_strides((4, 6), (6, 1))), blocks_of(Layout.from_strides((4, 6), (-6, 1)))
+    ((), None)
     """
     blocks = inner_blocks_of(layout)
+    return blocks if blocks is not None and is_nested(layout) else None
+
+
+def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
+    """The inner blocks of `layout` once oneDNN's rules have passed it; None, and no rule, where it cannot say it.
+
+    Raises:
+        InvalidArguments: oneDNN can say this layout, and refuses its reach or strides that split a byte.
+    """
+    blocks = blocks_of(layout)
     if blocks is not None:
         require_nested(layout, data_type)
     return blocks
@@ -189,16 +222,16 @@ def _by_strides(placed: Dims, data_type: DataType, strides: Iterable[int] | None
 def _by_format(
     dims: Dims, data_type: DataType, format: FormatLike, padded: Dims | None
 ) -> tuple[kinds.Placement, InnerBlocks | None]:
+    if not isinstance(format, (FormatTag, str)):
+        raise InvalidArguments(
+            f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
+        )
     if format == "any":
         if RUNTIME in dims:
             raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
         if padded not in (None, dims):
             raise InvalidArguments("format any takes no padded_dims: the primitive chooses them with the layout")
         return kinds.Any(), None
-    if not isinstance(format, (FormatTag, str)):
-        raise InvalidArguments(
-            f"format is {format!r}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
-        )
     tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
     if len(tag.order) != len(dims):
         _refuse_ndims(dims, format, tag)
@@ -210,7 +243,7 @@ def _by_format(
 
 
 def _refuse_ndims(dims: Dims, format: FormatLike, tag: FormatTag) -> None:
-    spelled = str(format) if str(format) == str(tag) else f"{format} ({tag})"
+    spelled = tag.spelling if tag.spelling == str(tag) else f"{tag.spelling} ({tag})"
     raise InvalidArguments(
         f"format {spelled} places {tag.ndims} axes, but dims {dims} are {len(dims)}: give {tag.ndims} dims, or a "
         f"format of {len(dims)} letters such as {LETTERS[: len(dims)]}"
@@ -255,6 +288,6 @@ def _require_tag_bound(layout: Layout, tag: FormatTag, data_type: DataType) -> N
         plain = tuple(axis.stride for axis in layout.axes)
         remedy = "use smaller dims" if tag.inner_blocks else f"give strides={plain} instead of the tag"
         raise InvalidArguments(
-            f"format {tag} of dims {layout.dims} exceeds oneDNN's bound on tags: {count} * {widest} elements of "
-            f"{data_type.itemsize} bytes are more than 2**64 - 1; {remedy}"
+            f"format {tag.spelling} of dims {layout.dims} exceeds oneDNN's bound on tags: {count} * {widest} elements "
+            f"of {data_type.itemsize} bytes are more than 2**64 - 1; {remedy}"
         )

@@ -1,7 +1,8 @@
 """The parts of a descriptor and what they answer: the half of `MemoryDesc` that creates nothing.
 
-Everything here reads: the queries oneDNN has, offsets of coordinates, the two relations between descriptors, and the
-texts. What makes descriptors out of arguments or other descriptors is in `memory_desc`.
+Everything here reads: the queries oneDNN has, offsets of coordinates, the two relations between descriptors, and
+oneDNN's text. What a descriptor says in tags, patterns and strides is in `ordering`; what makes descriptors out of
+arguments or other descriptors is in `memory_desc`.
 """
 
 from collections.abc import Hashable
@@ -10,18 +11,17 @@ from typing import Any, NoReturn
 
 import numpy.typing as npt
 
+from inlay.arguments import as_flag
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.offsets import scaled
-from inlay.descriptor.queries import RUNTIME_SIZE, descriptor_repr, equality_key, layout_size
+from inlay.descriptor.queries import RUNTIME_SIZE, equality_key, layout_size
 from inlay.descriptor.sparsity import sparse_sizes
 from inlay.descriptor.textual import ZERO, descriptor_text
-from inlay.errors import InvalidArguments
-from inlay.format_tag import tag_of
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Digit, Dims, Layout
-from inlay.pattern import pattern_of
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -40,8 +40,8 @@ class Described:
     """What lies behind the elements of int8 weights; nothing in most descriptors."""
     _blocks: InnerBlocks | None
     """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
-    _alias: str | None
-    """The alias that the format was said by, for the names of axes in messages; part of no relation and no file."""
+    _spelling: str | None
+    """The text of the format tag that it was made of, for texts and JSON; part of no relation between descriptors."""
     _key: tuple[object, ...] | None
     """What equality compares, once asked for."""
     _hash: int | None
@@ -55,7 +55,7 @@ class Described:
         offset0: int,
         blocks: InnerBlocks | None,
         extras: Extras = NO_EXTRAS,
-        alias: str | None = None,
+        spelling: str | None = None,
     ) -> None:
         _set_dims(self, dims)
         _set_data_type(self, data_type)
@@ -63,7 +63,7 @@ class Described:
         _set_offset0(self, offset0)
         _set_extras(self, extras)
         _set_blocks(self, blocks)
-        _set_alias(self, alias)
+        _set_spelling(self, spelling)
         _set_key(self, None)
         _set_hash(self, None)
 
@@ -120,11 +120,11 @@ class Described:
         """Elements from one block of each axis to the next, or from one coordinate to the next where it has no blocks.
 
         Raises:
-            InvalidArguments: the kind is not blocked.
+            InvalidArguments: there is no layout, or one with digits in an order that oneDNN cannot say.
         """
         if self.is_zero:
             return ()
-        if not isinstance(self.layout, Layout) or self._blocks is None:
+        if not isinstance(self.layout, Layout) or (self._blocks is None and any(a.inner for a in self.layout.axes)):
             self._refuse_query("strides")
         return tuple([axis.stride for axis in self.layout.axes])
 
@@ -210,37 +210,6 @@ class Described:
             case kinds.Undefined() | kinds.Any():
                 return 0
 
-    @property
-    def tag(self) -> str | None:
-        """The format tag that creates this descriptor, or None where none does; `any` for that kind.
-
-        Post-condition: MemoryDesc(self.dims, self.data_type, self.tag) == self, unless None.
-
-        >>> from inlay.descriptor import MemoryDesc
-        >>> MemoryDesc((2, 3, 4, 5), "u8", strides=(60, 1, 15, 3)).tag
-        'acdb'
-        """
-        return None if self.extras else self._tag
-
-    @property
-    def _tag(self) -> str | None:
-        """The tag, extras left out of account."""
-        if isinstance(self.layout, kinds.Any):
-            return "any"
-        if not isinstance(self.layout, Layout) or self._blocks is None or self.offset0:
-            return None
-        tag = tag_of(self.layout)
-        return str(tag) if tag is not None and tag.layout(self.dims).dims == self.layout.dims else None
-
-    @property
-    def pattern(self) -> str:
-        """The layout in pattern notation.
-
-        Raises:
-            InvalidArguments: there is no layout, or no pattern can say it.
-        """
-        return pattern_of(self.require_layout("pattern")[0])
-
     def offset(self, coordinates: npt.ArrayLike) -> Any:
         """Elements from the start of the buffer to each coordinate, `offset0` included; padding has coordinates too.
 
@@ -274,6 +243,7 @@ class Described:
         """Whether both have the same dims, padding and type, and place every coordinate at the same offset.
 
         Raises:
+            InvalidArguments: `other` is no descriptor.
             Unimplemented: they differ only in how RUNTIME dims or strides are spelled.
 
         >>> from inlay.descriptor import MemoryDesc
@@ -281,6 +251,8 @@ class Described:
         >>> twice == once, twice.equivalent(once)
         (False, True)
         """
+        if not isinstance(other, Described):
+            raise InvalidArguments(f"other is {shown(other)}: give the MemoryDesc to compare with")
         if self == other:
             return True
         if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
@@ -332,15 +304,11 @@ class Described:
         >>> MemoryDesc((4, 6), "f32", strides=(8, 1)).text(was_any=True)
         'f32:a:blocked:ab:8x1:f0'
         """
+        was_any = as_flag("was_any", was_any)
         if self.is_zero or self.data_type is None:
             return ZERO
         parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
         return descriptor_text(*parts, was_any=was_any)
-
-    def __repr__(self) -> str:
-        """The call that creates this descriptor."""
-        parts = (self.dims, self.data_type, self.layout, self.offset0, self._blocks, self.extras)
-        return descriptor_repr(*parts, self._tag)
 
 
 # As for the axes of a layout: writing through the slots takes two thirds of the time of `object.__setattr__`.
@@ -350,6 +318,6 @@ _set_layout = vars(Described)["layout"].__set__
 _set_offset0 = vars(Described)["offset0"].__set__
 _set_extras = vars(Described)["extras"].__set__
 _set_blocks = vars(Described)["_blocks"].__set__
-_set_alias = vars(Described)["_alias"].__set__
+_set_spelling = vars(Described)["_spelling"].__set__
 _set_key = vars(Described)["_key"].__set__
 _set_hash = vars(Described)["_hash"].__set__

@@ -1,4 +1,6 @@
-"""Descriptors of sparse tensors: what is stored with its coordinates, in several buffers.
+"""Descriptors without a layout: sparse tensors, opaque formats, and scalars of the host.
+
+A sparse tensor is stored with its coordinates, in several buffers.
 
 >>> from inlay.descriptor import MemoryDesc
 >>> desc = MemoryDesc.csr((3, 4), "f32", nnz=2)
@@ -12,27 +14,31 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.arguments import as_flag
+from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import FormatLike
-from inlay.descriptor.described import Described
+from inlay.descriptor.ordering import Ordered
 from inlay.descriptor.queries import RUNTIME_SIZE
 from inlay.descriptor.sparsity import (
     checked_index_type,
     checked_nnz,
+    checked_opaque,
     checked_packed_tag,
     require_csr_ndims,
     sparse_data_types,
     sparse_sizes,
 )
-from inlay.descriptor.validation import as_integers
+from inlay.descriptor.validation import as_integers, require_dims
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import Dims
 
+_NUMBERS = ", ".join(DATA_TYPES)
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class Encoded(Described):
-    """What creates sparse descriptors, and the queries whose answers count buffers."""
+class Encoded(Ordered):
+    """What creates descriptors without a layout, and the queries whose answers count buffers."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -125,7 +131,7 @@ class Encoded(Described):
             )
             return kinds.CSR(checked_nnz(wanted, nnz), indices, pointers)
 
-        return cls._encoded(dims, data_type, place_rows, allow_empty)
+        return cls._encoded(dims, data_type, place_rows, allow_empty, "sparse tensors")
 
     @classmethod
     def coo(
@@ -156,7 +162,7 @@ class Encoded(Described):
         def place_coordinates(wanted: Dims) -> kinds.Sparse:
             return kinds.COO(checked_nnz(wanted, nnz), checked_index_type("index_type", index_type))
 
-        return cls._encoded(dims, data_type, place_coordinates, allow_empty)
+        return cls._encoded(dims, data_type, place_coordinates, allow_empty, "sparse tensors")
 
     @classmethod
     def packed(
@@ -191,21 +197,69 @@ class Encoded(Described):
         def place_blocks(wanted: Dims) -> kinds.Sparse:
             return kinds.Packed(checked_nnz(wanted, nnz), checked_packed_tag(wanted, tag))
 
-        return cls._encoded(dims, data_type, place_blocks, allow_empty)
+        return cls._encoded(dims, data_type, place_blocks, allow_empty, "sparse tensors")
+
+    @classmethod
+    def opaque(
+        cls, dims: Iterable[int], data_type: DataTypeLike, name: str, nbytes: int, *, allow_empty: bool = False
+    ) -> Self:
+        """The descriptor of a tensor in an order that one engine knows, as primitives choose them: `nbytes` bytes.
+
+        `name` is the engine's name of the format, of 1 to 64 letters, digits and `_-.`. No dims give the zero
+        descriptor. With `allow_empty` it takes the place of every error.
+
+        Raises:
+            InvalidArguments: `dims` are no shape, the type cannot be stored, `name` is none, or `nbytes` is not in
+                0..2**63 - 1.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc.opaque((8, 8, 3, 3), "f32", "wino", 4096).size
+        4096
+        """
+
+        def place_bytes(wanted: Dims) -> kinds.Placement:
+            require_dims(wanted)
+            return checked_opaque(name, nbytes)
+
+        return cls._encoded(dims, data_type, place_bytes, allow_empty)
+
+    @classmethod
+    def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> Self:
+        """The descriptor of one value that the host passes with each execution.
+
+        Raises:
+            InvalidArguments: `data_type` cannot be stored. With `allow_empty`, the zero descriptor instead.
+
+        >>> from inlay.descriptor import MemoryDesc
+        >>> MemoryDesc.host_scalar("f32").size
+        4
+        """
+        return cls._encoded((1,), data_type, lambda _: kinds.HostScalar(), allow_empty, "host scalars")
 
     @classmethod
     def _encoded(
-        cls, dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Sparse], allow_empty: bool
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        place: Callable[[Dims], kinds.Placement],
+        allow_empty: bool,
+        numbers: str = "",
     ) -> Self:
-        """The descriptor of the encoding that `place` makes of the dims: as in oneDNN, it is asked before the type."""
+        """The descriptor of what `place` makes of the dims: as in oneDNN, it is asked before the type.
+
+        `numbers` says what is made of numbers only.
+        """
         desc = cls.__new__(cls)
         desc._fill((), None, kinds.Undefined(), 0, None)
         try:
             wanted = as_integers("dims", dims)
             if wanted:
                 placement = place(wanted)
-                desc._fill(wanted, as_data_type(data_type), placement, 0, None)
+                element = as_data_type(data_type)
+                if numbers and not element.is_number:
+                    raise InvalidArguments(f"{numbers} hold numbers: {element} only moves, use one of {_NUMBERS}")
+                desc._fill(wanted, element, placement, 0, None)
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
         return desc

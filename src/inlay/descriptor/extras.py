@@ -27,8 +27,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from inlay.errors import InvalidArguments
+from inlay.arguments import as_integer
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
+from inlay.layout.address import as_numbers
 
 S8S8, SCALE_ADJUST, RNN_U8S8, ASYMMETRIC_SRC, RNN_S8S8, GPU, GPU_BACKWARD, GPU_SWAPPED = (2**i for i in range(8))
 """oneDNN's flags by their bits, `dnnl_memory_extra_flag_*`."""
@@ -100,7 +102,9 @@ class Extras:
     def _require_gpu(self) -> None:
         geometry: Any = self.gpu_geometry
         if not isinstance(geometry, tuple) or len(geometry) not in (0, len(_GEOMETRY)):
-            raise InvalidArguments(f"gpu_geometry is {geometry!r}: give a tuple of {len(_GEOMETRY)} integers, or none")
+            raise InvalidArguments(
+                f"gpu_geometry is {shown(geometry)}: give a tuple of {len(_GEOMETRY)} integers, or none"
+            )
         for i, value in enumerate(geometry):
             _require_integer(f"gpu_geometry[{i}]", value, 2**63 - 1)
         _require_integer("gpu_nbytes", self.gpu_nbytes, 2**63 - 1)
@@ -120,8 +124,11 @@ class Extras:
         """Refuse masks that select axes beyond the last.
 
         Raises:
-            InvalidArguments: a mask has a bit for an axis that a tensor of `ndims` axes does not have.
+            InvalidArguments: a mask has a bit for an axis that a tensor of `ndims` axes does not have, or `ndims` is no
+                number of axes.
         """
+        if type(ndims) is not int or ndims < 0:
+            ndims = as_integer("ndims", ndims, 0)
         for what, mask in (("compensation_mask", self.compensation_mask), ("asymmetric_mask", self.asymmetric_mask)):
             if mask >> ndims:
                 raise InvalidArguments(
@@ -131,9 +138,13 @@ class Extras:
     def buffer_sizes(self, padded_dims: Dims) -> dict[int, int]:
         """Bytes behind the elements by flag, in the order they lie there.
 
+        Raises:
+            InvalidArguments: `padded_dims` are no sequence of integers.
+
         >>> Extras(flags=9, compensation_mask=1, asymmetric_mask=1).buffer_sizes((32, 16))
         {1: 128, 8: 128}
         """
+        padded_dims = as_numbers("padded dim", padded_dims)
         masks = {S8S8: self.compensation_mask, RNN_U8S8: self.compensation_mask, ASYMMETRIC_SRC: self.asymmetric_mask}
         sizes = {
             flag: 4 * prod(dim for i, dim in enumerate(padded_dims) if mask >> i & 1)
@@ -143,11 +154,20 @@ class Extras:
         return sizes | {GPU: self.gpu_nbytes} if self.flags & GPU else sizes
 
     def start(self, nbytes: int) -> int:
-        """The byte at which the numbers behind `nbytes` of elements start; `nbytes` itself where there are none."""
+        """The byte at which the numbers behind `nbytes` of elements start; `nbytes` itself where there are none.
+
+        Raises:
+            InvalidArguments: `nbytes` is no integer of 0 or more.
+        """
+        if type(nbytes) is not int or nbytes < 0:
+            nbytes = as_integer("nbytes", nbytes, 0)
         return -(-nbytes // ALIGNMENT) * ALIGNMENT if self.flags & _WITH_BUFFERS else nbytes
 
     def size_with(self, nbytes: int, padded_dims: Dims) -> int:
         """Bytes of `nbytes` of elements with everything behind them.
+
+        Raises:
+            InvalidArguments: as `start` and `buffer_sizes`.
 
         >>> Extras(flags=1, compensation_mask=1).size_with(33, (11, 3))
         80
@@ -185,12 +205,28 @@ class Extras:
 
 def _require_integer(what: str, value: object, most: int) -> None:
     if type(value) is not int or not 0 <= value <= most:
-        raise InvalidArguments(f"{what} is {value!r}: give an integer from 0 to {most}")
+        raise InvalidArguments(f"{what} is {shown(value)}: give an integer from 0 to {most}")
 
 
 def _refuse_scale(scale: object) -> NoReturn:
-    raise InvalidArguments(f"scale_adjust is {scale!r}: give a positive number that an f32 can hold")
+    raise InvalidArguments(f"scale_adjust is {shown(scale)}: give a positive number that an f32 can hold")
 
 
 NO_EXTRAS = Extras()
 """No flag: what nearly every descriptor has."""
+
+
+def require_extras(extras: object, has_layout: bool, ndims: int) -> None:
+    """Refuse what a descriptor of `ndims` dims cannot have as extras.
+
+    Raises:
+        InvalidArguments: `extras` is no `Extras`, there is no layout that they could lie behind, or they name an axis
+            that is none.
+    """
+    if not isinstance(extras, Extras):
+        raise InvalidArguments(
+            f"extras is {shown(extras)}: give inlay.Extras(flags=1, compensation_mask=1) or the like"
+        )
+    if extras and not has_layout:
+        raise InvalidArguments("extras lie behind the elements of a layout, and the format any has none yet")
+    extras.require_axes(ndims)

@@ -1,14 +1,15 @@
 """Descriptors as JSON: one object, whose form has a version and is read strictly.
 
-    {"inlay": "memory_desc", "version": 1, "kind": "blocked", "dims": [2, 17], "data_type": "f32",
-     "padded_dims": [2, 24], "strides": [24, 8], "inner_digits": [[], [[8, 1]]], "offset0": 0}
+    {"inlay": "memory_desc", "version": 2, "kind": "blocked", "dims": [2, 17], "data_type": "f32",
+     "padded_dims": [2, 24], "strides": [24, 8], "inner_digits": [[], [[8, 1]]], "offset0": 0, "format": "nC8c"}
 
 Every object has `inlay`, `version` and `kind`; the other keys depend on the kind, and no others are read:
 
     kind             keys
     undef            -
     any              dims, data_type
-    blocked, digits  dims, data_type, padded_dims, strides, inner_digits, offset0; extras where there are any
+    blocked, digits  dims, data_type, padded_dims, strides, inner_digits, offset0; extras where there are any;
+                     format, in version 2, where the descriptor was made of a tag in other letters than its own
     opaque           dims, data_type, name, nbytes
     sparse           dims, data_type, encoding, nnz; index_type for csr and coo, pointer_type for csr, tag for packed
                      where one is chosen
@@ -18,6 +19,10 @@ Every object has `inlay`, `version` and `kind`; the other keys depend on the kin
     inner_digits                 per axis, extent and stride of every other digit, most significant first
     extras                       flags, compensation_mask, scale_adjust, asymmetric_mask, gpu_geometry, gpu_nbytes;
                                  a key that is left out has the default of `Extras`
+    format                       the text of the tag, which must give these padded dims, strides and digits
+
+Version 1 is version 2 without `format`: both are read, and 1 is written where there is no `format`, so that older
+readers go on reading what they know.
 
 The form keeps the spelling: strides of unit axes and blocks of one element are written and read as they are. A text may
 come from anywhere, so it is bounded in length, no key may be missing, unknown or there twice, every value must have
@@ -29,17 +34,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn, assert_never
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import ALL_TYPES, DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import inner_blocks_of
+from inlay.descriptor.creation import blocks_of, inner_blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.parts import Parts
-from inlay.descriptor.validation import LARGEST, MAX_NDIMS
+from inlay.descriptor.validation import LARGEST, MAX_NDIMS, require_nested
 from inlay.errors import InvalidArguments
+from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 
-VERSION = 1
-"""The version of the form that is written, and the only one that is read."""
+VERSIONS = (1, 2)
+"""The versions of the form: both are read, and the first that can say a descriptor is written."""
 
 MAX_CHARACTERS = 2**20
 """The longest text that is written or read; descriptors of tags take a few hundred characters."""
@@ -55,7 +61,8 @@ def json_of(parts: Parts) -> str:
     Raises:
         InvalidArguments: the text would be longer than any that is read.
     """
-    text = json.dumps({"inlay": _NAME, "version": VERSION, **_values_of(parts)}, separators=(",", ":"))
+    values = _values_of(parts)
+    text = json.dumps({"inlay": _NAME, "version": 2 if "format" in values else 1, **values}, separators=(",", ":"))
     if len(text) > MAX_CHARACTERS:
         raise InvalidArguments(
             f"the descriptor takes {len(text)} characters of JSON: at most {MAX_CHARACTERS} are read"
@@ -71,9 +78,11 @@ def _values_of(parts: Parts) -> dict[str, Any]:
     typed = {"dims": _written(parts.dims), "data_type": data_type.name}
     match placement:
         case Layout():
-            kind = "digits" if inner_blocks_of(placement) is None else "blocked"
-            extras = {"extras": _extras_of(parts.extras)} if parts.extras else {}
-            return {"kind": kind, **typed, **_layout_of(placement), "offset0": parts.offset0, **extras}
+            kind = "digits" if blocks_of(placement) is None else "blocked"
+            also: dict[str, Any] = {"extras": _extras_of(parts.extras)} if parts.extras else {}
+            if parts.spelling is not None and parts.spelling != str(FormatTag.parse(parts.spelling)):
+                also["format"] = parts.spelling
+            return {"kind": kind, **typed, **_layout_of(placement), "offset0": parts.offset0, **also}
         case kinds.Any():
             return {"kind": "any", **typed}
         case kinds.Opaque(name=name, nbytes=nbytes):
@@ -118,8 +127,8 @@ def parts_of_json(text: object) -> Parts:
             _refuse(f"key {key!r} is missing")
     if value["inlay"] != _NAME:
         _refuse(f"inlay is {_shown(value['inlay'])}: give {_NAME!r}")
-    if type(value["version"]) is not int or value["version"] != VERSION:
-        _refuse(f"version is {_shown(value['version'])}: this Inlay reads {VERSION}; use the Inlay that wrote it")
+    if type(value["version"]) is not int or value["version"] not in VERSIONS:
+        _refuse(f"version is {_shown(value['version'])}: this Inlay reads 1 and 2; use the Inlay that wrote it")
     kind = _text(value["kind"], "kind")
     if kind not in _READERS:
         _refuse(f"kind is {_shown(kind)}: give one of {', '.join(_READERS)}")
@@ -160,7 +169,7 @@ def _read_any(value: dict[str, object]) -> Parts:
 
 def _read_layout(value: dict[str, object]) -> Parts:
     wanted = ("dims", "data_type", "padded_dims", "strides", "inner_digits", "offset0")
-    _require_keys(value, wanted, optional=("extras",))
+    _require_keys(value, wanted, optional=("extras",) if value["version"] == 1 else ("extras", "format"))
     padded, strides = _dims(value["padded_dims"], "padded_dims"), _dims(value["strides"], "strides")
     inner = [
         _digits(digits, f"inner_digits[{i}]") for i, digits in enumerate(_list(value["inner_digits"], "inner_digits"))
@@ -169,11 +178,14 @@ def _read_layout(value: dict[str, object]) -> Parts:
         if len(entries) != len(padded):
             _refuse(f"{what} has {len(entries)} entries: padded_dims has {len(padded)}")
     layout = Layout(padded, tuple(Axis(stride, digits) for stride, digits in zip(strides, inner, strict=True)))
-    kind = "digits" if inner_blocks_of(layout) is None else "blocked"
+    kind = "digits" if blocks_of(layout) is None else "blocked"
+    if value["kind"] == "blocked" and inner_blocks_of(layout) is not None:
+        require_nested(layout, _data_type(value["data_type"], "data_type"), whole_bytes=False)
     if value["kind"] != kind:
         _refuse(f"kind is {_shown(value['kind'])}: its digits are those of kind {kind!r}")
     extras = _extras(value["extras"]) if "extras" in value else NO_EXTRAS
-    return Parts(*_typed(value), layout, _integer(value["offset0"], "offset0"), extras)
+    spelling = _text(value["format"], "format") if "format" in value else None
+    return Parts(*_typed(value), layout, _integer(value["offset0"], "offset0"), extras, spelling)
 
 
 def _read_opaque(value: dict[str, object]) -> Parts:
@@ -277,9 +289,9 @@ def _text(value: object, place: str) -> str:
 
 
 def _data_type(value: object, place: str) -> DataType:
-    if not isinstance(value, str) or value not in DATA_TYPES:
-        _refuse(f"{place} is {_shown(value)}: give one of {', '.join(DATA_TYPES)}")
-    return DATA_TYPES[value]
+    if not isinstance(value, str) or value not in ALL_TYPES:
+        _refuse(f"{place} is {_shown(value)}: give one of {', '.join(ALL_TYPES)}")
+    return ALL_TYPES[value]
 
 
 def _list(value: object, place: str) -> list[object]:

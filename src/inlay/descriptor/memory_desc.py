@@ -19,18 +19,29 @@ Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding
 strides of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
+from inlay.arguments import as_flag
+from inlay.data_type import ALL_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds, viewing
-from inlay.descriptor.creation import FormatLike, InnerBlocks, accepted, bound_layout, inner_blocks_of, place
-from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.creation import (
+    FormatLike,
+    InnerBlocks,
+    accepted,
+    blocks_of,
+    bound_layout,
+    inner_blocks_of,
+    place,
+    spelling_of,
+    strides_apart,
+)
+from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.portable import Portable
 from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_placed
-from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.format_tag import ALIASES
+from inlay.errors import InlayError, InvalidArguments, Unimplemented, shown
+from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout, Refusal
 from inlay.layout.regroup import Fault
 
@@ -44,7 +55,7 @@ class MemoryDesc(Portable):
         self,
         dims: Iterable[int] = (),
         data_type: DataTypeLike | None = None,
-        format: FormatLike | None = None,
+        format: FormatLike | Sequence[int] | None = None,
         *,
         strides: Iterable[int] | None = None,
         padded_dims: Iterable[int] | None = None,
@@ -54,7 +65,8 @@ class MemoryDesc(Portable):
     ) -> None:
         """Describe a tensor by at most one of format, strides and pattern; by none of them, in dense row-major order.
 
-        `format` is a format tag, an alias, a `FormatTag`, or `any`. `strides` count elements. `padded_dims` makes axes
+        `format` is a format tag in abstract or role letters, a `FormatTag`, or `any`; a tuple or list of integers in
+        its place is `strides`. Those count elements. `padded_dims` makes axes
         longer in memory than `dims`. `extras` say what lies behind the elements of int8 weights. No dims at all, or the
         format `undef`, give the zero descriptor whatever else is said. With `allow_empty` the zero descriptor takes the
         place of every error.
@@ -73,26 +85,28 @@ class MemoryDesc(Portable):
 
         >>> MemoryDesc((4, 6), "bf16", strides=(8, 1)).size
         64
+        >>> MemoryDesc((4, 6), "bf16", (8, 1)) == MemoryDesc((4, 6), "bf16", strides=(8, 1))
+        True
         """
         try:
             wanted = as_integers("dims", dims)
             if not wanted or (type(format) is str and format == "undef"):
                 self._fill((), None, kinds.Undefined(), 0, None)
                 return
+            format, strides = strides_apart(format, strides)
             if data_type is None:
                 raise InvalidArguments("data_type is missing: give one such as 'f32'")
             element = as_data_type(data_type)
             require_dims(wanted)
             layout, blocks = place(wanted, element, format, strides, padded_dims, pattern)
             if extras is not NO_EXTRAS:
-                _require_extras(extras, layout, len(wanted))
+                require_extras(extras, isinstance(layout, Layout), len(wanted))
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
             self._fill((), None, kinds.Undefined(), 0, None)
             return
-        alias = format if type(format) is str and format in ALIASES else None
-        self._fill(wanted, element, layout, 0, blocks, extras, alias)
+        self._fill(wanted, element, layout, 0, blocks, extras, spelling_of(format, layout))
 
     @classmethod
     def from_layout(
@@ -107,45 +121,36 @@ class MemoryDesc(Portable):
     ) -> "MemoryDesc":
         """The descriptor that places its padded dims by `layout`; `dims` are the logical ones, `layout.dims` if None.
 
-        oneDNN's rules apply where it can say the layout; one with free digits is taken as it is. With `allow_empty` the
-        zero descriptor takes the place of every error.
+        oneDNN's rules apply where it can say the layout; one with free digits, or with strides that are negative or let
+        elements share memory, is taken as it is: `offset0` is then what keeps it within its buffer. With `allow_empty`
+        the zero descriptor takes the place of every error.
 
         Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
 
         Raises:
             InvalidArguments: `layout` is none, `dims` exceed those of it, `offset0` is negative, something does not fit
-                64 bits, or oneDNN refuses the strides.
+                64 bits, or oneDNN can say the layout and refuses its reach.
 
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (8, 1)), "f32")
         MemoryDesc((4, 6), 'f32', strides=(8, 1))
+        >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (-6, 1)), "f32", offset0=18).kind
+        'digits'
         """
 
         def make() -> MemoryDesc:
             if not isinstance(layout, Layout):
                 raise InvalidArguments(
-                    f"layout is {layout!r}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))"
+                    f"layout is {shown(layout)}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))"
                 )
             wanted = layout.dims if dims is None else as_integers("dims", dims)
             require_placed(wanted, layout, offset0)
             element = as_data_type(data_type)
-            _require_extras(extras, layout, len(wanted))
+            require_extras(extras, isinstance(layout, Layout), len(wanted))
             return (
                 _placed(wanted, element, layout, int(offset0), accepted(layout, element), extras) if wanted else cls()
             )
 
         return cls._or_empty(allow_empty, make)
-
-    @classmethod
-    def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> "MemoryDesc":
-        """The descriptor of one value that the host passes with each execution.
-
-        Raises:
-            InvalidArguments: `data_type` cannot be stored. With `allow_empty`, the zero descriptor instead.
-
-        >>> MemoryDesc.host_scalar("f32").size
-        4
-        """
-        return cls._or_empty(allow_empty, lambda: _placed((1,), as_data_type(data_type), kinds.HostScalar()))
 
     def bind(
         self,
@@ -169,14 +174,17 @@ class MemoryDesc(Portable):
 
         >>> from inlay.layout import RUNTIME
         >>> MemoryDesc((RUNTIME, 17, 5, 4), "f32", "nChw8c").bind((2, 17, 5, 4))
-        MemoryDesc((2, 17, 5, 4), 'f32', 'aBcd8b')
+        MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c')
         """
 
         def make() -> MemoryDesc:
             layout, data_type = self.require_layout("bind")
             wanted = as_integers("dims", dims)
             bound = bound_layout(self.dims, layout, wanted, strides, format)
-            return MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
+            checked = MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
+            if self._spelling is None or FormatTag.parse(self._spelling).layout(bound.dims) != bound:
+                return checked
+            return _placed(wanted, data_type, bound, 0, checked._blocks, self.extras, self._spelling)
 
         return self._or_empty(allow_empty, make)
 
@@ -207,12 +215,12 @@ class MemoryDesc(Portable):
             wanted = as_integers("dims", dims)
             result = self._reshaped(wanted, digits)
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
             return MemoryDesc()
         if not isinstance(result, Fault):
             return result
-        if allow_empty:
+        if as_flag("allow_empty", allow_empty):
             return MemoryDesc()
         raise InvalidArguments(str(self._refusal(wanted, result, digits)))
 
@@ -237,7 +245,7 @@ class MemoryDesc(Portable):
         return self._refusal(wanted, result, digits) if isinstance(result, Fault) else result
 
     def _reshaped(self, dims: Dims, digits: bool) -> "MemoryDesc | Fault":
-        place = viewing.reshaped(self, dims, digits)
+        place = viewing.reshaped(self, dims, as_flag("digits", digits))
         if isinstance(place, Fault):
             return place
         return self._viewed(dims, place, self.offset0)
@@ -276,6 +284,9 @@ class MemoryDesc(Portable):
         return self._or_empty(
             allow_empty, lambda: self._permuted("permutation", as_integers("permutation", permutation))
         )
+
+    reinterpret_axes = permute_axes
+    """`permute_axes`, by the other name that the RFC of oneDNN proposes."""
 
     def rename_axes(self, order: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """The axes in another order, as NumPy's `transpose`: axis i of the result is axis `order[i]`; nothing moves.
@@ -329,14 +340,15 @@ class MemoryDesc(Portable):
         try:
             return make()
         except InlayError:
-            if not allow_empty:
+            if not as_flag("allow_empty", allow_empty):
                 raise
             return MemoryDesc()
 
     def _viewed(self, dims: Dims, place: kinds.Placement, offset0: int) -> "MemoryDesc":
         blocks = None
         if isinstance(place, Layout):
-            blocks = inner_blocks_of(place)
+            # A view of what nests does.
+            blocks = inner_blocks_of(place) if self._blocks is not None else blocks_of(place)
             if blocks is None or 0 in dims:
                 # No rule bounds the strides there.
                 require_64_bits(place)
@@ -345,7 +357,7 @@ class MemoryDesc(Portable):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""
         name = None if self.data_type is None else self.data_type.name
-        return _restored, (self.dims, name, self.layout, self.offset0, self.extras)
+        return _restored, (self.dims, name, self.layout, self.offset0, self.extras, self._spelling)
 
     def _repr_svg_(self) -> str:
         from inlay.render import show
@@ -365,23 +377,21 @@ def _placed(
     offset0: int = 0,
     blocks: InnerBlocks | None = None,
     extras: Extras = NO_EXTRAS,
+    spelling: str | None = None,
 ) -> MemoryDesc:
     """A descriptor of parts that are known to fit."""
     desc = MemoryDesc.__new__(MemoryDesc)
-    desc._fill(dims, data_type, layout, offset0, blocks, extras)
+    desc._fill(dims, data_type, layout, offset0, blocks, extras, spelling)
     return desc
 
 
 def _restored(
-    dims: Dims, name: str | None, layout: kinds.Placement, offset0: int, extras: Extras = NO_EXTRAS
+    dims: Dims,
+    name: str | None,
+    layout: kinds.Placement,
+    offset0: int,
+    extras: Extras = NO_EXTRAS,
+    spelling: str | None = None,
 ) -> MemoryDesc:
-    blocks = inner_blocks_of(layout) if isinstance(layout, Layout) else None
-    return _placed(dims, None if name is None else DATA_TYPES[name], layout, offset0, blocks, extras)
-
-
-def _require_extras(extras: object, layout: kinds.Placement, ndims: int) -> None:
-    if not isinstance(extras, Extras):
-        raise InvalidArguments(f"extras is {extras!r}: give inlay.Extras(flags=1, compensation_mask=1) or the like")
-    if extras and not isinstance(layout, Layout):
-        raise InvalidArguments("extras lie behind the elements of a layout, and the format any has none yet")
-    extras.require_axes(ndims)
+    blocks = blocks_of(layout) if isinstance(layout, Layout) else None
+    return _placed(dims, None if name is None else ALL_TYPES[name], layout, offset0, blocks, extras, spelling)

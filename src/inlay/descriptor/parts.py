@@ -5,7 +5,7 @@ refuses what no constructor and no view could have made, whatever its source:
 
     dims (2, 17)   padded_dims (2, 24)   strides (24, 8)   one block of 8          a descriptor
     dims (2, 17)   padded_dims (2, 16)   ...                                       refused: 16 < 17
-    dims (4, 4)    strides (3, 1)                                                  refused: elements share offsets
+    dims (4, 4)    strides (3, 1), as blocks of oneDNN                             refused: elements share offsets
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,19 @@ from typing import assert_never
 
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import InnerBlocks, inner_blocks_of
+from inlay.descriptor.creation import InnerBlocks, blocks_of
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.sparsity import checked_index_type, checked_nnz, checked_packed_tag, require_csr_ndims
-from inlay.descriptor.validation import LARGEST, require_dims, require_nested, require_placed
-from inlay.errors import InvalidArguments
+from inlay.descriptor.sparsity import (
+    checked_index_type,
+    checked_nnz,
+    checked_opaque,
+    checked_packed_tag,
+    require_csr_ndims,
+)
+from inlay.descriptor.validation import require_dims, require_nested, require_placed
+from inlay.errors import InvalidArguments, shown
+from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
-
-_OPAQUE_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Parts:
     """Elements from the start of the buffer to the origin."""
     extras: Extras = NO_EXTRAS
     """What lies behind the elements."""
+    spelling: str | None = None
+    """The text of the format tag that says the layout, where it was made of one."""
 
 
 def checked(parts: Parts) -> InnerBlocks | None:
@@ -68,10 +75,12 @@ def checked(parts: Parts) -> InnerBlocks | None:
                 )
         case kinds.Opaque():
             require_dims(parts.dims)
-            _require_opaque(placement)
+            checked_opaque(placement.name, placement.nbytes)
         case kinds.CSR() | kinds.COO() | kinds.Packed():
+            _require_number(parts)
             _require_sparse(parts.dims, placement)
         case kinds.HostScalar():
+            _require_number(parts)
             if parts.dims != (1,):
                 raise InvalidArguments(f"a host scalar has dims (1,), not {parts.dims}")
         case _:
@@ -83,18 +92,17 @@ def _checked_layout(parts: Parts, layout: Layout) -> InnerBlocks | None:
     assert parts.data_type is not None
     require_placed(parts.dims, layout, parts.offset0)
     parts.extras.require_axes(len(parts.dims))
-    blocks = inner_blocks_of(layout)
+    blocks = blocks_of(layout)
     if blocks is not None:
         require_nested(layout, parts.data_type, whole_bytes=False)
+    if parts.spelling is not None and (parts.offset0 or FormatTag.parse(parts.spelling).layout(layout.dims) != layout):
+        raise InvalidArguments(f"format {shown(parts.spelling)} gives dims {layout.dims} another layout than is said")
     return blocks
 
 
-def _require_opaque(placement: kinds.Opaque) -> None:
-    name = placement.name
-    if not 0 < len(name) <= _OPAQUE_NAME or not all(c.isascii() and (c.isalnum() or c in "_-.") for c in name):
-        raise InvalidArguments(f"name of an opaque format is {name[:80]!r}: 1 to 64 letters, digits and _-. name one")
-    if not 0 <= placement.nbytes <= LARGEST:
-        raise InvalidArguments(f"nbytes of an opaque format is {placement.nbytes}: give 0 to 2**63 - 1")
+def _require_number(parts: Parts) -> None:
+    if parts.data_type is not None and not parts.data_type.is_number:
+        raise InvalidArguments(f"sparse tensors and host scalars hold numbers: {parts.data_type} only moves")
 
 
 def _require_sparse(dims: Dims, placement: kinds.Sparse) -> None:

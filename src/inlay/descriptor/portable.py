@@ -11,16 +11,32 @@ first used: few programs need them, and with digests and declarations they are a
 """
 
 import ctypes
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from inlay.descriptor.encoded import Encoded
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.errors import InvalidArguments
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from inlay.descriptor.imported import Handle
     from inlay.descriptor.parts import Parts
+
+
+_EXPORTER = ("inlay.engine.onednn", "export_descriptor")
+"""What makes handles of a library: engines stand in a room below this one, so it is loaded by name when asked for."""
+
+
+class OwnedHandle(Protocol):
+    """A handle of a library, which is destroyed when nothing refers to this object any more."""
+
+    value: int
+    """The pointer, for calls of the library."""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -31,7 +47,7 @@ class Portable(Encoded):
     def _parts(self) -> "Parts":
         from inlay.descriptor.parts import Parts
 
-        return Parts(self.dims, self.data_type, self.layout, self.offset0, self.extras)
+        return Parts(self.dims, self.data_type, self.layout, self.offset0, self.extras, self.spelling)
 
     @classmethod
     def _of(cls, parts: "Parts") -> Self:
@@ -39,7 +55,7 @@ class Portable(Encoded):
 
         blocks = checked(parts)
         desc = cls.__new__(cls)
-        desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras)
+        desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras, parts.spelling)
         return desc
 
     def to_json(self) -> str:
@@ -84,8 +100,11 @@ class Portable(Encoded):
         return blob_of(self._parts)
 
     @classmethod
-    def from_blob(cls, blob: bytes | bytearray | memoryview) -> Self:
+    def from_blob(cls, blob: "bytes | bytearray | memoryview | Sequence[int] | npt.NDArray[np.uint8]") -> Self:
         """The descriptor that `to_blob` wrote; strides of unit axes are 1.
+
+        `blob` is bytes, anything with the buffer protocol whose elements are bytes, such as an array of uint8, or a
+        sequence of integers from 0 to 255.
 
         Post-condition: from_blob(blob).to_blob() == blob.
 
@@ -93,11 +112,27 @@ class Portable(Encoded):
             InvalidArguments: `blob` is truncated, changed, of another library or version, or says no descriptor.
             Unimplemented: as `from_json`.
         """
-        from inlay.descriptor.blob_form import parts_of_blob, require_canonical
+        from inlay.descriptor.blob_form import bytes_of_blob, parts_of_blob, require_canonical
 
-        desc = cls._of(parts_of_blob(blob))
-        require_canonical(desc._parts, blob)
+        data = bytes_of_blob(blob)
+        desc = cls._of(parts_of_blob(data))
+        require_canonical(desc._parts, data)
         return desc
+
+    def to_onednn(self) -> OwnedHandle:
+        """A live `dnnl_memory_desc_t` of the oneDNN that Inlay computes with: `handle.value` is the pointer.
+
+        It is destroyed when nothing refers to the result any more, so keep the result while the library uses the
+        pointer. `MemoryDesc.from_onednn(handle.value, library)` is the way back.
+
+        Raises:
+            MissingExtra: no oneDNN is installed.
+            InvalidArguments: the library refuses the descriptor.
+            Unimplemented: the library, or oneDNN at all, cannot say it: free digits, a type or kind that it lacks, or
+                an opaque format of another engine.
+        """
+        module, name = _EXPORTER
+        return cast(OwnedHandle, getattr(importlib.import_module(module), name)(self))
 
     @classmethod
     def from_onednn(

@@ -16,6 +16,7 @@ from inlay.descriptor import kinds
 from inlay.descriptor.creation import InnerBlocks
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.errors import InlayError
+from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.pattern import parse_pattern, pattern_of
 
@@ -54,7 +55,7 @@ def layout_size(
 ) -> int:
     """The size in bytes of a tensor of logical `dims` that `layout` places; 2**63 where something is RUNTIME.
 
-    A layout whose digit order oneDNN cannot say takes the bytes up to its last element.
+    A layout that oneDNN cannot say takes the bytes up to its last element, from its first if that lies below 0.
     """
     if not dims or 0 in dims:
         return 0
@@ -66,7 +67,8 @@ def layout_size(
 
 def _elements_size(layout: Layout, data_type: DataType, blocks: InnerBlocks | None) -> int:
     if blocks is None:
-        return bytes_of(layout.span[1], data_type)
+        low, high = layout.span
+        return bytes_of(high - min(low, 0), data_type)
     reach = 0
     for dim, axis in zip(layout.dims, layout.axes, strict=True):
         count = dim // axis.block
@@ -83,7 +85,7 @@ def equality_key(
     if not dims or data_type is None:
         return ()
     if not isinstance(placement, Layout):
-        return (dims, data_type.code, placement)
+        return (dims, data_type.name, placement)
     strides = tuple(
         [
             None if dim == padded == 1 else axis.stride
@@ -91,7 +93,7 @@ def equality_key(
         ]
     )
     digits = None if blocks is not None else tuple(axis.inner for axis in placement.axes)
-    return (dims, data_type.code, placement.dims, offset0, blocks, strides, digits)
+    return (dims, data_type.name, placement.dims, offset0, blocks, strides, digits)
 
 
 def spelled(values: Dims) -> str:
@@ -113,19 +115,21 @@ def descriptor_repr(
     extras: Extras,
     tag: str | None,
 ) -> str:
-    """The call that creates the descriptor of these parts; `tag` where one does."""
+    """The call that creates the descriptor of these parts; `tag` where one does, with padded dims where need be."""
     if not dims or data_type is None:
         return "MemoryDesc()"
     call = f"MemoryDesc({spelled(dims)}, '{data_type}'"
     also = f", extras={extras!r}" if extras else ""
     if tag is not None:
-        return f"{call}, '{tag}'{also})"
+        placed = isinstance(placement, Layout) and FormatTag.parse(tag).layout(dims).dims != placement.dims
+        padded = f", padded_dims={spelled(placement.dims)}" if placed and isinstance(placement, Layout) else ""
+        return f"{call}, '{tag}'{padded}{also})"
     if isinstance(placement, kinds.HostScalar):
         return f"MemoryDesc.host_scalar('{data_type}')"
     if isinstance(placement, kinds.Sparse):
         return _sparse_repr(dims, data_type, placement)
     if isinstance(placement, kinds.Opaque):
-        return f"<MemoryDesc {spelled(dims)} {data_type}, opaque format {placement.name}>"
+        return f"MemoryDesc.opaque({spelled(dims)}, '{data_type}', {placement.name!r}, {placement.nbytes})"
     assert isinstance(placement, Layout)
     said = _arguments(dims, placement, blocks) if offset0 == 0 else None
     if said is not None:

@@ -18,11 +18,11 @@ from math import prod
 from inlay import views
 from inlay.data_type import DataType
 from inlay.descriptor.creation import InnerBlocks, place
-from inlay.descriptor.described import Described
+from inlay.descriptor.ordering import Ordered
 from inlay.descriptor.queries import bytes_of, bytes_text
 from inlay.descriptor.viewing import axis_letters
-from inlay.errors import InlayError
-from inlay.format_tag import ALIASES, LETTERS, FormatTag, tag_of
+from inlay.errors import FormatTagError, InlayError
+from inlay.format_tag import LETTERS, FormatTag, tag_of
 from inlay.layout import Axis, Dims, Layout
 from inlay.layout.refusal import remedy_of
 from inlay.layout.regroup import Fault, Name, Run, deed, nearest_dims, nearest_volumes, runs
@@ -44,7 +44,7 @@ class Repair:
     """The bytes that this moves, read and written."""
 
 
-def reshape_repair(desc: Described, dims: Dims, fault: Fault, digits: bool) -> Repair:
+def reshape_repair(desc: Ordered, dims: Dims, fault: Fault, digits: bool) -> Repair:
     """The repairs of a reshape of `desc` to `dims` that is refused for `fault`."""
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule in ("kind", "runtime"):
@@ -84,7 +84,7 @@ def _run_works(dims: Dims, layout: Layout, new_dims: Dims, run: Run, digits: boo
 
 
 def _cheapest(
-    desc: Described, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
+    desc: Ordered, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
     """Of the candidates whose layout works, the destination of the reorder that moves least, and its bytes."""
     best: tuple[FormatTag, int] | None = None
@@ -128,16 +128,19 @@ def _joined_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
     return tuple(result)
 
 
-def _said(desc: Described, letters: str) -> str:
+def _said(desc: Ordered, letters: str) -> str:
     """The format of `desc` before its dims, where it has one."""
     return "" if desc.tag is None else f"{_tag_text(FormatTag.parse(desc.tag), letters) or desc.tag} "
 
 
 def _tag_text(tag: FormatTag, letters: str) -> str | None:
-    """The tag in these letters, if that is an alias or they are the tag's own."""
+    """The tag in these letters, if they can be read as the tag."""
     names = str.maketrans(LETTERS[: tag.ndims] + LETTERS[: tag.ndims].upper(), letters + letters.upper())
     text = str(tag).translate(names)
-    return text if ALIASES.get(text, text) == str(tag) else None
+    try:
+        return text if FormatTag.parse(text) == tag else None
+    except FormatTagError:
+        return None
 
 
 def _reorder_text(wish: Callable[[Name], str], tag: FormatTag, moved: int, letters: str) -> str:
@@ -147,7 +150,7 @@ def _reorder_text(wish: Callable[[Name], str], tag: FormatTag, moved: int, lette
     return f"to {wish(name)}, reorder to {text or tag} first ({bytes_text(moved)} moved)"
 
 
-def box_text(desc: Described, dims: Dims, offsets: Dims, fault: Fault) -> str:
+def box_text(desc: Ordered, dims: Dims, offsets: Dims, fault: Fault) -> str:
     """The text of the refusal of a box, with the nearest box that works and the reorder after which this one does."""
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule not in ("region", "blocks"):

@@ -18,19 +18,22 @@ Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_des
 packed encoding, `sparse_desc_t::packed_desc`.
 """
 
+import re
 from math import prod
 from operator import index
 from typing import assert_never
 
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
-from inlay.descriptor.validation import require_dims
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.descriptor.validation import LARGEST, require_dims
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
 
 INDEX_TYPES = tuple(t for t in DATA_TYPES.values() if t.kind != "float" and not t.is_sub_byte)
 """The types that indices and pointers can have."""
+
+_OPAQUE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 MAX_CSR_NDIMS = 2
 """The most dims that compressed rows can have."""
@@ -58,15 +61,18 @@ def checked_nnz(dims: Dims, nnz: object) -> int:
         InvalidArguments: `dims` are no shape, or `nnz` is no integer, negative, RUNTIME, or larger than their volume.
     """
     require_dims(dims)
-    if isinstance(nnz, bool) or not hasattr(nnz, "__index__"):
-        raise InvalidArguments(f"nnz is {nnz!r}: give the number of stored elements as an integer")
-    count = index(nnz)
+    try:
+        count = None if isinstance(nnz, bool) else index(nnz)  # type: ignore[arg-type]
+    except TypeError:
+        count = None
+    if count is None:
+        raise InvalidArguments(f"nnz is {shown(nnz)}: give the number of stored elements as an integer")
     if count < 0:
-        said = "RUNTIME" if count == RUNTIME else str(count)
+        said = "RUNTIME" if count == RUNTIME else shown(count)
         raise InvalidArguments(f"nnz is {said}: a sparse tensor stores a known number of elements, 0 or more")
     if RUNTIME not in dims and count > prod(dims):
         raise InvalidArguments(
-            f"nnz is {count}: dims {dims} have {prod(dims)} elements, and each is stored once at most"
+            f"nnz is {shown(count)}: dims {dims} have {prod(dims)} elements, and each is stored once at most"
         )
     return count
 
@@ -117,6 +123,21 @@ def packed_block(tag: FormatTag) -> int:
 def packed_layout(dims: Dims, placement: kinds.Packed) -> Layout:
     """Where each element would lie if zeros were stored too; `placement` has a tag."""
     return FormatTag.parse(placement.tag).layout(dims)
+
+
+def checked_opaque(name: object, nbytes: object) -> kinds.Opaque:
+    """The place of elements that one engine knows.
+
+    Raises:
+        InvalidArguments: `name` is none that an engine gives, or `nbytes` is no number of bytes.
+    """
+    if not isinstance(name, str) or not _OPAQUE_NAME.fullmatch(name):
+        raise InvalidArguments(
+            f"name of an opaque format is {shown(name, 82)}: 1 to 64 letters, digits and _-. name one"
+        )
+    if type(nbytes) is not int or not 0 <= nbytes <= LARGEST:
+        raise InvalidArguments(f"nbytes of an opaque format is {shown(nbytes)}: give 0 to 2**63 - 1")
+    return kinds.Opaque(name, nbytes)
 
 
 def sparse_data_types(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> tuple[DataType | None, ...]:

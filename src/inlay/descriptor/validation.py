@@ -3,7 +3,8 @@
 First the arguments themselves: number of dims, data type, range of each dim, volume. Then, for layouts that oneDNN can
 say, the strides: sorted from the inside out, each must clear everything inside it, so they nest and no two elements
 share an offset. Three kinds of strides are exempt: 0 (broadcast), those of axes of one element, and all of them when a
-dim is 0 or anything is RUNTIME.
+dim is 0 or anything is RUNTIME. Layouts whose strides do not nest, such as negative ones and those of sliding windows,
+are none that oneDNN can say: a descriptor of kind `digits` holds them.
 
     dims (4, 4)   strides (8, 2)   fine: b reaches 8, a starts there
                   strides (3, 1)   refused: b reaches 4
@@ -12,14 +13,14 @@ dim is 0 or anything is RUNTIME.
 Source: oneDNN, `memory_desc_sanity_check` and `memory_desc_strides_check`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from math import prod
 from operator import index
 from typing import NoReturn
 
 from inlay.data_type import DataType
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.views import axis_name
 
@@ -42,7 +43,11 @@ def as_integers(what: str, values: Iterable[int]) -> Dims:
     if type(values) is not tuple:
         if isinstance(values, (str, bytes, Mapping, AbstractSet)) or not isinstance(values, Iterable):
             _refuse_values(what, values)
-        values = tuple(values)
+        try:
+            values = tuple(values)
+        except TypeError:
+            # NumPy's arrays without axes call themselves iterable.
+            _refuse_values(what, values)
     for value in values:
         if type(value) is not int or not RUNTIME <= value <= LARGEST:
             return tuple(_as_integer(what, i, v) for i, v in enumerate(values))
@@ -51,8 +56,8 @@ def as_integers(what: str, values: Iterable[int]) -> Dims:
 
 def _refuse_values(what: str, values: object) -> NoReturn:
     single = isinstance(values, int) and not isinstance(values, bool)
-    remedy = f"({values},)" if single else "(2, 3)"
-    raise InvalidArguments(f"{what} is {values!r}: give a sequence of integers such as {remedy}")
+    remedy = f"({shown(values)},)" if single else "(2, 3)"
+    raise InvalidArguments(f"{what} is {shown(values)}: give a sequence of integers such as {remedy}")
 
 
 def _as_integer(what: str, i: int, value: object) -> int:
@@ -61,9 +66,9 @@ def _as_integer(what: str, i: int, value: object) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise InvalidArguments(f"{what}[{i}] is {value!r}: entries are integers")
+        raise InvalidArguments(f"{what}[{i}] is {shown(value)}: entries are integers")
     if not RUNTIME <= number <= LARGEST:
-        raise InvalidArguments(f"{what}[{i}] is {number}: entries fit in 64 bits")
+        raise InvalidArguments(f"{what}[{i}] is {shown(number)}: entries fit in 64 bits")
     return number
 
 
@@ -172,12 +177,9 @@ def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = T
     if 0 in layout.dims or layout.has_runtime:
         return
     block = prod(axis.block for axis in layout.axes)
-    need, inside = block, ""
     widest, widest_count = 1, layout.dims[0] // layout.axes[0].block if layout.dims else 1
-    for i in sorted(range(layout.ndims), key=lambda i: _nesting_order(i, layout.dims[i], layout.axes[i])):
+    for i, need, inside in _nested_axes(layout):
         stride, count = layout.axes[i].stride, layout.dims[i] // layout.axes[i].block
-        if stride == 0 or layout.dims[i] == 1:
-            continue
         if stride < need:
             _refuse_stride(i, stride, need, inside)
         if whole_bytes and data_type.is_sub_byte and stride > 1 and stride % 2:
@@ -187,7 +189,6 @@ def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = T
                 f"{axis_name(i)} reaches {stride * block * count} elements with stride {stride} and {count} steps, "
                 "more than the 2**63 - 1 that an offset can count"
             )
-        need, inside = stride * count, axis_name(i)
         widest, widest_count = stride, count
     steps = 1 if widest_count == widest else widest_count
     if steps * widest * data_type.itemsize >= 2**64:
@@ -195,6 +196,28 @@ def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = T
             f"dims {layout.dims} take {steps * widest * data_type.itemsize} bytes as {data_type}, more than an address "
             "can count"
         )
+
+
+def is_nested(layout: Layout) -> bool:
+    """Whether every stride clears what lies inside it, as oneDNN wants it of all layouts that it can say.
+
+    >>> is_nested(Layout.from_strides((4, 6), (6, 1))), is_nested(Layout.from_strides((4, 6), (-6, 1)))
+    (True, False)
+    """
+    if 0 in layout.dims or layout.has_runtime:
+        return True
+    return all(layout.axes[i].stride >= need for i, need, _ in _nested_axes(layout))
+
+
+def _nested_axes(layout: Layout) -> Iterator[tuple[int, int, str]]:
+    """The axes that rules hold for, from the inside out: each with the least stride it needs, and what reaches it."""
+    need, inside = prod(axis.block for axis in layout.axes), ""
+    for i in sorted(range(layout.ndims), key=lambda i: _nesting_order(i, layout.dims[i], layout.axes[i])):
+        stride, count = layout.axes[i].stride, layout.dims[i] // layout.axes[i].block
+        if stride == 0 or layout.dims[i] == 1:
+            continue
+        yield i, need, inside
+        need, inside = stride * count, axis_name(i)
 
 
 def _nesting_order(i: int, dim: int, axis: Axis) -> tuple[int, int, int, int]:
@@ -207,8 +230,8 @@ def _nesting_order(i: int, dim: int, axis: Axis) -> tuple[int, int, int, int]:
 def _refuse_stride(i: int, stride: int, need: int, inside: str) -> NoReturn:
     if stride < 0:
         raise InvalidArguments(
-            f"stride {stride} of {axis_name(i)} is negative: a descriptor's strides are 0 or more; "
-            "Layout.from_strides takes negative ones"
+            f"stride {stride} of {axis_name(i)} is negative: formats of oneDNN have strides of 0 or more; "
+            "MemoryDesc.from_layout takes a Layout with any strides"
         )
     reason = f"{inside} inside it reaches {need}" if inside else f"its inner blocks hold {need} elements"
     raise InvalidArguments(f"stride {stride} of {axis_name(i)} is too small: {reason}, so {need} is the least")

@@ -17,16 +17,13 @@ from inlay.layout.regroup import Fault
 
 
 def axis_letters(desc: Described) -> str:
-    """One letter per axis: those of the alias that the descriptor was made of, else those of format tags.
+    """One letter per axis: those of the format tag that the descriptor was made of, else those of abstract tags.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> axis_letters(MemoryDesc((2, 3, 4, 5), "f32", "nhwc")), axis_letters(MemoryDesc((2, 3), "f32"))
     ('nchw', 'ab')
     """
-    if desc._alias is None:
-        return LETTERS[: desc.ndims]
-    order = FormatTag.parse(desc._alias).order
-    return "".join(letter.lower() for _, letter in sorted(zip(order, desc._alias, strict=False)))
+    return LETTERS[: desc.ndims] if desc._spelling is None else FormatTag.parse(desc._spelling).letters
 
 
 def reshaped(desc: Described, dims: Dims, digits: bool) -> Layout | kinds.Any | Fault:

@@ -98,7 +98,7 @@ def _taken(tensor: Tensor, value: Any) -> Fed:
         fed = from_torch(value)
     else:
         fed = _of_array(tensor, value.detach().cpu() if is_torch else value)
-    dtype = fed.desc.data_type.numpy if isinstance(fed, Memory) and fed.desc.data_type else getattr(fed, "dtype", None)
+    dtype = fed.desc.data_type.dtype if isinstance(fed, Memory) and fed.desc.data_type else getattr(fed, "dtype", None)
     if dtype != tensor.dtype:
         raise InvalidArguments(
             f"input {tensor.name} is {dtype}, the network takes {tensor.dtype}: convert it, as with "

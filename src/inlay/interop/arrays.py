@@ -20,60 +20,33 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay import sparse
-from inlay.data_type import DataType, as_data_type
+from inlay.arguments import as_flag
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.arrays import place_lowest_first
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.layout import Layout
 from inlay.memory import Memory
-from inlay.memory.buffers import Bytes, address_of, array_of
+from inlay.memory.buffers import Bytes, array_of
 
 
 def from_array(array: object) -> Memory:
     """A memory over the elements of an array, without a copy; its descriptor has the array's dims, type and strides.
+
+    Strides may be negative, 0 or overlapping: memory whose elements share bytes can be read and not written.
 
     `array` is a NumPy or ml_dtypes array, or anything with `__array_interface__`, DLPack or the buffer protocol.
 
     Post-condition: result.unpack() equals `array`, and what is written into one is seen in the other.
 
     Raises:
-        InvalidArguments: `array` is none of these, has no axes, negative or overlapping strides, a type that cannot be
-            stored or has 4 bits: `inlay.pack` moves the elements of all but the first.
+        InvalidArguments: `array` is none of these, has no axes, strides that are no multiple of its elements, a type
+            that cannot be stored or has 4 bits: `inlay.pack` moves the elements of all but the first.
 
     >>> from_array(np.zeros((3, 4), np.int8).T).desc
     MemoryDesc((4, 3), 's8', 'ba')
     """
-    values = array_of(array)
-    data_type = as_data_type(values.dtype)
-    if data_type.is_sub_byte:
-        raise InvalidArguments(
-            f"array holds {values.dtype}, one element in a byte, and {data_type} memory two: use inlay.pack"
-        )
-    if not values.ndim:
-        raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
-    layout = Layout.from_strides(values.shape, values.strides, values.itemsize)
-    desc = _described(layout, data_type)
-    nbytes = layout.span[1] * values.itemsize
-    return Memory(desc, np.asarray(_Span(values, nbytes)))
-
-
-def _described(layout: Layout, data_type: DataType) -> MemoryDesc:
-    try:
-        return MemoryDesc.from_layout(layout, data_type)
-    except InvalidArguments as error:
-        raise InvalidArguments(f"no descriptor has these strides ({error}): use inlay.pack") from None
-
-
-class _Span:
-    """The bytes from the first element of an array to the last, gaps included; keeps the array alive."""
-
-    def __init__(self, array: npt.NDArray[Any], nbytes: int) -> None:
-        self.array = array
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (address_of(array), not array.flags.writeable),
-        }
+    return Memory(np.asarray(array_of(array)))
 
 
 def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -91,15 +64,20 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     [9.0, 4.0, 5.0]
     """
     strides = _plain_strides(memory)
+    copy = None if copy is None else as_flag("copy", copy)
     if copy or strides is None:
         if copy is False:
             _refuse_view(memory)
         return memory.unpack()
     desc = memory.desc
-    _, data_type = desc.require_layout("to_numpy")
+    layout, data_type = desc.require_layout("to_numpy")
     width = data_type.itemsize
     steps = [stride * width for stride in strides]
-    return np.ndarray(desc.dims, data_type.numpy, memory.buffer.data, _start(desc) * width, steps)
+    view = np.ndarray(desc.dims, data_type.dtype, memory.buffer.data, _start(desc) * width, steps)
+    if not layout.is_non_overlapping:
+        # One write would change several elements.
+        view.flags.writeable = False
+    return view
 
 
 def _start(desc: MemoryDesc) -> int:
@@ -119,8 +97,10 @@ def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
     # An axis of one coordinate may be blocked: only its first digit is ever 0.
     if any(axis.inner for axis, dim in zip(layout.axes, memory.desc.dims, strict=True) if dim > 1):
         return None
-    # A leading digit may step backwards, and PyTorch wants no such stride even where nothing steps.
-    return tuple(max(0, axis.stride) for axis in layout.axes)
+    # What steps nowhere needs no stride, and PyTorch wants none that is negative.
+    return tuple(
+        axis.stride if dim > 1 else max(0, axis.stride) for axis, dim in zip(layout.axes, memory.desc.dims, strict=True)
+    )
 
 
 def _refuse_view(memory: Memory) -> NoReturn:
@@ -140,8 +120,8 @@ def from_torch(tensor: Any) -> Memory:
 
     Raises:
         MissingExtra: PyTorch is not installed.
-        InvalidArguments: `tensor` is none, is a scalar, or lies on another device; its type cannot be stored, or its
-            strides overlap; or it is sparse, and `sparse.from_torch` refuses it.
+        InvalidArguments: `tensor` is none, is a scalar, or lies on another device; its type cannot be stored; or it is
+            sparse, and `sparse.from_torch` refuses it.
         Unimplemented: it is sparse, and `sparse.from_torch` cannot read it.
     """
     torch = _required("torch", "from_torch")
@@ -159,7 +139,7 @@ def from_torch(tensor: Any) -> Memory:
     layout = Layout.from_strides(tensor.shape, tensor.stride())
     # NumPy has no bf16 of PyTorch's, and no gaps in bytes: the storage crosses as bytes, all of it.
     storage: Bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage()).numpy()
-    return Memory(_described(layout, data_type), storage[tensor.storage_offset() * data_type.itemsize :])
+    return Memory(place_lowest_first(layout, data_type), storage[tensor.storage_offset() * data_type.itemsize :])
 
 
 def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
@@ -179,10 +159,10 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     if isinstance(desc.layout, (kinds.CSR, kinds.COO)) and copy is not False:
         return sparse.to_torch(memory).clone() if copy else sparse.to_torch(memory)
     data_type = desc.data_type
-    dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.numpy.name, None)
+    dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.dtype.name, None)
     if dtype is None or data_type is None:
         raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() gives an array")
-    if copy or strides is None or not memory.is_writable:
+    if copy or strides is None or not memory.is_writable or any(stride < 0 for stride in strides):
         if copy is False:
             _refuse_view(memory)
         flat = memory.unpack().reshape(-1).view(np.uint8)

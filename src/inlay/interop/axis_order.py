@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, overload
 
 from inlay.descriptor.validation import as_integers
-from inlay.errors import InvalidArguments, NotationError
+from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.views import inverse, permuted
@@ -57,10 +57,15 @@ class AxisOrder:
         """Refuse what is no permutation.
 
         Raises:
-            InvalidArguments: a letter appears twice, or the two have different letters.
+            InvalidArguments: one is no text, a letter appears twice, or the two have different letters.
         """
+        values: tuple[Any, ...] = (self.letters, self.logical)
+        if not all(isinstance(text, str) for text in values):
+            raise InvalidArguments(
+                f"axis order {shown(values[0])} of {shown(values[1])} is no text: write both as 'NHWC'"
+            )
         if sorted(self.letters) != sorted(self.logical) or len(set(self.letters)) != len(self.letters):
-            raise InvalidArguments(f"axis order {self.letters!r} is no permutation of {self.logical!r}")
+            raise InvalidArguments(f"axis order {shown(self.letters)} is no permutation of {shown(self.logical)}")
 
     @classmethod
     def parse(cls, text: str, logical: str | None = None) -> "AxisOrder":
@@ -80,7 +85,9 @@ class AxisOrder:
             ~~~^
         """
         if not isinstance(text, str):
-            raise InvalidArguments(f"axis order {text!r} is no text: write one such as 'NHWC'")
+            raise InvalidArguments(f"axis order {shown(text)} is no text: write one such as 'NHWC'")
+        if logical is not None and not isinstance(logical, str):
+            raise InvalidArguments(f"logical is {shown(logical)}: write the logical order, such as 'NCHW'")
         letters = text.upper()
         for i, letter in enumerate(letters):
             if not letter.isalpha() or not letter.isascii():
@@ -229,7 +236,7 @@ def _rearranged(value: Any, order: AxisOrder, axes: tuple[int, ...]) -> Any:
         return tuple(entries[axis] for axis in axes)
     # A torch.Tensor's `transpose` takes two axes, its `permute` all of them.
     move = getattr(value, "permute", None) or getattr(value, "transpose", None)
-    if move is None or not hasattr(value, "shape"):
+    if move is None or not isinstance(getattr(value, "shape", None), tuple):
         _refuse(value)
     _require_axes("array", len(value.shape), order)
     return move(axes)

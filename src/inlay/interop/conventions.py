@@ -23,10 +23,11 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeAlias
 
+from inlay.arguments import as_flag, as_integer
 from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.validation import as_integers
-from inlay.errors import InvalidArguments, NotationError
+from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.interop.axis_order import SPATIAL, AxisOrder
 from inlay.layout import Dims
 
@@ -161,13 +162,17 @@ def framework_shape(
     (3, 3, 4, 16)
     """
     sizes = as_integers("dims", dims)
-    grouped = grouped or role == "rnn_weights"
+    grouped = as_flag("grouped", grouped) or role in ("rnn_weights",)
     groups = 1 if grouped else None
     axes = _axes_of(framework, role, order, groups)
     # Axes left out, and two letters in one axis, make the array shorter than the dims.
     ndims = len(sizes) - sum(axis.unit for axis in axes) - grouped
     letters, _ = _expanded(axes, (1,) * ndims, groups)
     logical = AxisOrder.parse(letters)
+    if len(logical.logical) != len(sizes):
+        raise InvalidArguments(
+            f"dims {sizes} are {len(sizes)}, and {role} of {framework} have {len(logical.logical)}: {logical.logical}"
+        )
     named = dict(zip(logical.logical, sizes, strict=True))
     for axis in axes:
         if axis.unit and named[axis.letters] != 1:
@@ -196,6 +201,8 @@ def conv_orders(dimension_numbers: Any, ndims: int = 4) -> tuple[AxisOrder, Axis
         return AxisOrder.parse(f"NC{spatial}"), AxisOrder.parse(f"OI{spatial}"), AxisOrder.parse(f"NC{spatial}")
     if hasattr(dimension_numbers, "lhs_spec"):
         specs = (dimension_numbers.lhs_spec, dimension_numbers.rhs_spec, dimension_numbers.out_spec)
+        if not all(isinstance(spec, (tuple, list)) for spec in specs):
+            _refuse_numbers(dimension_numbers)
     elif isinstance(dimension_numbers, (tuple, list)) and [type(text) for text in dimension_numbers] == [str] * 3:
         specs = _specs(dimension_numbers)
     else:
@@ -219,18 +226,22 @@ def _specs(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
 
 def _refuse_numbers(value: object) -> NoReturn:
     raise InvalidArguments(
-        f"dimension_numbers are {value!r}: give three texts such as ('NHWC', 'HWIO', 'NHWC') that name the same 0 to 3 "
-        "spatial axes, a ConvDimensionNumbers, or None for two to five axes"
+        f"dimension_numbers are {shown(value)}: give three texts such as ('NHWC', 'HWIO', 'NHWC') that name the same 0 "
+        "to 3 spatial axes, a ConvDimensionNumbers, or None for two to five axes"
     )
 
 
-def _axes_of(framework: str, role: str, order: AxisOrder | str | None, groups: int | None) -> tuple[_Axis, ...]:
+def _axes_of(framework: Any, role: Any, order: Any, groups: Any) -> tuple[_Axis, ...]:
     """The axes that the table, or `order` in its place, gives the role."""
-    table = CONVENTIONS.get(framework)
+    table = CONVENTIONS.get(framework) if isinstance(framework, str) else None
     if table is None:
-        raise InvalidArguments(f"no framework {framework!r} in the table: it has {', '.join(CONVENTIONS)}")
-    if role not in table:
-        raise InvalidArguments(f"{framework} has no {role!r} in the table: it has {', '.join(table)}")
+        raise InvalidArguments(f"no framework {shown(framework)} in the table: it has {', '.join(CONVENTIONS)}")
+    if not isinstance(role, str) or role not in table:
+        raise InvalidArguments(f"{framework} has no {shown(role)} in the table: it has {', '.join(table)}")
+    if order is not None and not isinstance(order, (AxisOrder, str)):
+        raise InvalidArguments(f"order is {shown(order)}: give an AxisOrder, or text such as 'NCHW'")
+    if groups is not None:
+        groups = as_integer("groups", groups)
     axes = _read(table[role] if order is None else str(order))
     fused = any(len(axis.letters) > 1 for axis in axes)
     if groups is not None and not fused:

@@ -1,4 +1,4 @@
-"""A transposition as frameworks do it: other axes, the same format, moved data.
+"""A transposition that moves data: other axes, the same format.
 
 `MemoryDesc.permute_axes` relabels axes and moves nothing, so the format becomes another: `aBc8b` becomes `aCb8c`. Where
 the next operation wants the format that it had, data has to move:

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.arguments import MOST_BITS
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, normal_axis
 from inlay.layout.coordinates import as_points, offsets_of, require_inside
 from inlay.layout.overlap import SEARCH_LIMIT, SEARCH_TEXT, box_overlaps
@@ -37,15 +38,22 @@ class AddressMap:
         """The map of these parts; what no coordinate system has is refused.
 
         Raises:
-            InvalidArguments: `axes` and `dims` differ in number, a dim is negative, or an inner extent is not positive.
+            InvalidArguments: `axes` and `dims` differ in number, a dim is negative or no integer, an axis is none, or
+                an inner extent is not positive.
         """
+        if type(dims) is not tuple or type(axes) is not tuple:
+            dims, axes = as_numbers("dim", dims), _as_axes(axes)
         _set_dims(self, dims)
         _set_axes(self, axes)
         if len(axes) != len(dims):
             raise InvalidArguments(f"a layout of {len(dims)} dims needs as many axes, not {len(axes)}")
-        if dims and min(dims) < 0:
-            self._require_dims()
+        for dim in dims:
+            if type(dim) is not int or dim < 0:
+                _set_dims(self, as_numbers("dim", dims))
+                self._require_dims()
         for axis in axes:
+            if type(axis) is not Axis:
+                _as_axes(axes)
             if axis.inner:
                 for digit in axis.inner:
                     if digit.extent < 1:
@@ -343,14 +351,36 @@ def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
         InvalidArguments: `values` is no sequence, or an entry is no integer.
     """
     if not isinstance(values, Iterable):
-        raise InvalidArguments(f"{what}s are {values!r}: give a sequence of integers")
-    result = []
-    for i, value in enumerate(values):
-        try:
-            result.append(index(value))
-        except TypeError:
-            raise InvalidArguments(f"{what} {i} is {value!r}: {what}s are integers") from None
-    return tuple(result)
+        raise InvalidArguments(f"{what}s are {shown(values)}: give a sequence of integers")
+    try:
+        entries = tuple(values)
+    except TypeError:
+        # NumPy's arrays without axes call themselves iterable.
+        raise InvalidArguments(f"{what}s are {shown(values)}: give a sequence of integers") from None
+    return tuple([_as_number(what, i, value) for i, value in enumerate(entries)])
+
+
+def _as_number(what: str, i: int, value: object) -> int:
+    if type(value) is int and value.bit_length() <= MOST_BITS:
+        return value
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArguments(f"{what} {i} is {shown(value)}: {what}s are integers") from None
+    if number.bit_length() > MOST_BITS:
+        raise InvalidArguments(f"{what} {i} is {shown(number)}: {what}s have at most {MOST_BITS} bits")
+    return number
+
+
+def _as_axes(axes: object) -> tuple[Axis, ...]:
+    """The axes of a layout as a tuple.
+
+    Raises:
+        InvalidArguments: they are none.
+    """
+    if not isinstance(axes, (tuple, list)) or not all(isinstance(axis, Axis) for axis in axes):
+        raise InvalidArguments(f"axes are {shown(axes)}: give a tuple of Axis, such as (Axis(3), Axis(1))")
+    return tuple(axes)
 
 
 def require_itemsize(itemsize: int) -> None:
@@ -359,5 +389,5 @@ def require_itemsize(itemsize: int) -> None:
     Raises:
         InvalidArguments: `itemsize` is no positive integer.
     """
-    if type(itemsize) is not int or itemsize < 1:
-        raise InvalidArguments(f"itemsize is {itemsize!r}: an element has a whole number of bytes, 1 or more")
+    if type(itemsize) is not int or not 1 <= itemsize < 2**MOST_BITS:
+        raise InvalidArguments(f"itemsize is {shown(itemsize)}: an element has a whole number of bytes, 1 or more")

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from inlay.arguments import as_integer
+from inlay.errors import InvalidArguments, shown
+
 RUNTIME = -(2**63)
 """The placeholder for a dim or stride that is known only when data arrives (oneDNN's `DNNL_RUNTIME_DIM_VAL`)."""
 
@@ -36,7 +39,16 @@ class Axis:
     """The other digits, most significant first."""
 
     def __init__(self, stride: int, inner: tuple[Digit, ...] = ()) -> None:
-        """The axis of these parts."""
+        """The axis of these parts.
+
+        Raises:
+            InvalidArguments: `stride` is no integer, or `inner` no tuple of digits of integers.
+        """
+        if type(stride) is not int or type(inner) is not tuple:
+            stride, inner = as_integer("stride of an axis", stride), _as_digits(inner)
+        for digit in inner:
+            if type(digit) is not Digit or type(digit.extent) is not int or type(digit.stride) is not int:
+                inner = _as_digits(inner)
         _set_stride(self, stride)
         _set_inner(self, inner)
 
@@ -46,16 +58,27 @@ class Axis:
         return prod([d.extent for d in self.inner]) if self.inner else 1
 
     def digits(self, dim: int) -> tuple[Digit, ...]:
-        """All digits, the leading one with the extent that `dim` coordinates need."""
+        """All digits, the leading one with the extent that `dim` coordinates need.
+
+        Raises:
+            InvalidArguments: `dim` is no integer.
+        """
+        if type(dim) is not int:
+            dim = as_integer("dim", dim)
         extent = RUNTIME if dim == RUNTIME else -(-dim // self.block)
         return (Digit(extent, self.stride), *self.inner)
 
     def offset(self, x: int) -> int:
         """Elements from coordinate 0 to coordinate `x` >= 0.
 
+        Raises:
+            InvalidArguments: `x` is no integer.
+
         >>> Axis(160, (Digit(8, 1),)).offset(19)
         323
         """
+        if type(x) is not int:
+            x = as_integer("coordinate", x)
         total = 0
         for digit in reversed(self.inner):
             x, value = divmod(x, digit.extent)
@@ -63,12 +86,28 @@ class Axis:
         return total + x * self.stride
 
     def bounds(self, n: int) -> tuple[int, int]:
-        """The least and the greatest offset of the first `n` >= 1 coordinates.
+        """The least and the greatest offset of the first `n` coordinates.
+
+        Raises:
+            InvalidArguments: `n` is no integer of 1 or more.
 
         >>> Axis(-160, (Digit(8, 1),)).bounds(19)
         (-320, 7)
         """
+        if type(n) is not int or n < 1:
+            n = as_integer("the number of coordinates", n, 1)
         return _bounds(self.digits(n), n)
+
+
+def _as_digits(inner: object) -> tuple[Digit, ...]:
+    """Digits of Python's own integers.
+
+    Raises:
+        InvalidArguments: `inner` are none.
+    """
+    if not isinstance(inner, (tuple, list)) or not all(isinstance(digit, Digit) for digit in inner):
+        raise InvalidArguments(f"inner digits are {shown(inner)}: give a tuple of Digit, such as (Digit(8, 1),)")
+    return tuple(Digit(as_integer("extent", d.extent), as_integer("stride", d.stride)) for d in inner)
 
 
 # A layout is made of many axes; writing through the slots takes two thirds of the time of `object.__setattr__`.

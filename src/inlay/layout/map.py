@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from inlay.errors import InvalidArguments
+from inlay.arguments import as_flag
+from inlay.errors import InvalidArguments, shown
 from inlay.layout.address import AddressMap, as_numbers, require_itemsize
 from inlay.layout.axis import RUNTIME, Axis, Dims
 from inlay.layout.permutation import require_permutation
@@ -68,12 +70,15 @@ class Layout(AddressMap):
         Post-condition: result.byte_strides(array.itemsize) == array.strides.
 
         Raises:
-            InvalidArguments: a stride is no multiple of the element, as in a field of a structured array.
+            InvalidArguments: `array` is no NumPy array, or a stride is no multiple of the element, as in a field of a
+                structured array.
 
         >>> import numpy as np
         >>> Layout.from_array(np.zeros((3, 4), np.float32)[::-1, ::2]).strides
         (-4, 2)
         """
+        if not isinstance(array, np.ndarray):
+            raise InvalidArguments(f"array is a {type(array).__name__}: give a NumPy array, as np.asarray(values) is")
         return cls.from_strides(array.shape, array.strides, array.itemsize)
 
     @classmethod
@@ -125,11 +130,17 @@ class Layout(AddressMap):
     def equivalent(self, other: "Layout") -> bool:
         """Whether both have the same dims and place every coordinate at the same offset.
 
+        Raises:
+            InvalidArguments: `other` is no Layout.
+            Unimplemented: one has RUNTIME dims or strides.
+
         >>> from inlay.layout import Digit
         >>> twice, once = Axis(16, (Digit(4, 4), Digit(4, 1))), Axis(16, (Digit(16, 1),))
         >>> Layout((32,), (twice,)).equivalent(Layout((32,), (once,)))
         True
         """
+        if not isinstance(other, Layout):
+            raise InvalidArguments(f"other is {shown(other)}: give the Layout to compare with")
         return self.dims == other.dims and self.normal_form == other.normal_form
 
     def dimshuffle(self, order: Sequence[int]) -> "Layout":
@@ -163,7 +174,7 @@ class Layout(AddressMap):
         >>> Layout.row_major((3, 4)).add_axis(1).strides, Layout.row_major((3, 4)).add_axis(0, 2, 0).strides
         ((4, 4, 1), (0, 4, 1))
         """
-        (i,) = as_numbers("place", (i,))
+        (i,), (dim,) = as_numbers("place", (i,)), as_numbers("dim", (dim,))
         if not 0 <= i <= self.ndims:
             raise InvalidArguments(f"an axis can be added at 0..{self.ndims}, not at {i}")
         if stride is None:
@@ -277,6 +288,7 @@ class Layout(AddressMap):
         Layout(dims=(24,), axes=(Axis(stride=1, inner=(Digit(extent=6, stride=4),)),))
         """
         self._require_bound("reshape")
+        digits = as_flag("digits", digits)
         wanted = Layout.row_major(dims).dims
         result = reshaped(self.dims, self.axes, wanted, digits)
         if isinstance(result, Fault):

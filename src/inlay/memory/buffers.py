@@ -151,8 +151,8 @@ def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> No
             f"{name} holds {array.dtype}, one element in a byte, and {data_type} memory two: "
             "pass its bytes as uint8, or make the memory with inlay.pack"
         )
-    if array.dtype != data_type.numpy:
+    if array.dtype != data_type.dtype:
         raise InvalidArguments(
-            f"{name} holds {array.dtype}, the descriptor {data_type} ({data_type.numpy}): convert values with "
+            f"{name} holds {array.dtype}, the descriptor {data_type} ({data_type.dtype}): convert values with "
             "astype, or pass the bits as they are with view('u1')"
         )

@@ -105,7 +105,7 @@ def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
     _, data_type = dst.require_layout("reorder")
     carrier = CARRIERS.get(data_type.name, data_type)
     if carrier != data_type:
-        codes = decoded(codes, data_type).astype(carrier.numpy)
+        codes = decoded(codes, data_type).astype(carrier.dtype)
     move_for(described(dst.dims, carrier, None), dst).run(address_of(codes), address_of(buffer))
 
 
@@ -118,7 +118,7 @@ def dense_array(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
     """
     entries = read_stored(desc, buffers)
     codes = dense_codes(entries)
-    return decoded(codes, entries.data_type) if entries.data_type.is_sub_byte else codes.view(entries.data_type.numpy)
+    return decoded(codes, entries.data_type) if entries.data_type.is_sub_byte else codes.view(entries.data_type.dtype)
 
 
 def retyped(desc: MemoryDesc, data_type: DataType) -> MemoryDesc:

@@ -57,7 +57,7 @@ class Entries:
     def values(self) -> npt.NDArray[Any]:
         """The stored elements as an array of their type."""
         is_sub_byte = self.data_type.is_sub_byte
-        return decoded(self.codes, self.data_type) if is_sub_byte else self.codes.view(self.data_type.numpy)
+        return decoded(self.codes, self.data_type) if is_sub_byte else self.codes.view(self.data_type.dtype)
 
 
 def entries_of_codes(dims: Dims, data_type: DataType, codes: Codes) -> Entries:

@@ -11,7 +11,7 @@ Values of 4 bits lie one in a byte, the code in its low half: oneDNN's sizes cou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -72,7 +72,7 @@ def handles_of(desc: MemoryDesc) -> tuple[Handle, ...]:
         raise Unimplemented(f"memory needs known dims: {desc!r} has RUNTIME ones, bind them first")
     counts = sparse_counts(desc.dims, placement)
     return tuple(
-        Handle(name, replace(data_type, bits=8 * data_type.itemsize), count)
+        Handle(name, data_type.in_whole_bytes, count)
         for name, data_type, count in zip(names, desc.data_types, counts, strict=True)
         if data_type is not None
     )
@@ -132,4 +132,4 @@ def codes_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
 def positions_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> list[npt.NDArray[Any]]:
     """Indices and pointers, each in its own type: the memory itself, not a copy."""
     handles = handles_of(desc)[1:]
-    return [b[: h.nbytes].view(h.data_type.numpy) for h, b in zip(handles, buffers[1:], strict=True)]
+    return [b[: h.nbytes].view(h.data_type.dtype) for h, b in zip(handles, buffers[1:], strict=True)]

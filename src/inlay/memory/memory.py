@@ -2,17 +2,20 @@
 
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
+from inlay.layout import Layout
 from inlay.memory.buffers import Bytes, address_of, allocate, bytes_of
 from inlay.memory.conversion import dense_array
 from inlay.memory.handles import allocated, wrapped
 from inlay.memory.moves import logical_array, reach
 from inlay.memory.scalars import scalar_bytes, scalar_value
+from inlay.memory.sources import layout_over, view_of
 
 Format: TypeAlias = FormatTag | str | MemoryDesc
 """Where elements shall go: a format tag or alias, or a whole descriptor."""
@@ -41,8 +44,12 @@ class Memory:
     end: int
     """Address past the highest byte that an element or padding has."""
 
-    def __init__(self, desc: MemoryDesc, buffer: object = None) -> None:
+    def __init__(self, desc: MemoryDesc | Layout | npt.NDArray[Any], buffer: object = None) -> None:
         """Wrap `buffer`, or new zero bytes (poison with INLAY_POISON=1, see `buffers`) if it is None.
+
+        An array in the place of the descriptor is wrapped as it lies, with any strides: a view that is turned round,
+        broadcast, or of sliding windows. A `Layout` in its place says where the elements of the array `buffer` lie; the
+        lowest one is the first. Elements that share memory can be read and not written.
 
         A buffer is anything with the buffer protocol, `__array_interface__` or DLPack, contiguous, that holds elements
         of the descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. New bytes are
@@ -56,13 +63,15 @@ class Memory:
         and the indices of each axis for COO. What they say is not checked here; `sparse.check` does.
 
         Raises:
-            InvalidArguments: `desc` has no layout (any, the zero descriptor), or is a host scalar without a
+            InvalidArguments: `desc` has no layout (any, the zero descriptor), is an array that `view_of` refuses or a
+                Layout without an array, or is a host scalar without a
                 value or with one that its type cannot hold; it reaches below the start of the buffer; or `buffer` is
                 too small, not contiguous, of another type, not aligned to its elements, or no buffer; or there are
                 not as many as sparse memory has.
             Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is packed and has no tag.
             OutOfMemory: there is no room for new bytes.
         """
+        desc, buffer = _described(desc, buffer)
         if getattr(desc, "kind", None) == "sparse":
             self._fill(desc, *(allocated(desc) if buffer is None else wrapped(desc, buffer)))
             return
@@ -223,10 +232,17 @@ _set_begin = vars(Memory)["begin"].__set__
 _set_end = vars(Memory)["end"].__set__
 
 
+def _described(desc: Any, buffer: Any) -> tuple[MemoryDesc, Any]:
+    """The descriptor and the buffer that a caller means: an array describes itself, a layout lies in an array."""
+    if isinstance(desc, np.ndarray) and buffer is None:
+        return view_of(desc)
+    return layout_over(desc, buffer) if isinstance(desc, Layout) else (desc, buffer)
+
+
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:
     if buffer.size < high:
         raise InvalidArguments(f"buffer of {buffer.size} bytes is too small: {desc!r} reaches {high} bytes")
-    if address_of(buffer) % data_type.itemsize:
+    if address_of(buffer) % min(data_type.itemsize, 8):
         raise InvalidArguments(
             f"buffer starts at an address that is no multiple of the {data_type.itemsize} bytes of {data_type}: "
             "copy it to an array of its own"

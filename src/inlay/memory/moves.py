@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of, allocate
@@ -51,7 +51,9 @@ def reach(desc: object) -> tuple[int, int, DataType]:
     (60, 96)
     """
     if not isinstance(desc, MemoryDesc):
-        raise InvalidArguments(f"desc is {desc!r}: describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')")
+        raise InvalidArguments(
+            f"desc is {shown(desc)}: describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')"
+        )
     return _reach(desc)
 
 
@@ -213,6 +215,6 @@ def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
     _, data_type = desc.require_layout("unpack")
     carrier = CARRIERS.get(data_type.name, data_type)
     plain = described(desc.dims, carrier, None)
-    array = allocate(plain.size).view(carrier.numpy).reshape(plain.dims)
+    array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)
     move_for(desc, plain).run(address, address_of(array))
-    return array.astype(data_type.numpy, copy=False)
+    return array.astype(data_type.dtype, copy=False)

@@ -23,8 +23,8 @@ CARRIERS: Mapping[str, DataType] = MappingProxyType(
 def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
     """The values of 4-bit codes."""
     if data_type.kind == "signed":
-        return ((codes.astype(np.int8) ^ 8) - 8).astype(data_type.numpy)
-    return codes.astype(np.uint8).view(data_type.numpy)
+        return ((codes.astype(np.int8) ^ 8) - 8).astype(data_type.dtype)
+    return codes.astype(np.uint8).view(data_type.dtype)
 
 
 def encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:

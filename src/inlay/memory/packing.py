@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, array_of
@@ -35,7 +35,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         OutOfMemory: there is no room for the result.
 
     >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
-    MemoryDesc((2, 3, 4, 4), 'bf16', 'acdb')
+    MemoryDesc((2, 3, 4, 4), 'bf16', 'nhwc')
     """
     logical = _as_array(array)
     src_type = as_data_type(logical.dtype)
@@ -46,7 +46,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         return memory
     if src_type.is_sub_byte:
         numbers, src_type = decoded(encoded(logical, src_type), src_type), CARRIERS[src_type.name]
-        logical = numbers.astype(src_type.numpy)
+        logical = numbers.astype(src_type.dtype)
     src, logical = _source(logical, src_type)
     move_for(src, dst).run(address_of(logical), memory.address)
     return memory
@@ -63,6 +63,8 @@ def stored_in(array: object) -> Entries:
     """
     logical = _as_array(array)
     data_type = as_data_type(logical.dtype)
+    if not data_type.is_number:
+        raise InvalidArguments(f"sparse tensors hold numbers: {data_type} only moves; convert the array with astype")
     if data_type.is_sub_byte:
         return entries_of_codes(logical.shape, data_type, encoded(logical, data_type))
     return entries_of_codes(logical.shape, data_type, np.ascontiguousarray(logical).view(f"u{data_type.itemsize}"))
@@ -88,7 +90,7 @@ def _destination(
     if isinstance(format, (str, FormatTag)):
         return described(dims, wanted or src_type, format)
     if not isinstance(format, MemoryDesc):
-        raise InvalidArguments(f"format is {format!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
+        raise InvalidArguments(f"format is {shown(format)}: give a format tag such as 'nChw16c', or a MemoryDesc")
     if format.dims != dims:
         raise InvalidArguments(f"array has dims {dims}, but format {format!r} has {format.dims}: give equal dims")
     if wanted not in (None, format.data_type):

@@ -16,7 +16,7 @@ them to its sums:
     >>> elements = naive.buffer.view(np.float32)
     >>> elements[:] = np.exp(elements)
     >>> print(check_padding(naive))
-    7 of 7 padding lanes of MemoryDesc((1, 17, 1, 1), 'f32', 'aBcd8b') are not zero:
+    7 of 7 padding lanes of MemoryDesc((1, 17, 1, 1), 'f32', 'nChw8c') are not zero:
         (0, 17, 0, 0)  beyond b >= 17  element 17  byte 68  holds 1.0 (00 00 80 3f)
         (0, 18, 0, 0)  beyond b >= 17  element 18  byte 72  holds 1.0 (00 00 80 3f)
         ...
@@ -134,7 +134,7 @@ def _map_box(f: Elementwise, box: Box, memory: Memory) -> None:
     view, shift = lanes(box, memory.buffer, data_type)
     for part in _parts(view):
         if not data_type.is_sub_byte:
-            values = part.view(data_type.numpy)
+            values = part.view(data_type.dtype)
             values[...] = applied(f, values)
             continue
         codes = encoded(applied(f, decoded(part >> np.uint8(shift) & 15, data_type)), data_type)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NoReturn, SupportsIndex
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.memory.conversion import recode, retyped
 from inlay.memory.memory import Format, Memory
@@ -67,7 +67,7 @@ class Reorder:
         for name, desc in (("src", src), ("dst", dst)):
             if not isinstance(desc, MemoryDesc):
                 raise InvalidArguments(
-                    f"{name} is {desc!r}: a Reorder is made from two MemoryDescs; "
+                    f"{name} is {shown(desc)}: a Reorder is made from two MemoryDescs; "
                     "inlay.reorder(memory, 'nhwc') takes a tag"
                 )
         self._src = src
@@ -176,7 +176,7 @@ def _checked_attributes(attributes: Any) -> Attributes:
         return PLAIN
     if not isinstance(attributes, Attributes):
         raise InvalidArguments(
-            f"attributes are {attributes!r}: give inlay.Attributes, as in Attributes(src_scales=Scales(mask=0b10))"
+            f"attributes are {shown(attributes)}: give inlay.Attributes, as in Attributes(src_scales=Scales(mask=0b10))"
         )
     return attributes
 
@@ -306,7 +306,7 @@ def _require_memory(name: str, value: object) -> None:
 def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
     """The descriptor that `dst` means for elements of `src`."""
     if not isinstance(dst, (MemoryDesc, str, FormatTag)):
-        raise InvalidArguments(f"dst is {dst!r}: give a format tag such as 'nChw16c', or a MemoryDesc")
+        raise InvalidArguments(f"dst is {shown(dst)}: give a format tag such as 'nChw16c', or a MemoryDesc")
     assert src.data_type is not None  # Memory has one.
     wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, src.data_type, dst)
     if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:

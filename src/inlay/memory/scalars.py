@@ -10,9 +10,10 @@ Floats are rounded to the type, to nearest even; integers must be exact and in r
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from inlay.data_type import DataType
-from inlay.errors import InvalidArguments
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.errors import InvalidArguments, shown
 from inlay.memory.buffers import Bytes
 from inlay.memory.nibbles import decoded, encoded
 
@@ -23,21 +24,36 @@ def scalar_bytes(value: object, data_type: DataType) -> Bytes:
     Raises:
         InvalidArguments: `value` is no number, or an integer type cannot hold it.
     """
-    array = np.asarray(value)
-    # ml_dtypes' own types are of NumPy's kind V.
-    if array.size != 1 or array.dtype.kind not in "iufV" or (array.dtype.kind == "V" and array.dtype.names):
-        raise InvalidArguments(f"the value of a host scalar is {value!r}: give one number")
-    number = array.reshape(1)
+    number = _as_number(value)
     if data_type.kind != "float":
         _require_exact(number[0].item(), data_type)
-    if data_type.kind == "float" and number.dtype != data_type.numpy:
+    if data_type.kind == "float" and number.dtype != data_type.dtype:
         with np.errstate(over="ignore"):
-            number = number.astype(data_type.numpy)
+            number = number.astype(data_type.dtype)
     elif data_type.kind != "float":
-        number = number.astype(np.int64 if data_type.kind == "signed" else np.uint64).astype(data_type.numpy)
+        number = number.astype(np.int64 if data_type.kind == "signed" else np.uint64).astype(data_type.dtype)
     if data_type.is_sub_byte:
         return encoded(number, data_type)
     return number.view(np.uint8).copy()
+
+
+_SMALL = frozenset(t.dtype for t in DATA_TYPES.values() if t.dtype.kind == "V")
+"""ml_dtypes' own types, which are of NumPy's kind V as raw bytes are."""
+
+
+def _as_number(value: object) -> npt.NDArray[Any]:
+    """An array of the one number.
+
+    Raises:
+        InvalidArguments: `value` is no number.
+    """
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(0)
+    if array.size != 1 or (array.dtype.kind not in "iuf" and array.dtype not in _SMALL):
+        raise InvalidArguments(f"the value of a host scalar is {shown(value)}: give one number")
+    return array.reshape(1)
 
 
 def _require_exact(number: float, data_type: DataType) -> None:
@@ -51,4 +67,4 @@ def _require_exact(number: float, data_type: DataType) -> None:
 
 def scalar_value(data: Bytes, data_type: DataType) -> Any:
     """The value that the bytes hold, as a NumPy or ml_dtypes scalar."""
-    return decoded(data, data_type)[0] if data_type.is_sub_byte else data.view(data_type.numpy)[0]
+    return decoded(data, data_type)[0] if data_type.is_sub_byte else data.view(data_type.dtype)[0]

@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from inlay.arguments import as_integer
 from inlay.errors import InvalidArguments
 from inlay.layout import Layout
 
@@ -31,13 +32,20 @@ def as_strided(elements: npt.NDArray[Scalar], layout: Layout, offset0: int = 0) 
     Layout.from_array(result) is equivalent to `layout`.
 
     Raises:
-        InvalidArguments: `elements` has not one dense axis, `layout` is not plain, or it reaches beyond `elements`.
+        InvalidArguments: `elements` is no array of one dense axis, `layout` is none or not plain, `offset0` is no
+            integer, or the layout reaches beyond `elements`.
         Unimplemented: `layout` has RUNTIME dims or strides.
 
     >>> backwards = as_strided(np.arange(6), Layout.from_strides((6,), (-1,)), 5)
     >>> backwards.tolist()
     [5, 4, 3, 2, 1, 0]
     """
+    if not all(isinstance(value, kind) for value, kind in ((elements, np.ndarray), (layout, Layout))):
+        raise InvalidArguments(
+            f"elements is a {type(elements).__name__} and layout a {type(layout).__name__}: give a NumPy array of one "
+            "axis and a Layout"
+        )
+    offset0 = as_integer("offset0", offset0)
     if elements.ndim != 1 or not elements.flags.c_contiguous:
         raise InvalidArguments(
             f"elements of shape {elements.shape} and strides {elements.strides}: give one dense axis, as array.ravel()"

@@ -4,11 +4,10 @@ The memory is our own, as large as the two descriptors reach, and given back aft
 processor finds hard in any type: bytes of 0x3F are 0.75 as f32, 1.8 as f16, 63 as u8.
 """
 
-from math import inf
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.memory.buffers import address_of, allocate
 from inlay.memory.moves import computation_for, move_for, reach
 from inlay.reordering.choice import Decision
@@ -29,9 +28,10 @@ def seconds_of(wanted: Any) -> float | None:
     """
     if isinstance(wanted, bool):
         return SECONDS if wanted else None
-    if not isinstance(wanted, (int, float)) or not 0 < wanted < inf:
+    if not isinstance(wanted, (int, float)) or not 0 < wanted < 2**63:
         raise InvalidArguments(
-            f"tune is {wanted!r}: give True to tune for {SECONDS:g} s, or the seconds that it may take, more than 0"
+            f"tune is {shown(wanted)}: give True to tune for {SECONDS:g} s, or the seconds that it may take, more than "
+            "0"
         )
     return float(wanted)
 

@@ -19,14 +19,14 @@ MOST_NAMED = 8
 
 
 def value_bits(data_type: DataType) -> int:
-    """The bits of a code that must be 0 for the value to be zero: all but the sign of a float.
+    """The bits of a code, or of each half of 64 bits, that must be 0 for the value to be zero: all but a float's sign.
 
     >>> from inlay.data_type import DATA_TYPES
     >>> [hex(value_bits(DATA_TYPES[name])) for name in ("s8", "bf16", "e8m0")]
     ['0xff', '0x7fff', '0xff']
     """
     signed = data_type.kind == "float" and data_type.lowest < 0
-    return (1 << data_type.bits - signed) - 1
+    return (1 << min(data_type.bits, 64) - signed) - 1
 
 
 def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED) -> PaddingReport:
@@ -47,7 +47,7 @@ def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED) -> Paddi
         mask = view.dtype.type(value_bits(data_type) << shift)
         if not np.bitwise_or.reduce(view, axis=None) & mask:
             continue
-        dirty = (view & mask) != 0
+        dirty = ((view & mask) != 0).reshape(*box.shape, -1).any(axis=-1)
         count += int(np.count_nonzero(dirty))
         first += [_lane(box, index, view, shift, data_type) for index in _first_true(dirty, most)]
         first = sorted(first, key=lambda lane: lane.coordinate)[:most]
@@ -77,7 +77,7 @@ def _first_true(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], most: in
 
 def _lane(box: Box, index: int, view: Codes, shift: int, data_type: DataType) -> DirtyLane:
     coordinate, offset = box.place(index)
-    code = view[np.unravel_index(index, view.shape)]
+    code = view[np.unravel_index(index, box.shape)]
     held = bytes([int(code) >> shift & 15]) if data_type.is_sub_byte else code.tobytes()
     return DirtyLane(coordinate, offset, offset * data_type.bits // 8, held)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataTypeLike, as_data_type
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 
 Elementwise: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 """Takes an array of any shape, and gives one of the same shape and type, each entry from the entry at its place."""
@@ -36,8 +36,8 @@ def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
     """
     kind = as_data_type(data_type)
     # The code 0, which is what padding holds: of e8m0, which has no zero, that is 2**-127.
-    zeros = np.zeros(2, np.uint8 if kind.is_sub_byte else f"u{kind.itemsize}").view(kind.numpy)
-    beside = np.concatenate([zeros[:1], np.ones(1, kind.numpy)])
+    zeros = np.zeros(2 * kind.itemsize, np.uint8).view(kind.dtype)
+    beside = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
     with np.errstate(all="ignore"):
         alone, together = applied(f, zeros.copy()), applied(f, beside)
     if alone[0] != together[0] and not (_is_nan(alone[0]) and _is_nan(together[0])):
@@ -58,7 +58,12 @@ def applied(f: Elementwise, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     Raises:
         InvalidArguments: it is not.
     """
-    result = f(values)
+    if not callable(f):
+        raise InvalidArguments(f"f is {shown(f)}: give a function of arrays, such as np.tanh")
+    try:
+        result = f(values)
+    except TypeError as error:
+        raise InvalidArguments(f"f takes no array of {values.dtype}: {error}") from error
     if not isinstance(result, np.ndarray):
         raise InvalidArguments(f"f must return an array: it returned a {type(result).__name__}")
     if (result.shape, result.dtype) != (values.shape, values.dtype):

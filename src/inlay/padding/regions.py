@@ -191,7 +191,8 @@ def _every_second(box: Box, i: int, j: int, half: int) -> Box:
 def lanes(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
     """The elements of a box as a view of `buffer`, one unsigned integer each, and how far their codes are shifted.
 
-    Types of 4 bits need a box of even strides: the view is of whole bytes, and the shift is 0 or 4.
+    Elements of 128 bits are two integers along one more axis. Types of 4 bits need a box of even strides: the view is
+    of whole bytes, and the shift is 0 or 4.
 
     Raises:
         InvalidArguments: the box does not lie within `buffer`.
@@ -203,8 +204,10 @@ def lanes(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
     first, shift = divmod(box.offset * data_type.bits, 8)
     # A digit of one value has no stride, and may be an odd one.
     strides = [stride * data_type.bits // 8 if n > 1 else 0 for n, stride in zip(box.shape, box.strides, strict=True)]
+    halves = data_type.itemsize // 16 * 2
+    shape, strides = (box.shape, strides) if not halves else ((*box.shape, halves), [*strides, 8])
     try:
-        view: Codes = np.ndarray(box.shape, f"u{data_type.itemsize}", buffer.data, first, strides)
+        view: Codes = np.ndarray(shape, f"u{min(data_type.itemsize, 8)}", buffer.data, first, strides)
     except ValueError:
         raise InvalidArguments(
             f"buffer of {buffer.size} bytes is too small for {prod(box.shape)} lanes from byte {first} on"

@@ -79,4 +79,4 @@ def _value(held: bytes, data_type: DataType) -> str:
     code = np.frombuffer(held, np.uint8)
     if data_type.name == "s4":
         return str((held[0] ^ 8) - 8)
-    return str(code.view(data_type.numpy)[0])
+    return str(code.view(data_type.dtype)[0])

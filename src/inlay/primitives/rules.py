@@ -39,7 +39,8 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
     With `sparse` it may be a sparse one, too.
 
     Raises:
-        InvalidArguments: it is no descriptor, a host scalar, the zero descriptor, or sparse where it may not be.
+        InvalidArguments: it is no descriptor, a host scalar, the zero descriptor, sparse where it may not be, or of a
+            type that only moves.
         Unimplemented: a dim or stride is RUNTIME.
     """
     if not isinstance(value, MemoryDesc):
@@ -50,6 +51,11 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
         )
     if value.kind not in FORMATS and not (sparse and value.kind == "sparse"):
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
+    if not type_of(value).is_number:
+        raise InvalidArguments(
+            f"{place}: {name} is {value.data_type}, which only moves: primitives compute with numbers; inlay.reorder "
+            "moves it"
+        )
     if value.has_runtime:
         raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, {_BIND}")
     return value

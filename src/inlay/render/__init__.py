@@ -26,11 +26,16 @@ Memory: offsets 0 to 15; rows begin with offset: a,b
  E╱╱  padding, kept zero
 """
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.descriptor.arrays import describe_array
+from inlay.errors import InvalidArguments, shown
+from inlay.layout import Layout
 from inlay.render.legend import nearest_tag
 from inlay.render.names import axis_names, checked_names
 from inlay.render.picture import Picture, PictureFormat
@@ -40,7 +45,7 @@ __all__ = ["Picture", "show"]
 
 
 def show(
-    desc: MemoryDesc,
+    desc: MemoryDesc | Layout | npt.NDArray[Any],
     *,
     offsets: bool = False,
     format: PictureFormat = "text",
@@ -54,12 +59,16 @@ def show(
     the color of its block. Padding is hatched; memory that belongs to no element is dotted. Large tensors are shown in
     part, and say so. A descriptor without a layout or without elements is shown in words.
 
+    An array is shown as it lies, with any strides. A `Layout` has elements and no data type; its lowest element is the
+    first of the strip. Where strides overlap, an offset of the strip shows the first coordinate that lies there.
+
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
 
     Raises:
-        InvalidArguments: `desc` is no descriptor, `format` is none of text, svg and html, `width` is not in 20..400, or
-            `names` are not one different identifier for each axis.
+        InvalidArguments: `desc` is no descriptor, layout or array that has one, `format` is none of text, svg and html,
+            `width` is not in 20..400, `offsets` or `color` is no truth value, or `names` are not one different
+            identifier for each axis.
 
     >>> from inlay import MemoryDesc
     >>> show(MemoryDesc((2, 3), "f32", "any"), width=80, color=False)
@@ -67,14 +76,38 @@ def show(
     text    f32::any:any::f0 2x3
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
-    if not isinstance(desc, MemoryDesc):
-        raise InvalidArguments(
-            f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as `memory.desc` or "
-            "MemoryDesc((2, 3), 'f32', 'ab')"
-        )
-    if format not in get_args(PictureFormat):
-        raise InvalidArguments(f"format of a picture is text, svg or html, not {format!r}")
-    if width is not None and not NARROWEST <= width <= WIDEST:
-        raise InvalidArguments(f"width is {width}: a picture is {NARROWEST} to {WIDEST} characters wide")
-    found = axis_names(desc.ndims, nearest_tag(desc)) if names is None else checked_names(names, desc.ndims)
-    return Picture(desc, found, offsets, format, width, color)
+    has_type = not isinstance(desc, Layout)
+    described = _described(desc)
+    _require_options(format, width, {"offsets": offsets, "color": color})
+    ndims = described.ndims
+    found = axis_names(ndims, nearest_tag(described)) if names is None else checked_names(names, ndims)
+    return Picture(described, found, offsets, format, width, color, has_type)
+
+
+def _require_options(format: object, width: object, flags: Mapping[str, object]) -> None:
+    if not isinstance(format, str) or format not in get_args(PictureFormat):
+        raise InvalidArguments(f"format of a picture is text, svg or html, not {shown(format)}")
+    if width is not None and (type(width) is not int or not NARROWEST <= width <= WIDEST):
+        raise InvalidArguments(f"width is {shown(width)}: a picture is {NARROWEST} to {WIDEST} characters wide")
+    for what, flag in flags.items():
+        if not isinstance(flag, bool) and not (flag is None and what == "color"):
+            raise InvalidArguments(f"{what} is {shown(flag)}: give True or False")
+
+
+def _described(desc: object) -> MemoryDesc:
+    """The descriptor of what is to be shown; elements of a layout stand as bytes.
+
+    Raises:
+        InvalidArguments: there is none.
+    """
+    if isinstance(desc, MemoryDesc):
+        return desc
+    if isinstance(desc, np.ndarray):
+        return describe_array(desc)
+    if isinstance(desc, Layout):
+        start = 0 if desc.has_runtime else -desc.span[0]
+        return MemoryDesc.from_layout(desc, "u8", offset0=start)
+    raise InvalidArguments(
+        f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as `memory.desc` or "
+        "MemoryDesc((2, 3), 'f32', 'ab'), a Layout, or an array"
+    )

@@ -11,7 +11,7 @@ from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
-from inlay.render.order import Place, blocks_of, elements_between, places
+from inlay.render.order import Place, blocks_of, elements_between, places, shares_elements
 from inlay.render.picks import Elision, Picks, borders, pick
 from inlay.render.scene import Cell, Grid, Plane, Room, Scene, Shelf, Strip, StripRow
 
@@ -48,7 +48,7 @@ class _Composer:
         low, high = self.layout.span
         in_size = desc.size * 8 // self.data_type.bits
         self.start, self.stop = desc.offset0 + low, desc.offset0 + max(high, in_size)
-        self.shares = any(place.stride == 0 for place in self.places)
+        self.shares = shares_elements(self.layout)
         largest = max(abs(self.start), self.stop - 1) if offsets else prod(desc.dims) - 1
         # Numbers in padding keep a character of hatching, shared ones a plus, negative ones their sign.
         extra = self.shares + (offsets and self.start < 0) + (offsets and desc.padded_dims != desc.dims)
@@ -157,7 +157,8 @@ class _Composer:
         padding = [self.layout.offset(edge) + first for edge in edges]
         jumps = [first + place.stride + step for place in reversed(self.places) for step in (0, -1)]
         outermost = [first + k * place.stride for place in self.places[:1] for k in range(2, min(place.extent, 8))]
-        return [0, count - 1, 1, *(offset // length for offset in (*padding, *jumps, *outermost)), count - 2]
+        told = [offset // length for offset in (*padding, *jumps, *outermost)]
+        return [0, count - 1, 1, *(row for row in told if 0 <= row < count), count - 2]
 
     def _left_out(self, rows: Elision, length: int) -> Elision:
         first = self.start + rows.first * length

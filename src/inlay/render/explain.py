@@ -26,7 +26,8 @@ def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
     element offset 952, byte offset 3808
     """
     element, byte = desc.offset(coordinate), desc.byte_offset(coordinate)
-    names = axis_names(desc.ndims, None if desc.tag is None else FormatTag.parse(desc.tag))
+    tag = desc.spelling or desc.tag
+    names = axis_names(desc.ndims, None if tag is None else FormatTag.parse(tag))
     rows = [_axis_row(name, x, digits) for name, x, digits in zip(names, coordinate, desc.digits, strict=True)]
     number, sums, part = (max(len(row[i]) for row in rows) for i in (2, 3, 4))
     width = max(len(row[1]) for row in rows)

@@ -17,8 +17,8 @@ from inlay.descriptor.queries import bytes_text
 from inlay.errors import FormatTagError
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Layout
-from inlay.render.names import alias_of
-from inlay.render.order import Place, blocks_of, places
+from inlay.render.names import alias_of, has_roles
+from inlay.render.order import Place, blocks_of, places, shares_elements
 
 Fact = tuple[str, str]
 """What is told, in one word, and its words."""
@@ -45,8 +45,16 @@ class Legend:
     """Why there is no picture; empty where there is one."""
 
 
-def legend(desc: MemoryDesc, names: Sequence[str]) -> Legend:
-    """The words about `desc`, whatever its kind."""
+def legend(desc: MemoryDesc, names: Sequence[str], *, has_type: bool = True) -> Legend:
+    """The words about `desc`, whatever its kind; without `has_type`, those about its layout alone."""
+    words = _words(desc, names)
+    if has_type:
+        return words
+    title = f"{layout_name(desc)}, {_crossed(desc.dims)}" if desc.dims else "a layout of no axes"
+    return Legend(title, tuple(fact for fact in words.facts if fact[0] not in ("text", "size")), words.note)
+
+
+def _words(desc: MemoryDesc, names: Sequence[str]) -> Legend:
     title = f"{layout_name(desc)}, {_crossed(desc.dims)} of {desc.data_type}" if desc.dims else "zero descriptor"
     text = ("text", f"{desc} {_crossed(desc.dims, 'x')}".rstrip())
     size = ("size", size_in_words(desc))
@@ -86,12 +94,12 @@ def layout_name(desc: MemoryDesc) -> str:
     tag = desc.tag
     if tag is None or tag == "any":
         return _untagged_name(desc)
-    return _tag_name(FormatTag.parse(tag))
+    return _tag_name(FormatTag.parse(desc.spelling or tag))
 
 
 def _untagged_name(desc: MemoryDesc) -> str:
     if desc.kind == "digits":
-        return "free digits"
+        return f"strides {_crossed(desc.strides)}" if desc.is_plain else "free digits"
     if desc.kind == "sparse":
         return f"sparse {desc.sparse_encoding}"
     if desc.kind != "blocked":
@@ -102,12 +110,19 @@ def _untagged_name(desc: MemoryDesc) -> str:
 
 
 def _tag_name(tag: FormatTag) -> str:
+    if has_roles(tag):
+        return f"{tag.spelling} ({tag})"
     alias = alias_of(tag) if tag.ndims > 2 else None
     return str(tag) if alias is None else f"{alias} ({tag})"
 
 
 def nearest_tag(desc: MemoryDesc) -> FormatTag | None:
-    """The tag of the layout with its gaps and its offset left out; None where its digits are in no order of a tag."""
+    """The tag of the layout with its gaps and its offset left out; None where its digits are in no order of a tag.
+
+    It has the letters that were typed, if one was.
+    """
+    if desc.spelling is not None:
+        return FormatTag.parse(desc.spelling)
     if desc.kind != "blocked":
         return None
     try:
@@ -166,7 +181,9 @@ def size_in_words(desc: MemoryDesc) -> str:
         words.append(f"{padded - data} of {padded} elements are padding ({_percent(padded - data, padded)})")
     shared = [place for place in places(desc.layout) if place.stride == 0]
     stored = desc.size * 8 // desc.data_type.bits
-    if shared:
+    if not shared and shares_elements(desc.layout):
+        words.append("overlapping strides let several coordinates share an element")
+    elif shared:
         words.append("a stride of 0 lets several coordinates share an element")
     elif stored > padded:
         words.append(f"gaps take {stored - padded} of {stored} elements ({_percent(stored - padded, stored)})")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
+from inlay.errors import Unimplemented
 from inlay.layout import Dims, Layout
 
 COLORS = 7
@@ -118,6 +119,20 @@ def blocks_of(layout: Layout) -> Blocks:
         # A step of 0 would give all values of the next digit one color.
         step = step * place.extent % COLORS or 1
     return Blocks(tuple(outer), tuple(inner), tuple(reversed(steps)))
+
+
+def shares_elements(layout: Layout) -> bool:
+    """Whether several coordinates may lie at one offset; True where it would take too long to tell.
+
+    >>> shares_elements(Layout.from_strides((4, 3), (1, 1))), shares_elements(Layout.from_strides((4, 3), (3, 1)))
+    (True, False)
+    """
+    if layout.has_runtime:
+        return any(axis.stride == 0 for axis in layout.axes)
+    try:
+        return not layout.is_non_overlapping and layout.overlaps
+    except Unimplemented:
+        return True
 
 
 def elements_between(layout: Layout, low: int, high: int) -> dict[int, list[Dims]]:

@@ -4,7 +4,7 @@
 a file. What the terminal can show is asked at that moment, so one picture suits a window that has been widened since.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -47,6 +47,8 @@ class Picture:
     """Characters across; None for the width of the terminal, and a fixed one in markup."""
     color: bool | None = None
     """Whether the text is in color; None to use what the terminal has."""
+    has_type: bool = True
+    """Whether the elements have a data type; those of a bare layout have none."""
 
     def text(self) -> str:
         """The picture as lines of text, none longer than the width."""
@@ -66,7 +68,7 @@ class Picture:
         return f'<div style="overflow-x:auto">\n{self.svg()}</div>\n'
 
     def _drawn(self, room: Room) -> tuple[Legend, Scene | None]:
-        words = legend(self.desc, self.names)
+        words = legend(self.desc, self.names, has_type=self.has_type)
         return words, None if words.note else compose(self.desc, self.names, room, self.offsets)
 
     def __str__(self) -> str:
@@ -95,9 +97,10 @@ class Picture:
             case ".svg":
                 content = self.svg()
             case ".html":
-                content = _HTML.format(title=legend(self.desc, self.names).title, body=self.html())
+                title = legend(self.desc, self.names, has_type=self.has_type).title
+                content = _HTML.format(title=title, body=self.html())
             case ".txt":
-                content = Picture(self.desc, self.names, self.offsets, "text", self.width or 80, False).text() + "\n"
+                content = replace(self, format="text", width=self.width or 80, color=False).text() + "\n"
             case suffix:
                 raise InvalidArguments(
                     f"a picture is saved as .svg, .html or .txt, not {suffix or 'without an ending'!r}"

@@ -26,7 +26,7 @@ primitive; its rules are refused here in the same cases, with `InvalidArguments`
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import inf, isfinite
 from operator import index
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -35,8 +35,9 @@ import numpy as np
 
 from inlay.data_type import DATA_TYPES, DataType, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
+from inlay.layout.address import as_numbers
 
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
 Groups: TypeAlias = tuple[()] | tuple[int, int]
@@ -72,7 +73,7 @@ class Entry:
         groups: Any = self.groups
         if not isinstance(groups, tuple) or len(groups) not in (0, 2):
             raise InvalidArguments(
-                f"groups of {self.WORD} are {groups!r}: give two sizes, for the last axis but one and for the last"
+                f"groups of {self.WORD} are {shown(groups)}: give two sizes, for the last axis but one and for the last"
             )
         object.__setattr__(self, "groups", tuple(_integer(f"group of {self.WORD}", size, 1) for size in groups))
         name = as_data_type(self.data_type).name
@@ -93,7 +94,14 @@ class Entry:
         return DATA_TYPES[self.data_type]
 
     def shape(self, dims: Dims) -> Dims:
-        """How many there are along each axis of a tensor of these dims: 1 where the mask has no bit."""
+        """How many there are along each axis of a tensor of these dims: 1 where the mask has no bit.
+
+        Raises:
+            InvalidArguments: `dims` are no sequence of integers, or fewer than groups need.
+        """
+        dims = as_numbers("dim", dims)
+        if len(dims) < len(self.groups):
+            raise InvalidArguments(f"groups of {self.WORD} are along the last two axes: dims {dims} have not two")
         if not self.mask:
             return (1,) * len(dims)
         sizes = [1] * (len(dims) - len(self.groups)) + list(self.groups)
@@ -132,9 +140,11 @@ def _integer(what: str, value: object, least: int) -> int:
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise InvalidArguments(f"the {what} is {value!r}: give an integer") from None
+        raise InvalidArguments(f"the {what} is {shown(value)}: give an integer") from None
+    if number.bit_length() > 63:
+        raise InvalidArguments(f"the {what} is {shown(number)}: it fits in 64 bits")
     if number < least:
-        raise InvalidArguments(f"the {what} is {number}: it is at least {least}")
+        raise InvalidArguments(f"the {what} is {shown(number)}: it is at least {least}")
     return number
 
 
@@ -175,7 +185,9 @@ class Attributes:
         for name, kind in ENTRIES.items():
             entry = getattr(self, name)
             if entry is not None and not isinstance(entry, kind):
-                raise InvalidArguments(f"{name} is {entry!r}: give a {kind.__name__}, as in {name}={kind.__name__}()")
+                raise InvalidArguments(
+                    f"{name} is {shown(entry)}: give a {kind.__name__}, as in {name}={kind.__name__}()"
+                )
         if self.dst_scales is not None and self.dst_scales.groups:
             raise InvalidArguments(
                 "scales of the destination have no groups: give their reciprocals as src_scales, which may have them"
@@ -183,8 +195,9 @@ class Attributes:
         if self.dst_zero_points not in (None, ZeroPoints(getattr(self.dst_zero_points, "mask", 0))):
             raise InvalidArguments("zero points of the destination are s32 and have no groups: convert and repeat them")
         object.__setattr__(self, "sum", _factor(self.sum))
-        if self.rounding_mode not in ("nearest", "stochastic"):
-            raise InvalidArguments(f"rounding_mode is {self.rounding_mode!r}: it is 'nearest' or 'stochastic'")
+        mode: Any = self.rounding_mode
+        if not isinstance(mode, str) or mode not in ("nearest", "stochastic"):
+            raise InvalidArguments(f"rounding_mode is {shown(self.rounding_mode)}: it is 'nearest' or 'stochastic'")
 
     def __repr__(self) -> str:
         """Python that makes it; what is as usual is left out."""
@@ -205,8 +218,14 @@ class Attributes:
         """Whether elements are multiplied: integers with zero points alone are computed on exactly."""
         return self.src_scales is not None or self.dst_scales is not None or self.sum is not None
 
-    def entry(self, name: str) -> Entry:
-        """The scales or zero points called `name`, which must be among `names`."""
+    def entry(self, name: Any) -> Entry:
+        """The scales or zero points called `name`, which must be among `names`.
+
+        Raises:
+            InvalidArguments: it is not.
+        """
+        if not isinstance(name, str) or name not in self.names:
+            raise InvalidArguments(f"there are no {shown(name)}: {self!r} has {', '.join(self.names) or 'no values'}")
         found: Entry = getattr(self, name)
         return found
 
@@ -215,8 +234,9 @@ def _factor(beta: Any) -> float | None:
     if beta is None:
         return None
     if isinstance(beta, bool) or not isinstance(beta, (int, float, np.integer, np.floating)):
-        raise InvalidArguments(f"sum is {beta!r}: give the factor of the old elements, a number")
-    number = float(beta)
+        raise InvalidArguments(f"sum is {shown(beta)}: give the factor of the old elements, a number")
+    # Python's own integers may be too large for any float.
+    number = float(beta) if not isinstance(beta, int) or abs(beta) < 2**128 else inf
     if not isfinite(number) or abs(number) > _GREATEST_F32:
         raise InvalidArguments(f"sum is {number}: the factor of the old elements is a finite f32")
     return float(np.float32(number)) or None
@@ -230,10 +250,14 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
     """Refuse attributes that these descriptors cannot have.
 
     Raises:
-        InvalidArguments: a side with zero points is no integer, a source of 4-bit integers has one scale for all, or
-            groups do not fit the last two dims or their mask.
+        InvalidArguments: a side has a type that only moves, a side with zero points is no integer, a source of 4-bit
+            integers has one scale for all, or groups do not fit the last two dims or their mask.
     """
     for side, desc in (("src", src), ("dst", dst)):
+        if desc.data_type is not None and not desc.data_type.is_number:
+            raise InvalidArguments(
+                f"attributes compute with numbers: the elements of {side} are {desc.data_type}, which only move"
+            )
         if getattr(attributes, f"{side}_zero_points") and desc.data_type is not None and desc.data_type.kind == "float":
             raise InvalidArguments(f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}")
     is_nibbles = src.data_type is not None and src.data_type.name in ("s4", "u4")

@@ -33,8 +33,8 @@ _TINY, _HUGE = 1e-30, 1e30  # well within f32
 _MANY = 1 << 30  # well within s32
 _NUMBERS = (float, int)
 _NUMBER = np.dtype(float)
-_SMALL = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V"}
-_SMALL_FLOATS = {t.numpy for t in DATA_TYPES.values() if t.numpy.kind == "V" and t.kind == "float"}
+_SMALL = {t.dtype for t in DATA_TYPES.values() if t.dtype.kind == "V"}
+_SMALL_FLOATS = {t.dtype for t in DATA_TYPES.values() if t.dtype.kind == "V" and t.kind == "float"}
 
 
 def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
@@ -86,7 +86,7 @@ def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims
         mask |= 3 << len(dims) - 2
         groups = (sizes[-2], sizes[-1])
     kind = ENTRIES[name]
-    return kind(mask, groups, next((t for t in kind.TYPES if DATA_TYPES[t].numpy == dtype), kind.TYPES[0]))
+    return kind(mask, groups, next((t for t in kind.TYPES if DATA_TYPES[t].dtype == dtype), kind.TYPES[0]))
 
 
 def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
@@ -130,7 +130,7 @@ def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]
         return np.full(shape, value, np.float32)
     if type(value) is int and not entry.mask and entry.data_type == "s32" and -_MANY < value < _MANY:
         return np.full(shape, value, np.int32)
-    if type(value) is np.ndarray and value.shape == shape and value.dtype == entry.type.numpy:
+    if type(value) is np.ndarray and value.shape == shape and value.dtype == entry.type.dtype:
         return np.ascontiguousarray(value)
     if value is None:
         raise InvalidArguments(
@@ -188,7 +188,7 @@ def exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any
 
 
 def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    if array.dtype == data_type.numpy:
+    if array.dtype == data_type.dtype:
         return array
     if array.dtype.kind in "iu" and array.itemsize == 1:
         raise InvalidArguments(
@@ -197,7 +197,7 @@ def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDAr
         )
     wide = array.astype(np.float64)
     with np.errstate(all="ignore"):
-        rounded = wide.astype(data_type.numpy)
+        rounded = wide.astype(data_type.dtype)
     back = rounded.astype(np.float64)
     wrong = (back == 0) & (wide != 0) | np.isfinite(wide) & ~np.isfinite(back)
     if data_type.name == "e8m0":
@@ -212,7 +212,7 @@ def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDAr
 def _zero_points(
     name: str, array: npt.NDArray[Any], data_type: DataType, what: str = "zero points"
 ) -> npt.NDArray[Any]:
-    if array.dtype == data_type.numpy:
+    if array.dtype == data_type.dtype:
         return array
     if array.dtype.kind == "f" or array.dtype in _SMALL_FLOATS:
         raise InvalidArguments(f"{name} are of type {array.dtype}: {what} are integers")
@@ -223,7 +223,7 @@ def _zero_points(
             f"{name} hold {whole[wrong].flat[0]}, which {data_type} cannot: it holds {data_type.lowest:.0f} to "
             f"{data_type.highest:.0f}"
         )
-    return whole.astype(data_type.numpy)
+    return whole.astype(data_type.dtype)
 
 
 def checked_seed(attributes: Attributes, seed: object) -> int:

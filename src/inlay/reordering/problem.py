@@ -2,19 +2,20 @@
 
 A problem is two layouts of the same logical tensor and two element types, stripped of everything that does not
 change a single byte of the result: unit digits, the way a tag was spelled, data beyond the logical dims of the
-source. Two pairs of descriptors that ask for the same moves give the same problem, so it is what caches are keyed by.
+source. Types that only move are numbers of their width here. Two pairs of descriptors that ask for the same moves give
+the same problem, so it is what caches are keyed by.
 
 Per logical axis, coordinates below `data` are copied, those from `data` to `stored` are padding of the destination
 and become zero, and nothing else is touched.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from inlay.data_type import DataType
+from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Axis, Dims, Layout
+from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.computation import Place, step_places
 
@@ -119,7 +120,7 @@ def reorder_problem(
     assert dst.data_type is not None
     require_no_extras(src, dst)
     require_distinct(dst_layout)
-    axes = tuple(
+    axes = [
         ProblemAxis(n, stored, a, b)
         for n, stored, a, b in zip(
             src.dims,
@@ -128,8 +129,39 @@ def reorder_problem(
             dst_layout.normal_form.axes,
             strict=True,
         )
-    )
-    return ReorderProblem(axes, src.data_type, dst.data_type, src.offset0, dst.offset0, attributes, factor)
+    ]
+    starts = (src.offset0, dst.offset0)
+    if src.data_type.is_number and dst.data_type.is_number:
+        return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor)
+    carrier = _carrier(src.data_type, dst.data_type)
+    count = src.data_type.bits // carrier.bits
+    if count > 1:
+        axes = [replace(axis, src=_spread(axis.src, count), dst=_spread(axis.dst, count)) for axis in axes]
+        axes.append(ProblemAxis(count, count, Axis(1), Axis(1)))
+    return ReorderProblem(tuple(axes), carrier, carrier, count * starts[0], count * starts[1])
+
+
+_CARRIERS = {8: "u8", 16: "f16", 32: "s32", 64: "s64", 128: "s64"}
+"""The number that stands for an element of each width that only moves; two of them for 128 bits."""
+
+
+def _carrier(src: DataType, dst: DataType) -> DataType:
+    """The type whose moves are those of a type that only moves.
+
+    Raises:
+        Unimplemented: the types differ.
+    """
+    if src != dst:
+        moved = dst if src.is_number else src
+        raise Unimplemented(
+            f"no conversion from {src} to {dst} exists: {moved} only moves; convert the array with astype first"
+        )
+    return DATA_TYPES[_CARRIERS[src.bits]]
+
+
+def _spread(axis: Axis, count: int) -> Axis:
+    """The axis where each element is `count` of another type."""
+    return Axis(axis.stride * count, tuple(Digit(digit.extent, digit.stride * count) for digit in axis.inner))
 
 
 def _layout_of(desc: MemoryDesc, side: str) -> Layout:

@@ -14,7 +14,7 @@ import threading
 from operator import index
 from typing import SupportsIndex
 
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.measure.processors import allowed_processors
 
 _limit: int | None = None
@@ -55,7 +55,7 @@ def set_num_threads(n: SupportsIndex | None) -> None:
         count = 0
     if count < 1 or isinstance(n, bool):
         raise InvalidArguments(
-            f"the number of threads is {n!r}: give a whole number from 1 on, or None for every processor"
+            f"the number of threads is {shown(n)}: give a whole number from 1 on, or None for every processor"
         )
     _limit = count
 

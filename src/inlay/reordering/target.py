@@ -21,7 +21,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.forks import hold_across_forks
 from inlay.reordering.lanes import Arithmetic
 from inlay.reordering.network import LANE_BYTES, Shuffles
@@ -103,7 +103,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 """The machines that have a name: the levels of the x86-64 ABI (SSE, AVX2, AVX-512), NEON, SVE of two widths."""
 
 
-def named_target(name: str | None) -> Target:
+def named_target(name: Any) -> Target:
     """The target called `name`; None is the machine that runs this process.
 
     Raises:
@@ -112,10 +112,10 @@ def named_target(name: str | None) -> Target:
     """
     if name is None:
         return host_target()
-    target = TARGETS.get(name)
+    target = TARGETS.get(name) if isinstance(name, str) else None
     if target is None:
         raise InvalidArguments(
-            f"no target is called {name!r}: name one of {', '.join(TARGETS)}, or none for this machine"
+            f"no target is called {shown(name)}: name one of {', '.join(TARGETS)}, or none for this machine"
         )
     return target
 

@@ -76,7 +76,7 @@ def to_scipy(memory: Memory) -> Any:
     check(memory, ordered=False)
     memory = to_coo(memory) if isinstance(memory.desc.layout, kinds.Packed) else memory
     desc = memory.desc
-    values = codes_in(desc, memory.buffers).view(_held_type(desc).numpy)
+    values = codes_in(desc, memory.buffers).view(_held_type(desc).dtype)
     positions = [_as_scipy_index(held) for held in positions_in(desc, memory.buffers)]
     if not isinstance(desc.layout, kinds.CSR):
         return scipy_sparse.coo_array((values, tuple(positions)), shape=desc.dims)

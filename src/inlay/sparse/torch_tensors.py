@@ -101,7 +101,7 @@ def to_torch(memory: Memory) -> Any:
 
 def _as_tensor(desc: MemoryDesc, codes: npt.NDArray[Any]) -> Any:
     data_type = desc.data_types[0]
-    name = "" if data_type is None or data_type.is_sub_byte else data_type.numpy.name
+    name = "" if data_type is None or data_type.is_sub_byte else data_type.dtype.name
     if not hasattr(_torch(), name or " "):
         raise Unimplemented(f"torch has no sparse tensors of {data_type}: reorder to a type of a byte or more first")
     return _torch().from_numpy(codes.view(np.uint8)).view(getattr(_torch(), name))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from inlay.arguments import as_integer
 from inlay.errors import MissingExtra
 
 try:
@@ -52,7 +53,12 @@ class Seeded:
     """Choices from Python's random generator: the same ones for the same seed."""
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
+        """Begin with the choices of `seed`.
+
+        Raises:
+            InvalidArguments: it is no integer.
+        """
+        self._random = Random(as_integer("seed", seed))
 
     def integer(self, low: int, high: int) -> int:
         """An integer from `low` to `high`, all equally likely."""

@@ -14,6 +14,7 @@ from inlay.errors import InlayError
 from inlay.layout import Dims
 from inlay.reordering.attributes import ENTRIES, Attributes, Entry, Groups, ZeroPoints
 from inlay.reordering.compensated import require_extras
+from inlay.testing.checked import checked
 from inlay.testing.choices import Choices
 from inlay.testing.drawing import draw_descriptor, draw_shape, draw_tile_shape
 from inlay.testing.kinds import extras_of
@@ -22,6 +23,7 @@ _EITHER = (False, True)
 _FLAGS = (1, 8, 9, 2, 3, 10, 11)
 
 
+@checked()
 def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
     """Any attributes that a reorder between these descriptors can have, none of them included: see `attributes`."""
     found: dict[str, Any] = {}
@@ -52,6 +54,7 @@ def _divisor(choose: Choices, n: int) -> int:
     return choose.pick([size for size in range(1, max(n, 2) + 1) if n % size == 0])
 
 
+@checked()
 def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[MemoryDesc, MemoryDesc]:
     """A source, and int8 weights of equal dims with extras that a reorder computes: see `weight_problems`."""
     dims = draw_tile_shape(choose) if large else draw_shape(choose)

@@ -8,10 +8,12 @@
 
 import json
 
+from inlay.arguments import as_integer
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME
 from inlay.testing.cases import Scope, draw_any_kind
+from inlay.testing.checked import checked
 from inlay.testing.choices import Choices
 from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag
 
@@ -19,8 +21,10 @@ _SCALES = (0.5, 0.25, 0.75, 1.0, 2.0**-20)
 _SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "view")
 
 
+@checked()
 def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
     """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`."""
+    as_integer("ndims", ndims, 1)
     flags = choose.integer(1, 31)
     if gpu:
         flags = choose.pick((flags, flags, flags | 32, 32, 96, 224))
@@ -40,6 +44,7 @@ def extras_of(choose: Choices, flags: int, ndims: int) -> Extras:
     )
 
 
+@checked()
 def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
     """A descriptor with a layout and extras."""
     desc = draw_descriptor(choose)
@@ -52,6 +57,7 @@ def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
     return desc if flagged.is_zero else flagged
 
 
+@checked()
 def draw_any_descriptor(choose: Choices) -> MemoryDesc:
     """A descriptor of any kind: with layouts of every spelling, extras, RUNTIME entries, and views of views."""
     match choose.pick(_SOURCES):
@@ -80,6 +86,7 @@ def _viewed(choose: Choices, desc: MemoryDesc) -> MemoryDesc:
         return desc
 
 
+@checked()
 def draw_unbound(choose: Choices) -> tuple[MemoryDesc, MemoryDesc, str]:
     """A descriptor with RUNTIME dims, the one it becomes once they are bound, and the tag of both."""
     while True:

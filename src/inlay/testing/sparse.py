@@ -16,6 +16,7 @@ from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
 from inlay.memory import Memory
+from inlay.testing.checked import checked
 from inlay.testing.choices import Choices
 from inlay.testing.drawing import draw_data_type, draw_shape
 
@@ -26,6 +27,7 @@ _LARGEST = 60
 _EITHER = (False, True)
 
 
+@checked()
 def draw_sparse_descriptor(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, packed: bool = False
 ) -> MemoryDesc:
@@ -49,6 +51,7 @@ def _wide_enough(choose: Choices, limit: int) -> DataType:
     return DATA_TYPES[choose.pick([name for name in INDEX_TYPES if limit <= DATA_TYPES[name].highest])]
 
 
+@checked()
 def draw_sparse_memory(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, ordered: bool = True
 ) -> Memory:
@@ -67,7 +70,7 @@ def draw_sparse_memory(
     assert desc.data_type is not None
     codes = [choose.integer(0, 2**desc.data_type.bits - 1) for _ in places]
     values = np.array(codes, f"u{desc.data_type.itemsize}").view(np.uint8)
-    held = [np.array(p, t.numpy) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
+    held = [np.array(p, t.dtype) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
     return Memory(desc, [values, *held])
 
 

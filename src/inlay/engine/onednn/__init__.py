@@ -15,12 +15,38 @@ created how many it uses; SYCL's and TBB's follow the processors of the process 
 computes as on a processor without AVX-512.
 """
 
+from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn.capabilities import Capabilities
 from inlay.engine.onednn.engine import OnednnEngine, OnednnImplementation
 from inlay.engine.onednn.execution import Bound
+from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library, load_library
+from inlay.primitives.engines import get_engine
 
-__all__ = ["Bound", "Capabilities", "Library", "OnednnEngine", "OnednnImplementation", "load_library", "make_engine"]
+__all__ = [
+    "Bound",
+    "Capabilities",
+    "Handle",
+    "Library",
+    "OnednnEngine",
+    "OnednnImplementation",
+    "export_descriptor",
+    "load_library",
+    "make_engine",
+]
+
+
+def export_descriptor(desc: MemoryDesc) -> Handle:
+    """A `dnnl_memory_desc_t` of the engine's library, as `MemoryDesc.to_onednn` asks for it.
+
+    Raises:
+        MissingExtra: no library can be loaded.
+        InvalidArguments: the library refuses the descriptor.
+        Unimplemented: the library, or oneDNN at all, cannot say it.
+    """
+    engine = get_engine("onednn")
+    assert isinstance(engine, OnednnEngine)
+    return engine.descriptors.handle(desc)
 
 
 def make_engine() -> OnednnEngine:

@@ -216,4 +216,4 @@ def _known(array: Array | None, otherwise: str) -> Array:
 
 
 def _is_moved(dtype: np.dtype[Any]) -> bool:
-    return any(as_data_type(name).numpy == dtype for name in MOVED)
+    return any(as_data_type(name).dtype == dtype for name in MOVED)

@@ -125,7 +125,7 @@ def _integers(codes: Codes, data_type: DataType) -> npt.NDArray[np.integer[Any]]
     if data_type.bits == 4:
         nibbles = codes.astype(np.int64) & 15
         return (nibbles ^ 8) - 8 if data_type.kind == "signed" else nibbles
-    return np.ascontiguousarray(codes, f"u{data_type.itemsize}").view(data_type.numpy)
+    return np.ascontiguousarray(codes, f"u{data_type.itemsize}").view(data_type.dtype)
 
 
 def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) -> Numbers:
@@ -152,7 +152,7 @@ def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes
     """
     if data_type.kind != "float":
         return _integer_codes(values, data_type, chance)
-    if values.dtype == data_type.numpy:
+    if values.dtype == data_type.dtype:
         return values.view(f"u{data_type.itemsize}")
     is_finite = np.isfinite(values)
     exact = np.abs(np.where(is_finite, values, 0)).astype(np.float64)
