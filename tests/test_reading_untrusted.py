@@ -162,7 +162,7 @@ def test_graphs_within_graphs_without_end_are_refused() -> None:
     ids=["axis", "batch_dims"],
 )
 def test_an_axis_that_onnx_looks_up_without_a_check_is_refused_before(made: Any, text: str) -> None:
-    constants = {"s": np.ones(3, np.float32), "k": np.zeros((2, 1), np.int64)}
+    constants: dict[str, Any] = {"s": np.ones(3, np.float32), "k": np.zeros((2, 1), np.int64)}
     model = model_of([made], {"x": (2, 3)}, ["y"], {name: constants[name] for name in made.input[1:]})
     with pytest.raises(InvalidArguments) as refused:
         load(model.SerializeToString())
