@@ -9,6 +9,7 @@ from network_runs import model_of, run_by_onnxruntime
 from onnx import TensorProto, helper
 
 from inlay.errors import Unimplemented
+from inlay.graph.network import Node
 from inlay.graph.nodes import require_computable
 from inlay.graph.numpy_operators.table import FUNCTIONS
 from inlay.graph.op import Array
@@ -87,8 +88,6 @@ def test_what_is_read_up_to_is_what_was_compared() -> None:
 
 @pytest.mark.parametrize("operator", sorted({"FlexAttention", "ImageDecoder", "Multinomial", "MaxRoiPool"}))
 def test_an_operator_that_nothing_computes_is_refused(operator: str) -> None:
-    from inlay.graph.network import Node
-
     assert operator not in FUNCTIONS
     with pytest.raises(Unimplemented, match=f"node 'n': {operator}, opset 28, is computed by no primitive"):
         require_computable(Node("n", operator, ("x",), ("y",)), 28, {"x": np.dtype(np.float32)})

@@ -37,7 +37,7 @@ _TIERS = ("measured", "probed", "analytic")
 _PATIENCE = 2.0
 """Seconds of a run after which it is not run again for its time."""
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 9 to 22.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 1 to 28.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
 CostsOption = Annotated[
     str | None,

@@ -129,6 +129,9 @@ def _convolution(given: NodeInputs) -> str:
     wrong = _length_fault(given, len(src) - 2)
     if wrong:
         return wrong
+    result = given.results[0] if given.results else None
+    if result is not None and len(result.dims) != len(src):  # ONNX's inference ends early there
+        return f"output_shape {tuple(given.attribute('output_shape') or ())} is smaller than the image, {src[2:]}"
     kernel = given.attribute("kernel_shape")
     if kernel and tuple(kernel) != weights[2:]:
         return f"kernel_shape is {tuple(kernel)}, and the weights have {weights[2:]}"

@@ -1,6 +1,6 @@
 """`interpret`: an `OpGraph` computed one operation after the other, in plain formats: the oracle of all faster ways.
 
-Primitives are computed by the reference engine in f64 and rounded, views by NumPy, references by `onnx.reference`.
+Primitives are computed by the reference engine in f64 and rounded, views by NumPy, references by `graph.nodes`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ def interpret(graph: OpGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     Raises:
         InvalidArguments: an input is missing, unknown, or has other dims or another type than the graph's.
         MissingExtra: there is a reference, and the package onnx is not installed.
-        Unimplemented: there is a reference that `onnx.reference` does not compute.
+        Unimplemented: there is a reference that nothing here computes.
     """
     _require_inputs(graph, inputs)
     found: dict[str, Array] = dict(inputs)

@@ -48,7 +48,7 @@ class Again:
 
 
 def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
-    """The network of an ONNX file, opsets 9 to 22, ready to be planned.
+    """The network of an ONNX file, opsets 1 to 28, ready to be planned.
 
     `source` is a path, or the bytes of such a file. `dims` binds dims that the model leaves open by name, or by input
     and axis as `"x[2]"`; `batch` binds axis 0 of every input that leaves it open.

@@ -3,7 +3,7 @@
 >>> TABLE["Conv"].__name__
 'convolution'
 
-What is missing here is a reference: `onnx.reference` computes it.
+What is missing here is a reference: NumPy computes it, as `graph.nodes` says.
 """
 
 from collections.abc import Callable, Mapping
