@@ -11,6 +11,7 @@
     what `recurrent` lists: gradients of AUGRU and others   the reference engine
     sparse factors but those that `sparse_products` lists   the reference engine
     what it computes wrongly (`defects`)                    the reference engine
+    what is too large for it (`limits`)                     the reference engine
 
 Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
 Nothing here is a table of versions: functions and types are looked for in the library itself, so a build that leaves
@@ -24,6 +25,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.engine.onednn.declarations import CREATORS, creator_name
 from inlay.engine.onednn.defects import defect_of
 from inlay.engine.onednn.library import Library
+from inlay.engine.onednn.limits import excess_of
 from inlay.engine.onednn.sparse_products import lacking_sparse
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.operation import Operation
@@ -94,7 +96,7 @@ def lacking(known: Capabilities, operation: Operation) -> str | None:
         return _NEWER.get(kind, kind)
     if sparse := lacking_sparse(operation):
         return sparse
-    if defect := defect_of(known.version, operation, known.isa):
+    if defect := defect_of(known.version, operation, known.isa) or excess_of(known.version, operation):
         return defect
     if kind in _WITH_RMS and known.version < _RMS_SINCE:
         flags = operation.parameters.get("flags")
