@@ -319,6 +319,20 @@ def test_a_network_that_no_machine_holds_is_refused_before_it_is_compiled(monkey
     )
 
 
+def test_a_result_without_room_is_an_error_of_inlay(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = plan(load(model("Relu", f32(1, 2)).SerializeToString()), costs="probed").compile()
+
+    def refuse(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("inlay.graph.instance.np.empty", refuse)
+    with pytest.raises(OutOfMemory) as refused:
+        session.run({"x": f32(1, 2)})
+    assert str(refused.value) == (
+        "'y', float32 of dims (2,), cannot be allocated: give the inputs smaller dims, or a smaller batch"
+    )
+
+
 @pytest.mark.parametrize(
     "nodes",
     [

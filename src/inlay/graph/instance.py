@@ -256,10 +256,14 @@ class Instance:
         return {tensor: self.copied(name, out.get(tensor)) for tensor, name in self._compiled.program.outputs.items()}
 
     def copied(self, name: str, into: Array | None = None) -> Array:
-        """The elements of a buffer in an array, row-major, a new one unless it is given."""
+        """The elements of a buffer in an array, row-major, a new one unless it is given.
+
+        Raises:
+            OutOfMemory: there is no room for a new one.
+        """
         buffer = self._compiled.program.buffers[name]
         tensor = self._compiled.tensors[buffer.tensor]
-        result = np.empty(tensor.dims, tensor.dtype) if into is None else into
+        result = _new(tensor) if into is None else into
         desc = buffer.desc
         if desc is None or desc.data_type is None:
             np.copyto(result, self.array(name))
@@ -267,6 +271,17 @@ class Instance:
             plain = described(desc.dims, desc.data_type, None)
             move_for(desc, plain).run(self.memory(name).address, address_of(result))
         return result
+
+
+def _new(tensor: Tensor) -> Array:
+    """An array for a tensor."""
+    try:
+        return np.empty(tensor.dims, tensor.dtype)
+    except MemoryError:
+        raise OutOfMemory(
+            f"{tensor.name!r}, {tensor.dtype} of dims {tensor.dims}, cannot be allocated: give the inputs smaller "
+            "dims, or a smaller batch"
+        ) from None
 
 
 class InstancePool:

@@ -10,12 +10,23 @@ Source: ONNX, "Operators", versions; the package onnx, `onnx.version_converter`.
 from collections.abc import Iterator
 
 from inlay.errors import FileError, Unimplemented
-from inlay.graph.onnx_package import defs, onnx, version_converter
+from inlay.graph.onnx_package import DecodeError, checker, defs, onnx, shape_inference, version_converter
 from inlay.graph.reference_operators import OPSETS
 from inlay.graph.stored import Proto
 
 ONNX_DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
+
+
+_CONVERSION_ERRORS = (
+    DecodeError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    checker.ValidationError,
+    shape_inference.InferenceError,
+    version_converter.ConvertError,
+)
 
 
 def with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
@@ -56,7 +67,7 @@ def _converted(model: Proto, version: int, name: str) -> Proto:
         return renumbered
     try:
         return version_converter.convert_version(model, first)
-    except (version_converter.ConvertError, RuntimeError, TypeError, ValueError) as error:
+    except _CONVERSION_ERRORS as error:
         what = f", whose {changed.op_type} means something else since" if changed is not None else ""
         raise Unimplemented(
             f"{name} uses opset {version}{what}, and onnx cannot convert it to opset {first}: export it with one of "
