@@ -214,7 +214,7 @@ PLAIN = "MemoryDesc((2, 16, 3, 3), 'f32', 'abcd')"
         ),
         (
             format_of_the_engine,
-            "step one: dst is buffer a, MemoryDesc((2, 16, 3, 3), 'f32', 'acdb'), and reference takes "
+            "step one: dst is buffer a, MemoryDesc((2, 16, 3, 3), 'f32', 'nhwc'), and reference takes "
             f"{PLAIN}: add a reorder, or ask the engine for this format",
         ),
         (lacks_weights, "step short, a convolution, lacks weights: it is given dst, src"),

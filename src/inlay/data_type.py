@@ -211,6 +211,21 @@ def as_data_type(value: DataTypeLike) -> DataType:
     raise InvalidArguments(_refusal(value, dtype))
 
 
+def as_number_type(value: DataTypeLike) -> DataType:
+    """The data type that `value` names, one of oneDNN: of numbers, with which primitives compute.
+
+    Raises:
+        InvalidArguments: as `as_data_type`, or the type only moves.
+
+    >>> as_number_type("bf16").name
+    'bf16'
+    """
+    data_type = as_data_type(value)
+    if not data_type.is_number:
+        raise InvalidArguments(f"data type {data_type} only moves: use one of {', '.join(DATA_TYPES)}")
+    return data_type
+
+
 def _numpy_dtype(value: object) -> np.dtype[np.generic] | None:
     """The NumPy type that `value` is. No text is read, since NumPy's "u8" is u64, and no array for its type."""
     if not isinstance(value, (np.dtype, type)):

@@ -20,7 +20,7 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import Extras
 from inlay.descriptor.parts import Parts
-from inlay.descriptor.validation import MAX_NDIMS
+from inlay.descriptor.validation import MAX_NDIMS, require_nested
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 
@@ -193,6 +193,16 @@ def require_known_extras(handle: Handle, parts: Parts, extras: Extras) -> None:
         )
     if extras and not flagged:
         raise InvalidArguments(f"{extras!r} was given, but this descriptor of oneDNN has no extra flags")
+
+
+def require_format(parts: Parts) -> None:
+    """Refuse a layout that is no format of oneDNN: one whose strides do not nest.
+
+    Raises:
+        InvalidArguments: it is none.
+    """
+    if isinstance(parts.layout, Layout) and parts.data_type is not None:
+        require_nested(parts.layout, parts.data_type, whole_bytes=False)
 
 
 def _layout(handle: Handle, dims: Dims, data_type: DataType) -> Parts:

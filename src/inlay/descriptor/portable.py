@@ -169,12 +169,13 @@ class Portable(Encoded):
 
     @classmethod
     def _of_handle(cls, handle: "Handle", extras: Extras, name: str) -> Self:
-        from inlay.descriptor.imported import parts_of_handle, require_known_extras
+        from inlay.descriptor.imported import parts_of_handle, require_format, require_known_extras
         from inlay.descriptor.parts import Parts, checked
 
         plain = parts_of_handle(handle, name)
         # Only what is a descriptor is given back to the library's own arithmetic.
         checked(plain)
+        require_format(plain)
         require_known_extras(handle, plain, extras)
         desc = cls._of(Parts(plain.dims, plain.data_type, plain.layout, plain.offset0, extras))
         if not handle.says(desc.size, desc.offset0, desc.extras):

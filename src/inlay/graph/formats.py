@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlay.data_type import DataType
+from inlay.data_type import DataType, as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.forms import Form, tag_of
@@ -51,9 +51,9 @@ class Formats:
         """The name of the data type; None where descriptors have no such type."""
         if dtype not in self._types:
             try:
-                found = MemoryDesc((1,), dtype).data_type
+                found = as_number_type(dtype)
                 # Elements of 4 bits take a byte each in an array, and half of one in a descriptor.
-                self._types[dtype] = found.name if found is not None and not found.is_sub_byte else None
+                self._types[dtype] = None if found.is_sub_byte else found.name
             except InvalidArguments:
                 self._types[dtype] = None
         return self._types[dtype]

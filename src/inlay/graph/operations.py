@@ -9,7 +9,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from inlay.data_type import as_data_type
+from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.op import Array, Op
@@ -51,4 +51,4 @@ def constant_desc(array: Array, is_free: bool = False) -> MemoryDesc:
     Raises:
         InvalidArguments: oneDNN has no such type.
     """
-    return MemoryDesc(array.shape, as_data_type(array.dtype), "any" if is_free else None)
+    return MemoryDesc(array.shape, as_number_type(array.dtype), "any" if is_free else None)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from inlay.data_type import DataType, as_data_type
+from inlay.data_type import DataType, as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Tensor
@@ -32,7 +32,7 @@ _CARRIERS = {1: "u8", 2: "f16", 4: "f32", 8: "f64"}
 def plain_desc(tensor: Tensor) -> MemoryDesc | None:
     """The tensor in row-major order; None where oneDNN has no such type, or no axis is there to place."""
     try:
-        data_type = as_data_type(tensor.dtype)
+        data_type = as_number_type(tensor.dtype)
     except InvalidArguments:
         return None
     return MemoryDesc(tensor.dims, data_type) if tensor.dims and not data_type.is_sub_byte else None
@@ -143,11 +143,11 @@ class _Plain:
 def _carrier(dtype: _Dtype, op: Op) -> DataType:
     """A type whose elements a reorder moves as they are: the tensor's own, or one of the same width."""
     try:
-        return as_data_type(dtype)
+        return as_number_type(dtype)
     except InvalidArguments:
         if dtype.itemsize not in _CARRIERS:
             raise Unimplemented(f"{op.name}, a view, is of {dtype}: no reorder moves elements of its width") from None
-        return as_data_type(_CARRIERS[dtype.itemsize])
+        return as_number_type(_CARRIERS[dtype.itemsize])
 
 
 def _moved(desc: MemoryDesc, move: Move) -> MemoryDesc:

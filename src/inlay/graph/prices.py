@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from inlay.data_type import as_data_type
+from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions, algorithms
@@ -100,7 +100,7 @@ class Prices:
     def _answer(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, MemoryDesc]:
         if any(self.formats.plain(tensor) is None for tensor in arguments.values()):
             return {}
-        free = {name: MemoryDesc(t.dims, as_data_type(t.dtype), "any") for name, t in arguments.items()}
+        free = {name: MemoryDesc(t.dims, as_number_type(t.dtype), "any") for name, t in arguments.items()}
         asked = self._price(op, free, (), "direct")
         if asked is None:
             return {}
