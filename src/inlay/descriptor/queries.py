@@ -85,7 +85,7 @@ def equality_key(
     if not dims or data_type is None:
         return ()
     if not isinstance(placement, Layout):
-        return (dims, data_type.name, placement)
+        return (dims, data_type.code or data_type.name, placement)
     strides = tuple(
         [
             None if dim == padded == 1 else axis.stride
@@ -93,7 +93,7 @@ def equality_key(
         ]
     )
     digits = None if blocks is not None else tuple(axis.inner for axis in placement.axes)
-    return (dims, data_type.name, placement.dims, offset0, blocks, strides, digits)
+    return (dims, data_type.code or data_type.name, placement.dims, offset0, blocks, strides, digits)
 
 
 def spelled(values: Dims) -> str:
