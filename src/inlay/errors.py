@@ -14,11 +14,14 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
     """A value as messages show it: its `repr` in at most `most` characters, whatever the value is.
 
     Python refuses to print integers of more than 4,300 digits, lists may hold themselves, and the `repr` of somebody
-    else's class may fail; a message about a wrong argument must come out all the same.
+    else's class may fail; a message about a wrong argument must come out all the same. Of an array it is the shape.
 
     >>> shown((2, 3)), shown(10**5000), shown("x" * 300, most=12)
     ('(2, 3)', 'an integer of 16610 bits', "'xxxxxxxx...")
     """
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and not isinstance(value, type):
+        return f"a {type(value).__name__} of shape {shape}"
     if isinstance(value, int) and value.bit_length() > 4 * most:
         return f"an integer of {value.bit_length()} bits"
     try:

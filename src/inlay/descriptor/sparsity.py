@@ -98,7 +98,7 @@ def checked_packed_tag(dims: Dims, tag: object) -> str:
         InvalidArguments: it has other axes than `dims`, or inner blocks of another number of elements than a multiple
             of 64.
     """
-    if tag == "":
+    if isinstance(tag, str) and not tag:
         return ""
     found = tag if isinstance(tag, FormatTag) else FormatTag.parse(tag)  # type: ignore[arg-type]
     found.layout(dims)

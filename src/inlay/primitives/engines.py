@@ -16,10 +16,9 @@ import os
 import threading
 from typing import Any, TypeAlias
 
-from inlay.errors import InvalidArguments, MissingExtra
+from inlay.errors import InvalidArguments, MissingExtra, shown
 from inlay.forks import hold_across_forks
 from inlay.primitives.operation import Engine
-from inlay.primitives.rules import shown
 
 EngineLike: TypeAlias = Engine | str | None
 """An engine, its name in the registry, or None for the default."""

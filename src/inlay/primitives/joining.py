@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.primitives.algorithms import BINARY
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
@@ -20,7 +20,6 @@ from inlay.primitives.rules import (
     require_dims,
     require_ndims,
     settled,
-    shown,
     type_of,
 )
 

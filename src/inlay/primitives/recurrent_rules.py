@@ -19,10 +19,10 @@ from math import isfinite
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
-from inlay.primitives.rules import choice, desc_of, number, require_dims, require_ndims, shown, type_of
+from inlay.primitives.rules import choice, desc_of, number, require_dims, require_ndims, type_of
 
 DIRECTIONS = ("left2right", "right2left", "concat", "sum")
 """In which order time is run through, and how two orders are joined."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.memory import Memory, reorder
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.calls import Given, zeroing
@@ -25,7 +25,7 @@ from inlay.primitives.recurrent_rules import (
     require_scales,
     sizes_of,
 )
-from inlay.primitives.rules import choice, flags_of, require_dims, shown, type_of
+from inlay.primitives.rules import choice, flags_of, require_dims, type_of
 
 _SUMS = ("diff_weights", "diff_bias")
 

@@ -5,13 +5,13 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.primitives.algorithms import RESAMPLING
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
-from inlay.primitives.rules import choice, desc_of, is_sequence, number, require_ndims, settled, shown, type_of
+from inlay.primitives.rules import choice, desc_of, is_sequence, number, require_ndims, settled, type_of
 
 _IMAGE = "batch, channels and one to three spatial axes"
 

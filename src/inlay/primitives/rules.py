@@ -18,7 +18,7 @@ import numpy as np
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.memory import Memory
 
@@ -61,26 +61,6 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
     return value
 
 
-def shown(value: object) -> str:
-    """A value in few words, for messages: of what holds elements its kind and shape, not the elements.
-
-    >>> shown(10**5000), shown("x" * 1000)[:12], shown(range(3))
-    ('an integer of 16610 bits', "'xxxxxxxxxxx", 'range(0, 3)')
-    """
-    if isinstance(value, int) and not -_HUGE < value < _HUGE:
-        return f"an integer of {value.bit_length()} bits"
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple) and not isinstance(value, type):
-        return f"a {type(value).__name__} of shape {shape}"
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an integer in it is too long, or it holds itself
-        return f"a {type(value).__name__}"
-    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
-
-
-_HUGE = 10**40
-_MOST_SHOWN = 200  # characters
 _BIND = "as in desc.bind((2, 16, 8, 8))"
 
 
@@ -220,6 +200,12 @@ _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ma.MaskedArray)
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
+def _is_no_scalar(value: object) -> bool:
+    """Return whether a value is an array with axes, or a complex number, whose imaginary part NumPy would drop."""
+    is_complex = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "c"
+    return is_complex or getattr(value, "shape", ()) != ()
+
+
 def number(place: str, name: str, value: Any, least: float | None = None) -> float:
     """`value`, a finite number that f32 can hold, as a float; text and truth values are none.
 
@@ -227,7 +213,7 @@ def number(place: str, name: str, value: Any, least: float | None = None) -> flo
         InvalidArguments: it is something else, or less than `least`.
     """
     try:
-        found = None if isinstance(value, _NO_NUMBERS) or getattr(value, "shape", ()) != () else float(value)
+        found = None if isinstance(value, _NO_NUMBERS) or _is_no_scalar(value) else float(value)
     except (TypeError, ValueError, OverflowError):
         found = None
     if found is None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.memory import Memory, pack
 from inlay.primitives.algorithms import ALL_ELTWISE, BINARY
@@ -30,7 +30,7 @@ from inlay.primitives.attributes import (
 )
 from inlay.primitives.operation import Operation
 from inlay.primitives.recurrent_rules import require_recurrent
-from inlay.primitives.rules import broadcast, choice, desc_of, integer, number, shown, type_of
+from inlay.primitives.rules import broadcast, choice, desc_of, integer, number, type_of
 from inlay.reordering.attributes import Entry, Scales, ZeroPoints
 from inlay.reordering.operands import exact_numbers, operand
 

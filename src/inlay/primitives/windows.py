@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.primitives.operation import Parameter
-from inlay.primitives.rules import integer, is_sequence, shown
+from inlay.primitives.rules import integer, is_sequence
 
 PerAxis: TypeAlias = int | Iterable[int]
 """A number for every spatial axis, or one for each."""
