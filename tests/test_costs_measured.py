@@ -58,6 +58,7 @@ class Implementation:
     operation: Operation
     impl: str
     descs: Mapping[str, MemoryDesc]
+    is_reference: bool = False
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         assert memories.keys() == self.descs.keys()

@@ -14,6 +14,7 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, require_dims, require_ndims, settled
+from inlay.primitives.slow_kernels import Avoid
 from inlay.primitives.weighted import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
 from inlay.primitives.windows import PerAxis, Place, Walk, walk
 
@@ -42,6 +43,7 @@ class _Convolving(Primitive):
         padding_r: PerAxis | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `dst` left out has the dims that follow and any format.
 
@@ -75,6 +77,7 @@ class _Convolving(Primitive):
             {"algorithm": choice(place, "algorithm", algorithm, CONVOLUTION), **walked.parameters},
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
     @classmethod

@@ -32,7 +32,7 @@ from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
 from inlay.engine.onednn.recurrent import additions, flaw
-from inlay.engine.onednn.spellings import kernel_rank, spellings
+from inlay.engine.onednn.spellings import is_reference_kernel, kernel_rank, spellings
 from inlay.engine.onednn.together import ExecutedTogether, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.forks import hold_across_forks
@@ -279,6 +279,11 @@ class OnednnImplementation:
     def impl(self) -> str:
         """The library's name for how it computes, such as `brgconv:avx512_core`."""
         return implementation_name(self.engine.library, self.primitive_desc)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is one of the library's reference kernels."""
+        return is_reference_kernel(self.impl)
 
     def bind(self, memories: Mapping[str, Memory]) -> Bound:
         """What computes once with these memories, each time it is called.
