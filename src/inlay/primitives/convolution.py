@@ -66,14 +66,10 @@ class _Convolving(Primitive):
         dims = (image.dims[0], channels, *spatial)
         if bias is not None:
             require_dims(place, "bias", desc_of(place, "bias", bias), (channels,), f"{channels} output channels")
+        result = settled(place, "dst", dst, dims, dst_type(image), "src, weights and window")
         self._create(
             forward_kind(place, prop_kind),
-            {
-                "src": image,
-                "weights": filters,
-                "bias": bias,
-                "dst": settled(place, "dst", dst, dims, dst_type(image), "src, weights and window"),
-            },
+            {"src": image, "weights": filters, "bias": bias, "dst": result},
             {"algorithm": choice(place, "algorithm", algorithm, CONVOLUTION), **walked.parameters},
             attributes=attributes,
             engine=engine,
