@@ -66,7 +66,7 @@ def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(onednn, "load_library", load_library.__wrapped__)
     monkeypatch.delitem(engines._engines, "onednn", raising=False)
     monkeypatch.setenv("INLAY_ONEDNN", "/nowhere/lib")
-    return "INLAY_ONEDNN is '/nowhere/lib', which does not exist: give a libdnnl.so of version 3"
+    return "INLAY_ONEDNN is '/nowhere/lib', which does not exist: give a libdnnl.so of version 3, or unset INLAY_ONEDNN"
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:

@@ -51,6 +51,7 @@ class Late:
         return {**self.accepted.descs, **self.more}
 
     impl = "jit:late"
+    is_reference = False
 
     def create_primitive(self) -> None:
         raise Unimplemented(f"no code for {self.operation.kind}")

@@ -291,6 +291,6 @@ def test_dims_that_come_later_are_not_taken() -> None:
     with pytest.raises(Unimplemented) as error:
         LSTM(MemoryDesc((RUNTIME, 2, 5), "f32", "tnc"), w, u)
     assert str(error.value) == (
-        "LSTM: src_layer is MemoryDesc((RUNTIME, 2, 5), 'f32', 'abc'): bind what is RUNTIME, as in "
+        "LSTM: src_layer is MemoryDesc((RUNTIME, 2, 5), 'f32', 'tnc'): bind what is RUNTIME, as in "
         "desc.bind((2, 16, 8, 8))"
     )

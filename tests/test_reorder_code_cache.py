@@ -5,7 +5,9 @@ import os
 import random
 import sys
 import time
+from collections import OrderedDict
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -43,6 +45,8 @@ def drawn_reorders(seed: int, count: int) -> list[tuple[inlay.MemoryDesc, inlay.
 
 def test_only_the_kernels_that_were_used_last_stay_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "MOST_KERNELS", 4)
+    monkeypatch.setattr(compiled, "_codes", WeakValueDictionary())  # other tests hold kernels
+    monkeypatch.setattr(compiled, "_recent", OrderedDict())
     compiled.forget()
     for src, dst in drawn_reorders(1, 30):
         compiled.compile_reorder(src, dst)

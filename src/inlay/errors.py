@@ -1,4 +1,4 @@
-"""Every error that Inlay raises on purpose.
+"""Every error that Inlay raises on purpose, and every warning.
 
 An error says the rule, the value, the place and the remedy. Each class is also a built-in exception, so code that
 knows nothing of Inlay can catch it, and the classes that mirror a oneDNN status carry its name as `status`.
@@ -64,6 +64,14 @@ class MissingExtra(InlayError, ImportError):
 
 class FileError(InlayError, OSError):
     """A file is missing, truncated, of another format, or cannot be written."""
+
+
+class InlayWarning(UserWarning):
+    """The base of every warning of Inlay: the result is right, and something about it is worth knowing."""
+
+
+class PerformanceWarning(InlayWarning):
+    """What was asked for is computed far more slowly than it could be; the text says why, and what to do."""
 
 
 class NotationError(InvalidArguments):

@@ -39,7 +39,7 @@ from inlay.descriptor.creation import (
 )
 from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.portable import Portable
-from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_placed
+from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_nested, require_placed
 from inlay.errors import InlayError, InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout, Refusal
@@ -181,6 +181,8 @@ class MemoryDesc(Portable):
             layout, data_type = self.require_layout("bind")
             wanted = as_integers("dims", dims)
             bound = bound_layout(self.dims, layout, wanted, strides, format)
+            if strides is not None:
+                require_nested(bound, data_type)
             checked = MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
             if self._spelling is None or FormatTag.parse(self._spelling).layout(bound.dims) != bound:
                 return checked

@@ -13,7 +13,7 @@ first used: few programs need them, and with digests and declarations they are a
 import ctypes
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from inlay.descriptor.encoded import Encoded
@@ -58,10 +58,11 @@ class Portable(Encoded):
         desc._fill(parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras, parts.spelling)
         return desc
 
-    def to_json(self) -> str:
+    def to_json(self, *, spelling: bool = True) -> str:
         """The descriptor as one JSON object, in a form that has a version and is stable: see `descriptor.json_form`.
 
-        Post-condition: from_json of the text equals this descriptor and has its spelling, layout included.
+        Post-condition: from_json of the text equals this descriptor and has its layout, and its spelling unless that is
+        left out: without it the text does not depend on the letters in which a tag was typed.
 
         Raises:
             InvalidArguments: a layout has so many digits that the text would exceed 2**20 characters.
@@ -72,7 +73,7 @@ class Portable(Encoded):
         """
         from inlay.descriptor.json_form import json_of
 
-        return json_of(self._parts)
+        return json_of(self._parts if spelling else replace(self._parts, spelling=None))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -8,6 +8,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.normalizing import FLAGS, Normalization, NormalizationBackward
 from inlay.primitives.operation import Parameter
 from inlay.primitives.rules import desc_of, flags_of, number, require_ndims
+from inlay.primitives.slow_kernels import Avoid
 
 _FUSED = ("fuse_norm_relu", "fuse_norm_add_relu")
 
@@ -52,6 +53,7 @@ class BatchNormalization(Normalization):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `flags` is a name or several.
 
@@ -66,7 +68,9 @@ class BatchNormalization(Normalization):
         known = flags_of(place, flags, FLAGS + _FUSED)
         parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon, 0.0)}
         dims = ((channels,), channels)
-        self._normalize(image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine)
+        self._normalize(
+            image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine, avoid=avoid
+        )
 
 
 class BatchNormalizationBackward(NormalizationBackward):

@@ -112,8 +112,8 @@ def checked(
     """The memories of a call, where what is left out of what is written is new.
 
     Raises:
-        InvalidArguments: an argument is missing, unknown, no Memory, of another descriptor, read-only although it is
-            written, or lies on another one.
+        InvalidArguments: an argument is missing, unknown, no Memory, of a descriptor that is not equivalent, read-only
+            although it is written, or lies on another one.
         OutOfMemory: there is no room for new memory.
     """
     found: dict[str, Memory] = {}
@@ -123,7 +123,7 @@ def checked(
         memory = value if isinstance(value, Memory) else _not_memory(place, expected, name, value)
         is_kept &= memory is value
         desc = expected.descs[name]
-        if memory.desc is not desc and memory.desc != desc:
+        if memory.desc is not desc and not _is_alike(memory.desc, desc):
             _refuse_read(place, name, memory.desc, desc)
         found[name] = memory
     fresh = []
@@ -157,6 +157,11 @@ def checking(memories: Sequence[Memory], run: Callable[[], None]) -> Callable[[]
     return run_checked
 
 
+def _is_alike(one: MemoryDesc, other: MemoryDesc) -> bool:
+    """Whether memory of the one may take the place of memory of the other: both place each element at the same byte."""
+    return one == other or (one.size == other.size and one.equivalent(other))
+
+
 def zeroing(memories: Sequence[Memory]) -> Callable[[], None]:
     """What writes zeros to the elements of all these memories."""
     zeros = [pack(np.zeros(memory.desc.dims, np.float32), memory.desc) for memory in memories]
@@ -184,7 +189,7 @@ def _written(place: str, name: str, value: object, desc: MemoryDesc) -> Memory:
         raise InvalidArguments(
             f"{place}: {name} is a {type(value).__name__}: give Memory(primitive.{_said(name)}), or leave it out"
         )
-    if value.desc is not desc and value.desc != desc:
+    if value.desc is not desc and not _is_alike(value.desc, desc):
         if name != "scratchpad" or value.desc.size < desc.size:
             _refuse_written(place, name, value.desc, desc)
         value = Memory(desc, value.buffer)
@@ -212,7 +217,7 @@ def _require_apart(
         for name in names[:i]:
             other = found[name]
             if other.begin < end and begin < other.end:
-                if (name, names[i]) in in_place and other.address == dst.address and other.desc == dst.desc:
+                if (name, names[i]) in in_place and other.address == dst.address and _is_alike(other.desc, dst.desc):
                     continue
                 _refuse_shared(place, name, names[i], min(end, other.end) - max(begin, other.begin), in_place)
 

@@ -14,6 +14,7 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, require_dims, require_ndims, settled
+from inlay.primitives.slow_kernels import Avoid
 from inlay.primitives.weighted import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
 from inlay.primitives.windows import PerAxis, Place, Walk, walk
 
@@ -42,6 +43,7 @@ class _Convolving(Primitive):
         padding_r: PerAxis | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `dst` left out has the dims that follow and any format.
 
@@ -64,17 +66,14 @@ class _Convolving(Primitive):
         dims = (image.dims[0], channels, *spatial)
         if bias is not None:
             require_dims(place, "bias", desc_of(place, "bias", bias), (channels,), f"{channels} output channels")
+        result = settled(place, "dst", dst, dims, dst_type(image), "src, weights and window")
         self._create(
             forward_kind(place, prop_kind),
-            {
-                "src": image,
-                "weights": filters,
-                "bias": bias,
-                "dst": settled(place, "dst", dst, dims, dst_type(image), "src, weights and window"),
-            },
+            {"src": image, "weights": filters, "bias": bias, "dst": result},
             {"algorithm": choice(place, "algorithm", algorithm, CONVOLUTION), **walked.parameters},
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
     @classmethod

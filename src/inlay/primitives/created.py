@@ -12,16 +12,17 @@ from dataclasses import replace
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.primitives.engines import EngineLike, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.slow_kernels import Avoid, refuse
 
 
 def created(
-    place: str, operation: Operation, engine: EngineLike, hinted: Engine | None
+    place: str, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid = None
 ) -> tuple[Engine, Implementation]:
     """The engine that computes `operation`, and its answer; `hinted` is the engine of the forward primitive.
 
     Raises:
         InvalidArguments: `engine` is another one than the forward primitive's, or there is none of its name.
-        Unimplemented: the engine that was named declines, or every engine does.
+        Unimplemented: the engine that was named declines, or every engine does, or every engine that is not avoided.
     """
     chosen = hinted if engine is None and hinted is not None else get_engine(engine)
     if hinted is not None and chosen is not hinted:
@@ -31,10 +32,12 @@ def created(
         )
     try:
         return chosen, chosen.create(operation)
-    except Unimplemented:
+    except Unimplemented as error:
         reference = get_engine("reference")
         if engine is not None or chosen is reference or not _can_move(operation):
             raise
+        if avoid is not None:
+            refuse(place, error)
         return reference, reference.create(_moved(operation, reference))
 
 

@@ -9,6 +9,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, number, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 
 class Eltwise(Primitive):
@@ -48,6 +49,7 @@ class Eltwise(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `src`.
 
@@ -67,6 +69,7 @@ class Eltwise(Primitive):
             },
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

@@ -13,6 +13,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.recurring import Recurrent, RecurrentBackward, State
+from inlay.primitives.slow_kernels import Avoid
 
 
 class _Gated(Recurrent):
@@ -34,6 +35,7 @@ class _Gated(Recurrent):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; dst_layer, if left out, is `any`; dst_iter is written where it is a descriptor or "any".
 
@@ -44,7 +46,9 @@ class _Gated(Recurrent):
         """
         given = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
         given |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
-        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes=attributes, engine=engine)
+        self._forward(
+            prop_kind, direction, given, {"dst_iter": dst_iter}, attributes=attributes, engine=engine, avoid=avoid
+        )
 
 
 class _Attentive(Recurrent):
@@ -67,6 +71,7 @@ class _Attentive(Recurrent):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; dst_layer, if left out, is `any`; dst_iter is written where it is a descriptor or "any".
 
@@ -77,7 +82,9 @@ class _Attentive(Recurrent):
         """
         given = {"src_layer": src_layer, "src_iter": src_iter, "attention": attention, "bias": bias}
         given |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "dst_layer": dst_layer}
-        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes=attributes, engine=engine)
+        self._forward(
+            prop_kind, direction, given, {"dst_iter": dst_iter}, attributes=attributes, engine=engine, avoid=avoid
+        )
 
 
 class GRU(_Gated):

@@ -9,6 +9,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.normalizing import FLAGS, Normalization, NormalizationBackward
 from inlay.primitives.operation import Parameter
 from inlay.primitives.rules import desc_of, flags_of, integer, number, require_ndims
+from inlay.primitives.slow_kernels import Avoid
 
 
 class GroupNormalization(Normalization):
@@ -51,6 +52,7 @@ class GroupNormalization(Normalization):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it.
 
@@ -72,7 +74,9 @@ class GroupNormalization(Normalization):
         known = flags_of(place, flags, FLAGS)
         parameters: dict[str, Parameter] = {"groups": count, "epsilon": number(place, "epsilon", epsilon, 0.0)}
         dims = ((image.dims[0], count), channels)
-        self._normalize(image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine)
+        self._normalize(
+            image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine, avoid=avoid
+        )
 
 
 class GroupNormalizationBackward(NormalizationBackward):

@@ -16,6 +16,7 @@ from inlay.primitives.rules import (
     require_one_sparse,
     settled,
 )
+from inlay.primitives.slow_kernels import Avoid
 from inlay.primitives.weighted import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
 
 
@@ -58,6 +59,7 @@ class InnerProduct(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `dst` left out has the dims that follow and any format.
 
@@ -79,7 +81,7 @@ class InnerProduct(Primitive):
         dims = (image.dims[0], outputs)
         descs = {"src": image, "weights": matrix, "bias": bias}
         descs["dst"] = settled(place, "dst", dst, dims, dst_type(image), "src and weights")
-        self._create(forward_kind(place, prop_kind), descs, attributes=attributes, engine=engine)
+        self._create(forward_kind(place, prop_kind), descs, attributes=attributes, engine=engine, avoid=avoid)
 
 
 class InnerProductBackwardData(WeightedBackwardData):
@@ -190,6 +192,7 @@ class MatMul(Primitive):
         *,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `dst` left out has the dims that follow and any format.
 
@@ -217,4 +220,4 @@ class MatMul(Primitive):
                 raise InvalidArguments(f"{place}: bias {added} is larger than dst {dims}: give each axis that dim or 1")
         descs = {"src": left, "weights": right, "bias": bias}
         descs["dst"] = settled(place, "dst", dst, dims, dst_type(left), "src and weights")
-        self._create("forward_inference", descs, attributes=attributes, engine=engine)
+        self._create("forward_inference", descs, attributes=attributes, engine=engine, avoid=avoid)

@@ -22,6 +22,7 @@ from inlay.primitives.rules import (
     settled,
     type_of,
 )
+from inlay.primitives.slow_kernels import Avoid
 
 
 class _Joining(Primitive):
@@ -103,6 +104,7 @@ class Concat(_Joining):
         axis: int,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it.
 
@@ -122,7 +124,12 @@ class Concat(_Joining):
         dims = (*first.dims[:along], total, *first.dims[along + 1 :])
         result = settled(place, "dst", dst, dims, type_of(first), "the sources")
         self._create(
-            "forward_inference", {**sources, "dst": result}, {"axis": along}, attributes=attributes, engine=engine
+            "forward_inference",
+            {**sources, "dst": result},
+            {"axis": along},
+            attributes=attributes,
+            engine=engine,
+            avoid=avoid,
         )
 
 
@@ -157,6 +164,7 @@ class Sum(_Joining):
         scales: Iterable[float] | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; without `scales` all factors are 1.
 
@@ -173,7 +181,12 @@ class Sum(_Joining):
         factors = (1.0,) * len(sources) if scales is None else _factors(place, scales, len(sources))
         result = settled(place, "dst", dst, first.dims, type_of(first), "the sources")
         self._create(
-            "forward_inference", {**sources, "dst": result}, {"scales": factors}, attributes=attributes, engine=engine
+            "forward_inference",
+            {**sources, "dst": result},
+            {"scales": factors},
+            attributes=attributes,
+            engine=engine,
+            avoid=avoid,
         )
 
 
@@ -212,6 +225,7 @@ class Binary(Primitive):
         algorithm: str,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it.
 
@@ -233,4 +247,6 @@ class Binary(Primitive):
             require_dims(place, "src_2", desc_of(place, "src_2", src_2), dims, "src_0 and src_1")
         descs = {"src_0": first, "src_1": second, "src_2": src_2}
         descs["dst"] = settled(place, "dst", dst, dims, type_of(first), "src_0 and src_1")
-        self._create("forward_inference", descs, {"algorithm": chosen}, attributes=attributes, engine=engine)
+        self._create(
+            "forward_inference", descs, {"algorithm": chosen}, attributes=attributes, engine=engine, avoid=avoid
+        )

@@ -9,6 +9,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.normalizing import FLAGS, Normalization, NormalizationBackward
 from inlay.primitives.operation import Parameter
 from inlay.primitives.rules import desc_of, flags_of, number, require_ndims
+from inlay.primitives.slow_kernels import Avoid
 
 
 class LayerNormalization(Normalization):
@@ -49,6 +50,7 @@ class LayerNormalization(Normalization):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `stat` describes mean and variance.
 
@@ -73,6 +75,7 @@ class LayerNormalization(Normalization):
             scale_shift_data_type,
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

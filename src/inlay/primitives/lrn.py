@@ -9,6 +9,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, integer, number, require_ndims, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 
 class LRN(Primitive):
@@ -50,6 +51,7 @@ class LRN(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `src`.
 
@@ -73,6 +75,7 @@ class LRN(Primitive):
             },
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

@@ -12,6 +12,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive, forward_of, like_forward
+from inlay.primitives.slow_kernels import Avoid
 
 
 class MappedBackward(Primitive):
@@ -31,6 +32,7 @@ class MappedBackward(Primitive):
         hint_forward: Primitive | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `hint_forward`, with its parameters; gradients left out have its dims and types and any format.
 
@@ -48,6 +50,7 @@ class MappedBackward(Primitive):
             attributes=attributes,
             hint=hint,
             engine=engine,
+            avoid=avoid,
         )
 
     @classmethod

@@ -24,6 +24,7 @@ from inlay.primitives.operation import Parameter
 from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
 from inlay.primitives.rules import choice, settled, type_of
 from inlay.primitives.signatures import PropKind
+from inlay.primitives.slow_kernels import Avoid
 
 FLAGS = ("use_global_stats", "use_scale", "use_shift")
 """Flags that all three have."""
@@ -48,6 +49,7 @@ class Normalization(Primitive):
         *,
         attributes: PrimitiveAttributes | None,
         engine: EngineLike,
+        avoid: Avoid,
     ) -> None:
         """Create it; `dims` are those of the statistics, and the number of scales."""
         place = type(self).__name__
@@ -62,7 +64,7 @@ class Normalization(Primitive):
                 descs[name] = MemoryDesc((dims[1],), scale_shift_type, "a")
         if "fuse_norm_add_relu" in flags:
             descs["src_1"] = src
-        self._create(kind, descs, {**parameters, "flags": flags}, attributes=attributes, engine=engine)
+        self._create(kind, descs, {**parameters, "flags": flags}, attributes=attributes, engine=engine, avoid=avoid)
 
 
 class NormalizationBackward(Primitive):
@@ -82,6 +84,7 @@ class NormalizationBackward(Primitive):
         prop_kind: str = "backward",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `hint_forward`, with its flags; `backward_data` leaves out gradients of scale and shift.
 
@@ -105,4 +108,6 @@ class NormalizationBackward(Primitive):
                 descs[f"diff_{name}"] = hint.desc(name)
         if "fuse_norm_add_relu" in flags:
             descs["diff_src_1"] = descs["diff_src"]
-        self._create(wanted, descs, hint.operation.parameters, attributes=attributes, hint=hint, engine=engine)
+        self._create(
+            wanted, descs, hint.operation.parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid
+        )

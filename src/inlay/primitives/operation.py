@@ -71,6 +71,10 @@ class Implementation(Protocol):
     def impl(self) -> str:
         """The engine's name for how it computes, such as `brgconv:avx512_core`."""
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it computes by a reference kernel: right in every format, and made to be fast in none."""
+
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What computes once with these memories, which have the formats of `descs`; it may be called again and again.
 

@@ -10,6 +10,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, require_ndims, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 from inlay.primitives.windows import PerAxis, Place, Walk, per_axis, walk
 
 _IMAGE = "batch, channels and one to three spatial axes"
@@ -54,6 +55,7 @@ class Pooling(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; numbers of the window are as for `Convolution`.
 
@@ -82,6 +84,7 @@ class Pooling(Primitive):
             {"algorithm": chosen, "kernel": window, **walked.parameters},
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

@@ -8,6 +8,7 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
 from inlay.primitives.rules import broadcast, desc_of, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 
 class PReLU(Primitive):
@@ -41,6 +42,7 @@ class PReLU(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it.
 
@@ -60,6 +62,7 @@ class PReLU(Primitive):
             {"src": source, "weights": slopes, "dst": result},
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 
@@ -101,6 +104,7 @@ class PReLUBackward(Primitive):
         hint_forward: PReLU | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `hint_forward`; weights left out are as there, gradients have its dims and any format.
 
@@ -115,4 +119,4 @@ class PReLUBackward(Primitive):
         if weights is not None:
             descs |= like_forward(place, hint, weights=weights)
         descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src, diff_weights=diff_weights)
-        self._create("backward", descs, attributes=attributes, hint=hint, engine=engine)
+        self._create("backward", descs, attributes=attributes, hint=hint, engine=engine, avoid=avoid)

@@ -19,6 +19,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
 from inlay.primitives.rules import choice, desc_of, require_distinct, require_free, settled, type_of
 from inlay.primitives.signatures import SIGNATURES, PropKind
+from inlay.primitives.slow_kernels import Avoid, judge
 from inlay.primitives.values import require_attributes
 
 FORWARD: tuple[PropKind, ...] = ("forward_inference", "forward_training")
@@ -30,9 +31,13 @@ _NOTHING = MemoryDesc()
 class Primitive:
     """A primitive with all but its data: formats are chosen, the call computes.
 
-    `primitive(src=memory, ...)` checks each memory against the descriptor of its argument, computes, and answers `dst`,
-    new memory if it was left out; or, where several things are written, a mapping of them by name. Values of attributes
-    (`src_scales`, `post_op_0_src_1` ...) are arguments too. It may be called from several threads at once.
+    `primitive(src=memory, ...)` checks that each memory has a descriptor equivalent to that of its argument, computes,
+    and answers `dst`, new memory if it was left out; or, where several things are written, a mapping of them by name.
+    Values of attributes (`src_scales`, `post_op_0_src_1` ...) are arguments too. It may be called from several threads
+    at once.
+
+    Every class takes `engine`, which computes, and `avoid`: with "reference" it is an error (Unimplemented) if only a
+    reference kernel computes it, of which a PerformanceWarning tells otherwise.
     """
 
     __slots__ = ("_engine", "_expected", "_implementation", "_is_named", "_last", "_operation")
@@ -60,13 +65,17 @@ class Primitive:
         attributes: PrimitiveAttributes | None = None,
         hint: "Primitive | None" = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Check what is common to all kinds, ask the engine, and keep its answer.
 
         Raises:
             InvalidArguments: `any` where a format must be given, elements that are written overlap, attributes that do
-                not fit, another engine than the hint's.
-            Unimplemented: no engine computes it.
+                not fit, another engine than the hint's, `avoid` is another word.
+            Unimplemented: no engine computes it, or only a reference kernel, and `avoid` is "reference".
+
+        Warns:
+            PerformanceWarning: a reference kernel computes (see `slow_kernels`).
         """
         place = type(self).__name__
         present = {name: desc for name, desc in descs.items() if desc is not None}
@@ -83,15 +92,21 @@ class Primitive:
                 require_distinct(place, name, given[name])
         require_attributes(place, operation)
         self._operation = operation
-        self._engine, self._implementation = self._ask(operation, engine, None if hint is None else hint._engine)
-        self._is_named = engine is not None
+        if avoid is not None:
+            choice(place, "avoid", avoid, ("reference",))
+        hinted_engine = None if hint is None else hint._engine
+        self._engine, self._implementation = self._ask(operation, engine, hinted_engine, avoid)
+        judge(place, self._engine, self._implementation, avoid, is_named=engine is not None or hint is not None)
+        self._is_named = engine is not None or avoid is not None
         self._expected = expected(operation, self._implementation)
         self._last = None
 
     @classmethod
-    def _ask(cls, operation: Operation, engine: EngineLike, hinted: Engine | None) -> tuple[Engine, Implementation]:
+    def _ask(
+        cls, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid
+    ) -> tuple[Engine, Implementation]:
         """The engine that computes, and its answer."""
-        return created(cls.__name__, operation, engine, hinted)
+        return created(cls.__name__, operation, engine, hinted, avoid)
 
     @property
     def operation(self) -> Operation:
@@ -209,8 +224,8 @@ class Primitive:
         the checks; for that the primitive keeps the memories of its last call, if all were given.
 
         Raises:
-            InvalidArguments: an argument is missing, unknown, no Memory, or of another descriptor (the text names the
-                reorder to add); what is written is read-only, or lies on something else.
+            InvalidArguments: an argument is missing, unknown, no Memory, or of a descriptor that is not equivalent (the
+                text names the reorder to add); what is written is read-only, or lies on something else.
             OutOfMemory: there is no room for what is written.
         """
         last = self._last

@@ -21,6 +21,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Parameter
 from inlay.primitives.recurring import Recurrent, RecurrentBackward, State
 from inlay.primitives.rules import choice, number
+from inlay.primitives.slow_kernels import Avoid
 
 ACTIVATIONS = ("relu", "tanh", "logistic")
 """What `VanillaRNN` applies."""
@@ -73,6 +74,7 @@ class VanillaRNN(Recurrent):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; dst_layer, if left out, is `any`; dst_iter is written where it is a descriptor or "any".
 
@@ -93,6 +95,7 @@ class VanillaRNN(Recurrent):
             parameters=told,
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 
@@ -192,6 +195,7 @@ class LSTM(Recurrent):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; dst_layer, if left out, is `any`; the states at the end are written where described, or "any".
 
@@ -204,7 +208,7 @@ class LSTM(Recurrent):
         given |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "weights_peephole": weights_peephole}
         given |= {"weights_projection": weights_projection, "bias": bias, "dst_layer": dst_layer}
         states = {"dst_iter": dst_iter, "dst_iter_c": dst_iter_c}
-        self._forward(prop_kind, direction, given, states, attributes=attributes, engine=engine)
+        self._forward(prop_kind, direction, given, states, attributes=attributes, engine=engine, avoid=avoid)
 
 
 class LSTMBackward(RecurrentBackward):

@@ -26,6 +26,7 @@ from inlay.primitives.recurrent_rules import (
     sizes_of,
 )
 from inlay.primitives.rules import choice, flags_of, require_dims, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 _SUMS = ("diff_weights", "diff_bias")
 
@@ -48,6 +49,7 @@ class Recurrent(Primitive):
         parameters: Mapping[str, Parameter] = MappingProxyType({}),
         attributes: PrimitiveAttributes | None,
         engine: EngineLike,
+        avoid: Avoid,
     ) -> None:
         """Check what is given, derive what is left out, and create."""
         place, kind = type(self).__name__, self.kind
@@ -72,7 +74,7 @@ class Recurrent(Primitive):
         if attributes is not None:
             require_scales(place, sizes, descs, attributes)
         told = {**parameters, "direction": way, "flags": frozenset[str]()}
-        self._create(purpose, descs, told, attributes=attributes, engine=engine)
+        self._create(purpose, descs, told, attributes=attributes, engine=engine, avoid=avoid)
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         if _is_still(self):
@@ -102,6 +104,7 @@ class RecurrentBackward(Primitive):
         flags: Any = (),
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for the gradient of `hint_forward`, of the same arguments.
 
@@ -130,6 +133,7 @@ class RecurrentBackward(Primitive):
             attributes=attributes,
             hint=hint,
             engine=engine,
+            avoid=avoid,
         )
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive
 from inlay.primitives.rules import axes_of, choice, desc_of, number
+from inlay.primitives.slow_kernels import Avoid
 
 
 class Reduction(Primitive):
@@ -45,6 +46,7 @@ class Reduction(Primitive):
         eps: float = 0.0,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it; `p` and `eps` are for norms.
 
@@ -79,4 +81,5 @@ class Reduction(Primitive):
             {"algorithm": chosen, "p": power, "eps": number(place, "eps", eps)},
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )

@@ -24,6 +24,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.primitives.primitive import Primitive
 from inlay.primitives.rules import desc_of, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.operands import operands
 
@@ -60,6 +61,7 @@ class Reorder(Primitive):
         *,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it.
 
@@ -76,16 +78,20 @@ class Reorder(Primitive):
         for side in (source, result):
             if side.kind == "sparse":
                 handles_of(side)
-        self._create("forward_inference", {"src": source, "dst": result}, attributes=attributes, engine=engine)
+        self._create(
+            "forward_inference", {"src": source, "dst": result}, attributes=attributes, engine=engine, avoid=avoid
+        )
 
     @classmethod
-    def _ask(cls, operation: Operation, engine: EngineLike, hinted: Engine | None) -> tuple[Engine, Implementation]:
+    def _ask(
+        cls, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid
+    ) -> tuple[Engine, Implementation]:
         if engine is None and all(isinstance(desc.layout, _OWN_FORMATS) for desc in operation.descs.values()):
             try:
                 return OWN, OWN.create(operation)
             except Unimplemented:
                 pass  # the engine may have it
-        return super()._ask(operation, engine, hinted)
+        return super()._ask(operation, engine, hinted, avoid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,11 @@ class OwnReorder:
     def impl(self) -> str:
         """How it computes."""
         return "compiled"
+
+    @property
+    def is_reference(self) -> bool:
+        """It is compiled for its formats."""
+        return False
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What moves these memories; values of attributes are read each time."""
@@ -144,6 +155,11 @@ class OwnConversion:
     def impl(self) -> str:
         """How it computes."""
         return "converted"
+
+    @property
+    def is_reference(self) -> bool:
+        """There is no faster way."""
+        return False
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What converts these memories."""

@@ -12,6 +12,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import choice, desc_of, is_sequence, number, require_ndims, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 _IMAGE = "batch, channels and one to three spatial axes"
 
@@ -49,6 +50,7 @@ class Resampling(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `factors`, one for all spatial axes or one for each, or for the dims of `dst`.
 
@@ -80,6 +82,7 @@ class Resampling(Primitive):
             },
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

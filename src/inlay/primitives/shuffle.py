@@ -9,6 +9,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import axis_of, desc_of, integer, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 
 class Shuffle(Primitive):
@@ -43,6 +44,7 @@ class Shuffle(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `src`.
 
@@ -66,6 +68,7 @@ class Shuffle(Primitive):
             {"axis": along, "group_size": size},
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

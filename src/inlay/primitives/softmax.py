@@ -9,6 +9,7 @@ from inlay.primitives.engines import EngineLike
 from inlay.primitives.mapped import MappedBackward
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.rules import axis_of, choice, desc_of, settled, type_of
+from inlay.primitives.slow_kernels import Avoid
 
 
 class Softmax(Primitive):
@@ -44,6 +45,7 @@ class Softmax(Primitive):
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `src`.
 
@@ -62,6 +64,7 @@ class Softmax(Primitive):
             },
             attributes=attributes,
             engine=engine,
+            avoid=avoid,
         )
 
 

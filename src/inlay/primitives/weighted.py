@@ -14,6 +14,7 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.primitive import Primitive, forward_of, like_forward
 from inlay.primitives.rules import type_of
+from inlay.primitives.slow_kernels import Avoid
 
 _FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
 _QUANTIZED = ("s8", "u8")
@@ -66,6 +67,7 @@ class WeightedBackwardData(Primitive):
         hint_forward: Primitive | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
 
@@ -78,7 +80,7 @@ class WeightedBackwardData(Primitive):
         hint = forward_of(place, hint_forward, self.forward)
         descs = like_forward(place, hint, diff_dst=diff_dst, weights=weights, diff_src=diff_src)
         parameters = hint.operation.parameters
-        self._create("backward_data", descs, parameters, attributes=attributes, hint=hint, engine=engine)
+        self._create("backward_data", descs, parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid)
 
 
 class WeightedBackwardWeights(Primitive):
@@ -98,6 +100,7 @@ class WeightedBackwardWeights(Primitive):
         hint_forward: Primitive | None = None,
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
+        avoid: Avoid = None,
     ) -> None:
         """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
 
@@ -116,4 +119,6 @@ class WeightedBackwardWeights(Primitive):
         if not hint.bias_desc.is_zero:
             descs |= like_forward(place, hint, diff_bias=diff_bias)
         parameters = hint.operation.parameters
-        self._create("backward_weights", descs, parameters, attributes=attributes, hint=hint, engine=engine)
+        self._create(
+            "backward_weights", descs, parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid
+        )

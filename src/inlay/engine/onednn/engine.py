@@ -5,10 +5,9 @@
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
 The library is told about tensors without `offset0` (see `creation.within`): an address has it. What it lacks and Inlay
-has machine code for is computed by that, on the library's threads (see `own`).
-
-Where the library cannot generate the code that it prefers, its next implementation of the same formats computes, and
-where it has none `bind` declines: see `code_generation`.
+has machine code for is computed by that, on the library's threads (see `own`). Where the library cannot generate the
+code that it prefers, its next implementation of the same formats computes; without one `bind` declines
+(`code_generation`).
 """
 
 import threading
@@ -32,7 +31,7 @@ from inlay.engine.onednn.lanes import Lane, Lanes, Team
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
 from inlay.engine.onednn.recurrent import additions, flaw
-from inlay.engine.onednn.spellings import kernel_rank, spellings
+from inlay.engine.onednn.spellings import is_reference_kernel, kernel_rank, spellings
 from inlay.engine.onednn.together import ExecutedTogether, MemoryCheck, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.forks import hold_across_forks
@@ -100,16 +99,14 @@ class OnednnEngine:
             Unimplemented: the library lacks it (see `capabilities`) and Inlay too, or the hint is of another engine.
             OutOfMemory: the library says so.
         """
-        own = own_reorder(operation)
-        if own is not None:
+        if (own := own_reorder(operation)) is not None:
             return own
         try:
             return self._of_library(operation)
         except Unimplemented:
-            own = own_convolution(operation, self.openmp, self.team.wanted)
-            if own is None:
+            if (made := own_convolution(operation, self.openmp, self.team.wanted)) is None:
                 raise
-            return own
+            return made
 
     def _of_library(self, operation: Operation) -> "OnednnImplementation":
         """The best of what the library has for the spellings of an operation.
@@ -287,16 +284,19 @@ class OnednnImplementation:
             threads: how many threads it was created for.
         """
         self.operation, self.engine, self.primitive_desc = operation, engine, descriptor
-        self._spelled = spelled
+        self._spelled, self._threads, self.replaced = spelled, threads, ""
         self.descs = MappingProxyType(chosen(engine, operation, descriptor))
-        self.replaced = ""
-        self._threads = threads
         self._executable: Executable | None = None
 
     @property
     def impl(self) -> str:
         """The library's name for how it computes, such as `brgconv:avx512_core`."""
         return implementation_name(self.engine.library, self.primitive_desc)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is one of the library's reference kernels."""
+        return is_reference_kernel(self.impl)
 
     def bind(self, memories: Mapping[str, Memory]) -> Bound:
         """What computes once with these memories, each time it is called.

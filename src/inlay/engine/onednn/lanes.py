@@ -12,7 +12,9 @@ starts new ones where they are needed, in the parent and in the child (`omp_paus
 runtime, or an OpenMP without that function, the library is refused in the child.
 """
 
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from ctypes import c_int
 from typing import Any, Final
@@ -21,10 +23,35 @@ from weakref import WeakSet
 from inlay.engine.onednn.declarations import IN_ORDER
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
-from inlay.errors import InlayError
+from inlay.errors import InlayError, PerformanceWarning
 from inlay.forks import at_fork
 from inlay.memory.buffers import address_of, allocate
 from inlay.reordering.processors import limited
+
+MOST_PER_PROCESSOR: Final = 16
+"""Threads of OpenMP for each processor of the machine at most: GNU OpenMP ends the process at some 30,000."""
+
+
+def bounded(threads: int, processors: int) -> int:
+    """Return how many threads the library may start, at most, where OMP_NUM_THREADS or OpenMP says `threads`.
+
+    Warns:
+        PerformanceWarning: it is less.
+
+    >>> bounded(8, 2)
+    8
+    """
+    most = MOST_PER_PROCESSOR * processors
+    if threads <= most:
+        return threads
+    warnings.warn(
+        f"OpenMP is set to {threads} threads, and this machine has {processors} processors: oneDNN uses {most}; set "
+        "OMP_NUM_THREADS to the number of processors, or unset it",
+        PerformanceWarning,
+        stacklevel=2,
+    )
+    return most
+
 
 _PAUSE: Final = 1
 """omp_pause_soft: threads end, settings stay."""
@@ -48,7 +75,7 @@ class Team:
             self._set = library.cdll["omp_set_num_threads"]
             self._set.argtypes = (c_int,)
             self._set.restype = None
-            self.most = most()
+            self.most = bounded(most(), os.cpu_count() or 1)
 
     @property
     def wanted(self) -> int:

@@ -34,6 +34,7 @@ _FILE: Final = "libdnnl.so.3"
 _ENVIRONMENT: Final = "INLAY_ONEDNN"
 _NEEDED_BY_SYCL: Final = ("libintlc.so.5", "libimf.so", "libsvml.so", "libtbb.so.12", "libsycl.so.9", "libsycl.so.8")
 _DRIVER: Final = "libintelocl.so"
+_NAMED_REMEDY: Final = f"give a libdnnl.so of version 3, or unset {_ENVIRONMENT}"
 _OPENMP: Final = "install the system's package of GNU OpenMP, such as libgomp1"
 
 _WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -69,16 +70,17 @@ def install_command(system: str = sys.platform, machine: str | None = None) -> s
 class Library:
     """A loaded oneDNN: its functions with the types of `FUNCTIONS`, those that it has."""
 
-    def __init__(self, path: str) -> None:
-        """Load the file.
+    def __init__(self, path: str, remedy: str = "") -> None:
+        """Load the file; `remedy` is what to do where it is no oneDNN, by default to install one.
 
         Raises:
             MissingExtra: it cannot be loaded, is no oneDNN, or finds no processor that it can compute on.
             Unimplemented: its version is not 3.
         """
+        self._remedy = remedy or install_command()
         self.path = path
         """The file, as the linker was told."""
-        self.cdll = _loaded(path)
+        self.cdll = _loaded(path, self._remedy)
         """For what needs the library itself."""
         self.functions: Mapping[str, Callable[..., Any]] = _bound(self.cdll, path)
         """By name without `dnnl_`; what a version lacks is left out."""
@@ -94,12 +96,11 @@ class Library:
 
     def _asked(self) -> tuple[tuple[int, int, int], str]:
         if "version" not in self.functions:
-            raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {install_command()}")
+            raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {self._remedy}")
         found = Version.from_address(self.functions["version"]())
         if found.major != 3:
             raise Unimplemented(
-                f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: "
-                f"{install_command()}"
+                f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: {self._remedy}"
             )
         return (found.major, found.minor, found.patch), RUNTIMES.get(found.cpu_runtime, f"code {found.cpu_runtime}")
 
@@ -154,7 +155,7 @@ def _bound(cdll: ctypes.CDLL, path: str) -> dict[str, Callable[..., Any]]:
     return found
 
 
-def _loaded(path: str) -> ctypes.CDLL:
+def _loaded(path: str, remedy: str) -> ctypes.CDLL:
     folder = Path(path).parent
     beside = [folder / name for name in (*_NEEDED_BY_SYCL, _DRIVER) if os.sep in path and (folder / name).exists()]
     try:
@@ -166,8 +167,9 @@ def _loaded(path: str) -> ctypes.CDLL:
         with _short_spins():
             return ctypes.CDLL(path)
     except OSError as error:
-        remedy = _OPENMP if "libgomp" in str(error) else install_command()
-        raise MissingExtra(f"{path} cannot be loaded ({error}): {remedy}") from error
+        raise MissingExtra(
+            f"{path} cannot be loaded ({error}): {_OPENMP if 'libgomp' in str(error) else remedy}"
+        ) from error
 
 
 @contextmanager
@@ -187,22 +189,32 @@ def candidates(environment: Mapping[str, str]) -> Iterator[str]:
     """The files to try, best first.
 
     Raises:
-        MissingExtra: INLAY_ONEDNN names what does not exist.
+        MissingExtra: INLAY_ONEDNN names what does not exist or cannot be looked at, or a folder without the library.
     """
     named = environment.get(_ENVIRONMENT, "")
     if named:
-        path = Path(named)
-        if path.is_dir():
-            path = path / _FILE
-        if not path.exists():
-            raise MissingExtra(f"{_ENVIRONMENT} is {named!r}, which does not exist: give a libdnnl.so of version 3")
-        yield str(path.absolute())
+        yield _file_of(named)
         return
     for prefix in (sys.prefix, site.getuserbase()):
         path = Path(prefix) / "lib" / _FILE
         if path.exists():
             yield str(path)
     yield _FILE
+
+
+def _file_of(named: str) -> str:
+    """The file that INLAY_ONEDNN names."""
+    path = Path(named)
+    try:
+        is_folder = path.is_dir()
+        if is_folder:
+            path = path / _FILE
+        problem = "" if path.exists() else f"has no {_FILE}" if is_folder else "does not exist"
+    except OSError as error:  # such as a name that is too long
+        problem = f"cannot be read ({error.strerror})"
+    if problem:
+        raise MissingExtra(f"{_ENVIRONMENT} is {named!r}, which {problem}: {_NAMED_REMEDY}")
+    return str(path.absolute())
 
 
 @cache
@@ -217,7 +229,7 @@ def load_library() -> Library:
     problems = []
     for path in candidates(os.environ):
         try:
-            return Library(path)
+            return Library(path, _NAMED_REMEDY if named else "")
         except (MissingExtra, Unimplemented) as error:
             if named:
                 raise type(error)(f"{_ENVIRONMENT} is {named!r}: {error}") from error

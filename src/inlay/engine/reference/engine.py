@@ -38,6 +38,11 @@ class ReferenceImplementation:
         """How it computes."""
         return "numpy:f64"
 
+    @property
+    def is_reference(self) -> bool:
+        """It is."""
+        return True
+
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What reads these memories, computes once, and writes what the formula gives and a memory is given for."""
         if self.operation.kind == "reorder":

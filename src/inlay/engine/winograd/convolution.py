@@ -117,6 +117,8 @@ class WinogradConvolution:
 
     impl = "winograd:4x4_3x3"
     """How it computes."""
+    is_reference = False
+    """It is compiled for its formats."""
     operation: Operation
     """What was asked."""
     descs: Mapping[str, MemoryDesc]

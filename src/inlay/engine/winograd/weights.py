@@ -55,6 +55,8 @@ class WinogradWeights:
 
     impl = "winograd:weights"
     """How it computes."""
+    is_reference = False
+    """It is compiled for its formats."""
 
     def __init__(self, operation: Operation) -> None:
         """See `transforming`."""

@@ -76,7 +76,7 @@ def desc_text(desc: MemoryDesc) -> str:
 
 @lru_cache(maxsize=8192)
 def _json_of(desc: MemoryDesc, _: Hashable) -> str:
-    return desc.to_json()
+    return desc.to_json(spelling=False)
 
 
 _PLAIN = _spelled(PLAIN)
