@@ -240,6 +240,57 @@ def test_an_engine_keeps_nothing_of_primitives_that_were_made() -> None:
     assert engine.unmade == []
 
 
+AVX2, AVX2_VNNI, AVX512 = 0x7, 0xF, 0x27
+"""Words of instruction sets."""
+
+
+@pytest.mark.parametrize("data_type", ["u8", "s8"])
+def test_later_releases_are_not_asked_for_products_of_integer_pixels_on_avx2(data_type: str) -> None:
+    def defect(dims: tuple[int, ...], tag: str, isa: int, version: tuple[int, int, int] = (3, 13, 2)) -> str | None:
+        weights = MemoryDesc((5, *dims[1:]), "s8", "any")
+        made = p.InnerProduct(MemoryDesc(dims, data_type, tag), weights, engine="reference")
+        return defect_of(version, made.operation, isa)
+
+    text = "right inner product of integers in channels last on AVX2"
+    assert defect((1, 3, 5, 4), "any", AVX2) == text
+    assert defect((2, 3, 5, 4), "nhwc", AVX2) == text
+    assert defect((2, 3, 5, 4), "nchw", AVX2) is None
+    assert defect((2, 1, 5, 4), "any", AVX2) is None
+    assert defect((2, 3, 1, 1), "any", AVX2) is None
+    assert defect((2, 3), "any", AVX2) is None
+    assert defect((1, 3, 5, 4), "any", AVX2_VNNI) is None
+    assert defect((1, 3, 5, 4), "any", AVX512) is None
+    assert defect((1, 3, 5, 4), "any", AVX2, (3, 2, 0)) is None
+
+
+PIXELS = """
+import numpy as np
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.memory import pack
+rng = np.random.default_rng(1)
+for dims in ((1, 3, 5, 4), (2, 8, 7), (3, 17, 2, 3), (2, 4, 2, 3, 4), (2, 16), (4, 1, 5, 5)):
+    for data_type, tag in (("u8", "any"), ("s8", "any"), ("u8", None)):
+        weights = (5, *dims[1:])
+        product = p.InnerProduct(MemoryDesc(dims, data_type, tag), MemoryDesc(weights, "s8", "any"))
+        x = rng.integers(0, 16, dims).astype(np.uint8 if data_type == "u8" else np.int8)
+        w = (2 * rng.integers(-8, 8, weights)).astype(np.int8)
+        found = product(src=pack(x, product.src_desc), weights=pack(w, product.weights_desc)).unpack()
+        expected = x.reshape(len(x), -1).astype(int) @ w.reshape(5, -1).T.astype(int)
+        assert np.array_equal(found, expected), product
+"""
+
+
+@needs_onednn
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX2_VNNI", "AVX512_CORE", "ALL"])
+def test_products_of_integer_pixels_are_right_on_every_instruction_set(isa: str) -> None:
+    # Small numbers, of which no product is rounded or saturated before VNNI.
+    settings = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    command = [sys.executable, "-W", "ignore", "-c", PIXELS]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 HEADS = (1, 4, 16, 16)
 """One sentence, four heads, matrices of 16 x 16."""
 

@@ -38,6 +38,9 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
       softmax in columns or channels last,
       along the last axis
 
+    inner product of u8 or s8 images with        3.13, with AVX2 and neither VNNI nor AVX-512: channels-last sources,
+      spatial axes                                 which it chooses for any, are multiplied by other weights
+
     reorder of bf16, f16, s32, s8, u8 to s4,     3.13: elements are not converted, or not written
       u4, f4_e2m1, e8m0, s64, same layout
     reorder of f8_e5m2 to itself, with AMX       3.13: nChw8c fails in code generation, and every creation after it
@@ -57,6 +60,8 @@ from inlay.primitives.signatures import WEIGHTED
 
 _AMX = 0xE00
 """Bits of the word of instruction sets: tiles, and their products of s8 and bf16."""
+_AVX2, _VNNI_OR_AVX512 = 0x4, 0x28
+"""Bits of that word: AVX2; AVX2 with VNNI, and AVX-512."""
 _SOUND = (3, 3)
 """Releases before this one have none of the defects that came after 3.2."""
 _MENDED = (3, 13)
@@ -73,6 +78,9 @@ def defect_of(version: tuple[int, int, int], operation: Operation, isa: int = 0)
     """
     if operation.kind == "reorder" and version >= _NARROW and (defect := _defect_of_reorder(operation, isa)):
         return defect
+    is_avx2 = isa & _AVX2 and not isa & _VNNI_OR_AVX512
+    if is_avx2 and operation.kind == "inner_product" and version >= _SOUND and _multiplies_integer_pixels(operation):
+        return "right inner product of integers in channels last on AVX2"
     for desc in operation.descs.values():
         if desc.data_type is _F64 and operation.kind != "reorder":
             return "computation in f64 on a processor"
@@ -142,6 +150,14 @@ def _defect_of_reorder(operation: Operation, isa: int) -> str | None:
     return None
 
 
+def _multiplies_integer_pixels(operation: Operation) -> bool:
+    """Whether the source is of integers, has several channels and pixels, and is not row-major."""
+    src = operation.descs.get("src", MemoryDesc())
+    if src.data_type not in _INTEGERS or src.ndims < 3 or src.dims[1] == 1 or set(src.dims[2:]) == {1}:
+        return False
+    return not _is_row_major(src)
+
+
 def _is_row_major(desc: MemoryDesc) -> bool:
     return isinstance(desc.layout, Layout) and desc.layout.is_contiguous
 
@@ -170,6 +186,7 @@ _ONE_FORMAT = ("layer_normalization", "softmax")
 _SCALES_AFTER = _ONE_FORMAT
 _FIVE_AXES = ("batch_normalization", "eltwise", "lrn")
 _DEFECTIVE = (*_WITH_GAPS, *_ONE_FORMAT, "lrn", "resampling", "inner_product", "matmul", "binary")
+_INTEGERS = (DATA_TYPES["u8"], DATA_TYPES["s8"])
 _F8 = DATA_TYPES["f8_e5m2"]
 _TAKEN_AS_THEY_ARE = tuple(DATA_TYPES[name] for name in ("bf16", "f16", "s32", "s8", "u8"))
 _NAMELESS = tuple(DATA_TYPES[name] for name in ("s4", "u4", "f4_e2m1", "e8m0", "s64"))
