@@ -4,7 +4,7 @@
     impl         its `impl_info_str`
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
-The library is told about tensors without `offset0` (see `creation.within`) in the spelling that has the preferred kernel
+The library is told about tensors without `offset0` (`creation.within`), in the spelling that has the preferred kernel
 (`spellings`). What it lacks and Inlay has machine code for is computed by that, on the library's threads (`own`). Where
 it cannot generate the code that it prefers, its next implementation of the same formats computes; without one `bind`
 declines (`code_generation`).
