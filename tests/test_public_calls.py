@@ -16,7 +16,7 @@ from hostile_values import MAKERS, described
 from public_calls import LEFT_OUT, Subject, public, subjects
 
 import inlay
-from inlay import InlayError, MemoryDesc
+from inlay import InlayError, MemoryDesc, PerformanceWarning
 from inlay.layout.permutation import inverse
 
 NOT_YET: tuple[str, ...] = ()
@@ -72,6 +72,7 @@ def fault_of(subject: Subject, parameter: str, value: Any) -> str | None:
     """What came out that should not have; None where all is well."""
     with Caught() as caught, warnings.catch_warnings(), limited():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PerformanceWarning)
         subject(**{parameter: value})
     error = caught.error
     if error is None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
+from inlay.arguments import as_flag
 from inlay.descriptor.encoded import Encoded
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.errors import InvalidArguments
@@ -65,7 +66,8 @@ class Portable(Encoded):
         left out: without it the text does not depend on the letters in which a tag was typed.
 
         Raises:
-            InvalidArguments: a layout has so many digits that the text would exceed 2**20 characters.
+            InvalidArguments: a layout has so many digits that the text would exceed 2**20 characters, or `spelling` is
+                no truth value.
 
         >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc((4, 6), "bf16", "any").to_json()
@@ -73,7 +75,7 @@ class Portable(Encoded):
         """
         from inlay.descriptor.json_form import json_of
 
-        return json_of(self._parts if spelling else replace(self._parts, spelling=None))
+        return json_of(self._parts if as_flag("spelling", spelling) else replace(self._parts, spelling=None))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
