@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,7 +42,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_codes", {})
-    monkeypatch.setattr(compiled, "_recent", OrderedDict())
     compiled._compiled.cache_clear()
 
 

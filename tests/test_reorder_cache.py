@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +34,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def forget_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_codes", {})
-    monkeypatch.setattr(compiled, "_recent", OrderedDict())
     compiled._compiled.cache_clear()
 
 

@@ -1,20 +1,15 @@
-"""Machine code of a process and the cache directory are bounded; what is in use stays."""
+"""The cache directory is bounded: what was used longest ago is removed."""
 
-import gc
 import os
 import random
-import sys
 import time
-from collections import OrderedDict
 from pathlib import Path
-from weakref import WeakValueDictionary
 
-import numpy as np
 import pytest
 
 import inlay
 from inlay.errors import InvalidArguments
-from inlay.reordering import cache, cache_size, compiled, linking
+from inlay.reordering import cache, cache_size
 
 LETTERS = "abcde"
 
@@ -41,61 +36,6 @@ def drawn_reorders(seed: int, count: int) -> list[tuple[inlay.MemoryDesc, inlay.
         types = [rng.choice(["f32", "bf16", "s8"]) for _ in range(2)]
         found.append((inlay.MemoryDesc(dims, types[0], orders[0]), inlay.MemoryDesc(dims, types[1], orders[1])))
     return found
-
-
-def test_only_the_kernels_that_were_used_last_stay_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "MOST_KERNELS", 4)
-    monkeypatch.setattr(compiled, "_codes", WeakValueDictionary())  # other tests hold kernels
-    monkeypatch.setattr(compiled, "_recent", OrderedDict())
-    compiled.forget()
-    for src, dst in drawn_reorders(1, 30):
-        compiled.compile_reorder(src, dst)
-    compiled.forget()
-    gc.collect()
-    assert len(compiled._recent) == 4
-    known = len(compiled._codes)
-    assert len(linking._unused) >= 20
-    linking.unload_unused()
-    assert not linking._unused
-    assert known < 30
-
-
-def test_a_kernel_in_use_stays_loaded_whatever_is_loaded_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its addresses are in tables and in tasks: were it unloaded, the calls below would end the process."""
-    monkeypatch.setattr(compiled, "MOST_KERNELS", 1)
-    array = np.arange(17 * 24 * 8, dtype=np.float32).reshape(17, 24, 8)
-    src = inlay.pack(array, "abc")
-    used = [compiled.compile_reorder(src.desc, inlay.MemoryDesc((17, 24, 8), "f32", tag)) for tag in TAGS]
-    for pair in drawn_reorders(2, 20):
-        compiled.compile_reorder(*pair)
-    compiled.forget()
-    gc.collect()
-    linking.unload_unused()
-    for tag, reorder in zip(TAGS, used, strict=True):
-        dst = inlay.pack(np.zeros_like(array), tag)
-        reorder.run(src.address, dst.address)
-        assert np.array_equal(dst.unpack(), array)
-
-
-TAGS = ("cab", "aBc8b", "bca")
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the mappings of a process on Linux only")
-def test_thousands_of_kernels_take_no_more_mappings_than_hundreds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "MOST_KERNELS", 50)
-    counts = []
-    for seed in range(5):
-        for pair in drawn_reorders(seed, 120):
-            compiled.compile_reorder(*pair)
-        compiled.forget()
-        gc.collect()
-        linking.unload_unused()
-        counts.append(len(Path("/proc/self/maps").read_text().splitlines()))
-    assert counts[-1] < counts[0] + 60  # each kernel takes one or two
-
-
-# The directory
 
 
 def entries(folder: Path) -> list[str]:

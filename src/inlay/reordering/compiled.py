@@ -8,10 +8,7 @@ import os
 import sys
 import threading
 import time
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -306,10 +303,7 @@ def explained(
     return "\n".join(f"{name}\n{text}" for name, text in sections.items())
 
 
-MOST_KERNELS = 1024
-"""Kernels that stay loaded though nothing refers to them: those that were asked for last."""
-_codes: weakref.WeakValueDictionary[tuple[Kernel, Target], MachineCode] = weakref.WeakValueDictionary()
-_recent: OrderedDict[tuple[Kernel, Target], MachineCode] = OrderedDict()
+_codes: dict[tuple[Kernel, Target], MachineCode] = {}
 _compiling = threading.Lock()
 
 
@@ -326,21 +320,15 @@ if hasattr(os, "register_at_fork"):
 def machine_code(kernel: Kernel, target: Target) -> MachineCode:
     """The code of `kernel`: from memory, from disk, or compiled now and kept in both.
 
-    Post-condition: it stays loaded while the result is referred to; beside that, the last `MOST_KERNELS` do.
+    Post-condition: it stays loaded for the life of the process.
     """
     asked = (kernel, target)
-    code = _recent.get(asked)
-    if code is not None:
-        with suppress(KeyError):  # another thread may have dropped it
-            _recent.move_to_end(asked)
-        return code
-    with _compiling:
-        code = _codes.get(asked)
-        if code is None:
-            code = _codes[asked] = code_of(kernel, lambda: ir_of(kernel, target), target, ENTRY)
-        _recent[asked] = code
-        while len(_recent) > MOST_KERNELS:
-            _recent.popitem(last=False)
+    code = _codes.get(asked)
+    if code is None:
+        with _compiling:
+            code = _codes.get(asked)
+            if code is None:
+                code = _codes[asked] = code_of(kernel, lambda: ir_of(kernel, target), target, ENTRY)
     return code
 
 

@@ -9,8 +9,6 @@ that was compiled before need not even be written, and no version number of the 
     'Permute((1, 0))'
 """
 
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -22,33 +20,26 @@ import llvmlite.binding as llvm
 
 from inlay import data_type
 from inlay.reordering import cache
-from inlay.reordering.target import Target, compile_ir, llvm_lock, load_object
+from inlay.reordering.target import Target, compile_ir, load_object
 
-_resident: list["LoadedCode"] = []  # code that is never unloaded
-_unused: deque[Any] = deque()  # what LLVM unloads code with, of code that nothing refers to
+_resident: list[object] = []  # what LLVM would unload code with: after that, later loads abort now and then
 
 
 class LoadedCode:
-    """Machine code in this process. It is unloaded some time after nothing refers to this object any more.
+    """Machine code in this process, for its life."""
 
-    Whoever holds an address of it has to hold this object too.
-    """
-
-    __slots__ = ("__weakref__", "addresses")
+    __slots__ = ("addresses",)
 
     def __init__(self, addresses: tuple[int, ...], tracker: object) -> None:
-        """Be responsible for `tracker`, whose functions are at `addresses`."""
+        """Keep `tracker`, whose functions are at `addresses`."""
         self.addresses = addresses
         """Of the functions that were wanted, in their order."""
-        # LLVM is not called in the middle of whatever a collector of garbage interrupts, but by the next load.
-        weakref.finalize(self, _unused.append, tracker).atexit = False
+        _resident.append(tracker)
 
 
 def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
     """The addresses of `symbols` in a module, which stays loaded for the life of the process; see `load_or_compile`."""
-    code = load_or_compile(asked, module_text, target, *symbols)
-    _resident.append(code)
-    return code.addresses
+    return load_or_compile(asked, module_text, target, *symbols).addresses
 
 
 def load_or_compile(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
@@ -70,19 +61,7 @@ def load_or_compile(asked: object, module_text: Callable[[], str], target: Targe
         data = compile_ir(module_text(), target)
         cache.write_object(key, data)
         loaded = load_object(data, symbols)
-    unload_unused()
     return LoadedCode(*loaded)
-
-
-def unload_unused() -> None:
-    """Give back the memory of code that nothing refers to."""
-    while _unused:
-        try:
-            tracker = _unused.popleft()
-        except IndexError:  # another thread took it
-            return
-        with llvm_lock:
-            tracker.close()
 
 
 def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object] | None:
