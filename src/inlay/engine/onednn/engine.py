@@ -5,8 +5,8 @@
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
 The library is told about tensors without `offset0` (see `descs`): an address has it. Of several spellings of equal
-descriptors it is given the one with the preferred kernel (see `spellings`), so equal operations get equal primitives. What it lacks and Inlay
-has machine code for is computed by that, on the library's threads (see `own`).
+descriptors it is given the one with the preferred kernel (see `spellings`), so equal operations get equal primitives.
+What it lacks and Inlay has machine code for is computed by that, on the library's threads (see `own`).
 
 Where the library cannot generate the code that it prefers, its next implementation of the same formats computes, and
 where it has none `bind` declines: see `code_generation`.
