@@ -87,7 +87,8 @@ EXPORTS: dict[str, Callable[..., Model]] = {
 """Each export by name: `EXPORTS[name](batch, opset)`."""
 
 
-def _resnet(torch: Any) -> Module:
+def residual_block(torch: Any) -> type:
+    """The block of a ResNet of two convolutions, as a class of the channels read and written and of the stride."""
     nn = torch.nn
 
     class Block(nn.Module):  # type: ignore[misc, name-defined]
@@ -102,8 +103,13 @@ def _resnet(torch: Any) -> Module:
         def forward(self, x: Any) -> Any:
             return torch.relu(self.second(torch.relu(self.first(x))) + self.short(x))
 
+    return Block
+
+
+def _resnet(torch: Any) -> Module:
+    nn, block = torch.nn, residual_block(torch)
     stem = (nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-    blocks = (Block(16, 16, 1), Block(16, 16, 1), Block(16, 32, 2), Block(32, 32, 1))
+    blocks = (block(16, 16, 1), block(16, 16, 1), block(16, 32, 2), block(32, 32, 1))
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10), nn.Softmax(1))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bert_modules import LETTERS, bert_module
-from networks import exported, seeded, torch_or_skip
+from networks import exported, residual_block, seeded, torch_or_skip
 
 import inlay
 
@@ -46,22 +46,10 @@ def test_bert_agrees_with_onnx_runtime(mask: str, is_dynamo: bool) -> None:
 
 def resnet18(torch: Any) -> Any:
     """ResNet-18 as torchvision has it."""
-    nn = torch.nn
-
-    class Block(nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self, inner: int, outer: int, stride: int) -> None:
-            super().__init__()
-            self.first = nn.Sequential(nn.Conv2d(inner, outer, 3, stride, 1, bias=False), nn.BatchNorm2d(outer))
-            self.second = nn.Sequential(nn.Conv2d(outer, outer, 3, 1, 1, bias=False), nn.BatchNorm2d(outer))
-            convolved = (nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
-            self.short = nn.Identity() if inner == outer else nn.Sequential(*convolved)
-
-        def forward(self, x: Any) -> Any:
-            return torch.relu(self.second(torch.relu(self.first(x))) + self.short(x))
-
+    nn, block = torch.nn, residual_block(torch)
     stem = (nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     sizes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2)]
-    blocks = [Block(*size) for size in (*sizes, (512, 512, 1))]
+    blocks = [block(*size) for size in (*sizes, (512, 512, 1))]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
 
 

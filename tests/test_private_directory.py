@@ -9,11 +9,10 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
+from cached_reorders import DST, SRC, forget_memory, reorder_is_right
 
 import inlay
-from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.reordering import cache, compiled, linking, private_directory
@@ -24,8 +23,6 @@ IS_ROOT = os.geteuid() == 0 if hasattr(os, "geteuid") else False
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root gives files to other users")
 OTHER = 65534
 KEY = "a" * 64
-SRC = MemoryDesc((3, 19, 5, 7), "f32", "nchw")
-DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
 REMEDY = "set INLAY_CACHE_DIR to a directory in one that is yours alone"
 
 
@@ -35,23 +32,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     folder = tmp_path / "parent" / "cache"
     (tmp_path / "parent").mkdir(mode=0o700)
     monkeypatch.setenv("INLAY_CACHE_DIR", str(folder))
-    forget(monkeypatch)
+    forget_memory(monkeypatch)
     yield folder
     compiled._compiled.cache_clear()
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_codes", {})
-    compiled._compiled.cache_clear()
-
-
-def reorder_is_right() -> bool:
-    x = np.arange(SRC.size // 4, dtype=np.float32)
-    y = np.full(DST.size // 4, -1, np.float32)
-    compiled.compile_reorder(SRC, DST).run(x.ctypes.data, y.ctypes.data)
-    padded = np.zeros((3, 24, 5, 7), np.float32)
-    padded[:, :19] = x.reshape(SRC.dims)
-    return bool((y == padded.reshape(3, 3, 8, 5, 7).transpose(0, 1, 3, 4, 2).ravel()).all())
 
 
 def refusal() -> str:
@@ -74,7 +57,7 @@ def test_a_directory_that_others_could_exchange_is_not_used(
     before = stat.S_IMODE(open_to_others.stat().st_mode)
     open_to_others.chmod(mode)
     monkeypatch.setattr(private_directory, "_is_of_one", lambda group: False)
-    forget(monkeypatch)
+    forget_memory(monkeypatch)
     assert cache.read_object(kept.stem) is None
     assert refusal() == (
         f"the cache directory {directory} is in {open_to_others}, to which other users may write: "
@@ -261,7 +244,7 @@ def test_every_reader_survives_such_a_file(
     for path in directory.iterdir():
         path.unlink()
         make(path)
-    forget(monkeypatch)
+    forget_memory(monkeypatch)
     assert reorder_is_right()
     again = Book("test")
     assert again.kernel("a") is None
@@ -306,10 +289,10 @@ def test_a_sealed_object_that_llvm_cannot_load_is_compiled_again(
     assert reorder_is_right()
     (kept,) = directory.iterdir()
     cache.write_object(kept.stem, SPOILS[name](sound_object()))
-    forget(monkeypatch)
+    forget_memory(monkeypatch)
     assert reorder_is_right()
     capfd.readouterr()
-    forget(monkeypatch)
+    forget_memory(monkeypatch)
     monkeypatch.setattr(linking, "compile_ir", lambda text, target: pytest.fail("what is kept is not sound again"))
     assert reorder_is_right()
 
@@ -393,7 +376,7 @@ def test_where_nothing_can_be_opened_relative_to_a_directory_paths_are_used(
     cache.write_object(KEY, b"code")
     assert cache.read_object(KEY) == b"code"
     assert reorder_is_right()
-    forget(monkeypatch)
+    forget_memory(monkeypatch)
     assert reorder_is_right()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cached_reorders import DST, SRC, forget_memory, reorder_is_right
 from hypothesis import given
 
 from inlay.descriptor import MemoryDesc
@@ -19,9 +20,6 @@ from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import compile_ir, host_target
 from inlay.testing import reorder_problems
 
-SRC = MemoryDesc((3, 19, 5, 7), "f32", "nchw")
-DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
-
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -30,20 +28,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     forget_memory(monkeypatch)
     yield tmp_path / "cache"
     compiled._compiled.cache_clear()
-
-
-def forget_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_codes", {})
-    compiled._compiled.cache_clear()
-
-
-def reorder_is_right() -> bool:
-    x = np.arange(SRC.size // 4, dtype=np.float32)
-    y = np.full(DST.size // 4, -1, np.float32)
-    compiled.compile_reorder(SRC, DST).run(x.ctypes.data, y.ctypes.data)
-    padded = np.zeros((3, 24, 5, 7), np.float32)
-    padded[:, :19] = x.reshape(SRC.dims)
-    return bool((y == padded.reshape(3, 3, 8, 5, 7).transpose(0, 1, 3, 4, 2).ravel()).all())
 
 
 def module_text() -> str:

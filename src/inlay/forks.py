@@ -4,7 +4,7 @@ A fork copies one thread. A lock that another thread holds stays locked in the c
 
     hold_across_forks(lock)     guards a library that keeps locks and state of its own: a fork waits until it is free
     RenewedLock()               guards values of Python that are replaced at once: the child has a new, free one
-    at_fork(before=..., ...)    what else is called: in the parent before the fork, then in the parent and in the child
+    at_fork(...)                what else is called: in the parent before the fork, or in the child after it
 
 The calls of `before` run while all of these locks are held. Where the system cannot fork, nothing is registered.
 """
@@ -31,9 +31,10 @@ def hold_across_forks(lock: "threading.RLock") -> None:
     _held.append(lock)
 
 
-def at_fork(before: Callable[[], object], after_in_child: Callable[[], object]) -> None:
+def at_fork(*, before: Callable[[], object] | None = None, after_in_child: Callable[[], object]) -> None:
     """Call `before` before every fork of this process, and `after_in_child` in the child; both may not raise."""
-    _before.append(before)
+    if before is not None:
+        _before.append(before)
     _after_in_child.append(after_in_child)
 
 

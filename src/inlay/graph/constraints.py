@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from inlay.graph.network import Node, Tensor
+from inlay.graph.numpy_operators.resizing import COORDINATES
 from inlay.graph.op import Array
 from inlay.layout import Dims
 
@@ -314,15 +315,6 @@ def _pad(given: NodeInputs) -> str:
 
 
 _PADDING = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-_COORDINATES = (
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_crop_and_resize",
-    "tf_half_pixel_for_nn",
-)
 _WORDS: Mapping[str, Mapping[str, Sequence[str]]] = {
     **{name: {"auto_pad": _PADDING} for name in ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool")},
     **{name: {"direction": ("forward", "reverse", "bidirectional")} for name in _GATES},
@@ -334,7 +326,7 @@ _WORDS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "Pad": {"mode": ("constant", "reflect", "edge", "wrap")},
     "Resize": {
-        "coordinate_transformation_mode": _COORDINATES,
+        "coordinate_transformation_mode": COORDINATES,
         "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
         "mode": ("nearest", "linear", "cubic"),
         "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),

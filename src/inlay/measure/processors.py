@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from statistics import fmean
 
+from inlay.forks import RenewedLock, at_fork
 from inlay.measure.cgroups import cpu_quota
 
 Clock = Callable[[], float]
@@ -178,18 +179,17 @@ def _stay_on(processor: int) -> None:
             os.sched_setaffinity(0, {processor})
 
 
-_measuring = threading.Lock()
+_measuring = RenewedLock()
 _last: tuple[float, Processors] | None = None
 
 
 def _forget() -> None:
     """A forked child may run elsewhere, and has none of its parent's threads."""
-    global _measuring, _last
-    _measuring, _last = threading.Lock(), None
+    global _last
+    _last = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+at_fork(after_in_child=_forget)
 
 
 def recent_processors(seconds: float = _RECENT, measure: Callable[[], Processors] = measure_processors) -> Processors:

@@ -4,19 +4,19 @@ Stacks of threads can be as small as 128 KB, so what passes through a second-lev
 """
 
 import os
-import threading
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from inlay.errors import OutOfMemory
+from inlay.forks import RenewedLock, at_fork
 from inlay.measure.calibration import Buffer
 from inlay.reordering.emit_panels import BUFFER_BYTES
 from inlay.reordering.memory_levels import allocate_lines
 
 _LEAST = 4
-_making = threading.Lock()
+_making = RenewedLock()
 _pool: "BufferPool | None" = None
 
 
@@ -55,11 +55,8 @@ def buffer_pool() -> BufferPool:
 
 def _renew() -> None:
     """In a forked child nobody gives back what threads of the parent had taken: the flags are cleared."""
-    global _making
-    _making = threading.Lock()
     if _pool is not None:
         _pool.flags[:] = 0
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+at_fork(after_in_child=_renew)

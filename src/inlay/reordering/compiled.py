@@ -4,9 +4,7 @@ problem -> loop nest -> schedule -> kernel and table -> LLVM IR -> machine code
 """
 
 import ctypes
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ from functools import lru_cache
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
+from inlay.forks import RenewedLock
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.bound import bound_of
 from inlay.reordering.buffer_pool import buffer_pool
@@ -24,7 +23,7 @@ from inlay.reordering.emit_panels import ENTRY as PANELS
 from inlay.reordering.emit_panels import panels_ir
 from inlay.reordering.habit import Habit
 from inlay.reordering.kernel import Kernel
-from inlay.reordering.linking import LoadedCode, load_or_compile
+from inlay.reordering.linking import linked
 from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import panel_table
 from inlay.reordering.planning import Plan, plan_reorder
@@ -37,16 +36,14 @@ from inlay.reordering.tuned import remembered
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The machine code of a kernel, which stays loaded as long as this object is referred to."""
+    """The machine code of a kernel, which stays loaded for the life of the process."""
 
     entry: Callable[[int, int, int, int, int], None]
     """Source, destination, table, first tile, last tile (exclusive)."""
     address: int
     """Where it lies."""
-    loaded: LoadedCode
-    """What keeps it loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ class CompiledReorder:
         plan = self.plan
         assert plan is not None, "there is a task"
         code = machine_code(replace(plan.kernel, stores="cached"), host_target())
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code)
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain)
 
     def explain(self, target: str | None = None) -> str:
         """Every stage in words, on this machine or on the one that is called `target`.
@@ -183,7 +180,7 @@ def compile_reorder(
     return _compiled(reorder_problem(src, dst, attributes, factor))
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=4096)
 def _compiled(problem: ReorderProblem) -> CompiledReorder:
     decision = remembered(problem, host_target())
     if decision is not None:
@@ -267,11 +264,11 @@ def _stores_in_words(plan: Plan) -> str:
 def _task_of(plan: Plan, code: MachineCode, types: tuple[DataType, DataType], target: Target) -> tuple[Task, int]:
     """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
     if plan.panels is None:
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code), plan.table.address
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain), plan.table.address
     sizes = (types[0].bits // 8, types[1].bits // 8)
     table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
     driver = _panel_driver(target)
-    return Task(driver.entry, driver.address, plan.pieces, kept=(code, table)), table.address
+    return Task(driver.entry, driver.address, plan.pieces, kept=table), table.address
 
 
 @lru_cache(maxsize=8)
@@ -304,24 +301,11 @@ def explained(
 
 
 _codes: dict[tuple[Kernel, Target], MachineCode] = {}
-_compiling = threading.Lock()
-
-
-def _unlock() -> None:
-    """In a forked child nobody is left who could end a compilation that another thread had begun."""
-    global _compiling
-    _compiling = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock)
+_compiling = RenewedLock()
 
 
 def machine_code(kernel: Kernel, target: Target) -> MachineCode:
-    """The code of `kernel`: from memory, from disk, or compiled now and kept in both.
-
-    Post-condition: it stays loaded for the life of the process.
-    """
+    """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
     asked = (kernel, target)
     code = _codes.get(asked)
     if code is None:
@@ -338,7 +322,6 @@ def ir_of(kernel: Kernel, target: Target) -> str:
 
 
 def code_of(asked: object, module_text: Callable[[], str], target: Target, symbol: str) -> MachineCode:
-    """The function `symbol` of a module that is called as kernels are; see `load_or_compile`."""
-    loaded = load_or_compile(asked, module_text, target, symbol)
-    (address,) = loaded.addresses
-    return MachineCode(_FUNCTION(address), address, loaded)
+    """The function `symbol` of a module that is called as kernels are; see `linked`."""
+    (address,) = linked(asked, module_text, target, symbol)
+    return MachineCode(_FUNCTION(address), address)

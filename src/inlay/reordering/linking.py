@@ -22,28 +22,11 @@ from inlay import data_type
 from inlay.reordering import cache
 from inlay.reordering.target import Target, compile_ir, load_object
 
-_resident: list[object] = []  # what LLVM would unload code with: after that, later loads abort now and then
-
-
-class LoadedCode:
-    """Machine code in this process, for its life."""
-
-    __slots__ = ("addresses",)
-
-    def __init__(self, addresses: tuple[int, ...], tracker: object) -> None:
-        """Keep `tracker`, whose functions are at `addresses`."""
-        self.addresses = addresses
-        """Of the functions that were wanted, in their order."""
-        _resident.append(tracker)
+_kept: list[object] = []  # what LLVM would unload code with: after that, later loads abort now and then
 
 
 def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
-    """The addresses of `symbols` in a module, which stays loaded for the life of the process; see `load_or_compile`."""
-    return load_or_compile(asked, module_text, target, *symbols).addresses
-
-
-def load_or_compile(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
-    """The functions `symbols` of a module, loaded into this process.
+    """The addresses of `symbols` in a module, which stays loaded for the life of the process.
 
     Args:
         asked: all that `module_text` depends on beside the target and the source files of this room; see `spelled`.
@@ -61,7 +44,9 @@ def load_or_compile(asked: object, module_text: Callable[[], str], target: Targe
         data = compile_ir(module_text(), target)
         cache.write_object(key, data)
         loaded = load_object(data, symbols)
-    return LoadedCode(*loaded)
+    addresses, tracker = loaded
+    _kept.append(tracker)
+    return addresses
 
 
 def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object] | None:

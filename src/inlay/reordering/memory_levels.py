@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory
+from inlay.forks import at_fork
 from inlay.machine import MemoryModel, assume_model, estimate_model, model_to_json, parse_model, reported_caches
 from inlay.measure.calibration import Buffer, Calibration, Copy
 from inlay.reordering import cache
@@ -147,5 +148,4 @@ def _forget() -> None:
     _calibrations.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+at_fork(after_in_child=_forget)

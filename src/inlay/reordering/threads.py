@@ -20,6 +20,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
+from inlay.forks import RenewedLock, at_fork
 from inlay.reordering.emit_team import LOOKS, PARKED, SLOT_WORDS, SYMBOLS, WAITING, WAS, team_ir
 from inlay.reordering.linking import linked
 from inlay.reordering.processors import available_threads, limited
@@ -241,17 +242,16 @@ def _give_way() -> None:
 
 
 _team: Team | None = None
-_making = threading.Lock()
+_making = RenewedLock()
 
 
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
-    global _team, _making
-    _team, _making = None, threading.Lock()
+    global _team
+    _team = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+at_fork(after_in_child=_forget)
 
 
 def _team_of(size: int, target: Target) -> Team:

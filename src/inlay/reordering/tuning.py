@@ -11,8 +11,6 @@ fastest of ten by luck does not come through that. All of it, compilation includ
     Verdict(index=0, gain=1.0)
 """
 
-import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from itertools import islice
 from math import ceil
 from statistics import median, quantiles
 
+from inlay.forks import RenewedLock
 from inlay.reordering.choice import UNMEASURED, Choice, Decision
 from inlay.reordering.compiled import compiled_as, forget
 from inlay.reordering.computed import with_values
@@ -72,17 +71,7 @@ def tune(
     return known
 
 
-_one_at_a_time = threading.Lock()
-
-
-def _unlock() -> None:
-    """In a forked child nobody is left who could end a measurement that another thread had begun."""
-    global _one_at_a_time
-    _one_at_a_time = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock)
+_one_at_a_time = RenewedLock()
 
 
 def _measured(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:

@@ -219,4 +219,4 @@ def _lose_threads() -> None:
         lane.threads = -1  # so that the team is asked again
 
 
-at_fork(_end_threads, _lose_threads)
+at_fork(before=_end_threads, after_in_child=_lose_threads)

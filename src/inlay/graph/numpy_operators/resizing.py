@@ -16,7 +16,7 @@ from inlay.graph.op import Array
 from inlay.layout import Dims
 
 _LINEAR = ("linear", "bilinear", "trilinear")
-_WAYS = (
+COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
@@ -25,6 +25,7 @@ _WAYS = (
     "tf_crop_and_resize",
     "tf_half_pixel_for_nn",
 )
+"""What `coordinate_transformation_mode` can be, of all versions of Resize."""
 _PART = 1 << 18  # elements of an axis that are resized at once
 Reals = npt.NDArray[np.float64]
 
@@ -51,7 +52,7 @@ def resize(call: OperatorCall) -> Array:
     mode = call.attribute("mode", "nearest")
     is_old = call.node.operator == "Upsample" or call.opset < 11
     way = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
-    if mode not in ("nearest", "cubic", *_LINEAR) or way not in _WAYS:
+    if mode not in ("nearest", "cubic", *_LINEAR) or way not in COORDINATES:
         raise call.invalid(f"mode {mode!r} with coordinates {way!r} is not defined")
     result = src if mode == "nearest" else src.astype(np.result_type(src.dtype, np.float32))
     outside = np.zeros((1,) * src.ndim, bool)
