@@ -29,6 +29,18 @@ def as_flag(what: str, value: object) -> bool:
     raise InvalidArguments(f"{what} is {shown(value)}: give True or False")
 
 
+def index_of(value: object) -> int | None:
+    """`value` as a Python integer, or None where it is none: NumPy's are, truth values are not.
+
+    >>> index_of(3), index_of(True), index_of(3.0)
+    (3, None, None)
+    """
+    try:
+        return None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def as_integer(what: str, value: object, least: int | None = None, most: int | None = None) -> int:
     """`value` as a Python integer from `least` to `most`; NumPy's are accepted, truth values are not.
 
@@ -38,10 +50,7 @@ def as_integer(what: str, value: object, least: int | None = None, most: int | N
     >>> as_integer("axis", 3, 0, 3)
     3
     """
-    try:
-        number = None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
+    number = index_of(value)
     if number is None:
         raise InvalidArguments(f"{what} is {shown(value)}: give an integer")
     if number.bit_length() > MOST_BITS:

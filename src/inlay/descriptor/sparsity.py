@@ -20,9 +20,9 @@ packed encoding, `sparse_desc_t::packed_desc`.
 
 import re
 from math import prod
-from operator import index
 from typing import assert_never
 
+from inlay.arguments import index_of
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.validation import LARGEST, require_dims
@@ -61,10 +61,7 @@ def checked_nnz(dims: Dims, nnz: object) -> int:
         InvalidArguments: `dims` are no shape, or `nnz` is no integer, negative, RUNTIME, or larger than their volume.
     """
     require_dims(dims)
-    try:
-        count = None if isinstance(nnz, bool) else index(nnz)  # type: ignore[arg-type]
-    except TypeError:
-        count = None
+    count = index_of(nnz)
     if count is None:
         raise InvalidArguments(f"nnz is {shown(nnz)}: give the number of stored elements as an integer")
     if count < 0:

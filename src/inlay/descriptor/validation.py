@@ -16,9 +16,9 @@ Source: oneDNN, `memory_desc_sanity_check` and `memory_desc_strides_check`.
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from math import prod
-from operator import index
 from typing import NoReturn
 
+from inlay.arguments import index_of
 from inlay.data_type import DataType
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Axis, Dims, Layout
@@ -61,11 +61,8 @@ def _refuse_values(what: str, values: object) -> NoReturn:
 
 
 def _as_integer(what: str, i: int, value: object) -> int:
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
+    number = index_of(value)
+    if number is None:
         raise InvalidArguments(f"{what}[{i}] is {shown(value)}: entries are integers")
     if not RUNTIME <= number <= LARGEST:
         raise InvalidArguments(f"{what}[{i}] is {shown(number)}: entries fit in 64 bits")

@@ -5,8 +5,8 @@ the axis, `x[2]`. The batch is axis 0 of every input where that is open.
 """
 
 from collections.abc import Iterator, Mapping
-from operator import index
 
+from inlay.arguments import index_of
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Tensor
 from inlay.graph.stored import Proto, element_type
@@ -70,11 +70,8 @@ def rebound_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = N
 
 
 def _extent(what: str, value: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        number = 0
-    if number < 1 or isinstance(value, bool):
+    number = index_of(value)
+    if number is None or number < 1:
         raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from 1 on")
     return number
 

@@ -11,11 +11,11 @@ Source: oneAPI specification, "Primitives" and "Memory format propagation".
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import lru_cache
 from math import isfinite
-from operator import index
 from typing import Any
 
 import numpy as np
 
+from inlay.arguments import index_of
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
@@ -172,11 +172,8 @@ def integer(place: str, name: str, value: Any, least: int) -> int:
     Raises:
         InvalidArguments: it is something else.
     """
-    try:
-        number = index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
+    number = index_of(value)
+    if number is None:
         raise InvalidArguments(f"{place}: {name} is {shown(value)}: give an integer")
     if number < least:
         raise InvalidArguments(f"{place}: {name} is {shown(number)}: it is at least {least}")

@@ -11,9 +11,9 @@ A limit is a number and starts no thread. Processors are those of the affinity o
 """
 
 import threading
-from operator import index
 from typing import SupportsIndex
 
+from inlay.arguments import index_of
 from inlay.errors import InvalidArguments, shown
 from inlay.measure.processors import allowed_processors
 
@@ -49,11 +49,8 @@ def set_num_threads(n: SupportsIndex | None) -> None:
     if n is None:
         _limit = None
         return
-    try:
-        count = index(n)
-    except TypeError:
-        count = 0
-    if count < 1 or isinstance(n, bool):
+    count = index_of(n)
+    if count is None or count < 1:
         raise InvalidArguments(
             f"the number of threads is {shown(n)}: give a whole number from 1 on, or None for every processor"
         )
