@@ -33,7 +33,8 @@ def outcomes(first: int, count: int) -> Iterator[tuple[int, str]]:
 def _watched(first: int, count: int) -> Iterator[tuple[int, str]]:
     """What a worker says, until it is done, dies or hangs."""
     command = [sys.executable, __file__, str(first), str(count)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as worker:
         assert worker.stdout is not None
         assert worker.stderr is not None
         os.set_blocking(worker.stderr.fileno(), False)
