@@ -128,7 +128,7 @@ class Instance:
     def _add_guard(self, name: str, waiting: list["_Joinable"]) -> None:
         """Check a buffer after the calls before: with what the engine does next to them, or by a call of its own.
 
-        Between two calls for the engine's threads a call from Python costs much more than it takes: they fall asleep.
+        A call from Python between two calls for the engine's threads makes the second one slower too.
         """
         is_masked, alone = name in self._compiled.guards.masked, partial(self._guard, name)
         joined = None if is_masked else joined_guard(self._compiled.engine, self._data(name))
