@@ -5,9 +5,9 @@
     convert(plan)
 
 A plan is made from headers alone: it names every tensor with its source and destination descriptor and refuses what
-cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are read, reordered into
-a buffer and appended to the new file, which takes its name when all is done. What a new data type loses is counted on
-the way, and too much of it is refused.
+cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are read, reordered and
+appended to the new file slab by slab (see `slabs`); the file takes its name when all is done. What a new data type
+loses is counted on the way, and too much of it is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from inlay.chunked.loss import ConversionLoss, count_loss, require_little_loss
+from inlay.chunked.loss import ConversionLoss, LossCounter, require_little_loss
 from inlay.chunked.npy import npy_header, write_npy
 from inlay.chunked.packed import entry_of, is_row_major, metadata_of, open_store, require_suffix
 from inlay.chunked.safetensors_file import Entry, require_names, write_safetensors
+from inlay.chunked.slabs import converted_pieces
 from inlay.chunked.store import Bytes, Store, StoredTensor, StoreReader, row_major
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
@@ -28,8 +29,6 @@ from inlay.errors import FileError, InvalidArguments
 from inlay.files import Progress, require_unused
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims
-from inlay.memory import Memory, reorder
-from inlay.memory.buffers import allocate
 
 PLAIN = "plain"
 """The word for row-major in place of a tag, whatever the number of dims."""
@@ -346,19 +345,13 @@ def _write(
 
 
 def _pieces(reader: StoreReader, step: ConversionStep, keep: Callable[[ConversionLoss], None]) -> Iterator[Bytes]:
-    """The bytes of one tensor of the new file, after what it loses was told to `keep`."""
+    """The bytes of one tensor of the new file; what it loses is then told to `keep`."""
     if step.src is None or step.dst is None or step.is_copy:
         yield from reader.pieces(step.tensor)
         yield np.zeros(step.entry.nbytes - step.tensor.nbytes, np.uint8)
     else:
-        yield _converted(Memory(step.src, reader.read(step.tensor)), step.dst, step.entry, keep)
+        src_type, dst_type = (desc.require_layout(step.entry.name)[1] for desc in (step.src, step.dst))
+        counter = LossCounter(step.entry.name, src_type, dst_type)
+        yield from converted_pieces(reader, step.tensor, step.src, step.dst, step.entry.nbytes, counter)
+        keep(counter.loss)
     reader.require_unchanged()
-
-
-def _converted(src: Memory, desc: MemoryDesc, entry: Entry, keep: Callable[[ConversionLoss], None]) -> Bytes:
-    dst_type = desc.require_layout(f"tensor {entry.name}")[1]
-    keep(count_loss(entry.name, src, dst_type))
-    # What a reorder leaves alone, such as the rest of the last 64 bytes, is zero: allocated bytes are.
-    out = allocate(entry.nbytes)
-    reorder(src, desc, out=Memory(desc, out))
-    return out

@@ -32,8 +32,8 @@ from inlay.printable import printable
 
 Bytes = npt.NDArray[np.uint8]
 
-_PIECE = 1 << 23
-"""Bytes that are read at once where a tensor is copied as it is."""
+_PIECE = 1 << 20
+"""Bytes that are read at once where a tensor is copied as it is: they are written while they are in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,16 @@ class StoreReader:
         self._fill(data, tensor.begin)
         return data
 
+    def read_part(self, tensor: StoredTensor, begin: int, data: Bytes) -> None:
+        """Fill `data` with the bytes of `tensor` from its byte `begin` on.
+
+        Raises:
+            FileError: the file cannot be read, or became shorter.
+        """
+        self._fill(data, tensor.begin + begin)
+
     def pieces(self, tensor: StoredTensor) -> Iterator[Bytes]:
-        """The bytes of `tensor` in order, at most 8 MiB at a time; a piece is overwritten by the next.
+        """The bytes of `tensor` in order, at most 1 MiB at a time; a piece is overwritten by the next.
 
         Raises:
             FileError: the file cannot be read, or became shorter.

@@ -60,6 +60,18 @@ def _begun(call: Any) -> Call:
     return begun
 
 
+@dataclass(frozen=True, slots=True)
+class _Joinable:
+    """What the engine may execute together with its neighbors: a step, or a check between steps."""
+
+    step: str
+    """The name of the step; empty for a check."""
+    call: Any
+    """What `together` of the engine takes."""
+    alone: Call
+    """What does the same by itself."""
+
+
 class Instance:
     """A program that can run."""
 
@@ -96,7 +108,7 @@ class Instance:
     def _fill(self) -> None:
         """Bind every step; what the engine can do together is one call, and is waited for where it is needed."""
         guards = self._compiled.guards
-        waiting: list[tuple[str, Any]] = []
+        waiting: list[_Joinable] = []
         self._calls += [partial(self._guard, name) for name in guards.inputs]
         for prepared in self._compiled.prepared:
             call, name = prepared.bound(self), prepared.step.name
@@ -104,7 +116,7 @@ class Instance:
                 continue
             self._each[name] = _begun(call)
             if prepared.is_joined:
-                waiting.append((name, call))
+                waiting.append(_Joinable(name, call, call))
             else:
                 self._join(waiting)
                 self._put[name] = partial(self._put_alone, len(self._calls))
@@ -113,15 +125,18 @@ class Instance:
                 self._add_guard(buffer, waiting)
         self._join(waiting)
 
-    def _add_guard(self, name: str, waiting: list[tuple[str, Any]]) -> None:
-        """Check a buffer after the calls before: with those that wait to be joined, or by a call of its own."""
-        is_masked = name in self._compiled.guards.masked
-        joined = joined_guard(self._compiled.engine, self._data(name)) if waiting and not is_masked else None
+    def _add_guard(self, name: str, waiting: list["_Joinable"]) -> None:
+        """Check a buffer after the calls before: with what the engine does next to them, or by a call of its own.
+
+        A call from Python between two calls for the engine's threads makes the second one slower too.
+        """
+        is_masked, alone = name in self._compiled.guards.masked, partial(self._guard, name)
+        joined = None if is_masked else joined_guard(self._compiled.engine, self._data(name))
         if joined is not None:
-            waiting.append(("", joined))
+            waiting.append(_Joinable("", joined, alone))
         else:
             self._join(waiting)
-            self._calls.append(partial(self._guard, name))
+            self._calls.append(alone)
 
     def _guard(self, name: str) -> None:
         """Check a buffer; where an input is read may be another place in each run."""
@@ -135,18 +150,20 @@ class Instance:
     def _put_alone(self, at: int, call: Call) -> None:
         self._calls[at] = call
 
-    def _join(self, named: list[tuple[str, Any]]) -> None:
+    def _join(self, waiting: list["_Joinable"]) -> None:
         """Add calls that the engine executes together, and leave none of them waiting."""
-        if not named:
+        if not any(one.step for one in waiting):
+            self._calls += [check.alone for check in waiting]
+            waiting.clear()
             return
         engine: Any = self._compiled.engine
-        names = iter(name for name, _ in named)
-        for together in engine.together([call for _, call in named]):
+        steps = iter(one.step for one in waiting)
+        for together in engine.together([one.call for one in waiting]):
             self._calls.append(together.submit)
             for i in range(len(together)):
-                if name := next(names):  # a guard has none
-                    self._put[name] = partial(together.put, i)
-        named.clear()
+                if step := next(steps):
+                    self._put[step] = partial(together.put, i)
+        waiting.clear()
         if self._waits:
             self._calls.append(self._wait)
 

@@ -8,6 +8,7 @@ than those of any number. So one comparison of integers tells whether all elemen
 (False, True)
 """
 
+from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
 from functools import cache
 
@@ -71,11 +72,18 @@ ret i32 %answer
 
 def exceeds(array: Floats, bound: float) -> bool:
     """Whether an element of a dense array is NaN, infinite, or greater in magnitude than `bound`, which is finite."""
-    found = scan_addresses(bound)
-    if found is None:
+    function = _scan_function(bound)
+    if function is None:
         words = array.reshape(-1).view(np.uint32) & np.uint32(_SIGN)
         return int(words.max(initial=0)) > _bits(bound)
-    return bool(_FUNCTION(found[0])(address_of(array), array.size))
+    return bool(function(address_of(array), array.size))
+
+
+@cache
+def _scan_function(bound: float) -> Callable[[int, int], int] | None:
+    """The first of `scan_addresses`, to be called from Python."""
+    found = scan_addresses(bound)
+    return None if found is None else _FUNCTION(found[0])
 
 
 @cache

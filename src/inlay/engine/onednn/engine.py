@@ -227,18 +227,17 @@ class OnednnEngine:
     def together(self, bound: Sequence[Bound | MemoryCheck]) -> list[ExecutedTogether]:
         """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow.
 
-        Checks may stand after any of them; the first one is a primitive.
+        Checks may stand before and after any of them; there is at least one primitive.
         """
-        found: list[list[Bound | MemoryCheck]] = []
+        found: list[list[Bound | MemoryCheck]] = [[]]
         first: Bound | None = None
         for one in bound:
-            if first is not None and (isinstance(one, MemoryCheck) or joinable(first, one)):
-                found[-1].append(one)
-            else:
-                assert isinstance(one, Bound)
+            if isinstance(one, Bound):
+                if first is not None and not joinable(first, one):
+                    found.append([])
                 first = one
-                found.append([one])
-        return [ExecutedTogether(together) for together in found]
+            found[-1].append(one)
+        return [ExecutedTogether(together) for together in found if together]
 
     def wait(self) -> None:
         """Return when everything that this thread began with `Bound.submit` is done."""

@@ -7,7 +7,7 @@ From Python an execution costs 0.8 us more than the library's own call; a networ
 loop over a table of arguments is machine code, four words for each primitive:
 
     primitive | stream | how many arguments | their array
-    0 | function | a number | an address                        a check between two primitives
+    0 | function | a number | an address                        a check before or after a primitive
 """
 
 import ctypes
@@ -122,7 +122,7 @@ class ExecutedTogether:
     )
 
     def __init__(self, bound: Iterable[Bound | MemoryCheck]) -> None:
-        """Make a table of at least one, the first no check; any two primitives must be `joinable`."""
+        """Make a table of at least one primitive, and checks; any two primitives must be `joinable`."""
         self._bound = list(bound)
         executables = [one.executable for one in self._bound if isinstance(one, Bound)]
         first = self._first = executables[0]
