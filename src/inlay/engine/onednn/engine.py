@@ -23,7 +23,6 @@ from inlay.engine.onednn.attributes import attributes_handle
 from inlay.engine.onednn.capabilities import Capabilities, capabilities, lacking
 from inlay.engine.onednn.code_generation import RuntimeFailure, is_prone
 from inlay.engine.onednn.creation import implementation_name, next_implementation, primitive_desc, said
-from inlay.engine.onednn.declarations import CPU
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.execution import Bound, Executable, Plan
 from inlay.engine.onednn.handles import Handle, created
@@ -36,6 +35,7 @@ from inlay.engine.onednn.together import ExecutedTogether, MemoryCheck, joinable
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.forks import hold_across_forks
 from inlay.memory import Memory
+from inlay.onednn_abi import CPU
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Implementation, Operation
 from inlay.primitives.signatures import RECURRENT

@@ -20,12 +20,12 @@ from ctypes import c_int
 from typing import Any, Final
 from weakref import WeakSet
 
-from inlay.engine.onednn.declarations import IN_ORDER
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
 from inlay.errors import InlayError, PerformanceWarning
 from inlay.forks import at_fork
 from inlay.memory.buffers import address_of, allocate
+from inlay.onednn_abi import IN_ORDER
 from inlay.reordering.processors import limited
 
 MOST_PER_PROCESSOR: Final = 16
