@@ -11,12 +11,10 @@ The scratchpad is always the user's to the library: where a caller leaves it to 
 
 from collections.abc import Mapping
 from ctypes import c_float
-from math import prod
 from typing import assert_never
 
 from inlay import onednn_abi as abi
 from inlay.data_type import as_data_type
-from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
@@ -153,19 +151,16 @@ def algorithm_code(table: Mapping[str, int], kind: str, name: object) -> int:
     return code
 
 
-def value_arguments(operation: Operation) -> dict[str, tuple[int, MemoryDesc]]:
-    """The arguments that scales and zero points add: the code of each, and its descriptor, a list of the values."""
-    found = {}
+def value_codes(operation: Operation) -> dict[str, int]:
+    """The arguments that scales and zero points add, and the code of each; `values_descs` has their descriptors."""
     attributes = operation.attributes
-    for what, entries, added in (
+    kinds = (
         ("scales", attributes.scales, abi.ATTR_SCALES),
         ("zero_points", attributes.zero_points, abi.ATTR_ZERO_POINTS),
-    ):
-        for name, entry in entries.items():
-            argument = f"{name}_{what}"
-            count = prod(entry.shape(operation.descs[name].dims))
-            found[argument] = (added | code_of(operation.kind, name), MemoryDesc((count,), entry.type))
-    return found
+    )
+    return {
+        f"{name}_{what}": added | code_of(operation.kind, name) for what, entries, added in kinds for name in entries
+    }
 
 
 def post_op_codes(attributes: PrimitiveAttributes) -> dict[str, int]:

@@ -10,13 +10,13 @@ Everything else it checks itself, and its status becomes our error.
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_char_p, c_float, c_void_p
 from functools import lru_cache
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from inlay import onednn_abi as abi
 from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn.attributes import algorithm_code
 from inlay.engine.onednn.capabilities import row_of
-from inlay.engine.onednn.descs import Descriptors
+from inlay.engine.onednn.descs import LibraryEngine
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments
@@ -43,22 +43,11 @@ _POSITIVE = {"strides", "kernel"}
 _COUNTS = ("axis", "group_size", "local_size", "groups")
 
 
-class Problem(Protocol):
-    """What a primitive descriptor is made with."""
-
-    library: Library
-    """Of which it is asked."""
-    descriptors: Descriptors
-    """Of that library."""
-    engine: Handle
-    """The library's."""
-
-
-Given: TypeAlias = Callable[[Problem, Operation, Handle | None], Any]
+Given: TypeAlias = Callable[[LibraryEngine, Operation, Handle | None], Any]
 """What gives a creator one of its arguments."""
 
 
-def primitive_desc(problem: Problem, operation: Operation, attributes: Handle, hint: Handle | None) -> Handle:
+def primitive_desc(problem: LibraryEngine, operation: Operation, attributes: Handle, hint: Handle | None) -> Handle:
     """The library's primitive descriptor of an operation; `hint` is that of the forward operation.
 
     Raises:
@@ -132,7 +121,7 @@ def _shown(value: object) -> str:
     return " | ".join(sorted(value)) or "none" if isinstance(value, frozenset) else repr(value)
 
 
-def _joined(problem: Problem, operation: Operation) -> list[Any]:
+def _joined(problem: LibraryEngine, operation: Operation) -> list[Any]:
     """The arguments of concat and sum, which take any number of sources."""
     count = max(1, sum(name.startswith("src_") for name in operation.descs))
     described = [_described(operation, f"src_{i}") for i in range(count)]
@@ -178,14 +167,14 @@ def _gives_desc(row: tuple[str, str, str], word: str) -> Given:
     return lambda problem, operation, hint: _pointer(problem, operation, word)
 
 
-def _pointer(problem: Problem, operation: Operation, name: str) -> int:
+def _pointer(problem: LibraryEngine, operation: Operation, name: str) -> int:
     desc = operation.descs.get(name)
     if desc is None or not desc.dims:
         desc = _described(operation, name)
     return problem.descriptors.given(desc).pointer
 
 
-def _pointer_or_none(problem: Problem, operation: Operation, name: str) -> int | None:
+def _pointer_or_none(problem: LibraryEngine, operation: Operation, name: str) -> int | None:
     return _pointer(problem, operation, name) if name in operation.descs else None
 
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Hashable
 from ctypes import Array, byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES
@@ -335,6 +335,17 @@ class Structure:
             if out.value:
                 self._call["memory_desc_destroy"](out.value)
         return -1
+
+
+class LibraryEngine(Protocol):
+    """An engine of a library, as far as primitive descriptors need it."""
+
+    library: Library
+    """Which creates and answers."""
+    descriptors: Descriptors
+    """Of that library."""
+    engine: Handle
+    """The library's own."""
 
 
 def _within(desc: MemoryDesc) -> MemoryDesc:
