@@ -54,20 +54,14 @@ class Compiled:
         return max((prepared.scratch for prepared in self.prepared), default=0)
 
 
-def _begun(call: Any) -> Call:
-    """What begins a call, where the engine tells that from doing it."""
-    begun: Call = getattr(call, "submit", call)
-    return begun
-
-
 @dataclass(frozen=True, slots=True)
 class _Joinable:
-    """What the engine may execute together with its neighbors: a step, or a check between steps."""
+    """What the engine may execute in a batch with its neighbors: a step, or a check between steps."""
 
     step: str
     """The name of the step; empty for a check."""
     call: Any
-    """What `together` of the engine takes."""
+    """What `batch` of the engine takes."""
     alone: Call
     """What does the same by itself."""
 
@@ -114,7 +108,7 @@ class Instance:
             call, name = prepared.bound(self), prepared.step.name
             if call is None:
                 continue
-            self._each[name] = _begun(call)
+            self._each[name] = call
             if prepared.is_joined:
                 waiting.append(_Joinable(name, call, call))
             else:
@@ -156,20 +150,18 @@ class Instance:
             self._calls += [check.alone for check in waiting]
             waiting.clear()
             return
-        engine: Any = self._compiled.engine
         steps = iter(one.step for one in waiting)
-        for together in engine.together([one.call for one in waiting]):
-            self._calls.append(together.submit)
-            for i in range(len(together)):
+        for batch in self._compiled.engine.batch([one.call for one in waiting]):
+            self._calls.append(batch.submit)
+            for i in range(len(batch)):
                 if step := next(steps):
-                    self._put[step] = partial(together.put, i)
+                    self._put[step] = partial(batch.put, i)
         waiting.clear()
         if self._waits:
             self._calls.append(self._wait)
 
     def _wait(self) -> None:
-        engine: Any = self._compiled.engine
-        engine.wait()
+        self._compiled.engine.wait()
 
     def _readers_of(self, home: str) -> list[Prepared]:
         places = self._compiled.laid.places
@@ -237,7 +229,7 @@ class Instance:
         for prepared in self._readers[home]:
             call = prepared.bound(self)
             if call is not None:
-                self._each[prepared.step.name] = _begun(call)
+                self._each[prepared.step.name] = call
                 self._put[prepared.step.name](call)
 
     def _copy(self, name: str, value: Array | Memory) -> None:

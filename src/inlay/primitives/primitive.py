@@ -265,7 +265,7 @@ class Primitive:
         return result
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        # oneDNN divides by the number of images, or refuses: no engine is asked for what has no elements.
+        # No engine is asked for what has no elements: some divide by their number.
         if self._expected.is_empty:
             return _compute_nothing
         if self._expected.vanishes:

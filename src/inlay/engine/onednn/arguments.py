@@ -12,19 +12,19 @@ lives as long as the primitive descriptor.
 
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from inlay.descriptor import MemoryDesc, kinds
-from inlay.engine.onednn.attributes import code_of, post_op_codes, value_arguments
-from inlay.engine.onednn.declarations import ARGUMENTS, QUERY_ARGUMENT
-from inlay.engine.onednn.descs import Descriptors
+from inlay.engine.onednn.attributes import code_of, post_op_codes, value_codes
+from inlay.engine.onednn.descs import LibraryEngine
 from inlay.engine.onednn.handles import Handle
-from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import additions
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.primitives.attributes import PLAIN, Binary, PReLU
+from inlay.onednn_abi import ARGUMENTS, QUERY_ARGUMENT
+from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import RECURRENT, SIGNATURES
+from inlay.primitives.values import values_descs
 
 _BESIDE = frozenset(("mean", "variance", "scale", "shift", "diff_scale", "diff_shift"))
 """Arguments that creators are not told about, so that nobody has looked at their descriptors."""
@@ -49,16 +49,7 @@ class Argument(NamedTuple):
     """Bytes from the address of the memory to the address that the library is given."""
 
 
-class Answering(Protocol):
-    """What questions are put to."""
-
-    library: Library
-    """That answers."""
-    descriptors: Descriptors
-    """Of that library."""
-
-
-def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[str, MemoryDesc]:
+def chosen(engine: LibraryEngine, operation: Operation, descriptor: Handle) -> dict[str, MemoryDesc]:
     """The descriptor of each argument that is read or written, none `any`.
 
     Raises:
@@ -81,9 +72,10 @@ def chosen(engine: Answering, operation: Operation, descriptor: Handle) -> dict[
                 )
     attributes = operation.attributes
     if attributes is not PLAIN:
-        found |= {name: desc for name, (_, desc) in value_arguments(operation).items()}
+        values = values_descs(operation)
+        found |= {name: values[name] for name in value_codes(operation)}
         for name, code in post_op_codes(attributes).items():
-            asked = _post_op(operation, name)
+            asked = values.get(name)
             if asked is None or asked.kind == "any":
                 asked = read(query(pointer, QUERY_ARGUMENT, code), asked)
             found[name] = asked
@@ -133,29 +125,18 @@ def _keeps(operation: Operation) -> bool:
     return (operation.kind, operation.direction) in _KEEP
 
 
-def _post_op(operation: Operation, name: str) -> MemoryDesc | None:
-    """What a post-operation was told that it reads, if it was told."""
-    post_op = operation.attributes.post_ops[int(name.split("_")[2])]
-    if isinstance(post_op, Binary):
-        return post_op.src_1
-    if isinstance(post_op, PReLU):
-        dims = operation.descs["dst"].dims
-        return MemoryDesc([n if post_op.mask >> k & 1 else 1 for k, n in enumerate(dims)], "f32")
-    return None
-
-
-def _pointer(engine: Answering, descriptor: Handle, code: int) -> int:
+def _pointer(engine: LibraryEngine, descriptor: Handle, code: int) -> int:
     query = engine.library.functions["primitive_desc_query_md"]
     return int(query(descriptor.value, QUERY_ARGUMENT, code) or 0)
 
 
-def size_of(engine: Answering, descriptor: Handle, name: str) -> int:
+def size_of(engine: LibraryEngine, descriptor: Handle, name: str) -> int:
     """Bytes of the workspace or the scratchpad; 0 if the primitive has none."""
     pointer = _pointer(engine, descriptor, ARGUMENTS[name])
     return int(engine.library.functions["memory_desc_get_size"](pointer)) if pointer else 0
 
 
-def _sized(engine: Answering, descriptor: Handle, name: str) -> dict[str, MemoryDesc]:
+def _sized(engine: LibraryEngine, descriptor: Handle, name: str) -> dict[str, MemoryDesc]:
     size = size_of(engine, descriptor, name)
     if not size:
         return {}
@@ -165,14 +146,14 @@ def _sized(engine: Answering, descriptor: Handle, name: str) -> dict[str, Memory
 
 
 def arguments(
-    engine: Answering, operation: Operation, descriptor: Handle, descs: Mapping[str, MemoryDesc], spelled: Operation
+    engine: LibraryEngine, operation: Operation, descriptor: Handle, descs: Mapping[str, MemoryDesc], spelled: Operation
 ) -> list[Argument]:
     """What an execution is given, where `descs` is what was chosen; what the primitive has no use for is left out.
 
     `spelled` is the operation as the primitive descriptor was created for (see `spellings`).
     """
     kind, attributes = operation.kind, operation.attributes
-    codes = post_op_codes(attributes) | {name: code for name, (code, _) in value_arguments(operation).items()}
+    codes = post_op_codes(attributes) | value_codes(operation)
     found = []
     for name, desc in descs.items():
         code = codes.get(name) or code_of(kind, name)
@@ -190,13 +171,13 @@ def arguments(
     return found
 
 
-def _given(engine: Answering, name: str, code: int, desc: MemoryDesc) -> Argument:
+def _given(engine: LibraryEngine, name: str, code: int, desc: MemoryDesc) -> Argument:
     """An argument of a format that was given."""
     given = engine.descriptors.given(desc)
     return Argument(name, code, desc, given.handle, given.pointer, given.shift)
 
 
-def hidden(engine: Answering, operation: Operation, descriptor: Handle) -> list[Argument]:
+def hidden(engine: LibraryEngine, operation: Operation, descriptor: Handle) -> list[Argument]:
     """What the library asks for and nobody gives: zeros of recurrent networks, and a shift.
 
     3.2 counts that among the arguments of a layer normalization on its way back, and does not read it.
