@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from planned_graphs import HashedCosts, drawn_graph
+from planned_graphs import HashedCosts, drawn_graph, random_plan, recost
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.candidates import Candidate
 from inlay.graph.op import Op, OpGraph, Part, Permute, Reshape
-from inlay.graph.plan import planned, random_plan, recost
+from inlay.graph.plan import planned
 from inlay.graph.planning.problem import Problem, make_problem
 from inlay.graph.program import Program
 

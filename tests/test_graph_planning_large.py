@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph
+from interpreted import interpret
+from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph, recost
 from test_elimination import drawn, tried
 
 from inlay.errors import InvalidArguments, OutOfMemory
@@ -22,11 +23,10 @@ from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
 from inlay.graph.elimination import minimum
 from inlay.graph.factors import Factor, reduced
-from inlay.graph.interpreting import interpret
 from inlay.graph.marginals import min_marginals
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op, OpGraph, Part
-from inlay.graph.plan import Plan, planned, recost
+from inlay.graph.plan import Plan, planned
 from inlay.graph.planning import choosing
 from inlay.graph.planning.choosing import Choosing
 from inlay.graph.planning.problem import make_problem

@@ -11,9 +11,10 @@ from typing import Any
 import costed_cases as cases
 import numpy as np
 import pytest
+from interpreted import interpret
 from onnx import TensorProto, helper, numpy_helper
 from oracles import onednn as oracle
-from planned_graphs import Drawing, HashedCosts, drawn_graph, he
+from planned_graphs import Drawing, HashedCosts, drawn_graph, he, random_plan, recost
 
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
@@ -25,9 +26,8 @@ from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.models import settled_by
 from inlay.graph.costs.work import multiplications, work
 from inlay.graph.formats import Formats
-from inlay.graph.interpreting import interpret
 from inlay.graph.op import OpGraph
-from inlay.graph.plan import Plan, plan, planned, random_plan, recost
+from inlay.graph.plan import Plan, plan, planned
 from inlay.graph.prices import Prices
 from inlay.graph.program import Program, Step
 from inlay.graph.report import explained, figures

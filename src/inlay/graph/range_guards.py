@@ -12,7 +12,7 @@ that brings it back gets a guard. Linear maps, sums and products compute with Na
 need none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -75,17 +75,6 @@ def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str
     """
     placing = _Placing(graph, sizes, strict)
     return placing.guards if placing.place() else None
-
-
-def infer_ranges(graph: OpGraph, guards: Iterable[str]) -> dict[str, ValueRange]:
-    """The range of every tensor where these are guarded."""
-    placing = _Placing(graph, {}, frozenset(), dict.fromkeys(guards, GUARDED))
-    placing.begin()
-    placing.ranges |= {name: GUARDED for name in graph.inputs if name in placing.guards}
-    for i, op in enumerate(graph.ops):
-        placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
-        placing.advance(placing.ranges, i)
-    return placing.ranges
 
 
 @dataclass(slots=True)
