@@ -240,4 +240,4 @@ def random_plan(graph: OpGraph, costs: Costs, rng: random.Random) -> Program:
         Unimplemented: as `planned`.
     """
     problem = make_problem(graph, costs)
-    return emitted(problem, settle(problem, [rng.randrange(len(found)) for found in problem.candidates]))
+    return emitted(problem, settle(problem, [rng.randrange(len(group.candidates)) for group in problem.groups]))

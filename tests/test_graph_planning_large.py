@@ -259,7 +259,7 @@ def test_what_a_reorder_is_worth_is_what_the_best_plan_without_it_takes_more(see
             if plan.program.buffers[step.reads["src"]].tensor == name:
                 assert step.operation is not None
                 formats = [step.operation.descs["src"], step.operation.descs["dst"]]
-                src, dst = (domain.index(desc) for desc in formats)
+                src, dst = (domain.index(problem.formats.add(desc)) for desc in formats)
                 barred = (states.produced == src) & (states.kept >> dst & 1).astype(bool)
                 sizes, factors = found.tables.factors()
                 extra = Factor((i,), np.where(barred, math.inf, 0.0))

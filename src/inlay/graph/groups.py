@@ -3,8 +3,9 @@
     conv -> add (constant per channel) -> relu -> y        one group: convolution with bias, post-operation relu
     conv -> add (x) -> relu -> y                           one group: x is read too, perhaps where the result goes
 
-Which of it is fused is decided by cost, for each format: see `candidates`. A constant added to each channel is a bias
-and costs nothing, so that is settled here. A group runs where its last operation stands.
+Which of it is fused is decided by cost, for each format: a group has a `Candidate` for each way to run it, and a plan
+is one candidate of each. A constant added to each channel is a bias and costs nothing, so that is settled here. A group
+runs where its last operation stands.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from inlay.graph.costs.kernel import Source
+from inlay.graph.formats import Format
 from inlay.graph.op import Array, Op, OpGraph
 from inlay.graph.range_guards import may_leave_range, propagates
+from inlay.primitives.attributes import Sum
+from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import WEIGHTED
 
 MOST_FOLLOWERS = 5
@@ -41,6 +46,60 @@ _Readers: TypeAlias = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One call of a candidate, with its price."""
+
+    operation: Operation | None
+    """What the engine is asked, weights `any`; None for what NumPy computes."""
+    impl: str
+    """How the engine computes it."""
+    ms: float
+    """What it takes."""
+    nbytes: int = 0
+    """Bytes it must read and write."""
+    roofline: float = 0.0
+    """The least that it could take, in ms."""
+    is_cliff: bool = False
+    """Whether it takes far longer than that."""
+    source: Source = "modelled"
+    """How `ms` is known: see `Kernel.source`."""
+    first: int = 0
+    """Which operation of the group it computes: 0 is the head."""
+    last: int = 0
+    """The last of those that follow as its post-operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run a group."""
+
+    reads: tuple[Format, ...]
+    """The format of each tensor that the group reads."""
+    writes: tuple[Format, ...]
+    """The format of each tensor that it writes."""
+    calls: tuple[KernelCall, ...] = ()
+    """What is called; nothing for a view and for a concatenation without a copy."""
+    parts: tuple[int, ...] | None = None
+    """Of a concatenation without a call: the byte of the result at which each source begins; `reads` says how they lie
+    there."""
+
+    @property
+    def ms(self) -> float:
+        """What the calls take."""
+        return sum((call.ms for call in self.calls), 0.0)
+
+    @property
+    def takes(self) -> int | None:
+        """The operation of the group whose operand lies where the result will, if there is one."""
+        for call in self.calls:
+            if call.operation is not None:
+                for i, post_op in enumerate(call.operation.attributes.post_ops):
+                    if isinstance(post_op, Sum):
+                        return call.first + 1 + i
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A head and what may be fused into it."""
 
@@ -60,6 +119,8 @@ class Group:
     """Tensors that are written for others."""
     dies: frozenset[str] = frozenset()
     """Tensors read here at last, so that the result may take their place."""
+    candidates: tuple[Candidate, ...] = ()
+    """The ways to run it; nothing until they are priced."""
 
     @property
     def kind(self) -> str:

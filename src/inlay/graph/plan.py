@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.kernel import Costs, Progress
+from inlay.graph.formats import Format
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network
 from inlay.graph.numpy_share import NumpyShare, numpy_share
@@ -268,7 +268,7 @@ def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -
     chosen = choosing.best()
     settled = chosen.settled
 
-    def without(name: str, src: MemoryDesc, dst: MemoryDesc) -> float | None:
+    def without(name: str, src: Format, dst: Format) -> float | None:
         other = choosing.without(name, src, dst)
         return None if other is None else max(other - settled.ms, 0.0)
 
@@ -311,11 +311,11 @@ def _cliffs(problem: Problem, plans: Mapping[str, Settled]) -> tuple[Cliff, ...]
     """Each flagged kernel of any of these plans, once."""
     found: dict[object, tuple[Cliff, list[str]]] = {}
     for plan, settled in plans.items():
-        for i, group in enumerate(problem.groups):
-            for call in problem.candidates[i][settled.choices[i]].calls:
+        for group, candidate in zip(problem.groups, settled.candidates, strict=True):
+            for call in candidate.calls:
                 if call.is_cliff and call.operation is not None:
                     arguments = (*group.ops[call.first].reads, *group.ops[call.first].writes)
-                    formats = {a: problem.formats.tag(call.operation.descs[a]) or "strided" for a in arguments}
+                    formats = {a: call.operation.descs[a].tag or "strided" for a in arguments}
                     name = group.names[call.first][0]
                     cliff = Cliff(name, formats, call.impl, call.ms, call.roofline, ())
                     found.setdefault((name, tuple(formats.items())), (cliff, []))[1].append(plan)

@@ -9,9 +9,8 @@ blocked by 16    likewise
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from inlay.graph.candidates import Candidate, Format
-from inlay.graph.formats import blocked, channels_last
-from inlay.graph.groups import Group
+from inlay.graph.formats import Format, blocked, channels_last
+from inlay.graph.groups import Candidate, Group
 from inlay.graph.planning.choosing import Choosing
 from inlay.graph.planning.greedy import greedy_choices
 from inlay.graph.planning.problem import Problem
@@ -42,9 +41,9 @@ def _uniform(problem: Problem, tag: Callable[[int], str | None]) -> dict[str, Fo
     """The tensors that may have a format other than plain by this tag, and that format."""
     found: dict[str, Format] = {}
     for name, domain in problem.domains.items():
-        for desc in domain[1:]:
-            if desc is not None and problem.formats.tag(desc) == tag(desc.ndims):
-                found[name] = desc
+        for number in domain[1:]:
+            if problem.formats.tag(number) == tag(problem.formats[number].ndims):
+                found[name] = number
     return found
 
 
@@ -54,7 +53,8 @@ def _allowed(problem: Problem, wanted: Mapping[str, Format]) -> dict[int, Sequen
     Where there is none, those that read so; where there is none of them either, all.
     """
     found: dict[int, Sequence[int]] = {}
-    for i, (group, candidates) in enumerate(zip(problem.groups, problem.candidates, strict=True)):
+    for i, group in enumerate(problem.groups):
+        candidates = group.candidates
         reading = [c for c, one in enumerate(candidates) if _reads_so(problem, group, one, wanted)]
         both = [c for c in reading if group.kind == "view" or _writes_so(problem, group, candidates[c], wanted)]
         found[i] = both or reading or range(len(candidates))
@@ -63,12 +63,13 @@ def _allowed(problem: Problem, wanted: Mapping[str, Format]) -> dict[int, Sequen
 
 def _reads_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
     return all(
-        desc is wanted.get(name, problem.domains[name][0]) or (bool(wanted) and name in problem.graph.inputs)
-        for name, desc in zip(group.reads, one.reads, strict=True)
+        read == wanted.get(name, problem.domains[name][0]) or (bool(wanted) and name in problem.graph.inputs)
+        for name, read in zip(group.reads, one.reads, strict=True)
     )
 
 
 def _writes_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
     return all(
-        desc is wanted.get(name, problem.domains[name][0]) for name, desc in zip(group.writes, one.writes, strict=True)
+        written == wanted.get(name, problem.domains[name][0])
+        for name, written in zip(group.writes, one.writes, strict=True)
     )
