@@ -19,7 +19,7 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import OutOfMemory
 from inlay.graph.arena import Laid
-from inlay.graph.compiling import Call, Prepared
+from inlay.graph.compiling import Call, PreparedStep
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array
 from inlay.graph.program import Program
@@ -39,7 +39,7 @@ class Compiled:
     """What is run."""
     tensors: Mapping[str, Tensor]
     """What the buffers hold."""
-    prepared: Sequence[Prepared]
+    prepared: Sequence[PreparedStep]
     """Its steps."""
     laid: Laid
     """Where its buffers lie."""
@@ -154,7 +154,7 @@ class Instance:
         engine: Any = self._compiled.engine
         engine.wait()
 
-    def _readers_of(self, home: str) -> list[Prepared]:
+    def _readers_of(self, home: str) -> list[PreparedStep]:
         places = self._compiled.laid.places
         return [
             prepared
@@ -242,7 +242,7 @@ class Instance:
             if not is_done:
                 self.finish()
 
-    def calls(self) -> list[tuple[Prepared, Call | None]]:
+    def calls(self) -> list[tuple[PreparedStep, Call | None]]:
         """Every step with the call that does it now, None where there is nothing to do."""
         return [(prepared, self._each.get(prepared.step.name)) for prepared in self._compiled.prepared]
 
