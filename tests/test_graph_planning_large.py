@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from interpreted import interpret
 from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph, recost
-from test_elimination import drawn, tried
+from test_elimination import drawn, minimum, tried
 
 from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.graph import elimination
@@ -21,7 +21,6 @@ from inlay.graph.arena import Life, arranged
 from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
-from inlay.graph.elimination import minimum
 from inlay.graph.factors import Factor, reduced
 from inlay.graph.marginals import min_marginals
 from inlay.graph.network import Tensor
@@ -212,7 +211,7 @@ def test_without_time_the_greedy_plan_is_taken_and_says_so(monkeypatch: pytest.M
 def test_without_scipy_a_graph_that_is_too_wide_gets_the_greedy_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(drawn_graph(7, 12), HashedCosts(7))
     exact = Choosing(problem).best()
-    monkeypatch.setattr(elimination.minimum_of, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
+    monkeypatch.setattr(elimination.minimum, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     chosen = Choosing(problem).best()
     assert chosen.method == "greedy"

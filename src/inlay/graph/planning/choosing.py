@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph.elimination import minimum_of
+from inlay.graph.elimination import minimum
 from inlay.graph.factors import Factor, Reduced, Solution, check, reduced
 from inlay.graph.formats import Format
 from inlay.graph.marginals import min_marginals
@@ -109,7 +109,7 @@ class Choosing:
             return None
         started = time.monotonic()
         try:
-            return minimum_of(problem, factors, seconds=seconds)
+            return minimum(problem, factors, seconds=seconds)
         except (MissingExtra, Unimplemented):
             return None
         finally:

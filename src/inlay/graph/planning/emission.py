@@ -68,9 +68,7 @@ class _Emission:
             if self.problem.is_alias(name, src, dst):
                 continue
             alternative = None if self.without is None else Alternative(partial(self.without, name, src, dst))
-            why = ", ".join(self.reasons(name, dst))
-            reads, writes = self.buffers.of(name, src), self.buffers.of(name, dst)
-            self.reorder(reads, writes, src, dst, self.problem.reorder(name, src, dst), why, alternative)
+            self.reorder(name, src, dst, self.buffers.of(name, dst), ", ".join(self.reasons(name, dst)), alternative)
 
     def reasons(self, name: str, number: Format) -> Iterator[str]:
         """Who reads a tensor in a format; of many the first ones."""
@@ -89,40 +87,31 @@ class _Emission:
         group = self.problem.groups[copy.group]
         whole = self.buffers.of(group.writes[0], candidate.writes[0])
         name, part = group.reads[copy.source], copy.part
-        src = self.settled.produced[name]
         assert candidate.parts is not None
         place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
         self.buffers.put(place, whole, candidate.parts[copy.source])
         why = f"{group.names[0][0]} takes {self.said(part)} into its result"
-        self.reorder(self.buffers.of(name, src), place, src, part, self.problem.prices.reorder(src, part), why, None)
+        self.reorder(name, self.settled.produced[name], part, place, why, None)
 
     def reorder(
-        self,
-        reads: str,
-        writes: str,
-        src: Format,
-        dst: Format,
-        ms: float,
-        why: str,
-        alternative: Alternative | None,
+        self, name: str, src: Format, dst: Format, writes: str, why: str, alternative: Alternative | None
     ) -> None:
-        formats = self.problem.formats
+        formats, prices = self.problem.formats, self.problem.prices
         descs = {"src": formats[src], "dst": formats[dst]}
-        self.steps.append(
-            Step(
-                f"reorder:{writes}",
-                "reorder",
-                {"src": reads},
-                {"dst": writes},
-                Operation("reorder", "forward_inference", descs),
-                impl="inlay",
-                ms=ms,
-                nbytes=formats.size(src) + formats.size(dst),
-                why=why,
-                source=reorder_source(self.problem.prices.costs, **descs),
-                alternative=alternative,
-            )
+        step = Step(
+            f"reorder:{writes}",
+            "reorder",
+            {"src": self.buffers.of(name, src)},
+            {"dst": writes},
+            Operation("reorder", "forward_inference", descs),
+            impl="inlay",
+            ms=prices.reorder(src, dst),
+            nbytes=formats.size(src) + formats.size(dst),
+            why=why,
+            source=reorder_source(prices.costs, **descs),
+            alternative=alternative,
         )
+        self.steps.append(step)
 
     def call(self, group: Group, candidate: Candidate) -> None:
         between = self.between(group, candidate)
