@@ -16,7 +16,7 @@ import numpy as np
 
 from inlay.graph.costs.kernel import Source
 from inlay.graph.formats import Format
-from inlay.graph.op import Array, Op, OpGraph
+from inlay.graph.op import Array, Op, OpGraph, readers_of, writers_of
 from inlay.graph.range_guards import may_leave_range, propagates
 from inlay.primitives.attributes import Sum
 from inlay.primitives.operation import Operation
@@ -162,16 +162,8 @@ def grouped(graph: OpGraph) -> tuple[Group, ...]:
             chains.append(chain)
     chains.sort(key=lambda chain: chain[-1])
     groups = tuple(_group(graph, chain) for chain in chains)
-    return tuple(replace(group, dies=_dying(graph, group, groups)) for group in groups)
-
-
-def readers_of(graph: OpGraph) -> dict[str, list[int]]:
-    """The operations that read each tensor, once for each argument."""
-    found: dict[str, list[int]] = {name: [] for name in graph.tensors}
-    for i, op in enumerate(graph.ops):
-        for name in op.reads.values():
-            found[name].append(i)
-    return found
+    writers = writers_of(graph)
+    return tuple(replace(group, dies=_dying(graph, group, groups, writers)) for group in groups)
 
 
 def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> Iterator[int]:
@@ -269,17 +261,15 @@ def _bias(graph: OpGraph, head: Op, op: Op) -> Array | None:
     return full if head.kind == "matmul" else full.reshape(dims[axis])
 
 
-def _dying(graph: OpGraph, group: Group, groups: Sequence[Group]) -> frozenset[str]:
+def _dying(graph: OpGraph, group: Group, groups: Sequence[Group], writers: Mapping[str, int]) -> frozenset[str]:
     """Tensors that followers add to the chain and nobody needs later, neither itself nor as a view."""
     added = {op.reads["src_1"] for op in group.followers if "src_1" in op.reads and op.parameters["algorithm"] == "add"}
-    return frozenset(name for name in added if _ends(graph, name, group, groups))
+    own = {n for n in added & writers.keys() if graph.ops[writers[n]].kind not in ("view", "concat", "reference")}
+    return frozenset(name for name in own if _ends(graph, name, group, groups))
 
 
 def _ends(graph: OpGraph, name: str, group: Group, groups: Sequence[Group]) -> bool:
     """Whether `group` is the last to read `name`, and all that may lie in the same bytes is read before."""
-    (writer,) = [op for op in graph.ops if name in op.writes.values()] or (None,)
-    if writer is None or writer.kind in ("view", "concat", "reference"):
-        return False
     if sum(list(op.reads.values()).count(name) for op in group.ops) != 1:
         return False
     alike = {name}

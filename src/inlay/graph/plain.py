@@ -3,6 +3,7 @@
 What runtimes without a planner do: the baseline of plans, and the oracle of their tests.
 
 >>> from inlay.graph.network import Tensor
+>>> from inlay.graph.op import Permute
 >>> flat = Op("flat", "view", {"src": "x"}, {"dst": "y"}, moves=(Reshape((2, 6)),))
 >>> turn = Op("turn", "view", {"src": "y"}, {"dst": "z"}, moves=(Permute((1, 0)),))
 >>> tensors = {n: Tensor(n, d, np.dtype(np.float32)) for n, d in (("x", (2, 3, 2)), ("y", (2, 6)), ("z", (6, 2)))}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from inlay.graph.op import Op, OpGraph
+from inlay.graph.op import Op, OpGraph, writers_of
 from inlay.graph.source_ranges import infer_reference_range, range_of_array, range_of_dtype
 from inlay.graph.value_ranges import (
     ANY,
@@ -104,7 +104,7 @@ class _Placing:
         """Know the ranges of inputs and constants."""
         tensors, ops = self.graph.tensors, self.graph.ops
         self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
-        self.writers = {name: i for i, op in enumerate(ops) for name in op.writes.values()}
+        self.writers = writers_of(self.graph)
         self.constants = {op.name: {name: range_of_array(array) for name, array in op.constants.items()} for op in ops}
         self.dims = {op.name: self._dims(op) for op in ops}
         for op in ops:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from inlay.graph.formats import Format, blocked, channels_last
-from inlay.graph.groups import Candidate, Group
 from inlay.graph.planning.choosing import Choosing
 from inlay.graph.planning.greedy import greedy_choices
 from inlay.graph.planning.problem import Problem
@@ -55,21 +54,21 @@ def _allowed(problem: Problem, wanted: Mapping[str, Format]) -> dict[int, Sequen
     found: dict[int, Sequence[int]] = {}
     for i, group in enumerate(problem.groups):
         candidates = group.candidates
-        reading = [c for c, one in enumerate(candidates) if _reads_so(problem, group, one, wanted)]
-        both = [c for c in reading if group.kind == "view" or _writes_so(problem, group, candidates[c], wanted)]
+        given = problem.graph.inputs if wanted else ()
+        reading = [c for c, one in enumerate(candidates) if _agrees(problem, group.reads, one.reads, wanted, given)]
+        is_view = group.kind == "view"
+        both = [c for c in reading if is_view or _agrees(problem, group.writes, candidates[c].writes, wanted)]
         found[i] = both or reading or range(len(candidates))
     return found
 
 
-def _reads_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
-    return all(
-        read == wanted.get(name, problem.domains[name][0]) or (bool(wanted) and name in problem.graph.inputs)
-        for name, read in zip(group.reads, one.reads, strict=True)
-    )
-
-
-def _writes_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
-    return all(
-        written == wanted.get(name, problem.domains[name][0])
-        for name, written in zip(group.writes, one.writes, strict=True)
-    )
+def _agrees(
+    problem: Problem,
+    names: Sequence[str],
+    formats: Sequence[Format],
+    wanted: Mapping[str, Format],
+    free: Sequence[str] = (),
+) -> bool:
+    """Whether tensors have the formats of `wanted`, or the plain one; those of `free` may have any."""
+    pairs = zip(names, formats, strict=True)
+    return all(number == wanted.get(name, problem.domains[name][0]) or name in free for name, number in pairs)
