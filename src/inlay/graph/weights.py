@@ -21,6 +21,7 @@ _SAMPLES = 64
 class Weights:
     """Constants by content and format.
 
+    >>> import numpy as np
     >>> weights, ones = Weights(), np.ones((8, 8), np.float32)
     >>> desc = MemoryDesc((8, 8), "f32", "ba")
     >>> weights.laid_out(ones, desc) is weights.laid_out(np.ones((8, 8), np.float32), desc)
