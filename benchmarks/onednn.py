@@ -10,45 +10,20 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_void_p
 from pathlib import Path
 
 from benchmarks.buffers import Bytes
-from benchmarks.onednn_attributes import SIGNATURES, STATUS, Refused, made_attributes, values_for, write_extras
+from benchmarks.onednn_attributes import STATUS, Functions, Refused, made_attributes, values_for, write_extras
+from inlay import onednn_abi as abi
 from inlay.descriptor import MemoryDesc
 from inlay.format_tag import ENUMERATED
 from inlay.reordering.attributes import PLAIN, Attributes
 
 __all__ = ["OneDNN", "Refused"]
 
-_CPU, _IN_ORDER, _ARG_SRC, _ARG_DST = 1, 1, 1, 17
-_MAX_NDIMS = 12
 _OF_THE_WHEEL = ("libtbb.so.12", "libimf.so", "libsvml.so", "libintlc.so.5", "libsycl.so.9")
 """What the library of the wheel `onednn` needs and does not find by itself, in the order of their own needs."""
-
-_SIGNATURES = {
-    "dnnl_engine_create": (POINTER(c_void_p), c_int, c_size_t),
-    "dnnl_stream_create": (POINTER(c_void_p), c_void_p, c_int),
-    "dnnl_memory_desc_create_with_tag": (POINTER(c_void_p), c_int, POINTER(c_int64), c_int, c_int),
-    "dnnl_memory_desc_create_with_string_tag": (POINTER(c_void_p), c_int, POINTER(c_int64), c_int, c_char_p),
-    "dnnl_memory_desc_destroy": (c_void_p,),
-    "dnnl_memory_create": (POINTER(c_void_p), c_void_p, c_void_p, c_void_p),
-    "dnnl_memory_destroy": (c_void_p,),
-    "dnnl_reorder_primitive_desc_create": (POINTER(c_void_p), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
-    "dnnl_primitive_desc_destroy": (c_void_p,),
-    "dnnl_primitive_create": (POINTER(c_void_p), c_void_p),
-    "dnnl_primitive_destroy": (c_void_p,),
-    "dnnl_primitive_execute": (c_void_p, c_void_p, c_int, c_void_p),
-    "dnnl_stream_wait": (c_void_p,),
-}
-
-
-class _Version(ctypes.Structure):
-    _fields_ = (("major", c_int), ("minor", c_int), ("patch", c_int))
-
-
-class _ExecArg(ctypes.Structure):
-    _fields_ = (("arg", c_int), ("memory", c_void_p))
 
 
 class OneDNN:
@@ -61,20 +36,17 @@ class OneDNN:
             OSError: it cannot be loaded here.
         """
         _load_what_it_needs(path.parent)
-        self._lib = ctypes.CDLL(str(path))
-        for function, arguments in (_SIGNATURES | SIGNATURES).items():
-            getattr(self._lib, function).argtypes = arguments
-        self._lib.dnnl_version.restype = POINTER(_Version)
-        found = self._lib.dnnl_version().contents
+        self._lib = abi.functions(ctypes.CDLL(str(path)))
+        found = abi.Version.from_address(self._lib["version"]())
         self.name = name
         self.version = f"{found.major}.{found.minor}.{found.patch}"
-        self._engine = self._made("dnnl_engine_create", _CPU, 0)
-        self._stream = self._made("dnnl_stream_create", self._engine, _IN_ORDER)
+        self._engine = self._made("engine_create", abi.CPU, 0)
+        self._stream = self._made("stream_create", self._engine, abi.IN_ORDER)
 
     def _made(self, function: str, *arguments: object) -> c_void_p:
         """The object that a creating function of oneDNN writes to its first argument."""
         handle = c_void_p()
-        status = getattr(self._lib, function)(byref(handle), *arguments)
+        status = self._lib[function](byref(handle), *arguments)
         if status:
             raise Refused(f"{function}: {STATUS[status] if status < len(STATUS) else status}")
         return handle
@@ -84,12 +56,12 @@ class OneDNN:
         tag, data_type = _tag_of(desc), desc.data_type
         if tag is None or data_type is None:
             raise Refused(f"oneDNN has no tag for the format of {desc}")
-        dims = (c_int64 * _MAX_NDIMS)(*desc.dims)
+        dims = abi.DIMS(*desc.dims)
         code = ENUMERATED.get(tag)
         if code is not None:
-            made = self._made("dnnl_memory_desc_create_with_tag", desc.ndims, dims, data_type.code, code)
+            made = self._made("memory_desc_create_with_tag", desc.ndims, dims, data_type.code, code)
         else:
-            spelled = "dnnl_memory_desc_create_with_string_tag"
+            spelled = "memory_desc_create_with_string_tag"
             made = self._made(spelled, desc.ndims, dims, data_type.code, tag.encode())
         if desc.extras:
             write_extras(self._lib, made, desc.extras)
@@ -109,16 +81,18 @@ class OneDNN:
         descs = (self._descriptor(src), self._descriptor(dst))
         primitive = self._primitive(*descs, attributes)
         values = values_for(attributes, src.dims)
-        given = [(_ARG_SRC, descs[0], src_buffer), (_ARG_DST, descs[1], dst_buffer)]
+        given = [(abi.ARGUMENTS["src"], descs[0], src_buffer), (abi.ARGUMENTS["dst"], descs[1], dst_buffer)]
         given += [(code, self._flat(count, of_type), numbers) for code, of_type, count, numbers in values]
-        memories = [self._made("dnnl_memory_create", d, self._engine, b.ctypes.data) for _, d, b in given]
-        pairs = [_ExecArg(code, memory) for (code, _, _), memory in zip(given, memories, strict=True)]
-        arguments, count = (_ExecArg * len(pairs))(*pairs), len(pairs)
+        memories = [self._made("memory_create", d, self._engine, b.ctypes.data) for _, d, b in given]
+        pairs = [abi.ExecutionArgument(code, memory) for (code, _, _), memory in zip(given, memories, strict=True)]
+        arguments, count = (abi.ExecutionArgument * len(pairs))(*pairs), len(pairs)
         for _, desc, _ in given:
-            lib.dnnl_memory_desc_destroy(desc)
+            lib["memory_desc_destroy"](desc)
+
+        execute, wait = lib["primitive_execute"], lib["stream_wait"]
 
         def run() -> None:
-            status = lib.dnnl_primitive_execute(primitive, stream, count, arguments) or lib.dnnl_stream_wait(stream)
+            status = execute(primitive, stream, count, arguments) or wait(stream)
             if status:
                 raise Refused(f"dnnl_primitive_execute: {STATUS[status] if status < len(STATUS) else status}")
 
@@ -130,18 +104,18 @@ class OneDNN:
         lib = self._lib
         attr = None if attributes == PLAIN else made_attributes(lib, attributes)
         try:
-            plan = self._made("dnnl_reorder_primitive_desc_create", src, self._engine, dst, self._engine, attr)
+            plan = self._made("reorder_primitive_desc_create", src, self._engine, dst, self._engine, attr)
         finally:
             if attr is not None:
-                lib.dnnl_primitive_attr_destroy(attr)
-        primitive = self._made("dnnl_primitive_create", plan)
-        lib.dnnl_primitive_desc_destroy(plan)
+                lib["primitive_attr_destroy"](attr)
+        primitive = self._made("primitive_create", plan)
+        lib["primitive_desc_destroy"](plan)
         return primitive
 
     def _flat(self, count: int, type_code: int) -> c_void_p:
         """The descriptor of so many values in a row."""
-        dims = (c_int64 * _MAX_NDIMS)(count)
-        return self._made("dnnl_memory_desc_create_with_strides", 1, dims, type_code, None)
+        dims = abi.DIMS(count)
+        return self._made("memory_desc_create_with_strides", 1, dims, type_code, None)
 
 
 def _tag_of(desc: MemoryDesc) -> str | None:
@@ -152,11 +126,11 @@ def _tag_of(desc: MemoryDesc) -> str | None:
     return None if desc.tag is None else str(desc.tag)
 
 
-def _destroy(lib: ctypes.CDLL, primitive: c_void_p, memories: list[c_void_p], values: Sequence[object]) -> None:
+def _destroy(lib: Functions, primitive: c_void_p, memories: list[c_void_p], values: Sequence[object]) -> None:
     """Free what a call needed; `values` were kept until now because a memory holds their address."""
-    lib.dnnl_primitive_destroy(primitive)
+    lib["primitive_destroy"](primitive)
     for memory in memories:
-        lib.dnnl_memory_destroy(memory)
+        lib["memory_destroy"](memory)
 
 
 def _load_what_it_needs(folder: Path) -> None:

@@ -34,6 +34,7 @@ ROOMS = (
     "format_tag",
     "pattern",
     "views",
+    "onednn_abi",
     "descriptor",
     "reordering",
     "padding",

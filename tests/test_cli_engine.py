@@ -155,11 +155,17 @@ def test_the_option_goes_before_the_environment(
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        (["plan", "net.onnx", "--engine", "mkl"], "there is no engine 'mkl': give one of 'onednn', 'reference'"),
-        (["bench", "net.onnx", "--engine", "mkl"], "there is no engine 'mkl': give one of 'onednn', 'reference'"),
+        (
+            ["plan", "net.onnx", "--engine", "mkl"],
+            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
+        ),
+        (
+            ["bench", "net.onnx", "--engine", "mkl"],
+            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
+        ),
         (
             ["run", "net.onnx", "-i", "x.npy", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'reference'",
+            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
         ),
         (
             ["plan", "net.onnx", "--engine", "reference", "--isa", "avx2"],

@@ -12,6 +12,7 @@ from inlay.graph.costs.book import Book
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import Bench
 from inlay.measure.processors import Processors
+from inlay.primitives.engines import engines_beside
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,9 @@ def looking(engine: Engine, *found: Processors, seconds: float = 1e9) -> tuple[M
     rest = list(found)
     bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
     look = partial(rest.pop, 0)
-    return MeasuredCosts(engine, MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look), rest
+    return MeasuredCosts(
+        engines_beside(engine), MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look
+    ), rest
 
 
 def test_on_a_busy_machine_nothing_is_measured_and_nothing_remembered() -> None:

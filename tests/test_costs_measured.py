@@ -23,8 +23,9 @@ from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
 from inlay.graph.costs.waiting import waited
 from inlay.memory import Memory
-from inlay.primitives.engines import get_engine
-from inlay.primitives.operation import Operation
+from inlay.primitives import operation as operations
+from inlay.primitives.engines import engines_beside, get_engine
+from inlay.primitives.operation import KernelKind, Operation, PlainImplementation
 
 MACHINE = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 22)
 POOL = 1 << 20
@@ -51,29 +52,7 @@ class Clock:
 
 
 @dataclass
-class Implementation:
-    """A kernel of the test's engine."""
-
-    engine: "Engine"
-    operation: Operation
-    impl: str
-    descs: Mapping[str, MemoryDesc]
-    is_reference: bool = False
-
-    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        assert memories.keys() == self.descs.keys()
-        if self.operation.kind in self.engine.unbound:
-            raise Unimplemented("described, not made")
-
-        def run() -> None:
-            self.engine.runs.append((key(self.operation), {name: one.address for name, one in memories.items()}))
-            self.engine.clock.spend(self.engine.seconds(self.operation))
-
-        return run
-
-
-@dataclass
-class Engine:
+class Engine(operations.Engine):
     """Takes as long as `costs` says for an operation, by its key."""
 
     clock: Clock
@@ -88,7 +67,7 @@ class Engine:
     def seconds(self, operation: Operation) -> float:
         return BEST if key(operation) == key(YARDSTICK) else self.costs[key(operation)]
 
-    def create(self, operation: Operation) -> Implementation:
+    def create(self, operation: Operation) -> PlainImplementation:
         name = key(operation)
         if name in self.refused:
             raise Unimplemented("no such kernel")
@@ -98,7 +77,22 @@ class Engine:
         }
         if name in self.scratches:
             descs["scratchpad"] = MemoryDesc((self.scratches[name],), "u8")
-        return Implementation(self, operation, self.impls.get(name, "jit:test"), descs)
+        impl = self.impls.get(name, "jit:test")
+        kind: KernelKind = "reference" if impl == "ref:any" else "jit"
+        return PlainImplementation(operation, descs, impl, partial(self.bind, operation, descs), kind)
+
+    def bind(
+        self, operation: Operation, descs: Mapping[str, MemoryDesc], memories: Mapping[str, Memory]
+    ) -> Callable[[], None]:
+        assert memories.keys() == descs.keys()
+        if operation.kind in self.unbound:
+            raise Unimplemented("described, not made")
+
+        def run() -> None:
+            self.runs.append((key(operation), {name: one.address for name, one in memories.items()}))
+            self.clock.spend(self.seconds(operation))
+
+        return run
 
     def counted(self, operation: Operation) -> int:
         return sum(name == key(operation) for name, _ in self.runs)
@@ -117,7 +111,7 @@ def costs_of(
     version: str = "1",
 ) -> MeasuredCosts:
     bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
-    return MeasuredCosts(engine, MACHINE, bench, Book("test", version), seconds, progress, engine.clock)
+    return MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("test", version), seconds, progress, engine.clock)
 
 
 CASES = [cases.convolution(tag, channels=(8, c), size=7) for tag in ("nhwc", "nchw") for c in (8, 16, 24)]
@@ -438,7 +432,7 @@ def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatc
 def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
     engine = get_engine("reference")
     bench = Bench(engine, POOL, partial(next, count(step=1e-4)), lambda: 0.0)
-    costs = MeasuredCosts(engine, MACHINE, bench, Book("reorders"))
+    costs = MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("reorders"))
     src, dst = (cases.image(tag, (1, 64, 28, 28)) for tag in ("nchw", "nhwc"))
     known = costs.reorder(src, dst)
     assert known > 0
@@ -446,12 +440,12 @@ def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
     wider, other = (cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc"))
     assert costs.reorder(wider, other) == pytest.approx(1.5 * known)
     costs.save()
-    again = MeasuredCosts(engine, MACHINE, Bench(engine, POOL), Book("reorders"), seconds=0)
+    again = MeasuredCosts(engines_beside(engine), MACHINE, Bench(engine, POOL), Book("reorders"), seconds=0)
     assert again.reorder(src, dst) == pytest.approx(known)
 
 
 def test_a_reorder_without_time_left_costs_what_the_model_says() -> None:
     engine = get_engine("reference")
-    costs = MeasuredCosts(engine, MACHINE, Bench(engine, POOL), Book("none"), seconds=0)
+    costs = MeasuredCosts(engines_beside(engine), MACHINE, Bench(engine, POOL), Book("none"), seconds=0)
     src, dst = (cases.image(tag) for tag in ("nchw", "nhwc"))
     assert costs.reorder(src, dst) == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 100e6)

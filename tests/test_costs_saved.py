@@ -21,7 +21,7 @@ from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import Bench
 from inlay.machine import MemoryModel
-from inlay.primitives.engines import get_engine
+from inlay.primitives.engines import engines_beside, get_engine
 from inlay.reordering import cache
 
 MOVE = cases.image("nchw"), cases.image("nhwc")
@@ -229,7 +229,7 @@ def test_a_copy_has_a_price() -> None:
 def reordering_costs(seconds: float = 60.0) -> MeasuredCosts:
     engine = get_engine("reference")
     bench = Bench(engine, 1 << 20, partial(next, count(step=1e-4)), lambda: 0.0)
-    return MeasuredCosts(engine, MACHINE, bench, Book("reorders"), seconds)
+    return MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("reorders"), seconds)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +18,11 @@ from inlay.graph.plain import plain_program
 from inlay.graph.session import Session
 from inlay.memory import Memory, pack
 from inlay.primitives import Eltwise, get_engine
-from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.operation import Engine, Implementation, Operation, PlainImplementation
 
 
 @dataclass(frozen=True)
-class Lacking:
+class Lacking(Engine):
     """An engine that has all but some kinds of primitives."""
 
     kinds: tuple[str, ...]
@@ -35,23 +34,8 @@ class Lacking:
         return get_engine("reference").create(operation)
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(PlainImplementation):
     """An implementation of an engine that finds out late that it cannot generate the code."""
-
-    accepted: Implementation
-    more: Mapping[str, MemoryDesc]
-
-    @property
-    def operation(self) -> Operation:
-        return self.accepted.operation
-
-    @property
-    def descs(self) -> Mapping[str, MemoryDesc]:
-        return {**self.accepted.descs, **self.more}
-
-    impl = "jit:late"
-    is_reference = False
 
     def create_primitive(self) -> None:
         raise Unimplemented(f"no code for {self.operation.kind}")
@@ -61,7 +45,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class FindingOutLate:
+class FindingOutLate(Engine):
     """An engine that accepts everything, and generates no code for some kinds of primitives."""
 
     kinds: tuple[str, ...]
@@ -70,13 +54,8 @@ class FindingOutLate:
 
     def create(self, operation: Operation) -> Implementation:
         accepted = get_engine("reference").create(operation)
-        return Late(accepted, self.more) if operation.kind in self.kinds else accepted
-
-    def joins(self, implementation: Implementation) -> bool:
-        return False
-
-    def together(self, bound: Sequence[Any]) -> list[Any]:
-        return []
+        descs = {**accepted.descs, **self.more}
+        return Late(operation, descs, "jit:late", accepted.bind) if operation.kind in self.kinds else accepted
 
 
 def session_of(kinds: Sequence[str], count: int = 2) -> Session:

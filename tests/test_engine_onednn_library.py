@@ -19,10 +19,10 @@ from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn import Library, OnednnEngine, library, load_library, make_engine
-from inlay.engine.onednn.declarations import CREATORS, FUNCTIONS, Version
 from inlay.engine.onednn.library import candidates, install_command
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.memory import Memory
+from inlay.onednn_abi import CREATORS, FUNCTIONS, Version
 from inlay.primitives.signatures import KINDS, SIGNATURES
 
 needs_library = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))

@@ -15,10 +15,10 @@ import inlay
 from inlay import Memory, MemoryDesc
 from inlay.data_type import DATA_TYPES
 from inlay.engine.onednn import OnednnEngine, make_engine
-from inlay.engine.onednn.declarations import ExecutionArgument
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.packed_descs import is_filled, read_packed_desc
 from inlay.errors import Unimplemented
+from inlay.onednn_abi import ExecutionArgument
 
 _CREATE = "dnnl_memory_desc_create_with_packed_encoding"
 pytestmark = pytest.mark.skipif(

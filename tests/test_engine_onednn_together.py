@@ -54,7 +54,7 @@ class Chain:
 def test_together_is_one_by_one() -> None:
     chain = Chain()
     expected = chain.one_by_one()
-    (together,) = ENGINE.together(chain.bound)
+    (together,) = ENGINE.batch(chain.bound)
     assert len(together) == 3
     for _ in range(3):
         together.submit()
@@ -65,7 +65,7 @@ def test_together_is_one_by_one() -> None:
 def test_memories_of_one_may_be_replaced() -> None:
     chain, other = Chain(0), Chain(1)
     expected = chain.one_by_one(), other.one_by_one()
-    (together,) = ENGINE.together(chain.bound)
+    (together,) = ENGINE.batch(chain.bound)
     for _ in range(2):
         together.submit()
         ENGINE.wait()
@@ -82,7 +82,7 @@ def test_memories_of_one_may_be_replaced() -> None:
 def test_one_thread_after_another_uses_its_own_stream_and_scratchpad() -> None:
     chain = Chain()
     expected = chain.one_by_one()
-    (together,) = ENGINE.together(chain.bound)
+    (together,) = ENGINE.batch(chain.bound)
     found: list[list[bytes]] = []
 
     def work() -> None:
@@ -109,14 +109,14 @@ def test_numbers_of_threads_divide_what_is_together() -> None:
         two = Chain()
     finally:
         inlay.set_num_threads(before)
-    assert [len(together) for together in ENGINE.together([*one.bound, *two.bound, *one.bound])] == [3, 3, 3]
-    assert ENGINE.together([]) == []
+    assert [len(together) for together in ENGINE.batch([*one.bound, *two.bound, *one.bound])] == [3, 3, 3]
+    assert ENGINE.batch([]) == []
 
 
 def test_a_failure_says_which_primitive() -> None:
     chain = Chain()
     chain.bound[1].executable.count = 0
-    (together,) = ENGINE.together(chain.bound)
+    (together,) = ENGINE.batch(chain.bound)
     with pytest.raises(InvalidArguments) as refused:
         together.submit()
     with pytest.raises(InvalidArguments) as alone:

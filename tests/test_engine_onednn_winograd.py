@@ -1,4 +1,4 @@
-"""Winograd convolution through oneDNN's engine: what the reference computes, in every format, and what is declined."""
+"""Winograd convolution on oneDNN's threads: what the reference computes, in every format, and what is declined."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -13,12 +13,15 @@ from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
 from inlay.engine import reference
-from inlay.engine.onednn import OnednnEngine, make_engine, own
-from inlay.engine.onednn.own import team_of
+from inlay.engine.inlay import InlayEngine
+from inlay.engine.inlay import engine as inlay_engine
+from inlay.engine.onednn import make_engine
+from inlay.engine.onednn.lanes import thread_team
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives import Convolution, Reorder, set_engine
 from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
+from inlay.primitives.engines import create_beside
 from inlay.primitives.operation import Implementation, Operation, Parameter
 from inlay.reordering.attributes import Scales
 from inlay.reordering.processors import set_num_threads
@@ -26,7 +29,7 @@ from inlay.reordering.target import TARGETS, host_target
 
 if oracle.why_unavailable() is not None:
     pytest.skip(str(oracle.why_unavailable()), allow_module_level=True)
-if make_engine().openmp is None:
+if make_engine().thread_team is None:
     pytest.skip("this oneDNN does not run on GNU OpenMP", allow_module_level=True)
 
 Arrays = Mapping[str, npt.NDArray[np.float32]]
@@ -39,8 +42,8 @@ CLOSE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def engine() -> OnednnEngine:
-    return make_engine()
+def engine() -> InlayEngine:
+    return InlayEngine(make_engine())
 
 
 def convolution(
@@ -87,7 +90,7 @@ def expected(operation: Operation, arrays: Arrays) -> npt.NDArray[np.float32]:
     return found
 
 
-def laid_out(engine: OnednnEngine, weights: npt.NDArray[np.float32], desc: MemoryDesc, tag: str = "abcd") -> Memory:
+def laid_out(engine: InlayEngine, weights: npt.NDArray[np.float32], desc: MemoryDesc, tag: str = "abcd") -> Memory:
     """Weights as the convolution takes them."""
     plain, found = pack(weights, tag), Memory(desc)
     move = engine.create(Operation("reorder", "forward_inference", {"src": plain.desc, "dst": desc}))
@@ -95,7 +98,7 @@ def laid_out(engine: OnednnEngine, weights: npt.NDArray[np.float32], desc: Memor
     return found
 
 
-def memories_of(engine: OnednnEngine, implementation: Implementation, arrays: Arrays) -> dict[str, Memory]:
+def memories_of(engine: InlayEngine, implementation: Implementation, arrays: Arrays) -> dict[str, Memory]:
     descs = implementation.descs
     found = {name: pack(arrays[name], descs[name]) for name in arrays if name != "weights"}
     found["weights"] = laid_out(engine, arrays["weights"], descs["weights"])
@@ -107,7 +110,7 @@ def assert_close(found: npt.NDArray[np.float32], wanted: npt.NDArray[np.float32]
     assert np.abs(found - wanted).max() <= CLOSE * np.abs(wanted).max()
 
 
-def assert_computes(engine: OnednnEngine, operation: Operation) -> Implementation:
+def assert_computes(engine: InlayEngine, operation: Operation) -> Implementation:
     implementation = engine.create(operation)
     assert implementation.impl == "winograd:4x4_3x3"
     assert implementation.operation is operation
@@ -123,7 +126,7 @@ def assert_computes(engine: OnednnEngine, operation: Operation) -> Implementatio
 
 @pytest.mark.parametrize("dst", ["any", "nhwc", BLOCKED])
 @pytest.mark.parametrize("src", ["any", "nhwc", BLOCKED])
-def test_it_computes_what_the_reference_does_in_every_format(engine: OnednnEngine, src: str, dst: str) -> None:
+def test_it_computes_what_the_reference_does_in_every_format(engine: InlayEngine, src: str, dst: str) -> None:
     descs = assert_computes(engine, convolution(src, dst)).descs
     assert descs["src"] == MemoryDesc((2, 32, 13, 10), "f32", "nhwc" if src == "any" else src)
     assert descs["dst"] == MemoryDesc((2, 48, 13, 10), "f32", "nhwc" if dst == "any" else dst)
@@ -134,7 +137,7 @@ def test_it_computes_what_the_reference_does_in_every_format(engine: OnednnEngin
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("attributes", [None, RELU])
 def test_a_bias_and_a_relu_are_as_they_are_asked_for(
-    engine: OnednnEngine, has_bias: bool, attributes: PrimitiveAttributes | None
+    engine: InlayEngine, has_bias: bool, attributes: PrimitiveAttributes | None
 ) -> None:
     descs = assert_computes(engine, convolution(has_bias=has_bias, attributes=attributes)).descs
     assert ("bias" in descs) == has_bias
@@ -143,19 +146,19 @@ def test_a_bias_and_a_relu_are_as_they_are_asked_for(
 @pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((2, 2), (2, 2)), ((0, 1), (2, 0)), ((1, 0), (1, 2))])
 @pytest.mark.parametrize("image", [(1, 16, 3, 3), (3, 16, 4, 4), (1, 16, 5, 22)])
 def test_images_of_any_size_with_any_padding(
-    engine: OnednnEngine, image: tuple[int, int, int, int], padding: tuple[tuple[int, int], tuple[int, int]]
+    engine: InlayEngine, image: tuple[int, int, int, int], padding: tuple[tuple[int, int], tuple[int, int]]
 ) -> None:
     assert_computes(engine, convolution(image=image, channels=16, padding=padding))
 
 
 @pytest.mark.parametrize("channels", [16, 64, 128, 176])
-def test_channels_need_not_fill_what_is_computed_at_once(engine: OnednnEngine, channels: int) -> None:
+def test_channels_need_not_fill_what_is_computed_at_once(engine: InlayEngine, channels: int) -> None:
     assert_computes(engine, convolution(image=(1, 48, 9, 9), channels=channels))
     assert_computes(engine, convolution(image=(1, channels, 9, 9), channels=48))
 
 
 @pytest.mark.parametrize("tag", ["nhwc", BLOCKED])
-def test_boxes_of_larger_tensors_are_read_and_written_where_they_lie(engine: OnednnEngine, tag: str) -> None:
+def test_boxes_of_larger_tensors_are_read_and_written_where_they_lie(engine: InlayEngine, tag: str) -> None:
     rng = np.random.default_rng(5)
     src, dst = (pack(rng.standard_normal((2, 64, 11, 12), np.float32), tag) for _ in range(2))
     inner = src.desc.submemory((2, 32, 9, 8), (0, 16, 1, 3))
@@ -178,22 +181,22 @@ def test_boxes_of_larger_tensors_are_read_and_written_where_they_lie(engine: One
 # Calls
 
 
-def test_it_computes_on_what_its_memories_hold_then(engine: OnednnEngine) -> None:
+def test_it_computes_on_what_its_memories_hold_then(engine: InlayEngine) -> None:
     operation = convolution(has_bias=False)
     implementation = engine.create(operation)
     arrays = drawn(operation)
     memories = memories_of(engine, implementation, arrays)
-    run: Any = implementation.bind(memories)
+    run = implementation.bind(memories)
     run()
     first = memories["dst"].unpack()
     memories["src"].buffer.view(np.float32)[:] *= -2
-    for call in (run, run.submit):
+    for _ in range(2):
         memories["dst"].buffer[:] = 0
-        call()
+        run()
         np.testing.assert_allclose(memories["dst"].unpack(), -2 * first, rtol=1e-5, atol=1e-5)
 
 
-def test_a_scratchpad_is_given_where_that_is_asked_for(engine: OnednnEngine) -> None:
+def test_a_scratchpad_is_given_where_that_is_asked_for(engine: InlayEngine) -> None:
     operation = convolution(attributes=USER)
     assert assert_computes(engine, operation).descs["scratchpad"].data_type == MemoryDesc((1,), "u8").data_type
     arrays = drawn(operation)
@@ -207,7 +210,7 @@ def test_a_scratchpad_is_given_where_that_is_asked_for(engine: OnednnEngine) -> 
     assert np.array_equal(found[0], found[1])
 
 
-def test_threads_may_call_the_same_at_once(engine: OnednnEngine) -> None:
+def test_threads_may_call_the_same_at_once(engine: InlayEngine) -> None:
     operation = convolution(image=(1, 64, 28, 28), channels=64)
     implementation = engine.create(operation)
     arrays = drawn(operation)
@@ -228,7 +231,7 @@ def test_threads_may_call_the_same_at_once(engine: OnednnEngine) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
-def test_it_may_run_on_fewer_threads(engine: OnednnEngine, threads: int | None) -> None:
+def test_it_may_run_on_fewer_threads(engine: InlayEngine, threads: int | None) -> None:
     set_num_threads(threads)
     try:
         assert_computes(engine, convolution(image=(1, 64, 28, 28), channels=64))
@@ -236,8 +239,9 @@ def test_it_may_run_on_fewer_threads(engine: OnednnEngine, threads: int | None) 
         set_num_threads(None)
 
 
-def test_it_stands_between_calls_of_the_library(engine: OnednnEngine) -> None:
+def test_it_stands_between_calls_of_the_library(engine: InlayEngine) -> None:
     """Direct, by Winograd's algorithm, and direct again, each on what the one before has written."""
+    host = make_engine()
     operation = convolution(image=(1, 32, 13, 10), channels=32, has_bias=False)
     arrays = drawn(operation)
     told = {**operation.parameters, "algorithm": "direct"}
@@ -246,8 +250,8 @@ def test_it_stands_between_calls_of_the_library(engine: OnednnEngine) -> None:
     memory, runs = pack(image, "nhwc"), []
     for step in steps:
         descs = {**step.descs, "src": memory.desc, "dst": memory.desc}
-        implementation = engine.create(replace(step, descs=descs))
-        assert engine.joins(implementation) == (step is not operation)
+        _, implementation = create_beside(host, replace(step, descs=descs))
+        assert implementation.is_batched == (step is not operation)
         desc = implementation.descs["weights"]
         weights = laid_out(engine, arrays["weights"], desc) if desc.kind == "opaque" else pack(arrays["weights"], desc)
         target = Memory(memory.desc)
@@ -264,7 +268,7 @@ def test_it_stands_between_calls_of_the_library(engine: OnednnEngine) -> None:
 
 
 @pytest.mark.parametrize("tag", ["abcd", "cdba", "acdb", "Abcd16a"])
-def test_weights_are_laid_out_from_any_layout(engine: OnednnEngine, tag: str) -> None:
+def test_weights_are_laid_out_from_any_layout(engine: InlayEngine, tag: str) -> None:
     operation = convolution()
     desc = engine.create(operation).descs["weights"]
     weights = drawn(operation)["weights"]
@@ -274,14 +278,21 @@ def test_weights_are_laid_out_from_any_layout(engine: OnednnEngine, tag: str) ->
     assert engine.create(move).impl == "winograd:weights"
 
 
-def test_there_is_no_way_back(engine: OnednnEngine) -> None:
+def test_there_is_no_way_back(engine: InlayEngine) -> None:
     desc = engine.create(convolution()).descs["weights"]
     plain = MemoryDesc(desc.dims, "f32")
     with pytest.raises(Unimplemented) as caught:
         engine.create(Operation("reorder", "forward_inference", {"src": desc, "dst": plain}))
     name = str(desc).split(":")[2]
     assert str(caught.value) == (
-        f"the opaque format {name} of dims {desc.dims} is none that this {engine.library.name} chose: only the engine "
+        "inlay has no reorder forward_inference such as this: it computes reorders between layouts, and Winograd "
+        "convolutions on threads of GNU OpenMP"
+    )
+    host = make_engine()
+    with pytest.raises(Unimplemented) as caught:
+        create_beside(host, Operation("reorder", "forward_inference", {"src": desc, "dst": plain}))
+    assert str(caught.value) == (
+        f"the opaque format {name} of dims {desc.dims} is none that this {host.library.name} chose: only the engine "
         "that made it can read it, in the process in which it did"
     )
     double = MemoryDesc(desc.dims, "f64")
@@ -295,10 +306,10 @@ def test_there_is_no_way_back(engine: OnednnEngine) -> None:
 # Primitives
 
 
-def test_it_is_a_primitive_like_any_other(engine: OnednnEngine) -> None:
+def test_it_is_a_primitive_like_any_other(engine: InlayEngine) -> None:
     operation = convolution()
     descs, arrays = operation.descs, drawn(operation)
-    set_engine(engine)
+    set_engine(make_engine())
     try:
         primitive = Convolution(descs["src"], descs["weights"], bias=descs["bias"], padding_l=1, algorithm="winograd")
         weights = pack(arrays["weights"], "oihw")
@@ -312,8 +323,8 @@ def test_it_is_a_primitive_like_any_other(engine: OnednnEngine) -> None:
     assert_close(found, expected(operation, arrays))
 
 
-def test_what_it_is_not_for_the_reference_computes(engine: OnednnEngine) -> None:
-    set_engine(engine)
+def test_what_it_is_not_for_the_reference_computes(engine: InlayEngine) -> None:
+    set_engine(make_engine())
     try:
         image, weights = MemoryDesc((1, 3, 8, 8), "f32", "any"), MemoryDesc((5, 3, 3, 3), "f32", "any")
         assert Convolution(image, weights, algorithm="winograd").engine.name == "reference"
@@ -324,7 +335,7 @@ def test_what_it_is_not_for_the_reference_computes(engine: OnednnEngine) -> None
 # What is declined
 
 
-def text_of(engine: OnednnEngine, operation: Operation) -> str:
+def text_of(engine: InlayEngine, operation: Operation) -> str:
     with pytest.raises(Unimplemented) as caught:
         engine.create(operation)
     return str(caught.value)
@@ -375,12 +386,12 @@ DECLINED: Mapping[str, tuple[Operation, str]] = {
 
 
 @pytest.mark.parametrize("case", DECLINED)
-def test_what_it_is_not_for_is_declined(engine: OnednnEngine, case: str) -> None:
+def test_what_it_is_not_for_is_declined(engine: InlayEngine, case: str) -> None:
     operation, text = DECLINED[case]
     assert text_of(engine, operation) == f"Winograd convolution has no {text}"
 
 
-def test_channels_fill_registers(engine: OnednnEngine) -> None:
+def test_channels_fill_registers(engine: InlayEngine) -> None:
     lanes = host_target().vector_bytes // 4
     text = f"Winograd convolution has no 32 and 17 channels: both are multiples of {lanes}, and no dim is 0"
     assert text_of(engine, convolution(channels=17)) == text
@@ -388,7 +399,7 @@ def test_channels_fill_registers(engine: OnednnEngine) -> None:
 
 @pytest.mark.parametrize("name", ["src", "dst"])
 @pytest.mark.parametrize("tag", ["nchw", f"aBcd{host_target().vector_bytes // 2}b"])
-def test_images_are_channels_last_or_in_registers(engine: OnednnEngine, name: str, tag: str) -> None:
+def test_images_are_channels_last_or_in_registers(engine: InlayEngine, name: str, tag: str) -> None:
     formats = {"src": "nhwc", "dst": "nhwc", name: tag}
     operation = convolution(**formats)  # type: ignore[arg-type]
     lanes = host_target().vector_bytes // 4
@@ -401,37 +412,39 @@ def test_images_are_channels_last_or_in_registers(engine: OnednnEngine, name: st
 def test_for_training_and_without_gnu_openmp_the_library_is_quoted() -> None:
     engine = make_engine()
     head = f"{engine.library.name} has no implementation of convolution"
+
+    def text(operation: Operation) -> str:
+        with pytest.raises(Unimplemented) as caught:
+            create_beside(engine, operation)
+        return str(caught.value)
+
     training = replace(convolution(), prop_kind="forward_training")
-    assert text_of(engine, training).startswith(f"{head} forward_training, src f32::any")
-    engine.openmp = None
-    assert text_of(engine, convolution()).startswith(f"{head} forward_inference, src f32::any")
+    assert text(training).startswith(f"{head} forward_training, src f32::any")
+    engine.thread_team = None
+    assert text(convolution()).startswith(f"{head} forward_inference, src f32::any")
 
 
 def test_only_gnu_openmp_is_a_team() -> None:
     library: Any = make_engine().library
-    assert team_of(library) is not None
+    assert thread_team(library) is not None
     for other in (SimpleNamespace(runtime="sycl", cdll=library.cdll), SimpleNamespace(runtime="omp", cdll=object())):
         without: Any = other
-        assert team_of(without) is None
+        assert thread_team(without) is None
 
 
 @pytest.mark.parametrize(("name", "is_fast"), [("x86-64-v2", False), ("x86-64-v3", True), ("aarch64", True)])
 def test_only_processors_that_multiply_and_add_at_once_have_it(
     name: str, is_fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = make_engine().library
-    monkeypatch.setattr(own, "host_target", lambda: TARGETS[name])
-    assert (team_of(library) is not None) == is_fast
+    monkeypatch.setattr(inlay_engine, "host_target", lambda: TARGETS[name])
+    assert InlayEngine(make_engine()).supports(convolution()) == is_fast
 
 
-def test_a_reorder_between_layouts_stays_the_librarys(engine: OnednnEngine) -> None:
+def test_a_reorder_between_layouts_stays_the_librarys() -> None:
     weights = pack(drawn(convolution())["weights"], "abcd")
-    move = engine.create(
-        Operation(
-            "reorder", "forward_inference", {"src": weights.desc, "dst": MemoryDesc(weights.desc.dims, "f32", "cdba")}
-        )
-    )
-    assert engine.joins(move)
+    descs = {"src": weights.desc, "dst": MemoryDesc(weights.desc.dims, "f32", "cdba")}
+    _, move = create_beside(make_engine(), Operation("reorder", "forward_inference", descs))
+    assert move.is_batched
     found = Memory(move.descs["dst"])
     move.bind({"src": weights, "dst": found})()
     assert np.array_equal(found.buffer, reorder(weights, "cdba").buffer)

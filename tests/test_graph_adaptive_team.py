@@ -14,7 +14,7 @@ from inlay.graph.plain import plain_program
 from inlay.graph.session import Session
 from inlay.measure.processors import Processors
 from inlay.primitives import get_engine
-from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.reordering.processors import get_num_threads, limited
 
 
@@ -174,7 +174,7 @@ def test_the_waits_are_such_that_five_seconds_suffice() -> None:
     assert DOUBT[0] < DOUBT[1]
 
 
-class ThreadedEngine:
+class ThreadedEngine(Engine):
     """The reference engine as one of four threads; says for how many each implementation was created."""
 
     name = "threaded"

@@ -19,7 +19,7 @@ from planned_graphs import Drawing, HashedCosts, drawn_graph, he, random_plan, r
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.algorithms import algorithms, is_winograd
+from inlay.graph.algorithms import algorithm_of, algorithms
 from inlay.graph.costs import AnalyticCosts, Machine, measured, probed
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.models import settled_by
@@ -34,6 +34,7 @@ from inlay.graph.session import Session
 from inlay.graph.weights import Weights
 from inlay.primitives import get_engine
 from inlay.primitives.attributes import Eltwise
+from inlay.primitives.engines import create_beside
 from inlay.primitives.operation import Operation
 from inlay.reordering.target import host_target
 
@@ -41,7 +42,7 @@ from inlay.reordering.target import host_target
 def why_not() -> str | None:
     if oracle.why_unavailable() is not None:
         return str(oracle.why_unavailable())
-    return None if getattr(get_engine("onednn"), "openmp", None) else "this oneDNN does not run on GNU OpenMP"
+    return None if get_engine("onednn").thread_team else "this oneDNN does not run on GNU OpenMP"
 
 
 computed = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -54,7 +55,7 @@ class Preferring(HashedCosts):
     """Winograd's algorithm takes next to nothing where it computes a convolution, and other ways take long."""
 
     def kernel(self, operation: Operation) -> Kernel | None:
-        if not is_winograd(operation):
+        if not algorithm_of(operation):
             found = super().kernel(operation)
             is_slow = found is not None and len(algorithms(operation, "auto")) > 1
             return replace(found, ms=found.ms + 10) if found is not None and is_slow else found
@@ -89,7 +90,7 @@ def inputs_of(it: OpGraph) -> dict[str, Any]:
 
 
 def winograd_steps(program: Program) -> list[Step]:
-    return [step for step in program.steps if step.operation is not None and is_winograd(step.operation)]
+    return [step for step in program.steps if step.operation is not None and algorithm_of(step.operation)]
 
 
 def assert_computes(session: Session, it: OpGraph) -> None:
@@ -181,7 +182,7 @@ def test_it_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.Monke
     assert kernel.source == "measured"
     again = measured("onednn", 0.0, weights=1).kernel(operation)
     assert again is not None
-    assert settled_by(get_engine("onednn").create(operation)).descs == again.operation.descs
+    assert settled_by(create_beside(get_engine("onednn"), operation)[1]).descs == again.operation.descs
     assert (again.impl, again.operation) == (kernel.impl, kernel.operation)
 
 
@@ -227,7 +228,7 @@ def test_both_algorithms_are_measured_beforehand(convolutions: Any) -> None:
 def test_formats_are_those_that_the_engine_answers_to_a_direct_convolution() -> None:
     class Natural(Preferring):
         def kernel(self, operation: Operation) -> Kernel | None:
-            assert not is_winograd(operation)
+            assert not algorithm_of(operation)
             return super().kernel(operation)
 
     it = graph()
@@ -328,10 +329,10 @@ def test_another_engine_computes_it_directly() -> None:
     it = graph()
     program = planned(it, Preferring()).program
     engine: Any = type(get_engine("onednn"))(get_engine("onednn").library)  # type: ignore[attr-defined, call-arg]
-    engine.openmp = None
+    engine.thread_team = None
     session = Session(program, it, engine=engine)
     convolutions = [one for one in session._compiled.prepared if one.step.kind == "convolution"]
-    assert all(one.implementation is not None and engine.joins(one.implementation) for one in convolutions)
+    assert all(one.implementation is not None and one.implementation.is_batched for one in convolutions)
     assert_computes(session, it)
     assert_computes(Session(program, it, engine="reference"), it)
 

@@ -22,6 +22,7 @@ from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives import attributes as a
 from inlay.primitives import engines
+from inlay.primitives.operation import Engine
 from inlay.primitives.windows import Place, walk
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
@@ -264,7 +265,7 @@ def test_an_engine_is_made_once(default_engine: None) -> None:
     assert relu(MemoryDesc((2,), "f32"), engine=None).engine is p.get_engine() is p.get_engine("reference")
 
 
-class Declines:
+class Declines(Engine):
     """An engine that computes nothing."""
 
     name = "declines"
@@ -315,4 +316,4 @@ def test_an_unknown_engine_in_the_environment_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setenv("INLAY_ENGINE", "cuda")
     with pytest.raises(InvalidArguments) as refusal:
         p.get_engine()
-    assert str(refusal.value) == "INLAY_ENGINE is 'cuda': set it to one of 'onednn', 'reference', or unset it"
+    assert str(refusal.value) == "INLAY_ENGINE is 'cuda': set it to one of 'onednn', 'inlay', 'reference', or unset it"

@@ -15,7 +15,7 @@ from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, PerformanceWarning, Unimplemented
 from inlay.memory import Memory
-from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.operation import Engine, Implementation, KernelKind, Operation, PlainImplementation
 from inlay.primitives.slow_kernels import forget_warnings
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
@@ -25,7 +25,7 @@ ROWS = MemoryDesc((4, 6), "f32")
 
 
 @dataclass
-class Slow:
+class Slow(Engine):
     """An engine whose kernels are those of the reference engine, by another name."""
 
     refuses: str = ""
@@ -38,19 +38,8 @@ class Slow:
         if operation.kind == self.refuses:
             raise Unimplemented(f"slow has no {operation.kind}")
         inner = p.get_engine("reference").create(operation)
-        return _Named(inner, operation, inner.descs, operation.kind not in self.fast)
-
-
-@dataclass
-class _Named:
-    inner: Implementation
-    operation: Operation
-    descs: Any
-    is_reference: bool
-    impl: str = "ref:any"
-
-    def bind(self, memories: Any) -> Any:
-        return self.inner.bind(memories)
+        kind: KernelKind = "jit" if operation.kind in self.fast else "reference"
+        return PlainImplementation(operation, inner.descs, "ref:any", inner.bind, kind)
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from oracles import onednn as oracle
 
 from inlay import MemoryDesc
-from inlay.engine.winograd import Team, WinogradConvolution, is_transformed, transforming, winograd
-from inlay.engine.winograd.convolution import Schedule, registers_of, scheduled
-from inlay.engine.winograd.images import Sizes
-from inlay.engine.winograd.tiles import A_PAIRED, TILE, A, B, G, transformed
+from inlay.engine.inlay import WinogradConvolution, is_transformed, transforming, winograd
+from inlay.engine.inlay.convolution import Schedule, registers_of, scheduled
+from inlay.engine.inlay.images import Sizes
+from inlay.engine.inlay.tiles import A_PAIRED, TILE, A, B, G, transformed
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import Eltwise, PrimitiveAttributes
 from inlay.primitives.engines import get_engine
-from inlay.primitives.operation import Operation
+from inlay.primitives.operation import Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.target import TARGETS, Target, host_target
 
 Floats = npt.NDArray[np.float32]
@@ -28,9 +28,9 @@ RELU = (Eltwise("relu", 0.0, 0.0),)
 LANES = registers_of(host_target()).lanes
 
 
-def team() -> Team:
+def team() -> ThreadTeam:
     """The OpenMP runtime of the engine's library."""
-    found: Team | None = None if oracle.why_unavailable() else get_engine("onednn").openmp  # type: ignore[attr-defined]
+    found = None if oracle.why_unavailable() else get_engine("onednn").thread_team
     if found is None:
         pytest.skip("there is no library on GNU OpenMP")
     return found
@@ -82,7 +82,7 @@ def guarded(desc: MemoryDesc, values: Floats | None = None) -> tuple[Memory, Gua
     return memory, buffer
 
 
-def differs(made: WinogradConvolution, seed: int) -> float:
+def differs(made: WinogradConvolution | PlainImplementation, seed: int) -> float:
     """The greatest difference from the sums, of the greatest of these, with poison in the scratchpad and in dst."""
     rng = np.random.default_rng(seed)
     asked, descs = made.operation, made.descs
@@ -192,7 +192,7 @@ def test_many_threads_may_call_one_at_once_without_a_scratchpad_of_theirs() -> N
     results = [Memory(desc) for _ in range(8)]
     calls = [made.bind({"src": pack(image, desc), "dst": result, "weights": laid}) for result in results]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda call: [call.submit() for _ in range(50)], calls))
+        list(pool.map(lambda call: [call() for _ in range(50)], calls))
     expected = convolved(image, weights, np.zeros(2 * LANES, np.float32), asked)
     assert np.abs(results[0].unpack() - expected).max() < 1e-5 * np.abs(expected).max()
     assert all(np.array_equal(result.buffer, results[0].buffer) for result in results)

@@ -12,47 +12,21 @@ Source: oneDNN, `dnnl.h` and the codes of `dnnl_types.h`.
 
 import ctypes
 from collections.abc import Callable, Mapping
-from ctypes import POINTER, byref, c_int, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import Extras
 from inlay.descriptor.parts import Parts
-from inlay.descriptor.validation import MAX_NDIMS, require_nested
+from inlay.descriptor.validation import require_nested
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 
-_STRIDES = 14
-_NDIMS, _DIMS, _TYPE, _OFFSET0, _PADDED, _PADDED_OFFSETS, _KIND, _NBLKS, _BLKS, _IDXS = range(256, 266)
-_ENCODING, _NNZ = 266, 267
-_UNDEF, _ANY, _BLOCKED, _OPAQUE, _SPARSE, _HOST_SCALAR = range(6)
-_CSR, _PACKED, _COO = 1, 2, 3
 _TYPES = {data_type.code: data_type for data_type in DATA_TYPES.values()}
-_F32 = 3
 _SIZES_HOLD = (3, 13)
-_REFUSED = 2  # dnnl_invalid_arguments
-
-_SIGNATURES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "dnnl_memory_desc_query": (c_void_p, c_int, c_void_p),
-        "dnnl_memory_desc_query_v2": (c_void_p, c_int, c_int, c_void_p),
-        "dnnl_memory_desc_get_size": (c_void_p,),
-        "dnnl_memory_desc_reshape": (c_void_p, c_void_p, c_int, c_void_p),
-        "dnnl_memory_desc_destroy": (c_void_p,),
-        "dnnl_memory_desc_create_with_blob": (c_void_p, c_void_p),
-        "dnnl_memory_desc_create_with_strides": (c_void_p, c_int, c_void_p, c_int, c_void_p),
-        "dnnl_memory_desc_get_blob": (c_void_p, c_void_p, c_void_p),
-        "dnnl_version": (),
-    }
-)
-
-
-class _Version(ctypes.Structure):
-    """The start of `dnnl_version_t`."""
-
-    _fields_ = (("major", c_int), ("minor", c_int))
 
 
 class Handle:
@@ -66,7 +40,7 @@ class Handle:
         """
         self._library = library
         self.pointer = c_void_p(address)
-        self._query = self._function("dnnl_memory_desc_query")
+        self._query = self._function("memory_desc_query")
         if not address:
             raise InvalidArguments("the handle of oneDNN is NULL: give one that a create function of oneDNN wrote")
 
@@ -74,7 +48,7 @@ class Handle:
         function = _function_of(self._library, name)
         if function is None:
             raise InvalidArguments(
-                f"library is {self._library!r}, which has no {name}: give a loaded oneDNN 3, as "
+                f"library is {self._library!r}, which has no dnnl_{name}: give a loaded oneDNN 3, as "
                 "ctypes.CDLL('libdnnl.so.3')"
             )
         return function
@@ -96,24 +70,20 @@ class Handle:
     def sparse(self, what: int, index: int = 0, make: type[c_int] | type[c_int64] = c_int) -> int:
         """The answer to a query of the second version."""
         answer = make(0)
-        self._require(self._function("dnnl_memory_desc_query_v2")(self.pointer, what, index, byref(answer)), what)
+        self._require(self._function("memory_desc_query_v2")(self.pointer, what, index, byref(answer)), what)
         return answer.value
 
     @property
     def size(self) -> int:
         """Bytes of buffer 0."""
-        function = self._function("dnnl_memory_desc_get_size")
-        function.restype = c_size_t  # the others return a status
-        return int(function(self.pointer))
+        return int(self._function("memory_desc_get_size")(self.pointer))
 
     def says(self, size: int, offset0: int, extras: Extras) -> bool:
         """Whether the library gives `size` bytes to its descriptor, as far as it can be believed.
 
         3.2 has no size of what does not start at the origin, and counts the buffers of extras several times.
         """
-        version = self._function("dnnl_version")
-        version.restype = POINTER(_Version)
-        found = version().contents
+        found = abi.Version.from_address(self._function("version")())
         if (found.major, found.minor) < _SIZES_HOLD and (offset0 or extras):
             return True
         return self.size == size % 2**64
@@ -121,12 +91,12 @@ class Handle:
     def has_extras(self, dims: Dims) -> bool:
         """Whether there are extra flags: then no reshape is taken, not even one to the same dims."""
         result = c_void_p()
-        status = self._function("dnnl_memory_desc_reshape")(
+        status = self._function("memory_desc_reshape")(
             byref(result), self.pointer, len(dims), (c_int64 * len(dims))(*dims)
         )
         if result.value and not status:
             destroy(self._library, result)
-        return bool(status == _REFUSED)
+        return bool(status == abi.INVALID_ARGUMENTS)
 
     def _require(self, status: int, what: int) -> None:
         if status:
@@ -134,17 +104,13 @@ class Handle:
 
 
 def _function_of(library: object, name: str) -> Any:
-    """A function of the library with a signature of its own: other users of `library` see none of it."""
-    if not isinstance(library, ctypes.CDLL) or not hasattr(library, name):
-        return None
-    function = library[name]
-    function.argtypes = _SIGNATURES[name]
-    return function
+    """A function of the library, None if it has none of this name or is no library."""
+    return abi.function(library, name) if isinstance(library, ctypes.CDLL) else None
 
 
 def destroy(library: ctypes.CDLL, pointer: c_void_p) -> None:
     """Give a descriptor back to the library."""
-    _function_of(library, "dnnl_memory_desc_destroy")(pointer)
+    _function_of(library, "memory_desc_destroy")(pointer)
 
 
 def parts_of_handle(handle: Handle, name: str = "opaque") -> Parts:
@@ -156,16 +122,16 @@ def parts_of_handle(handle: Handle, name: str = "opaque") -> Parts:
         InvalidArguments: the library does not answer, or not as for a descriptor.
         Unimplemented: the descriptor has a type, kind, encoding or place of padding that ours cannot have.
     """
-    ndims = handle.number(_NDIMS)
-    if not 0 <= ndims <= MAX_NDIMS:
+    ndims = handle.number(abi.QUERY_NDIMS)
+    if not 0 <= ndims <= abi.MAX_NDIMS:
         raise InvalidArguments(f"oneDNN answers {ndims} dims: the handle is no descriptor of this library")
-    kind = handle.number(_KIND)
-    if ndims == 0 or kind == _UNDEF:
+    kind = handle.number(abi.QUERY_KIND)
+    if ndims == 0 or kind == abi.UNDEF:
         return Parts((), None, kinds.Undefined())
-    if kind not in (*_READERS, _OPAQUE):
+    if kind not in (*_READERS, abi.OPAQUE):
         raise Unimplemented(f"descriptors of oneDNN's format kind {kind} have no counterpart: give one of another kind")
-    dims, data_type = handle.entries(_DIMS, ndims), _data_type(handle.number(_TYPE))
-    if kind == _OPAQUE:
+    dims, data_type = handle.entries(abi.QUERY_DIMS, ndims), _data_type(handle.number(abi.QUERY_TYPE))
+    if kind == abi.OPAQUE:
         return Parts(dims, data_type, kinds.Opaque(name, handle.size))
     return _READERS[kind](handle, dims, data_type)
 
@@ -207,21 +173,23 @@ def require_format(parts: Parts) -> None:
 
 def _layout(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
     ndims = len(dims)
-    if any(handle.entries(_PADDED_OFFSETS, ndims)):
+    if any(handle.entries(abi.QUERY_PADDED_OFFSETS, ndims)):
         raise Unimplemented("this descriptor of oneDNN has padding before its data: padding follows the data here")
-    count = handle.number(_NBLKS)
-    if not 0 <= count <= MAX_NDIMS:
+    count = handle.number(abi.QUERY_NBLKS)
+    if not 0 <= count <= abi.MAX_NDIMS:
         raise InvalidArguments(f"oneDNN answers {count} inner blocks: the handle is no descriptor of this library")
     inner: list[tuple[Digit, ...]] = [()] * ndims
     stride = 1
-    sizes, axes = handle.entries(_BLKS, count), handle.entries(_IDXS, count)
+    sizes, axes = handle.entries(abi.QUERY_BLKS, count), handle.entries(abi.QUERY_IDXS, count)
     for axis, size in reversed(tuple(zip(axes, sizes, strict=True))):
         if not 0 <= axis < ndims or size < 1:
             raise Unimplemented(f"this descriptor of oneDNN has a block of {size} along axis {axis} of {ndims} dims")
         inner[axis] = (Digit(size, stride), *inner[axis])
         stride *= size
-    layout = Layout(handle.entries(_PADDED, ndims), tuple(map(Axis, handle.entries(_STRIDES, ndims), inner)))
-    return Parts(dims, data_type, layout, handle.number(_OFFSET0, c_int64))
+    layout = Layout(
+        handle.entries(abi.QUERY_PADDED, ndims), tuple(map(Axis, handle.entries(abi.QUERY_STRIDES, ndims), inner))
+    )
+    return Parts(dims, data_type, layout, handle.number(abi.QUERY_OFFSET0, c_int64))
 
 
 def _any(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
@@ -229,14 +197,14 @@ def _any(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
 
 
 def _sparse(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
-    encoding, nnz = handle.sparse(_ENCODING), handle.sparse(_NNZ, make=c_int64)
-    if encoding == _CSR:
-        types = [_data_type(handle.sparse(_TYPE, i)) for i in (1, 2)[: len(dims)]]
+    encoding, nnz = handle.sparse(abi.QUERY_ENCODING), handle.sparse(abi.QUERY_NNZ, make=c_int64)
+    if encoding == abi.CSR:
+        types = [_data_type(handle.sparse(abi.QUERY_TYPE, i)) for i in (1, 2)[: len(dims)]]
         # One dim has no rows to point to, and the type of their starts cannot be asked.
         return Parts(dims, data_type, kinds.CSR(nnz, types[0], types[-1]))
-    if encoding == _COO:
-        return Parts(dims, data_type, kinds.COO(nnz, _data_type(handle.sparse(_TYPE, 1))))
-    if encoding == _PACKED and (handle.size == 0 or RUNTIME in dims):
+    if encoding == abi.COO:
+        return Parts(dims, data_type, kinds.COO(nnz, _data_type(handle.sparse(abi.QUERY_TYPE, 1))))
+    if encoding == abi.PACKED and (handle.size == 0 or RUNTIME in dims):
         return Parts(dims, data_type, kinds.Packed(nnz))
     raise Unimplemented(f"this sparse descriptor of oneDNN, encoding {encoding}, can be read by its engine only")
 
@@ -247,10 +215,10 @@ def _host_scalar(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
 
 _READERS: Mapping[int, Callable[[Handle, Dims, DataType], Parts]] = MappingProxyType(
     {
-        _ANY: _any,
-        _BLOCKED: _layout,
-        _SPARSE: _sparse,
-        _HOST_SCALAR: _host_scalar,
+        abi.ANY: _any,
+        abi.BLOCKED: _layout,
+        abi.SPARSE: _sparse,
+        abi.HOST_SCALAR: _host_scalar,
     }
 )
 """What reads each of oneDNN's format kinds but the opaque one."""
@@ -291,7 +259,7 @@ def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
     if len(blob) != length:
         raise InvalidArguments(f"the blob has {len(blob)} bytes, this oneDNN writes {length}: another one wrote it")
     result = c_void_p()
-    create = _function_of(library, "dnnl_memory_desc_create_with_blob")
+    create = _function_of(library, "memory_desc_create_with_blob")
     status = create(byref(result), ctypes.create_string_buffer(blob, length))
     if status or not result.value:
         raise InvalidArguments(f"oneDNN refuses the blob: its status is {status}")
@@ -300,13 +268,13 @@ def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
 
 def _blob_length(library: ctypes.CDLL) -> int:
     names = ("create_with_strides", "create_with_blob", "get_blob")
-    create, read, measure = (_function_of(library, f"dnnl_memory_desc_{name}") for name in names)
+    create, read, measure = (_function_of(library, f"memory_desc_{name}") for name in names)
     if create is None:
         raise InvalidArguments(f"library is {library!r}: give a loaded oneDNN 3, as ctypes.CDLL('libdnnl.so.3')")
     if read is None or measure is None:
         raise Unimplemented("this oneDNN has no blobs of descriptors: they came with 3.3; give the handle itself")
     some, length = c_void_p(), c_size_t(0)
-    status = create(byref(some), 1, (c_int64 * MAX_NDIMS)(1), _F32, None) or measure(None, byref(length), some)
+    status = create(byref(some), 1, abi.DIMS(1), abi.F32, None) or measure(None, byref(length), some)
     destroy(library, some)
     if status:
         raise InvalidArguments(f"oneDNN does not say how long its blobs are: its status is {status}")

@@ -9,25 +9,25 @@ A `Room` answers the memory, or the array, of each buffer.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.algorithms import direct, is_winograd
+from inlay.graph.algorithms import direct
 from inlay.graph.checking import OLD
-from inlay.graph.movers import has_layouts, mover
+from inlay.graph.movers import select_reorder_engine
 from inlay.graph.nodes import Computation, computation
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.program import Buffer, Program, Step
+from inlay.graph.range_guards import propagates
 from inlay.graph.weights import Weights
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.primitives.calls import Expected, expected, zeroing
-from inlay.primitives.engines import get_engine
+from inlay.primitives.engines import create_beside, engines_beside, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
-from inlay.primitives.reorder import OWN
 
 Call: TypeAlias = Callable[[], object]
 _SCRATCHPAD = "scratchpad"
@@ -73,13 +73,15 @@ class PreparedStep:
     @property
     def replaced(self) -> str:
         """The name of the implementation that the engine prefers and cannot generate code for; empty where it can."""
-        return str(getattr(self.implementation, "replaced", ""))
+        return "" if self.implementation is None else self.implementation.replaced
 
 
-def prepare(program: Program, graph: OpGraph, engine: Engine, weights: Weights) -> tuple[PreparedStep, ...]:
+def prepare(
+    program: Program, graph: OpGraph, engine: Engine, weights: Weights, *, is_exact: bool = False
+) -> tuple[PreparedStep, ...]:
     """All steps of `program`, in order.
 
-    What `engine` declines the reference engine computes.
+    What `engine` declines the reference engine computes, and if `is_exact` all that may lose NaN or infinities.
 
     Raises:
         InvalidArguments: a step lacks an argument or has one too many, or a buffer has another format than the engine
@@ -91,13 +93,15 @@ def prepare(program: Program, graph: OpGraph, engine: Engine, weights: Weights) 
     return tuple(
         _interpreted(step, program, graph)
         if step.operation is None
-        else _computed(step, step.operation, program, engine, weights)
+        else _computed(step, step.operation, program, engine, weights, is_exact)
         for step in program.steps
     )
 
 
-def _computed(step: Step, operation: Operation, program: Program, engine: Engine, weights: Weights) -> PreparedStep:
-    chosen, implementation, bring = _answer(operation, engine)
+def _computed(
+    step: Step, operation: Operation, program: Program, engine: Engine, weights: Weights, is_exact: bool
+) -> PreparedStep:
+    chosen, implementation, bring = _answer(operation, engine, is_exact)
     used = {name: buffer for name, buffer in {**step.reads, **step.writes}.items() if name != OLD}
     needed = {*bring.reads, *bring.writes} - {_SCRATCHPAD}
     _require_arguments(step, needed, {*used, *step.constants})
@@ -112,11 +116,11 @@ def _computed(step: Step, operation: Operation, program: Program, engine: Engine
         for argument, array in step.constants.items()
         if argument in needed
     }
-    is_joined = chosen is engine and _joins(engine, implementation) and not (bring.is_empty or bring.vanishes)
+    is_joined = implementation.is_batched and not (bring.is_empty or bring.vanishes)
     is_declined = chosen is not engine and chosen is get_engine("reference")
     scratch = bring.descs[_SCRATCHPAD].size if _SCRATCHPAD in bring.writes else 0
     bound = partial(_bound, step, implementation, bring, constants)
-    return PreparedStep(step, bound, implementation, scratch, _is_asynchronous(chosen), is_joined, is_declined)
+    return PreparedStep(step, bound, implementation, scratch, chosen.is_asynchronous, is_joined, is_declined)
 
 
 def _bound(
@@ -134,46 +138,32 @@ def _bound(
     return implementation.bind({**memories, **constants})
 
 
-def _answer(operation: Operation, engine: Engine) -> tuple[Engine, Implementation, Expected]:
-    """Who computes an operation: `engine`, and the reference what it declines; reorders, who is the better mover.
+def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engine, Implementation, Expected]:
+    """Who computes an operation: `engine` or one beside it, and the reference what all of them decline.
 
-    Inlay itself computes reorders between layouts that the engine declines. A Winograd convolution that the engine
-    declines, as another one than the plan was made for may, becomes a direct one: it computes the same. Code is
-    generated here, so an engine that cannot declines here too.
+    A convolution by another algorithm that is declined, as by another engine than the plan was made for, becomes a
+    direct one: it computes the same. Code is generated here, so an engine that cannot declines here too.
     """
     try:
-        chosen, found = mover(operation, engine) if operation.kind == "reorder" else (engine, engine.create(operation))
+        if is_exact and not propagates(operation.kind, operation.parameters.get("algorithm")):
+            raise Unimplemented(f"{operation.kind} may lose NaN or infinities in {engine.name}")
+        if operation.kind == "reorder":
+            chosen, found = select_reorder_engine(operation, engines_beside(engine))
+        else:
+            chosen, found = create_beside(engine, operation)
         bring = expected(operation, found)
         if not (bring.is_empty or bring.vanishes):
-            _create_primitive(found)
+            found.create_primitive()
         return chosen, found, bring
     except Unimplemented:
-        if is_winograd(operation):
-            return _answer(direct(operation), engine)
-        other = OWN if operation.kind == "reorder" and has_layouts(operation) else get_engine("reference")
+        if (plain := direct(operation)) is not None:
+            return _answer(plain, engine, is_exact)
+        inlay = get_engine("inlay")
+        other = inlay if inlay.supports(operation) else get_engine("reference")
         if engine is other:
             raise
         found = other.create(operation)
         return other, found, expected(operation, found)
-
-
-def _create_primitive(implementation: Any) -> None:
-    """Generate the code of an implementation whose engine tells that from binding it.
-
-    Raises:
-        Unimplemented: the engine cannot.
-    """
-    if hasattr(implementation, "create_primitive"):
-        implementation.create_primitive()
-
-
-def _joins(engine: Any, implementation: Implementation) -> bool:
-    """Whether the engine executes several calls in one, and those of this implementation."""
-    return hasattr(engine, "together") and bool(engine.joins(implementation))
-
-
-def _is_asynchronous(engine: Engine) -> bool:
-    return bool(getattr(getattr(engine, "capabilities", None), "is_asynchronous", False))
 
 
 def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:

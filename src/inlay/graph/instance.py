@@ -54,12 +54,6 @@ class Compiled:
         return max((prepared.scratch for prepared in self.prepared), default=0)
 
 
-def _begun(call: Any) -> Call:
-    """What begins a call, where the engine tells that from doing it."""
-    begun: Call = getattr(call, "submit", call)
-    return begun
-
-
 class Instance:
     """A program that can run."""
 
@@ -103,7 +97,7 @@ class Instance:
             call, name = prepared.bound(self), prepared.step.name
             if call is None:
                 continue
-            self._each[name] = _begun(call)
+            self._each[name] = call
             if prepared.is_joined:
                 waiting.append((name, call))
             else:
@@ -140,20 +134,18 @@ class Instance:
         """Add calls that the engine executes together, and leave none of them waiting."""
         if not named:
             return
-        engine: Any = self.compiled.engine
         names = iter(name for name, _ in named)
-        for together in engine.together([call for _, call in named]):
-            self._calls.append(together.submit)
-            for i in range(len(together)):
+        for batch in self.compiled.engine.batch([call for _, call in named]):
+            self._calls.append(batch.submit)
+            for i in range(len(batch)):
                 if name := next(names):  # a guard has none
-                    self._put[name] = partial(together.put, i)
+                    self._put[name] = partial(batch.put, i)
         named.clear()
         if self._waits:
             self._calls.append(self._wait)
 
     def _wait(self) -> None:
-        engine: Any = self.compiled.engine
-        engine.wait()
+        self.compiled.engine.wait()
 
     def _readers_of(self, home: str) -> list[PreparedStep]:
         places = self.compiled.laid.places
@@ -221,7 +213,7 @@ class Instance:
         for prepared in self._readers[home]:
             call = prepared.bound(self)
             if call is not None:
-                self._each[prepared.step.name] = _begun(call)
+                self._each[prepared.step.name] = call
                 self._put[prepared.step.name](call)
 
     def _copy(self, name: str, value: Array | Memory) -> None:

@@ -5,33 +5,30 @@ engine's, which wait for their next call busily; a reorder that the engine execu
 after it spares that.
 """
 
+from collections.abc import Iterable
+
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Layout
 from inlay.primitives.operation import Engine, Implementation, Operation
-from inlay.primitives.reorder import OWN
 
 
-def mover(operation: Operation, engine: Engine) -> tuple[Engine, Implementation]:
-    """Who computes a reorder among calls of `engine`, and how.
+def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tuple[Engine, Implementation]:
+    """Return who of `engines_beside(engine)` computes a reorder among calls of `engine`, and how.
 
-    It is the engine where that has machine code for it and can execute it together with other calls, and where one
-    side has a format that only an engine knows.
+    It is the first that has machine code for it and batches it with other calls, else the last that computes it.
 
     Raises:
-        Unimplemented: the engine knows the formats and has no reorder between them.
+        Unimplemented, InvalidArguments: none computes it; what the first one says.
     """
-    if not has_layouts(operation):
-        return engine, engine.create(operation)
-    if hasattr(engine, "together"):
+    chosen: tuple[Engine, Implementation] | None = None
+    refusals: list[Exception] = []
+    for engine in engines:
         try:
-            found = engine.create(operation)
-        except (Unimplemented, InvalidArguments):
-            return OWN, OWN.create(operation)
-        if found.impl.startswith("jit"):
-            return engine, found
-    return OWN, OWN.create(operation)
-
-
-def has_layouts(operation: Operation) -> bool:
-    """Whether every tensor of an operation has a layout, so that Inlay can read and write it."""
-    return all(isinstance(desc.layout, Layout) for desc in operation.descs.values())
+            chosen = engine, engine.create(operation)
+        except (Unimplemented, InvalidArguments) as error:
+            refusals.append(error)
+            continue
+        if chosen[1].is_batched and chosen[1].kernel_kind == "jit":
+            break
+    if chosen is None:
+        raise refusals[0]
+    return chosen

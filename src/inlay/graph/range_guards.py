@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from inlay.graph.algorithms import ALGORITHMS
 from inlay.graph.op import Op, OpGraph, writers_of
 from inlay.graph.source_ranges import infer_reference_range, range_of_array, range_of_dtype
 from inlay.graph.value_ranges import (
@@ -51,7 +52,7 @@ _SQUARING = frozenset(("gelu_erf", "gelu_tanh", "mish", "pow", "square", "swish"
 def propagates(kind: str, algorithm: object) -> bool:
     """Whether primitives of this kind compute with NaN and infinities as IEEE 754 says, in every implementation."""
     if kind in WEIGHTED:
-        return algorithm != "winograd"
+        return algorithm not in ALGORITHMS
     if kind in ("binary", "eltwise"):
         return algorithm in (_ARITHMETIC if kind == "binary" else ("linear",))
     return kind in _MOVING

@@ -7,19 +7,17 @@ guards.after["conv3"]                       buffers to check after this step
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.errors import Unimplemented
-from inlay.graph.algorithms import is_winograd
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.magnitude_scan import exceeds, scan_addresses, team_table
 from inlay.graph.op import OpGraph
 from inlay.graph.program import Program
-from inlay.graph.range_guards import MASKED, THRESHOLD, place_guards, propagates
+from inlay.graph.range_guards import MASKED, THRESHOLD, place_guards
 from inlay.memory.buffers import address_of
-from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.operation import Engine, MemoryCheck
 
 _SHARED = 1 << 14  # bytes from which on a check is shared among threads
 _MOST_FAILURES = 2  # runs in a row whose guards failed, after which guards are checked seldom
@@ -80,7 +78,7 @@ def guards_of(program: Program, graph: OpGraph) -> RunGuards:
             if tensor not in program.inputs and _is_scanned(program, graph, name):
                 written.setdefault(tensor, (step.name, name))
     sizes = {tensor: 4 * prod(graph.tensors[tensor].dims) for tensor in (*inputs, *written)}
-    strict = {name for step in program.steps if step.operation and is_winograd(step.operation) for name in step.ops}
+    strict = {name for step in program.steps if step.operation and algorithm_of(step.operation) for name in step.ops}
     chosen = place_guards(graph, sizes, frozenset(strict))
     if chosen is None:
         return RunGuards()
@@ -115,43 +113,13 @@ def guard(data: npt.NDArray[np.uint8], *, is_masked: bool = False) -> None:
         raise GuardFailed
 
 
-def joined_guard(engine: Any, data: npt.NDArray[np.uint8]) -> Any:
-    """What does so between primitives that `engine` executes together; None where it cannot."""
-    found = scan_addresses(THRESHOLD) if getattr(engine, "joins_checks", False) else None
+def joined_guard(engine: Engine, data: npt.NDArray[np.uint8]) -> MemoryCheck | None:
+    """What does so between calls that `engine` executes together; None where it cannot."""
+    found = scan_addresses(THRESHOLD) if engine.batches_checks else None
     if found is None:
         return None
-    elements, team, threads = data.view(np.float32), engine.openmp, engine.num_threads
+    elements, team, threads = data.view(np.float32), engine.thread_team, engine.num_threads
     if team is None or threads < 2 or data.size < _SHARED:
-        return engine.check(found[0], address_of(elements), elements.size, GuardFailed, elements)
+        return MemoryCheck(found[0], address_of(elements), elements.size, GuardFailed, elements)
     table = team_table(elements, team.parallel, team.thread_num, team.num_threads)
-    return engine.check(found[1], address_of(table), threads, GuardFailed, (elements, table))
-
-
-class ExactEngine:
-    """An engine that computes only what propagates NaN and infinities; the reference engine computes the rest."""
-
-    def __init__(self, engine: Engine) -> None:
-        """Ask `engine` for the kinds that propagate."""
-        self._engine = engine
-
-    propagates_special_values = True
-    """What guards are not needed for."""
-
-    @property
-    def name(self) -> str:
-        """The engine's."""
-        return self._engine.name
-
-    def create(self, operation: Operation) -> Implementation:
-        """What the engine answers.
-
-        Raises:
-            Unimplemented: the operation is of another kind, or the engine does not compute it.
-        """
-        if not propagates(operation.kind, operation.parameters.get("algorithm")):
-            raise Unimplemented(f"{operation.kind} may lose NaN or infinities in {self.name}")
-        return self._engine.create(operation)
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is the engine's own."""
-        return getattr(self._engine, name)
+    return MemoryCheck(found[1], address_of(table), threads, GuardFailed, (elements, table))

@@ -36,7 +36,7 @@ from inlay.graph.numpy_share import NumpyShare, numpy_share
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.plain import plain_program
 from inlay.graph.program import Program
-from inlay.graph.run_guards import NO_GUARDS, ExactEngine, GuardFailed, GuardHistory, RunGuards, guards_of
+from inlay.graph.run_guards import NO_GUARDS, GuardFailed, GuardHistory, RunGuards, guards_of
 from inlay.graph.session_text import describe_declined
 from inlay.graph.tracing import Timed, profile_instance, trace_instance
 from inlay.graph.weights import Weights
@@ -77,11 +77,13 @@ class Session:
         replan: Replan | None = None,
         weights: Weights | None = None,
         threads: int | None = None,
+        is_exact: bool = False,
     ) -> None:
         """Compile `program`, whose tensors and references are those of `graph`.
 
-        What `engine`, or the default one, declines the reference engine computes. Sessions that are given the same
-        `weights` share constants that are laid out alike. The first runs use `threads`, or as many as the engine may.
+        What `engine`, or the default one, declines the reference engine computes, and if `is_exact` all that may lose
+        NaN or infinities. Sessions that are given the same `weights` share constants that are laid out alike. The first
+        runs use `threads`, or as many as the engine may.
 
         Raises:
             InvalidArguments: the program is not sound (see `checking`), or an engine takes other formats.
@@ -90,13 +92,14 @@ class Session:
             OutOfMemory: there is no room.
         """
         self._engine: Engine = get_engine(engine)
+        self._is_exact = is_exact
         self._weights = Weights() if weights is None else weights
         self._replan = replan
         self._lock = RenewedLock()
         self._planning = RenewedLock()
         self._graph = graph
         predicted = sum(step.ms for step in program.steps) / 1e3
-        most = getattr(self._engine, "num_threads", 0)
+        most = self._engine.num_threads
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._making = RenewedLock()
@@ -338,8 +341,8 @@ class Session:
         with self._making:
             if self._exact is None:
                 self._require_open()
-                program, engine = plain_program(self._graph), ExactEngine(self._engine)
-                self._exact = Session(program, self._graph, engine=engine, weights=self._weights)
+                program, engine = plain_program(self._graph), self._engine
+                self._exact = Session(program, self._graph, engine=engine, weights=self._weights, is_exact=True)
             return self._exact
 
     def _limit(self, threads: int) -> int | None:
@@ -363,22 +366,23 @@ class Session:
         """The program compiled for so many threads; the first one stays, of the others the last few."""
         with self._making, ThreadLimit(self._limit(threads)):
             if threads not in self._pools:
-                compiled = _compiled(program, self._graph, self._engine, self._weights, self._guards)
+                compiled = self._compile(program)
                 self._guards, pool = compiled.guards, InstancePool(compiled)
                 if len(self._pools) >= _MOST_TEAMS:
                     del self._pools[list(self._pools)[1]]
                 self._pools[threads] = pool
             return self._pools[threads]
 
-
-def _compiled(program: Program, graph: OpGraph, engine: Engine, weights: Weights, guards: RunGuards | None) -> Compiled:
-    """The program, with its guards where they are known already."""
-    require_names(program)
-    where = laid(program, graph.tensors)
-    require_memory(graph.name, where)
-    require_sound(program, graph)
-    prepared = prepare(program, graph, engine, weights)
-    if guards is None:
-        is_exact = getattr(engine, "propagates_special_values", True)
-        guards = NO_GUARDS if is_exact else guards_of(program, graph)
-    return Compiled(program, graph.tensors, prepared, where, engine, guards)
+    def _compile(self, program: Program) -> Compiled:
+        """The program, with its guards where they are known already."""
+        engine, graph = self._engine, self._graph
+        require_names(program)
+        where = laid(program, graph.tensors)
+        require_memory(graph.name, where)
+        require_sound(program, graph)
+        prepared = prepare(program, graph, engine, self._weights, is_exact=self._is_exact)
+        guards = self._guards
+        if guards is None:
+            is_exact = self._is_exact or engine.propagates_special_values
+            guards = NO_GUARDS if is_exact else guards_of(program, graph)
+        return Compiled(program, graph.tensors, prepared, where, engine, guards)

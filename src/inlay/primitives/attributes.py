@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering.attributes import Scales, ZeroPoints
+from inlay.errors import Unimplemented
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 
 ScratchpadMode: TypeAlias = Literal["library", "user"]
 FpmathMode: TypeAlias = Literal["strict", "bf16", "f16", "any", "tf32"]
@@ -118,3 +119,29 @@ class PrimitiveAttributes:
 
 PLAIN = PrimitiveAttributes()
 """No attribute."""
+
+
+def reorder_attributes(attributes: PrimitiveAttributes) -> Attributes:
+    """Return the attributes of a reorder primitive as those of Inlay's reorder.
+
+    Raises:
+        Unimplemented: there is a post-operation that a reorder has not.
+        InvalidArguments: the attributes are none that a reorder may have.
+    """
+    match attributes.post_ops:
+        case ():
+            beta = None
+        case (Sum(scale=beta, zero_point=0, data_type=None),):
+            pass
+        case _:
+            raise Unimplemented(
+                f"a reorder is followed by one sum without a zero point or a type: {attributes.post_ops} are other "
+                "post-operations, run them as primitives of their own"
+            )
+    return Attributes(
+        src_scales=attributes.scales.get("src"),
+        dst_scales=attributes.scales.get("dst"),
+        src_zero_points=attributes.zero_points.get("src"),
+        dst_zero_points=attributes.zero_points.get("dst"),
+        sum=beta,
+    )

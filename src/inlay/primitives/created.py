@@ -10,7 +10,7 @@ implementation of the reference engine that takes the same formats.
 from dataclasses import replace
 
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.primitives.engines import EngineLike, get_engine
+from inlay.primitives.engines import EngineLike, create_beside, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.primitives.slow_kernels import Avoid, refuse
 
@@ -31,7 +31,7 @@ def created(
             "have a meaning for one engine only, create both with one"
         )
     try:
-        return chosen, chosen.create(operation)
+        return create_beside(chosen, operation)
     except Unimplemented as error:
         reference = get_engine("reference")
         if engine is not None or chosen is reference or not _can_move(operation):

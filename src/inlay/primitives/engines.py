@@ -16,17 +16,19 @@ import os
 import threading
 from typing import Any, TypeAlias
 
-from inlay.errors import InvalidArguments, MissingExtra, shown
+from inlay.errors import InvalidArguments, MissingExtra, Unimplemented, shown
 from inlay.forks import hold_across_forks
-from inlay.primitives.operation import Engine
+from inlay.primitives.operation import Engine, Implementation, Operation
 
 EngineLike: TypeAlias = Engine | str | None
 """An engine, its name in the registry, or None for the default."""
 
 _FACTORIES = {
     "onednn": "inlay.engine.onednn:make_engine",
+    "inlay": "inlay.engine.inlay:make_engine",
     "reference": "inlay.engine.reference:make_engine",
 }
+_BESIDE = ("inlay",)  # they add to every engine what only they compute
 _engines: dict[str, Engine] = {}
 _default: list[Engine] = []  # at most one
 _fallback: list[str] = []  # why the default was not the first choice: at most one text
@@ -64,6 +66,28 @@ def set_engine(engine: EngineLike) -> None:
         _fallback.clear()
 
 
+def engines_beside(engine: Engine) -> tuple[Engine, ...]:
+    """`engine`, and those that add what only they compute, on its threads; in the order in which they are asked."""
+    others = (get_engine(name) for name in _BESIDE)
+    return (engine, *(other.beside(engine) for other in others if other is not engine))
+
+
+def create_beside(engine: Engine, operation: Operation) -> tuple[Engine, Implementation]:
+    """Return the first of `engines_beside(engine)` that computes an operation, and its implementation.
+
+    Raises:
+        Unimplemented: none does.
+        InvalidArguments: `engine` refuses the arguments.
+    """
+    try:
+        return engine, engine.create(operation)
+    except Unimplemented:
+        for other in engines_beside(engine)[1:]:
+            if other.supports(operation):
+                return other, other.create(operation)
+        raise
+
+
 def explain_fallback() -> str | None:
     """Why the default engine is the reference engine although nobody chose it, with what to do; None where it is not.
 
@@ -77,7 +101,7 @@ def explain_fallback() -> str | None:
 
 
 def _checked(engine: Any) -> Engine:
-    if not callable(getattr(engine, "create", None)):
+    if Engine not in type(engine).__mro__:
         raise InvalidArguments(f"engine is {shown(engine)}: give one of {_names()}, or what get_engine answers")
     found: Engine = engine
     return found

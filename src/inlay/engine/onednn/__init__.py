@@ -4,10 +4,9 @@
     implementation = engine.create(operation)   a primitive descriptor: see `creation`, `engine`
     implementation.bind(memories)()             an execution: see `execution`
 
-In the order that data flows: `declarations`, the library's functions and codes as tables; `library`, finding and
-loading; `handles`, what is owned; `descs`, descriptors across the border; `spellings`, which of equal ones; what a
-library lacks: `capabilities`, `defects`, `limits`; `attributes`; `creation`; `execution`; `own`, what Inlay computes
-where the library has nothing; `engine`.
+In the order that data flows: `library`, finding and loading; `handles`, what is owned; `descs`, descriptors across the
+border; `spellings`, which of equal ones; what a library lacks: `capabilities`, `defects`, `limits`; `attributes`;
+`creation`; `execution`; `engine`.
 
 **Threads.** oneDNN starts threads of its own. Where they are OpenMP's, `inlay.set_num_threads` says when a primitive is
 created how many it uses; SYCL's and TBB's follow the processors of the process alone.

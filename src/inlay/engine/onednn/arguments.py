@@ -16,12 +16,12 @@ from typing import NamedTuple, Protocol
 
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.engine.onednn.attributes import code_of, post_op_codes, value_arguments
-from inlay.engine.onednn.declarations import ARGUMENTS, QUERY_ARGUMENT
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.recurrent import additions
 from inlay.errors import InvalidArguments, Unimplemented
+from inlay.onednn_abi import ARGUMENTS, QUERY_ARGUMENT
 from inlay.primitives.attributes import PLAIN, Binary, PReLU
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import RECURRENT, SIGNATURES

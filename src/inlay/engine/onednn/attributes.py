@@ -14,21 +14,10 @@ from ctypes import c_float
 from math import prod
 from typing import assert_never
 
+from inlay import onednn_abi as abi
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn.declarations import (
-    ARGUMENTS,
-    ATTR_POST_OP,
-    ATTR_POST_OP_DW,
-    ATTR_SCALES,
-    ATTR_ZERO_POINTS,
-    BINARY,
-    ELTWISE,
-    FPMATH_MODES,
-    MULTIPLE_SRC,
-    SCRATCHPAD_USER,
-)
-from inlay.engine.onednn.descs import DIMS, Descriptors
+from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments
@@ -45,7 +34,7 @@ from inlay.primitives.attributes import (
 from inlay.primitives.operation import Operation
 from inlay.reordering.attributes import Scales, ZeroPoints
 
-_TWO_SOURCES = {name: code for name, code in BINARY.items() if name != "select"}  # the third would be a NULL
+_TWO_SOURCES = {name: code for name, code in abi.BINARY.items() if name != "select"}  # the third would be a NULL
 _GATES_AND_CHANNELS = 0b11000  # of weights (layers, directions, inputs, gates, channels)
 _PROJECTED = 0b1000  # of weights_projection (layers, directions, inputs, channels)
 
@@ -60,8 +49,8 @@ def code_of(kind: str, name: str) -> int:
     (1026, 2)
     """
     if kind in ("concat", "sum") and name.startswith("src_") and name[4:].isdecimal():
-        return MULTIPLE_SRC + int(name[4:])
-    code = ARGUMENTS.get(name)
+        return abi.MULTIPLE_SRC + int(name[4:])
+    code = abi.ARGUMENTS.get(name)
     if code is None:
         raise InvalidArguments(f"{kind} has no argument {name!r} in oneDNN: the names are those of its signature")
     return code
@@ -77,9 +66,9 @@ def attributes_handle(library: Library, descriptors: Descriptors, operation: Ope
     attributes = operation.attributes
     handle = created(library, "primitive_attr_create", "primitive_attr")
     calls = _Calls(library, handle.value, operation.kind)
-    calls.set("scratchpad_mode", SCRATCHPAD_USER)
+    calls.set("scratchpad_mode", abi.SCRATCHPAD_USER)
     if attributes.fpmath_mode != "strict":
-        calls.set("fpmath_mode", FPMATH_MODES[attributes.fpmath_mode])
+        calls.set("fpmath_mode", abi.FPMATH_MODES[attributes.fpmath_mode])
     for name, scales in attributes.scales.items():
         calls.values("scales", name, scales, "f32")
     for name, zero_points in attributes.zero_points.items():
@@ -111,7 +100,7 @@ class _Calls:
         if not entry.groups and entry.data_type == plain:
             self.set(f"{what}_mask", code, entry.mask)
         else:
-            groups = DIMS(*entry.groups) if entry.groups else None
+            groups = abi.DIMS(*entry.groups) if entry.groups else None
             self.set(what, code, entry.mask, len(entry.groups), groups, entry.type.code)
 
 
@@ -131,7 +120,7 @@ def _append(library: Library, descriptors: Descriptors, chain: int, i: int, post
             code = 0 if post_op.data_type is None else as_data_type(post_op.data_type).code
             status = functions["post_ops_append_sum"](chain, post_op.scale, post_op.zero_point, code)
         case Eltwise():
-            algorithm = algorithm_code(ELTWISE, "eltwise", post_op.algorithm)
+            algorithm = algorithm_code(abi.ELTWISE, "eltwise", post_op.algorithm)
             status = functions["post_ops_append_eltwise"](chain, algorithm, post_op.alpha, post_op.beta)
         case Binary():
             algorithm = algorithm_code(_TWO_SOURCES, "binary", post_op.algorithm)
@@ -169,8 +158,8 @@ def value_arguments(operation: Operation) -> dict[str, tuple[int, MemoryDesc]]:
     found = {}
     attributes = operation.attributes
     for what, entries, added in (
-        ("scales", attributes.scales, ATTR_SCALES),
-        ("zero_points", attributes.zero_points, ATTR_ZERO_POINTS),
+        ("scales", attributes.scales, abi.ATTR_SCALES),
+        ("zero_points", attributes.zero_points, abi.ATTR_ZERO_POINTS),
     ):
         for name, entry in entries.items():
             argument = f"{name}_{what}"
@@ -183,16 +172,16 @@ def post_op_codes(attributes: PrimitiveAttributes) -> dict[str, int]:
     """The arguments that post-operations add, and the code of each."""
     found = {}
     for i, post_op in enumerate(attributes.post_ops):
-        base = ATTR_POST_OP * (i + 1)
+        base = abi.ATTR_POST_OP * (i + 1)
         match post_op:
             case Binary():
-                found[f"post_op_{i}_src_1"] = base | ARGUMENTS["src_1"]
+                found[f"post_op_{i}_src_1"] = base | abi.ARGUMENTS["src_1"]
             case PReLU():
-                found[f"post_op_{i}_weights"] = base | ARGUMENTS["weights"]
+                found[f"post_op_{i}_weights"] = base | abi.ARGUMENTS["weights"]
             case DepthwiseConvolution():
-                found[f"post_op_{i}_weights"] = ATTR_POST_OP_DW | ARGUMENTS["weights"]
+                found[f"post_op_{i}_weights"] = abi.ATTR_POST_OP_DW | abi.ARGUMENTS["weights"]
                 if post_op.bias_type is not None:
-                    found[f"post_op_{i}_bias"] = ATTR_POST_OP_DW | ARGUMENTS["bias"]
+                    found[f"post_op_{i}_bias"] = abi.ATTR_POST_OP_DW | abi.ARGUMENTS["bias"]
             case _:
                 pass
     return found

@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
-from inlay.engine.onednn.declarations import CREATORS, creator_name
 from inlay.engine.onednn.defects import defect_of
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.limits import excess_of
 from inlay.engine.onednn.sparse_products import lacking_sparse
+from inlay.onednn_abi import CREATORS, creator_name
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.operation import Operation
 

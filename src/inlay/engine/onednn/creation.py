@@ -1,6 +1,6 @@
 """From an operation to a primitive descriptor: what the library's creators would crash on is refused before they run.
 
-    eltwise forward: prop algorithm src dst alpha beta      the row of `declarations.CREATORS`
+    eltwise forward: prop algorithm src dst alpha beta      the row of `onednn_abi.CREATORS`
     c_int(96) c_int(32) md md c_float(0) c_float(0)         what it is called with
 
 The library divides by strides and groups that it was told, and follows a hint that is NULL; so both are looked at here.
@@ -12,24 +12,11 @@ from ctypes import byref, c_char_p, c_float, c_void_p
 from functools import lru_cache
 from typing import Any, NoReturn, Protocol, TypeAlias
 
+from inlay import onednn_abi as abi
 from inlay.descriptor import MemoryDesc
 from inlay.engine.onednn.attributes import algorithm_code
 from inlay.engine.onednn.capabilities import row_of
-from inlay.engine.onednn.declarations import (
-    ALGORITHMS,
-    CREATORS,
-    DIMS_WORDS,
-    DIRECTIONS,
-    ELTWISE,
-    FLAGS,
-    LAST_IMPL_REACHED,
-    NOT_DESCRIPTORS,
-    PROP_KINDS,
-    QUERY_IMPL,
-    RECURRENT_FLAGS,
-    creator_name,
-)
-from inlay.engine.onednn.descs import DIMS, Descriptors
+from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments
@@ -52,7 +39,6 @@ _MAPS = frozenset(
 """Kinds whose destination has the dims of the source."""
 _LARGEST = 2**31 - 1
 _DIRECTION = "direction"
-_F32 = 3
 _POSITIVE = {"strides", "kernel"}
 _COUNTS = ("axis", "group_size", "local_size", "groups")
 
@@ -106,7 +92,7 @@ def implementation_name(library: Library, descriptor: Handle) -> str:
         InlayError: the library fails.
     """
     text = c_char_p()
-    status = library.functions["primitive_desc_query"](descriptor.value, QUERY_IMPL, 0, byref(text))
+    status = library.functions["primitive_desc_query"](descriptor.value, abi.QUERY_IMPL, 0, byref(text))
     library.require(status, lambda: "the name of an implementation")
     return (text.value or b"").decode()
 
@@ -118,9 +104,9 @@ def next_implementation(library: Library, descriptor: Handle) -> bool:
         InlayError: the library fails.
     """
     status: int = library.functions["primitive_desc_next_impl"](descriptor.value)
-    if status != LAST_IMPL_REACHED:
+    if status != abi.LAST_IMPL_REACHED:
         library.require(status, lambda: "the next implementation of a primitive")
-    return status != LAST_IMPL_REACHED
+    return status != abi.LAST_IMPL_REACHED
 
 
 def _require_same_dims(operation: Operation) -> None:
@@ -169,14 +155,14 @@ def _described(operation: Operation, name: str) -> MemoryDesc:
 
 def _gives(row: tuple[str, str, str], word: str) -> Given:
     """What gives the argument that a word of a row names."""
-    if word not in NOT_DESCRIPTORS:
+    if word not in abi.NOT_DESCRIPTORS:
         return _gives_desc(row, word)
     if word in _GIVES:
         return _GIVES[word]
     if word in _COUNTS:
         return lambda problem, operation, hint: _count(operation, word)
     if word == "algorithm":
-        table = ALGORITHMS[row[0]]
+        table = abi.ALGORITHMS[row[0]]
         return lambda problem, operation, hint: algorithm_code(table, row[0], _told(operation, word))
     return lambda problem, operation, hint: _number(operation, word)
 
@@ -211,10 +197,12 @@ def _kept_of(operation: Operation) -> str:
 
 _GIVES: Mapping[str, Given] = {
     "hint": lambda problem, operation, hint: None if hint is None else hint.value,
-    "prop": lambda problem, operation, hint: PROP_KINDS[operation.prop_kind],
-    "activation": lambda problem, operation, hint: algorithm_code(ELTWISE, "eltwise", _told(operation, "activation")),
+    "prop": lambda problem, operation, hint: abi.PROP_KINDS[operation.prop_kind],
+    "activation": lambda problem, operation, hint: algorithm_code(
+        abi.ELTWISE, "eltwise", _told(operation, "activation")
+    ),
     "direction": lambda problem, operation, hint: algorithm_code(
-        DIRECTIONS, "direction", _told(operation, "direction")
+        abi.DIRECTIONS, "direction", _told(operation, "direction")
     ),
     "flags": lambda problem, operation, hint: _flags(operation),
     "factors": lambda problem, operation, hint: _floats(operation, "factors", _spatial(operation)),
@@ -262,7 +250,7 @@ def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> An
     for value in values:
         if type(value) is not int or not least <= value <= _LARGEST:
             _refuse(word, kind, values, f"give whole numbers from {least} to {_LARGEST}")
-    return DIMS(*values)
+    return abi.DIMS(*values)
 
 
 def _count(operation: Operation, word: str) -> int:
@@ -292,7 +280,7 @@ def _floats(operation: Operation, word: str, count: int) -> Any:
 
 
 def _flags(operation: Operation) -> int:
-    table = RECURRENT_FLAGS if operation.kind in RECURRENT else FLAGS
+    table = abi.RECURRENT_FLAGS if operation.kind in RECURRENT else abi.FLAGS
     flags = operation.parameters.get("flags", frozenset())
     if not isinstance(flags, frozenset) or not flags <= table.keys():
         _refuse("flags", operation.kind, flags, f"give a frozenset of {', '.join(table)}")
@@ -301,17 +289,17 @@ def _flags(operation: Operation) -> int:
 
 def _scale_type(operation: Operation, names: tuple[str, ...]) -> int:
     found = [operation.descs[name] for name in (*names, "scale", "shift") if name in operation.descs]
-    return found[0].data_type.code if found and found[0].data_type is not None else _F32
+    return found[0].data_type.code if found and found[0].data_type is not None else abi.F32
 
 
 def _plan(row: tuple[str, str, str]) -> tuple[str, tuple[Given, ...], tuple[str, ...], int]:
-    words = CREATORS[row]
-    window = tuple(word for word in words if word in DIMS_WORDS)
-    gives = tuple(_gives(row, word) for word in words if word not in DIMS_WORDS)
+    words = abi.CREATORS[row]
+    window = tuple(word for word in words if word in abi.DIMS_WORDS)
+    gives = tuple(_gives(row, word) for word in words if word not in abi.DIMS_WORDS)
     # Those of a window stand together, after the engine and what comes before them.
     at = 1 + words.index(window[0]) if window else 0
-    return creator_name(*row).removeprefix("dnnl_"), gives, window, at
+    return abi.creator_name(*row).removeprefix("dnnl_"), gives, window, at
 
 
-_ROWS = {row: _plan(row) for row in CREATORS}
+_ROWS = {row: _plan(row) for row in abi.CREATORS}
 """By row of `CREATORS`: the function, what gives its arguments, the words of a window among them and their place."""

@@ -24,23 +24,17 @@ from ctypes import Array, byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_
 from dataclasses import dataclass
 from typing import Final
 
+from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, NO_EXTRAS, RNN_U8S8, S8S8, SCALE_ADJUST, Extras
-from inlay.engine.onednn.declarations import FORMAT_ANY, INVALID_ARGUMENTS, MAX_NDIMS
-from inlay.engine.onednn.handles import Handle, created
+from inlay.engine.onednn.handles import Handle, created, query
 from inlay.engine.onednn.library import Library
 from inlay.engine.onednn.packed_descs import is_filled, read_packed_desc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import RenewedLock
 from inlay.layout import Layout
 
-DIMS: Final = c_int64 * MAX_NDIMS
-"""An array of dims, strides and the like."""
-
-_STRIDES, _OFFSET0, _PADDED, _PADDED_OFFSETS, _KIND, _IDXS = 14, 259, 260, 261, 262, 265
-_BLOCKED, _OPAQUE, _SPARSE = 2, 3, 4
-_S8: Final = 5
 _LETTERS: Final = "abcdefghijkl"
 _REMEMBERED: Final = 4096
 _LAST: Final = 256
@@ -152,12 +146,12 @@ class Descriptors:
         return created(self._library, "memory_desc_clone", "memory_desc", pointer)
 
     def _parsed(self, pointer: int, asked: MemoryDesc | None = None) -> MemoryDesc:
-        kind = self._structure.number(pointer, _KIND)
-        if kind == _SPARSE and asked is not None and is_filled(self._library, pointer):
+        kind = query(self._library, pointer, abi.QUERY_KIND)
+        if kind == abi.SPARSE and asked is not None and is_filled(self._library, pointer):
             assert asked.data_type is not None
             return read_packed_desc(self._library, pointer, asked.dims, asked.data_type)
-        if kind != _OPAQUE:
-            extras = self._structure.extras(pointer) if kind == _BLOCKED else NO_EXTRAS
+        if kind != abi.OPAQUE:
+            extras = self._structure.extras(pointer) if kind == abi.BLOCKED else NO_EXTRAS
             try:
                 return MemoryDesc.from_onednn(pointer, self._library.cdll, extras=extras)
             except InvalidArguments as error:
@@ -187,28 +181,18 @@ class Structure:
 
     def _stores(self, code: int) -> bool:
         out = c_void_p()
-        stored = not self._call["memory_desc_create_with_strides"](byref(out), 1, DIMS(2), code, DIMS(1))
+        stored = not self._call["memory_desc_create_with_strides"](byref(out), 1, abi.DIMS(2), code, abi.DIMS(1))
         if out.value:
             self._call["memory_desc_destroy"](out.value)
         return stored
-
-    def number(self, pointer: int, what: int) -> int:
-        """The answer to a query for one number."""
-        answer = c_int64()
-        self._library.require(self._call["memory_desc_query"](pointer, what, byref(answer)), lambda: f"query {what}")
-        return answer.value
 
     def spells(self, pointer: int, desc: MemoryDesc) -> bool:
         """Whether a descriptor of the library that is equal to `desc` has its strides of unit axes too."""
         if desc.kind != "blocked":
             return True
         if self._strides_at is None:
-            self._strides_at = self._place(pointer, _STRIDES) - pointer
-        return tuple(DIMS.from_address(pointer + self._strides_at)[: desc.ndims]) == desc.strides
-
-    def _place(self, pointer: int, what: int) -> int:
-        """The address of the array that answers a query."""
-        return self.number(pointer, what)
+            self._strides_at = query(self._library, pointer, abi.QUERY_STRIDES) - pointer
+        return tuple(abi.DIMS.from_address(pointer + self._strides_at)[: desc.ndims]) == desc.strides
 
     def made(self, desc: MemoryDesc) -> Handle:
         """A new descriptor of the library for any kind but opaque ones.
@@ -228,9 +212,9 @@ class Structure:
                     "the engine that made it can read it, in the process in which it did"
                 )
             case kinds.Any():
-                return self._new(desc, "with_tag", FORMAT_ANY)
+                return self._new(desc, "with_tag", abi.FORMAT_ANY)
             case kinds.Undefined():
-                return created(self._library, "memory_desc_create_with_tag", "memory_desc", 0, DIMS(), 0, 0)
+                return created(self._library, "memory_desc_create_with_tag", "memory_desc", 0, abi.DIMS(), 0, 0)
             case kinds.HostScalar():
                 self._require("host_scalar", desc)
                 return created(
@@ -250,7 +234,7 @@ class Structure:
             f"memory_desc_create_{how}",
             "memory_desc",
             desc.ndims,
-            DIMS(*desc.dims),
+            abi.DIMS(*desc.dims),
             _code(desc),
             *rest,
             what=lambda: repr(desc),
@@ -267,7 +251,7 @@ class Structure:
             )
         if not desc.inner_blocks:
             try:
-                made = self._new(desc, "with_strides", DIMS(*desc.strides))
+                made = self._new(desc, "with_strides", abi.DIMS(*desc.strides))
             except InvalidArguments:
                 # Some views have strides that the function refuses.
                 made = self._new(desc, "with_strides", None)
@@ -278,19 +262,21 @@ class Structure:
 
     def _complete(self, pointer: int, desc: MemoryDesc) -> None:
         """Write what the create function did not take, and see that the library understands it so."""
-        self._entries(pointer, _STRIDES)[: desc.ndims] = list(desc.strides)
+        self._entries(pointer, abi.QUERY_STRIDES)[: desc.ndims] = list(desc.strides)
         if desc.padded_dims != desc.dims or desc.inner_blocks:
-            self._entries(pointer, _PADDED)[: desc.ndims] = list(desc.padded_dims)
+            self._entries(pointer, abi.QUERY_PADDED)[: desc.ndims] = list(desc.padded_dims)
         if desc.offset0:
             # The field that follows the padded offsets.
-            c_int64.from_address(self._place(pointer, _PADDED_OFFSETS) + 8 * MAX_NDIMS).value = desc.offset0
-            if self.number(pointer, _OFFSET0) != desc.offset0:
+            c_int64.from_address(
+                query(self._library, pointer, abi.QUERY_PADDED_OFFSETS) + 8 * abi.MAX_NDIMS
+            ).value = desc.offset0
+            if query(self._library, pointer, abi.QUERY_OFFSET0) != desc.offset0:
                 raise Unimplemented(f"{self._library.name} does not say where offset0 of a descriptor stands: {desc!r}")
         if desc.extras:
             self._write_extras(pointer, desc.extras)
 
     def _entries(self, pointer: int, what: int) -> Array[c_int64]:
-        return DIMS.from_address(self._place(pointer, what))
+        return abi.DIMS.from_address(query(self._library, pointer, what))
 
     # Extras
 
@@ -325,21 +311,26 @@ class Structure:
         """The address of the flags, or 0 where they were not found."""
         if self._distance is None:
             self._distance = self._found_distance()
-        return self._place(pointer, _IDXS) + 8 * MAX_NDIMS + self._distance if self._distance >= 0 else 0
+        return self._end(pointer) + self._distance if self._distance >= 0 else 0
+
+    def _end(self, pointer: int) -> int:
+        """The address behind the axes of the inner blocks, the last field that a query shows."""
+        return query(self._library, pointer, abi.QUERY_IDXS) + 8 * abi.MAX_NDIMS
 
     def _found_distance(self) -> int:
         """Bytes from the end of the inner blocks to the flags: where one makes the library refuse to reshape; or -1.
 
         Between them stands the rest of a union, whose size differs from version to version.
         """
-        dims = DIMS(4, 6)
+        dims = abi.DIMS(4, 6)
         for distance in range(0, _FURTHEST, 8):
-            made = created(self._library, "memory_desc_create_with_strides", "memory_desc", 2, dims, _S8, DIMS(6, 1))
-            end = self._place(made.value, _IDXS) + 8 * MAX_NDIMS
-            c_uint64.from_address(end + distance).value = S8S8
+            made = created(
+                self._library, "memory_desc_create_with_strides", "memory_desc", 2, dims, abi.S8, abi.DIMS(6, 1)
+            )
+            c_uint64.from_address(self._end(made.value) + distance).value = S8S8
             out = c_void_p()
             status = self._call["memory_desc_reshape"](byref(out), made.value, 2, dims)
-            if status == INVALID_ARGUMENTS:
+            if status == abi.INVALID_ARGUMENTS:
                 return distance
             if out.value:
                 self._call["memory_desc_destroy"](out.value)

@@ -5,9 +5,8 @@
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
 The library is told about tensors without `offset0` (`creation.within`), in the spelling that has the preferred kernel
-(`spellings`). What it lacks and Inlay has machine code for is computed by that, on the library's threads (`own`). Where
-it cannot generate the code that it prefers, its next implementation of the same formats computes; without one `bind`
-declines (`code_generation`).
+(`spellings`). Where it cannot generate the code that it prefers, its next implementation of the same formats computes;
+without one `bind` declines (`code_generation`).
 """
 
 import threading
@@ -23,21 +22,20 @@ from inlay.engine.onednn.attributes import attributes_handle
 from inlay.engine.onednn.capabilities import Capabilities, capabilities, lacking
 from inlay.engine.onednn.code_generation import RuntimeFailure, is_prone
 from inlay.engine.onednn.creation import implementation_name, next_implementation, primitive_desc, said
-from inlay.engine.onednn.declarations import CPU
 from inlay.engine.onednn.descs import Descriptors
 from inlay.engine.onednn.execution import Bound, Executable, Plan
 from inlay.engine.onednn.handles import Handle, created
-from inlay.engine.onednn.lanes import Lane, Lanes, Team
+from inlay.engine.onednn.lanes import Lane, Lanes, Team, thread_team
 from inlay.engine.onednn.library import Library
-from inlay.engine.onednn.own import own_convolution, own_reorder, team_of
 from inlay.engine.onednn.recurrent import additions, flaw
-from inlay.engine.onednn.spellings import is_reference_kernel, kernel_rank, spellings
-from inlay.engine.onednn.together import ExecutedTogether, MemoryCheck, joinable
+from inlay.engine.onednn.spellings import kernel_kind, kernel_rank, spellings
+from inlay.engine.onednn.together import PrimitiveBatch, batches
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.forks import hold_across_forks
 from inlay.memory import Memory
+from inlay.onednn_abi import CPU
 from inlay.primitives.attributes import PLAIN
-from inlay.primitives.operation import Implementation, Operation
+from inlay.primitives.operation import Engine, KernelKind, MemoryCheck, Operation, ThreadTeam
 from inlay.primitives.signatures import RECURRENT
 
 _Result = TypeVar("_Result")
@@ -48,11 +46,13 @@ creation_lock = threading.RLock()
 hold_across_forks(creation_lock)
 
 
-class OnednnEngine:
+class OnednnEngine(Engine):
     """Computes primitives by a loaded oneDNN, from any number of threads."""
 
     propagates_special_values = False
     """Kernels of the library lose NaN and infinities in a ReLU, a maximum, a softmax: sessions guard against them."""
+    thread_team: ThreadTeam | None = None
+    """Its threads, for machine code of other engines; None where that cannot run on them."""
 
     def __init__(self, library: Library) -> None:
         """Make the library's engine of this processor.
@@ -70,8 +70,7 @@ class OnednnEngine:
         """The library's own."""
         self.team = Team(library)
         """How many threads it starts."""
-        self.openmp = team_of(library)
-        """What starts them, for machine code of Inlay's own; None where that cannot run on them."""
+        self.thread_team = thread_team(library)
         engine, team = self.engine, self.team
         some_bytes = self.descriptors.handle(MemoryDesc((1,), "u8"))
         self.lanes = Lanes([], lambda: Lane(library, engine, some_bytes, team))
@@ -90,29 +89,32 @@ class OnednnEngine:
         """How many threads implementations that are created now run on; 0 where the library alone decides."""
         return self.team.wanted
 
-    def create(self, operation: Operation) -> Implementation:
-        """Choose the formats that are `any`, and how to compute: by the library, or by machine code of Inlay's own.
+    @property
+    def runtime(self) -> str:
+        """What starts the library's threads: sequential, omp, tbb, threadpool, sycl."""
+        return self.library.runtime
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether an execution is only begun by its call, so that it must be waited for."""
+        return self.capabilities.is_asynchronous
+
+    def supports(self, operation: Operation) -> bool:
+        """Whether the library is known to lack nothing of an operation."""
+        return self._lack_of(operation) is None
+
+    def _lack_of(self, operation: Operation) -> str | None:
+        """What the library lacks of an operation, as the end of a sentence."""
+        return lacking(self.capabilities, operation) or flaw(self.library.version, operation)
+
+    def create(self, operation: Operation) -> "OnednnImplementation":
+        """Choose the formats that are `any`, and how to compute: the best of what the library has.
 
         Raises:
             InvalidArguments: a backward operation has no hint or one of another kind, or the library, or the check
                 before it, refuses the arguments.
-            Unimplemented: the library lacks it (see `capabilities`) and Inlay too, or the hint is of another engine.
+            Unimplemented: the library lacks it (see `capabilities`), or the hint is of another engine.
             OutOfMemory: the library says so.
-        """
-        if (own := own_reorder(operation)) is not None:
-            return own
-        try:
-            return self._of_library(operation)
-        except Unimplemented:
-            if (made := own_convolution(operation, self.openmp, self.team.wanted)) is None:
-                raise
-            return made
-
-    def _of_library(self, operation: Operation) -> "OnednnImplementation":
-        """The best of what the library has for the spellings of an operation.
-
-        Raises:
-            InvalidArguments, Unimplemented, OutOfMemory: as `create`, where it has nothing for any of them.
         """
         threads = self.team.wanted
         lane = self.lanes.lane
@@ -147,8 +149,7 @@ class OnednnEngine:
         return best[1:]
 
     def _spelled_desc(self, spelled: Operation, threads: int) -> Handle:
-        lack = lacking(self.capabilities, spelled) or flaw(self.library.version, spelled)
-        if lack is not None:
+        if (lack := self._lack_of(spelled)) is not None:
             raise Unimplemented(f"{self.library.name} has no {lack}")
         hint = self.hint_of(spelled)
         try:
@@ -211,34 +212,17 @@ class OnednnEngine:
                 )
         return hint.primitive_desc
 
-    def joins(self, implementation: Implementation) -> bool:
-        """Whether what this binds can be executed `together` with others: it is the library's own."""
-        return isinstance(implementation, OnednnImplementation)
-
     @property
-    def joins_checks(self) -> bool:
-        """Whether `together` takes checks of memory between primitives, which are done when the next one begins."""
-        return not self.capabilities.is_asynchronous
+    def batches_checks(self) -> bool:
+        """Whether `batch` takes checks of memory: a primitive is done when the next one begins."""
+        return not self.is_asynchronous
 
-    def check(self, function: int, address: int, number: int, failure: type[Exception], owner: object) -> MemoryCheck:
-        """A check for `together`: code at the address `function`, given an address and a number, answers 1 to fail."""
-        return MemoryCheck(function, address, number, failure, owner)
-
-    def together(self, bound: Sequence[Bound | MemoryCheck]) -> list[ExecutedTogether]:
+    def batch(self, calls: Sequence[Callable[[], None] | MemoryCheck]) -> list[PrimitiveBatch]:
         """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow.
 
         Checks may stand after any of them; the first one is a primitive.
         """
-        found: list[list[Bound | MemoryCheck]] = []
-        first: Bound | None = None
-        for one in bound:
-            if first is not None and (isinstance(one, MemoryCheck) or joinable(first, one)):
-                found[-1].append(one)
-            else:
-                assert isinstance(one, Bound)
-                first = one
-                found.append([one])
-        return [ExecutedTogether(together) for together in found]
+        return batches(calls)
 
     def wait(self) -> None:
         """Return when everything that this thread began with `Bound.submit` is done."""
@@ -268,6 +252,8 @@ class OnednnImplementation:
     """The library's answer."""
     descs: Mapping[str, MemoryDesc]
     """The descriptor of each argument that is read or written, none `any`."""
+    is_batched = True
+    """Whether the library executes it with others in one call: see `OnednnEngine.batch`."""
     replaced: str
     """The name of the implementation that the library prefers and cannot generate code for; empty where it can."""
 
@@ -294,9 +280,19 @@ class OnednnImplementation:
         return implementation_name(self.engine.library, self.primitive_desc)
 
     @property
+    def family(self) -> str:
+        """The first part of that name."""
+        return self.impl.partition(":")[0]
+
+    @property
+    def kernel_kind(self) -> KernelKind:
+        """What sort of code it is."""
+        return kernel_kind(self.impl)
+
+    @property
     def is_reference(self) -> bool:
         """Whether it is one of the library's reference kernels."""
-        return is_reference_kernel(self.impl)
+        return self.kernel_kind == "reference"
 
     def bind(self, memories: Mapping[str, Memory]) -> Bound:
         """What computes once with these memories, each time it is called.

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from inlay.engine.onednn.arguments import Argument
-from inlay.engine.onednn.declarations import ARGUMENTS, ExecutionArgument
 from inlay.engine.onednn.handles import Handle
 from inlay.engine.onednn.lanes import Lane, Lanes
 from inlay.engine.onednn.library import Library
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
+from inlay.onednn_abi import ARGUMENTS, ExecutionArgument
 
 _SCRATCHPAD = ARGUMENTS["scratchpad"]
 _STEP = sizeof(ExecutionArgument)

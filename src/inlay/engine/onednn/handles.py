@@ -8,7 +8,7 @@ outlive it, and the descriptors that a primitive descriptor answers belong to it
 """
 
 from collections.abc import Callable
-from ctypes import byref, c_void_p
+from ctypes import byref, c_int64, c_void_p
 from typing import Any
 
 from inlay.engine.onednn.library import Library
@@ -42,3 +42,14 @@ def created(library: Library, name: str, kind: str, *arguments: Any, what: Calla
     if status or not out.value:
         raise library.error(status, what() if what is not None else name)
     return Handle(library.functions[f"{kind}_destroy"], out.value)
+
+
+def query(library: Library, pointer: int, what: int) -> int:
+    """The number, or the address of the array, that answers a query of a memory descriptor.
+
+    Raises:
+        InlayError: the library fails.
+    """
+    answer = c_int64()
+    library.require(library.functions["memory_desc_query"](pointer, what, byref(answer)), lambda: f"query {what}")
+    return answer.value

@@ -16,16 +16,17 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from ctypes import c_int
+from ctypes import c_int, c_void_p, cast
 from typing import Any, Final
 from weakref import WeakSet
 
-from inlay.engine.onednn.declarations import IN_ORDER
 from inlay.engine.onednn.handles import Handle, created
 from inlay.engine.onednn.library import Library
 from inlay.errors import InlayError, PerformanceWarning
 from inlay.forks import at_fork
 from inlay.memory.buffers import address_of, allocate
+from inlay.onednn_abi import IN_ORDER
+from inlay.primitives.operation import ThreadTeam
 from inlay.reordering.processors import limited
 
 MOST_PER_PROCESSOR: Final = 16
@@ -113,6 +114,16 @@ def _pausing(library: Library) -> Callable[[], bool]:
         return lambda: False
     pause, host = (library.cdll[name] for name in _PAUSING)
     return lambda: pause(_PAUSE, host()) == 0
+
+
+_TEAM_FUNCTIONS: Final = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+
+
+def thread_team(library: Library) -> ThreadTeam | None:
+    """The OpenMP that the library was linked to; None where it is another runtime, or lacks GNU's names."""
+    if library.runtime != "omp" or not all(hasattr(library.cdll, name) for name in _TEAM_FUNCTIONS):
+        return None
+    return ThreadTeam(*(cast(library.cdll[name], c_void_p).value or 0 for name in _TEAM_FUNCTIONS))
 
 
 _WITHOUT_THREADS: Final = ("sequential",)

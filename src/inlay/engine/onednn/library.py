@@ -1,4 +1,4 @@
-"""Finding oneDNN's shared library and loading it with the declarations of `declarations`.
+"""Finding oneDNN's shared library and loading it with the declarations of `onednn_abi`.
 
 Where it is looked for, in this order:
 
@@ -26,8 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from inlay import onednn_abi as abi
 from inlay.engine.onednn.code_generation import CodeGeneration, RuntimeFailure
-from inlay.engine.onednn.declarations import CPU, FUNCTIONS, RUNTIME_ERROR, RUNTIMES, SUCCESS, Version
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 
 _FILE: Final = "libdnnl.so.3"
@@ -68,7 +68,7 @@ def install_command(system: str = sys.platform, machine: str | None = None) -> s
 
 
 class Library:
-    """A loaded oneDNN: its functions with the types of `FUNCTIONS`, those that it has."""
+    """A loaded oneDNN: its abi.functions those of `onednn_abi` that it has."""
 
     def __init__(self, path: str, remedy: str = "") -> None:
         """Load the file; `remedy` is what to do where it is no oneDNN, by default to install one.
@@ -97,15 +97,15 @@ class Library:
     def _asked(self) -> tuple[tuple[int, int, int], str]:
         if "version" not in self.functions:
             raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {self._remedy}")
-        found = Version.from_address(self.functions["version"]())
+        found = abi.Version.from_address(self.functions["version"]())
         if found.major != 3:
             raise Unimplemented(
                 f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: {self._remedy}"
             )
-        return (found.major, found.minor, found.patch), RUNTIMES.get(found.cpu_runtime, f"code {found.cpu_runtime}")
+        return (found.major, found.minor, found.patch), abi.RUNTIMES.get(found.cpu_runtime, f"code {found.cpu_runtime}")
 
     def _require_processor(self) -> None:
-        if not self.functions["engine_get_count"](CPU):
+        if not self.functions["engine_get_count"](abi.CPU):
             raise MissingExtra(
                 f"{self.path} finds no processor to compute on: set OCL_ICD_FILENAMES to the {_DRIVER} beside it "
                 "before Python starts"
@@ -124,7 +124,7 @@ class Library:
             RuntimeFailure: the status `runtime_error`.
             InlayError: another status.
         """
-        if status != SUCCESS:
+        if status != abi.SUCCESS:
             raise self.error(status, what())
 
     def error(self, status: int, what: str) -> InlayError:
@@ -137,22 +137,14 @@ _ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
     1: (OutOfMemory, "has no memory for"),
     2: (InvalidArguments, "refuses the arguments of"),
     3: (Unimplemented, "has no implementation of"),
-    RUNTIME_ERROR: (RuntimeFailure, "fails with status 5 at"),
+    abi.RUNTIME_ERROR: (RuntimeFailure, "fails with status 5 at"),
 }
 
 
 def _bound(cdll: ctypes.CDLL, path: str) -> dict[str, Callable[..., Any]]:
-    """The functions that the library has, as objects of our own: other users of the file see no change."""
-    quick = ctypes.PyDLL(path)
-    found: dict[str, Callable[..., Any]] = {}
-    for name, (arguments, answer) in FUNCTIONS.items():
-        source = cdll if any(part in name for part in _LONG) else quick
-        if hasattr(source, name):
-            function = source[name]
-            function.argtypes = arguments
-            function.restype = answer
-            found[name.removeprefix("dnnl_")] = function
-    return found
+    """The abi.functions that the library has: those that take long let other threads run."""
+    long = {name: found for name, found in abi.functions(cdll).items() if any(part in name for part in _LONG)}
+    return abi.functions(ctypes.PyDLL(path)) | long
 
 
 def _loaded(path: str, remedy: str) -> ctypes.CDLL:

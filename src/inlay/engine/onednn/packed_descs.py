@@ -16,20 +16,16 @@ from ctypes import byref, c_int, c_int64
 from dataclasses import dataclass
 from math import prod
 
+from inlay import onednn_abi as abi
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn.declarations import MAX_NDIMS
-from inlay.engine.onednn.handles import created
+from inlay.engine.onednn.handles import created, query
 from inlay.engine.onednn.library import Library
 from inlay.errors import InlayError, Unimplemented
 from inlay.format_tag import tag_of
 from inlay.layout import Axis, Digit, Dims, Layout
 
-_STRIDES, _PADDED, _BLKS, _IDXS, _ENCODING, _NNZ = 14, 260, 264, 265, 266, 267
-_PACKED = 2
-_F32 = 3
-_DIMS = c_int64 * MAX_NDIMS
-_NNZ_AT, _BLOCKED_AT, _COUNT_AT = 8, 24, 8 * MAX_NDIMS
+_NNZ_AT, _BLOCKED_AT, _COUNT_AT = 8, 24, 8 * abi.MAX_NDIMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +45,9 @@ def is_filled(library: Library, pointer: int) -> bool:
     if "memory_desc_create_with_packed_encoding" not in library.functions:
         return False
     encoding = c_int()
-    if library.functions["memory_desc_query_v2"](pointer, _ENCODING, 0, byref(encoding)):
+    if library.functions["memory_desc_query_v2"](pointer, abi.QUERY_ENCODING, 0, byref(encoding)):
         return False
-    return encoding.value == _PACKED and bool(library.functions["memory_desc_get_size_v2"](pointer, 1))
+    return encoding.value == abi.PACKED and bool(library.functions["memory_desc_get_size_v2"](pointer, 1))
 
 
 def read_packed_desc(library: Library, pointer: int, dims: Dims, data_type: DataType) -> MemoryDesc:
@@ -61,18 +57,22 @@ def read_packed_desc(library: Library, pointer: int, dims: Dims, data_type: Data
         Unimplemented: it is not found in the library's structure, or its order has no tag.
     """
     nnz = c_int64()
-    library.require(library.functions["memory_desc_query_v2"](pointer, _NNZ, 0, byref(nnz)), lambda: "query nnz")
+    library.require(
+        library.functions["memory_desc_query_v2"](pointer, abi.QUERY_NNZ, 0, byref(nnz)), lambda: "query nnz"
+    )
     places = _places(library)
     start = pointer + places.strides
     at = start + _BLOCKED_AT
     count = c_int.from_address(at + _COUNT_AT).value
-    is_known = c_int.from_address(start).value == _PACKED and c_int64.from_address(start + _NNZ_AT).value == nnz.value
-    if is_known and 0 < count <= MAX_NDIMS:
+    is_known = (
+        c_int.from_address(start).value == abi.PACKED and c_int64.from_address(start + _NNZ_AT).value == nnz.value
+    )
+    if is_known and 0 < count <= abi.MAX_NDIMS:
         sizes, axes = (
-            tuple(_DIMS.from_address(at + place - places.strides))[:count] for place in (places.blocks, places.axes)
+            tuple(abi.DIMS.from_address(at + place - places.strides))[:count] for place in (places.blocks, places.axes)
         )
-        padded = tuple(_DIMS.from_address(_address(library, pointer, _PADDED)))[: len(dims)]
-        layout = _layout(padded, tuple(_DIMS.from_address(at))[: len(dims)], sizes, axes)
+        padded = tuple(abi.DIMS.from_address(query(library, pointer, abi.QUERY_PADDED)))[: len(dims)]
+        layout = _layout(padded, tuple(abi.DIMS.from_address(at))[: len(dims)], sizes, axes)
         tag = None if layout is None else tag_of(layout)
         if tag is not None:
             desc = _described(dims, data_type, nnz.value, str(tag))
@@ -91,15 +91,10 @@ def _described(dims: Dims, data_type: DataType, nnz: int, tag: str) -> MemoryDes
 
 def _places(library: Library) -> _Places:
     """The places of the fields, from the pointers that queries of a blocked descriptor answer."""
-    some = created(library, "memory_desc_create_with_strides", "memory_desc", 1, _DIMS(2), _F32, _DIMS(1))
-    return _Places(*(_address(library, some.value, what) - some.value for what in (_STRIDES, _BLKS, _IDXS)))
-
-
-def _address(library: Library, pointer: int, what: int) -> int:
-    """The address of the array that answers a query."""
-    answer = c_int64()
-    library.require(library.functions["memory_desc_query"](pointer, what, byref(answer)), lambda: f"query {what}")
-    return answer.value
+    some = created(library, "memory_desc_create_with_strides", "memory_desc", 1, abi.DIMS(2), abi.F32, abi.DIMS(1))
+    return _Places(
+        *(query(library, some.value, what) - some.value for what in (abi.QUERY_STRIDES, abi.QUERY_BLKS, abi.QUERY_IDXS))
+    )
 
 
 def _layout(padded: Dims, strides: Dims, sizes: Dims, axes: Dims) -> Layout | None:

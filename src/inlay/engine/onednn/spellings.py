@@ -24,7 +24,7 @@ from typing import Final
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Axis, Layout
 from inlay.primitives.attributes import PLAIN, Binary, PrimitiveAttributes
-from inlay.primitives.operation import Operation
+from inlay.primitives.operation import KernelKind, Operation
 from inlay.primitives.signatures import RECURRENT
 
 _LARGEST: Final = 2**63 - 1
@@ -36,13 +36,15 @@ _REFERENCE: Final = re.compile(r"(^|[:_])ref([:_]|$)")
 _OF_ISA: Final = re.compile(r":(sse|avx|uni|asimd|sve|acl|vsx|rv)")
 
 
-def is_reference_kernel(name: str) -> bool:
-    """Return whether an implementation of this name is one of the library's reference kernels.
+def kernel_kind(name: str) -> KernelKind:
+    """Return what sort of code an implementation of this name is.
 
-    >>> [is_reference_kernel(name) for name in ("ref:any", "ref_int8:any", "jit:avx2", "brgconv:avx512_core")]
-    [True, True, False, False]
+    >>> [kernel_kind(name) for name in ("ref:any", "ref_int8:any", "jit:avx2", "x64:gemm:jit", "brgconv:avx512_core")]
+    ['reference', 'reference', 'jit', 'gemm', 'other']
     """
-    return _REFERENCE.search(name) is not None
+    if _REFERENCE.search(name) is not None:
+        return "reference"
+    return "gemm" if "gemm" in name else "jit" if name.startswith("jit") else "other"
 
 
 def kernel_rank(name: str) -> int:
@@ -51,7 +53,7 @@ def kernel_rank(name: str) -> int:
     >>> [kernel_rank(name) for name in ("brgconv:avx512_core", "jit:uni", "x64:gemm:jit", "simple:any", "ref:any")]
     [0, 0, 1, 1, 2]
     """
-    if is_reference_kernel(name):
+    if kernel_kind(name) == "reference":
         return 2
     return 0 if _OF_ISA.search(name) else 1
 

@@ -1,6 +1,6 @@
-"""`ExecutedTogether`: bound primitives that are executed one after the other in one call, without Python in between.
+"""`PrimitiveBatch`: bound primitives that are executed one after the other in one call, without Python in between.
 
-    together = ExecutedTogether(bound)
+    together = PrimitiveBatch(bound)
     together.submit()               as `for one in bound: one.submit()`
 
 From Python an execution costs 0.8 us more than the library's own call; a network of small tensors has hundreds. The
@@ -12,7 +12,6 @@ loop over a table of arguments is machine code, four words for each primitive:
 
 import ctypes
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from inlay.engine.onednn.execution import Bound
 from inlay.engine.onednn.lanes import Lane
+from inlay.primitives.operation import MemoryCheck
 from inlay.reordering.linking import linked
 from inlay.reordering.target import host_target
 
@@ -80,29 +80,7 @@ def _execute_all() -> Callable[[int, int, int], int]:
     return _FUNCTION(address)
 
 
-def joinable(one: Bound, other: Bound) -> bool:
-    """Whether two primitives may be executed together: they are of one engine, for as many threads."""
-    first, second = one.executable, other.executable
-    return first.lanes is second.lanes and first.threads == second.threads
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCheck:
-    """What is asked of memory between two primitives, by machine code."""
-
-    function: int
-    """Address of the code: `int32_t function(void *address, int64_t number)`, which answers 1 to end the execution."""
-    address: int
-    """What it is given."""
-    number: int
-    """What else it is given."""
-    failure: type[Exception]
-    """What is raised if it answers 1."""
-    owner: object
-    """What keeps the memory alive."""
-
-
-class ExecutedTogether:
+class PrimitiveBatch:
     """Bound primitives of one engine, in the order in which they are executed; one thread uses it at a time.
 
     Whoever uses it keeps it until the engine was waited for.
@@ -122,7 +100,7 @@ class ExecutedTogether:
     )
 
     def __init__(self, bound: Iterable[Bound | MemoryCheck]) -> None:
-        """Make a table of at least one, the first no check; any two primitives must be `joinable`."""
+        """Make a table of at least one, the first no check; all primitives are of one engine, for as many threads."""
         self._bound = list(bound)
         executables = [one.executable for one in self._bound if isinstance(one, Bound)]
         first = self._first = executables[0]
@@ -139,9 +117,10 @@ class ExecutedTogether:
         """How many there are."""
         return len(self._bound)
 
-    def put(self, i: int, bound: Bound) -> None:
-        """Execute `bound` in place of what is at `i`: the same primitive with other memories."""
-        self._bound[i] = bound
+    def put(self, i: int, call: Callable[[], None]) -> None:
+        """Execute `call` in place of what is at `i`: the same primitive with other memories."""
+        assert isinstance(call, Bound)
+        self._bound[i] = call
         if self._lane is not None:
             self._write(i, self._lane)
 
@@ -178,3 +157,16 @@ class ExecutedTogether:
                 raise bound.failure
             executable = bound.executable
             raise executable.library.error(status, f"an execution of {executable.plan.what}")
+
+
+def batches(calls: Iterable[Callable[[], None] | MemoryCheck]) -> list[PrimitiveBatch]:
+    """Bound primitives of one engine, in order, as one batch for each number of threads in a row."""
+    found: list[list[Bound | MemoryCheck]] = []
+    threads = -1
+    for one in calls:
+        assert isinstance(one, (Bound, MemoryCheck))
+        if isinstance(one, Bound) and one.executable.threads != threads:
+            threads = one.executable.threads
+            found.append([])
+        found[-1].append(one)
+    return [PrimitiveBatch(batch) for batch in found]

@@ -13,19 +13,31 @@ from inlay.descriptor import MemoryDesc
 from inlay.engine.reference import post_ops
 from inlay.engine.reference.arrays import Array
 from inlay.engine.reference.formats import settled
-from inlay.engine.reference.reordered import attributes_of, reordered
 from inlay.engine.reference.sparse_products import SparseArray, real_sparse
 from inlay.engine.reference.table import SPARSE, TABLE
 from inlay.engine.reference.values import Memories, read, real, write
 from inlay.errors import Unimplemented
-from inlay.memory import Memory
-from inlay.primitives.operation import Operation
+from inlay.memory import reorder
+from inlay.primitives.attributes import reorder_attributes
+from inlay.primitives.operation import Engine, Operation, PlainImplementation
 
 _NUMBERED = re.compile(r"src_(\d+)")
 
 
+def _bind_reorder(operation: Operation, memories: Memories) -> Callable[[], None]:
+    """What moves these memories by Inlay's own reorder; values of attributes are read each time."""
+    attributes = reorder_attributes(operation.attributes)
+    src, dst = memories["src"], memories["dst"]
+
+    def run() -> None:
+        values = {name: memories[name].unpack() for name in attributes.names}
+        reorder(src, dst.desc, attributes=attributes, out=dst, **values)
+
+    return run
+
+
 @dataclass(frozen=True, slots=True)
-class ReferenceImplementation:
+class _Formula:
     """A formula and the format of each argument."""
 
     operation: Operation
@@ -33,20 +45,8 @@ class ReferenceImplementation:
     descs: Mapping[str, MemoryDesc]
     """The descriptor of each argument that is read or written."""
 
-    @property
-    def impl(self) -> str:
-        """How it computes."""
-        return "numpy:f64"
-
-    @property
-    def is_reference(self) -> bool:
-        """It is."""
-        return True
-
-    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+    def bind(self, memories: Memories) -> Callable[[], None]:
         """What reads these memories, computes once, and writes what the formula gives and a memory is given for."""
-        if self.operation.kind == "reorder":
-            return partial(reordered, self.operation, dict(memories))
         return partial(self._run, dict(memories))
 
     def _run(self, memories: Memories) -> None:
@@ -92,19 +92,20 @@ class ReferenceImplementation:
         return real(name, read(memories[name]), self.operation.attributes, memories)
 
 
-class ReferenceEngine:
+class ReferenceEngine(Engine):
     """Computes every primitive in f64, in any format.
 
     >>> ReferenceEngine().name
     'reference'
     """
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return "reference"
+    name = "reference"
 
-    def create(self, operation: Operation) -> ReferenceImplementation:
+    def supports(self, operation: Operation) -> bool:
+        """Whether there is a formula."""
+        return operation.kind == "reorder" or (operation.kind, operation.direction) in TABLE
+
+    def create(self, operation: Operation) -> PlainImplementation:
         """Choose the formats that are `any`, as `formats` says.
 
         Raises:
@@ -112,8 +113,11 @@ class ReferenceEngine:
             Unimplemented: there is no formula, an argument has RUNTIME dims or no layout, or a reorder has attributes
                 that Inlay's has not.
         """
-        if operation.kind == "reorder":
-            attributes_of(operation)
-        elif (operation.kind, operation.direction) not in TABLE:
+        if not self.supports(operation):
             raise Unimplemented(f"the reference engine does not compute {operation.kind} {operation.direction}")
-        return ReferenceImplementation(operation, settled(operation))
+        if operation.kind == "reorder":
+            reorder_attributes(operation.attributes)
+            bind = partial(_bind_reorder, operation)
+            return PlainImplementation(operation, settled(operation), "numpy:f64", bind, "numpy")
+        formula = _Formula(operation, settled(operation))
+        return PlainImplementation(operation, formula.descs, "numpy:f64", formula.bind, "numpy")

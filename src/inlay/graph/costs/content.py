@@ -1,7 +1,7 @@
 """The text of an operation: equal for operations that an engine computes alike, in every process and on every day.
 
-Where the scratchpad comes from is left out, since it changes neither formats nor time, and a ReLU at the end of a
-convolution by Winograd's algorithm, whose machine code is the same without.
+Where the scratchpad comes from is left out, since it changes neither formats nor time, and what an algorithm of
+convolutions does at its end at no cost.
 
 >>> relu = Operation("eltwise", "forward_inference", {}, {"beta": 0.0, "algorithm": "relu"})
 >>> content(relu)
@@ -15,7 +15,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.algorithms import RELU, is_winograd
+from inlay.graph.algorithms import algorithm_of
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.operation import Operation
 
@@ -25,7 +25,7 @@ def content(operation: Operation) -> str:
     attributes = operation.attributes
     if attributes is not PLAIN and attributes.scratchpad_mode != "library":
         attributes = replace(attributes, scratchpad_mode="library")
-    if is_winograd(operation) and attributes.post_ops == (RELU,):
+    if (algorithm := algorithm_of(operation)) is not None and attributes.post_ops == algorithm.free_post_ops:
         attributes = replace(attributes, post_ops=())
     words = [operation.kind, operation.prop_kind, *map(_spelled, (operation.descs, operation.parameters))]
     words.append(_PLAIN if attributes is PLAIN else _spelled(attributes))

@@ -36,10 +36,10 @@ from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.sources import CostSources
 from inlay.graph.costs.timing import Bench, Clock, Taken, pool_of
 from inlay.graph.costs.work import nbytes, work
-from inlay.graph.movers import mover
+from inlay.graph.movers import select_reorder_engine
 from inlay.measure.processors import Processors, recent_processors
 from inlay.memory.reordered import Reorder
-from inlay.primitives.engines import EngineLike, get_engine
+from inlay.primitives.engines import EngineLike, engines_beside, get_engine
 from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
 
@@ -68,18 +68,17 @@ def measured(
     Raises:
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
-    chosen, machine = get_engine(engine), this_machine()
+    engines, machine = engines_beside(get_engine(engine)), this_machine()
     cold, pool = pool_of(weights, memory_model().last_level)
-    bench = Bench(chosen, cold)
-    book = Book(*_facts(chosen, machine), pool)
+    bench = Bench(engines[0], cold)
+    book = Book(*_facts(engines[0], machine), pool)
     left = SECONDS if seconds is None else seconds
-    return MeasuredCosts(chosen, machine, bench, book, left, progress, look=lambda: recent_processors(0.0))
+    return MeasuredCosts(engines, machine, bench, book, left, progress, look=lambda: recent_processors(0.0))
 
 
 def _facts(engine: Engine, machine: Machine) -> tuple[str, ...]:
     """What times hang on besides the operation; Inlay has kernels of its own."""
-    runtime = str(getattr(getattr(engine, "capabilities", None), "runtime", ""))
-    return (__version__, engine.name, runtime, machine.isa, str(machine.threads), *processor_facts())
+    return (__version__, engine.name, engine.runtime, machine.isa, str(machine.threads), *processor_facts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class MeasuredCosts(MachineCosts):
 
     def __init__(
         self,
-        engine: Engine,
+        engines: Sequence[Engine],
         machine: Machine,
         bench: Bench,
         book: Book,
@@ -108,7 +107,7 @@ class MeasuredCosts(MachineCosts):
         clock: Clock = time.perf_counter,
         look: Callable[[], Processors | None] = lambda: None,
     ) -> None:
-        """Time kernels of `engine` on `bench` for `seconds` in all, with what `book` knows already.
+        """Time kernels of `engines` on `bench` for `seconds` in all, with what `book` knows already.
 
         `look` measures what threads get of the processors; nothing is timed where others compute.
         """
@@ -116,7 +115,7 @@ class MeasuredCosts(MachineCosts):
         self._look = look
         self.processors: Processors | None = None
         """What threads got of the processors when they were looked at last; None before the first kernel."""
-        self._asked, self._bench, self._book = engine, bench, book
+        self._asked, self._bench, self._book = engines, bench, book
         self._left, self._progress, self._clock = seconds, progress, clock
         self._known: dict[str, Kernel | None] = {}
         self._reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = {}
@@ -130,8 +129,8 @@ class MeasuredCosts(MachineCosts):
 
     @property
     def engine(self) -> str:
-        """Name and version of the engine."""
-        return self._asked.name
+        """Name and version of the first engine."""
+        return self._asked[0].name
 
     def slowdown(self) -> float:
         """How many times as long as at its best a small kernel takes now: 1.0 where nothing disturbs."""
@@ -175,7 +174,7 @@ class MeasuredCosts(MachineCosts):
             self.save()
 
     def kernel(self, operation: Operation) -> Kernel | None:
-        """The kernel that the engine has; None where it has none for these formats."""
+        """The kernel that an engine has; None where none has one for these formats."""
         name = key(operation)
         if name not in self._known:
             self._settle(list(self._unknown([operation])))
@@ -210,7 +209,7 @@ class MeasuredCosts(MachineCosts):
         return self._unit
 
     def _unknown(self, operations: Iterable[Operation]) -> Iterator[_Asked]:
-        """Those that must be measured; those that the book knows, or the engine refuses, are settled."""
+        """Those that must be measured; those that the book knows, or no engine has, are settled."""
         seen = set()
         for operation in operations:
             name = key(operation)
@@ -243,13 +242,13 @@ class MeasuredCosts(MachineCosts):
 
     def _settle(self, group: Sequence[_Asked]) -> None:
         """Measure a group; estimate what is hopeless or disturbed, and all of it if no time is left."""
-        worthy = [one for one in group if not _is_hopeless(one.estimate)] if group and self._may_measure() else []
+        worthy = [one for one in group if not _is_hopeless(one)] if group and self._may_measure() else []
         for one, taken in zip(worthy, self._timed(worthy), strict=True):
             if taken is not None and self._is_sound(taken):
                 self._learn(one, taken)
         for one in group:
             if one.key not in self._known:
-                self._known[one.key] = self._scaled(one.estimate)
+                self._known[one.key] = self._scaled(one)
 
     def _may_measure(self) -> bool:
         """Whether there is time left, and nothing else computes."""
@@ -303,17 +302,17 @@ class MeasuredCosts(MachineCosts):
         ms = price.ratio * self._yardstick * 1e3
         self._known[one.key] = replace(one.estimate, ms=ms, source="measured")
         self._timed_kernels.add(one.key)
-        self._off.setdefault(_sort(one.estimate), []).append(ms / one.estimate.ms)
+        self._off.setdefault(_sort(one), []).append(ms / one.estimate.ms)
         chosen = one.estimate.operation.descs
         free = {name: desc_text(chosen[name]) for name, desc in one.operation.descs.items() if desc.kind == "any"}
         self._book.write_yardstick(self._bench.fastest)
         self._book.write_kernel(one.key, Entry(one.estimate.impl, price, one.estimate.scratch, tuple(free.items())))
 
-    def _scaled(self, estimate: Kernel) -> Kernel:
-        off = self._off.get(_sort(estimate))
-        if off is None or _is_hopeless(estimate):
-            return estimate
-        return replace(estimate, ms=estimate.ms * median(off), source="scaled")
+    def _scaled(self, one: _Asked) -> Kernel:
+        off = self._off.get(_sort(one))
+        if off is None or _is_hopeless(one):
+            return one.estimate
+        return replace(one.estimate, ms=one.estimate.ms * median(off), source="scaled")
 
     def _reorder_ms(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """The time of a reorder, as that of one of the same formats and about the same size."""
@@ -346,8 +345,10 @@ class MeasuredCosts(MachineCosts):
 
     def _moved(self, src: MemoryDesc, dst: MemoryDesc) -> Taken | None:
         """What a reorder takes of whom sessions let do it."""
-        who, implementation = mover(Operation("reorder", "forward_inference", {"src": src, "dst": dst}), self._asked)
-        timed = self._bench.taken([implementation]) if who is self._asked else self._bench.timed([self._own(src, dst)])
+        operation = Operation("reorder", "forward_inference", {"src": src, "dst": dst})
+        who, implementation = select_reorder_engine(operation, self._asked)
+        is_first = who is self._asked[0]
+        timed = self._bench.taken([implementation]) if is_first else self._bench.timed([self._own(src, dst)])
         return timed[0]
 
     def _own(self, src: MemoryDesc, dst: MemoryDesc) -> Callable[[], Callable[[], object]]:
@@ -371,12 +372,12 @@ def reorder_source(costs: Costs, src: MemoryDesc, dst: MemoryDesc) -> Source:
     return costs.reorder_source(src, dst) if isinstance(costs, MeasuredCosts) else "modelled"
 
 
-def _is_hopeless(estimate: Kernel) -> bool:
-    return estimate.ms > _HOPELESS and "ref" in estimate.impl
+def _is_hopeless(one: _Asked) -> bool:
+    return one.estimate.ms > _HOPELESS and one.implementation.kernel_kind == "reference"
 
 
-def _sort(kernel: Kernel) -> str:
-    return f"{kernel.operation.kind} {kernel.impl.split(':')[0]}"
+def _sort(one: _Asked) -> str:
+    return f"{one.operation.kind} {one.implementation.family}"
 
 
 @lru_cache(maxsize=8192)

@@ -13,26 +13,26 @@
 ('ref', True)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.algorithms import is_winograd
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.content import key
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.machine import Machine, this_machine
 from inlay.graph.costs.paces import Pace, answers, milliseconds, pace, ref, type_name
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.op import Op, OpGraph
-from inlay.primitives.engines import EngineLike, get_engine
-from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.engines import EngineLike, engines_beside, get_engine
+from inlay.primitives.operation import Engine, Implementation, KernelKind, Operation
 from inlay.primitives.signatures import RECURRENT
 
 _REORDER_MS = 0.003
 _REORDER_SLOWNESS = 1.4
-_WINOGRAD = 0.5  # of the peak, while tiles are multiplied, their transforms included
 _NODE_MS = 0.02
 _NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
 
@@ -52,7 +52,7 @@ def probed(engine: EngineLike = None) -> "ProbedCosts":
     Raises:
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
-    return ProbedCosts(get_engine(engine), this_machine())
+    return ProbedCosts(engines_beside(get_engine(engine)), this_machine())
 
 
 class MachineCosts:
@@ -101,8 +101,8 @@ class AnalyticCosts(ModelledCosts):
         self._known: dict[str, Kernel] = {}
 
     def kernel(self, operation: Operation) -> Kernel | None:
-        """The kernel that an engine would have: every operation has one, but a Winograd convolution, which few have."""
-        if is_winograd(operation):
+        """The kernel that an engine would have: but for an algorithm that few have."""
+        if algorithm_of(operation) is not None:
             return None
         name = key(operation)
         found = self._known.get(name)
@@ -118,20 +118,20 @@ class ProbedCosts(ModelledCosts):
 
     name = "probed"
 
-    def __init__(self, engine: Engine, machine: Machine) -> None:
-        """Ask `engine`, which computes on `machine`."""
+    def __init__(self, engines: Sequence[Engine], machine: Machine) -> None:
+        """Ask `engines`, one after the other, which compute on `machine`."""
         super().__init__(machine)
-        self.asked = engine
+        self.asked = engines
         """Who is asked."""
         self._known: dict[str, Kernel | None] = {}
 
     @property
     def engine(self) -> str:
-        """Name and version of the engine."""
-        return self.asked.name
+        """Name and version of the first engine."""
+        return self.asked[0].name
 
     def kernel(self, operation: Operation) -> Kernel | None:
-        """The kernel that the engine has; None where it has none for these formats."""
+        """The kernel that an engine has; None where none has one for these formats."""
         name = key(operation)
         if name not in self._known:
             implementation = asked(self.asked, operation)
@@ -145,21 +145,21 @@ def with_attributes(kernel: Kernel, operation: Operation) -> Kernel:
     return replace(kernel, operation=replace(kernel.operation, attributes=operation.attributes))
 
 
-def asked(engine: Engine, operation: Operation) -> Implementation | None:
-    """The engine's answer, with a scratchpad that it tells the size of; None where it has none."""
-    attributes = replace(operation.attributes, scratchpad_mode="user")
-    try:
-        return engine.create(replace(operation, attributes=attributes))
-    except (Unimplemented, InvalidArguments):
+def asked(engines: Iterable[Engine], operation: Operation) -> Implementation | None:
+    """The first engine's implementation, with a scratchpad that it tells the size of; None where no engine has one."""
+    wanted = replace(operation, attributes=replace(operation.attributes, scratchpad_mode="user"))
+    for engine in engines:
         # An engine refuses formats by either: what no rule forbids may be beyond its library.
-        return None
+        with suppress(Unimplemented, InvalidArguments):
+            return engine.create(wanted)
+    return None
 
 
 def estimated(implementation: Implementation, machine: Machine) -> Kernel:
-    """A kernel as the engine has it, at the pace that its name tells."""
+    """A kernel as the engine has it, at the pace of such kernels."""
     settled = settled_by(implementation)
-    impl = implementation.impl
-    kernel = modelled(settled, named_pace(settled, impl, machine.isa), impl, machine)
+    rate = pace_of_kind(settled, implementation.kernel_kind, machine.isa)
+    kernel = modelled(settled, rate, implementation.impl, machine)
     scratchpad = implementation.descs.get("scratchpad")
     return replace(kernel, scratch=0 if scratchpad is None else scratchpad.size, source="probed")
 
@@ -170,17 +170,17 @@ def settled_by(implementation: Implementation) -> Operation:
     return replace(operation, descs={name: descs.get(name, desc) for name, desc in operation.descs.items()})
 
 
-def named_pace(operation: Operation, impl: str, isa: str) -> Pace:
-    """The pace of an implementation by its name; the table says what the name does not."""
-    table = pace(operation, isa)
-    if impl.startswith("numpy"):
+def pace_of_kind(operation: Operation, kind: KernelKind, isa: str) -> Pace:
+    """The pace of a kernel of this kind; the table says what the kind does not."""
+    if kind == "numpy":
         return replace(ref(operation), each=max(8.0, ref(operation).each / 4))
-    if "ref" in impl and "rnn" not in impl and operation.kind not in _FINE_AS_REF:
+    if kind == "reference" and operation.kind not in _FINE_AS_REF:
         return ref(operation)
-    if impl.startswith("winograd"):
-        return Pace("winograd", _WINOGRAD)
+    if (algorithm := algorithm_of(operation)) is not None:
+        return Pace(algorithm.name, algorithm.efficiency)
+    table = pace(operation, isa)
     if table.each:
-        return Pace("gemm", 0.6, 4.0) if "gemm" in impl else Pace("jit", 0.8, 2.0)
+        return Pace("gemm", 0.6, 4.0) if kind == "gemm" else Pace("jit", 0.8, 2.0)
     return table
 
 

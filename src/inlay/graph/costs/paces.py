@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.forms import Form, form, inner_axes, same, tag_of
 from inlay.graph.costs.machine import Machine, isa_level
-from inlay.graph.costs.work import between, elements, multiplications, work
+from inlay.graph.costs.work import elements, multiplications, work
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
@@ -48,7 +49,8 @@ def milliseconds(operation: Operation, pace: Pace, machine: Machine) -> float:
     if pace.each:
         return OVERHEAD + pace.each * _points(operation) / machine.threads / 1e6
     computing = machine.computing(least.flops, type_name(operation)) / pace.efficiency
-    passing = between(operation) / machine.near / 1e6
+    algorithm = algorithm_of(operation)
+    passing = 0.0 if algorithm is None else algorithm.intermediate_bytes(operation) / machine.near / 1e6
     return OVERHEAD + max(computing, machine.moving(least) * pace.slowness) + passing
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import prod
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.algorithms import is_winograd
+from inlay.graph.algorithms import algorithm_of
 from inlay.primitives.attributes import Binary, PReLU
 from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import WEIGHTED
@@ -127,34 +127,10 @@ def multiplications(operation: Operation) -> int:
         is_grouped = len(weights) > len(src)
         return prod(src) * prod(weights) // (weights[0] * weights[2] if is_grouped else weights[1])
     weights, dst = descs["weights"].dims, descs["dst"].dims
-    if is_winograd(operation):
-        return _TILE * tiles(operation) * weights[0] * weights[1]
+    if (algorithm := algorithm_of(operation)) is not None:
+        return algorithm.multiplications(operation)
     outputs = dst[1]
     return prod(dst) * prod(weights) // max(1, outputs)
-
-
-def tiles(operation: Operation) -> int:
-    """Tiles of 4x4 results, those at the edge whole, that a Winograd convolution has for each channel."""
-    batch, _, height, width = operation.descs["dst"].dims
-    return batch * -(-height // 4) * -(-width // 4)
-
-
-def between(operation: Operation) -> int:
-    """Bytes that an operation writes and reads again: tiles of 6x6 elements and products of a Winograd convolution.
-
-    >>> image = MemoryDesc((1, 64, 56, 56), "f32", "nhwc")
-    >>> descs = {"src": image, "weights": MemoryDesc((64, 64, 3, 3), "f32", "any"), "dst": image}
-    >>> between(Operation("convolution", "forward_inference", descs, {"algorithm": "winograd"}))
-    7225344
-    """
-    if not is_winograd(operation):
-        return 0
-    channels = operation.descs["src"].dims[1] + operation.descs["dst"].dims[1]
-    return 2 * 4 * _TILE * tiles(operation) * channels
-
-
-_TILE = 36
-"""Elements of a tile of 6x6, each multiplied once, that 4x4 results take."""
 
 
 def _taps(parameters: Mapping[str, object]) -> int:

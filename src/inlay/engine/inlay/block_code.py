@@ -1,8 +1,8 @@
 """Functions that bring a block of tiles to the products, and their results to a block of tiles."""
 
-from inlay.engine.winograd.table import Word, pointer
-from inlay.engine.winograd.tiles import OUT, POINTS, TILE
-from inlay.engine.winograd.vectors import Registers
+from inlay.engine.inlay.table import Word, pointer
+from inlay.engine.inlay.tiles import OUT, POINTS, TILE
+from inlay.engine.inlay.vectors import Registers
 from inlay.reordering.ir import Code
 
 _SRC = (Word.SRC_H, Word.SRC_W, Word.SRC_ROW, Word.SRC_PIXEL, Word.SRC_VECTOR)

@@ -1,8 +1,8 @@
 """Functions that multiply: tiles of registers of every size, and what divides the 36 products into them."""
 
-from inlay.engine.winograd.table import Word, pointer
-from inlay.engine.winograd.tiles import POINTS
-from inlay.engine.winograd.vectors import Registers, Vectors
+from inlay.engine.inlay.table import Word, pointer
+from inlay.engine.inlay.tiles import POINTS
+from inlay.engine.inlay.vectors import Registers, Vectors
 from inlay.reordering.ir import Code
 
 ROWS = 6

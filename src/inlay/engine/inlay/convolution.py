@@ -20,16 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.winograd.emit import ENTRY, module
-from inlay.engine.winograd.images import Image, Sizes, images
-from inlay.engine.winograd.product_code import ROWS
-from inlay.engine.winograd.table import Word
-from inlay.engine.winograd.tiles import POINTS
-from inlay.engine.winograd.vectors import Registers
-from inlay.engine.winograd.weights import weights_desc
+from inlay.engine.inlay.emit import ENTRY, module
+from inlay.engine.inlay.images import Image, Sizes, images
+from inlay.engine.inlay.product_code import ROWS
+from inlay.engine.inlay.table import Word
+from inlay.engine.inlay.tiles import POINTS
+from inlay.engine.inlay.vectors import Registers
+from inlay.engine.inlay.weights import weights_desc
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, address_of, allocate
-from inlay.primitives.operation import Operation
+from inlay.primitives.operation import Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.linking import linked
 from inlay.reordering.target import Target, host_target
 
@@ -41,18 +41,6 @@ _FAR = 4 << 20  # bytes of weights from which on they are better read by one thr
 _FEW = 4 * ROWS  # tiles of a block: with fewer, weights are read more often than they pay
 _MOST = 16 * ROWS
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-
-
-@dataclass(frozen=True, slots=True)
-class Team:
-    """The OpenMP runtime that computes."""
-
-    parallel: int
-    """Address of its GOMP_parallel."""
-    thread_num: int
-    """Address of its omp_get_thread_num."""
-    num_threads: int
-    """Address of its omp_get_num_threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +88,7 @@ def _entry(target: Target) -> int:
 
 
 class WinogradConvolution:
-    """An implementation of a convolution."""
+    """A convolution with all but its memories."""
 
     __slots__ = (
         "__weakref__",
@@ -115,10 +103,6 @@ class WinogradConvolution:
         "operation",
     )
 
-    impl = "winograd:4x4_3x3"
-    """How it computes."""
-    is_reference = False
-    """It is compiled for its formats."""
     operation: Operation
     """What was asked."""
     descs: Mapping[str, MemoryDesc]
@@ -127,7 +111,7 @@ class WinogradConvolution:
     def __init__(
         self,
         operation: Operation,
-        team: Team,
+        team: ThreadTeam,
         threads: int,
         schedule: Schedule | None = None,
         target: Target | None = None,
@@ -210,14 +194,6 @@ class BoundConvolution:
         table[Word.SCRATCH] = address_of(self._scratch())
         self._call(self._entry, address_of(table), self._threads, 0)
 
-    def submit(self) -> None:
-        """Compute: it is done when this returns.
-
-        Raises:
-            OutOfMemory: as a call.
-        """
-        self()
-
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -285,7 +261,7 @@ def _table(operation: Operation, sides: tuple[Image, Image], sizes: Sizes, regis
     return table
 
 
-def winograd(operation: Operation, team: Team, threads: int) -> WinogradConvolution:
+def winograd(operation: Operation, team: ThreadTeam, threads: int) -> PlainImplementation:
     """What computes a convolution with `algorithm` winograd on so many threads of `team`.
 
     Images are nhwc, or blocked by as many channels as a register holds, or boxes of such; `any` becomes nhwc. Results
@@ -295,4 +271,5 @@ def winograd(operation: Operation, team: Team, threads: int) -> WinogradConvolut
         Unimplemented: it is not a forward convolution of f32 and 3x3, dense, of stride 1 and one group, with channels
             that fill registers; or the attributes are more than a ReLU at the end.
     """
-    return WinogradConvolution(operation, team, threads)
+    found = WinogradConvolution(operation, team, threads)
+    return PlainImplementation(operation, found.descs, "winograd:4x4_3x3", found.bind)

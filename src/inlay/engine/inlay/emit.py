@@ -12,8 +12,8 @@ Where pixels lie outside of an image, zeros are read and a spare line is written
 from one vector of channels to the next, says so for each tile.
 """
 
-from inlay.engine.winograd.block_code import inputs_function, outputs_function
-from inlay.engine.winograd.product_code import (
+from inlay.engine.inlay.block_code import inputs_function, outputs_function
+from inlay.engine.inlay.product_code import (
     ROWS,
     micro_function,
     product_function,
@@ -21,9 +21,9 @@ from inlay.engine.winograd.product_code import (
     share,
     widths,
 )
-from inlay.engine.winograd.table import Word, pointer
-from inlay.engine.winograd.tile_code import input_function, output_function, places_function, tile_function
-from inlay.engine.winograd.vectors import Registers
+from inlay.engine.inlay.table import Word, pointer
+from inlay.engine.inlay.tile_code import input_function, output_function, places_function, tile_function
+from inlay.engine.inlay.vectors import Registers
 from inlay.reordering.ir import Code
 
 ENTRY = "inlay_winograd"

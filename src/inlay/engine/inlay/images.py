@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.winograd.tiles import KERNEL, OUT
-from inlay.engine.winograd.vectors import Registers
-from inlay.engine.winograd.weights import weights_desc
+from inlay.engine.inlay.tiles import KERNEL, OUT
+from inlay.engine.inlay.vectors import Registers
+from inlay.engine.inlay.weights import weights_desc
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.primitives.attributes import Eltwise, PrimitiveAttributes

@@ -8,17 +8,16 @@ For example:
 
 import json
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc, Opaque
-from inlay.engine.winograd.tiles import KERNEL, POINTS, transformed
-from inlay.engine.winograd.vectors import Registers
+from inlay.engine.inlay.tiles import KERNEL, POINTS, transformed
+from inlay.engine.inlay.vectors import Registers
 from inlay.errors import Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN
-from inlay.primitives.operation import Operation
+from inlay.primitives.operation import Operation, PlainImplementation
 
 _PREFIX = "inlay-winograd-4x3-"
 
@@ -35,7 +34,7 @@ def is_transformed(desc: MemoryDesc) -> bool:
     return isinstance(desc.layout, Opaque) and desc.layout.name.startswith(_PREFIX)
 
 
-def transforming(operation: Operation) -> "WinogradWeights":
+def transforming(operation: Operation) -> PlainImplementation:
     """What brings weights of any layout to the format of a Winograd convolution.
 
     Raises:
@@ -47,32 +46,17 @@ def transforming(operation: Operation) -> "WinogradWeights":
         raise Unimplemented(f"weights of a Winograd convolution are made of f32 in a layout: no reorder from {src!r}")
     if operation.attributes != PLAIN:
         raise Unimplemented("weights of a Winograd convolution are made without attributes")
-    return WinogradWeights(operation)
+    return PlainImplementation(operation, operation.descs, "winograd:weights", _bind)
 
 
-class WinogradWeights:
-    """An implementation of that reorder."""
+def _bind(memories: Mapping[str, Memory]) -> Callable[[], None]:
+    """What transforms once."""
+    src, dst = memories["src"], memories["dst"]
+    assert isinstance(dst.desc.layout, Opaque)
+    panel = int(dst.desc.layout.name.removeprefix(_PREFIX))
 
-    impl = "winograd:weights"
-    """How it computes."""
-    is_reference = False
-    """It is compiled for its formats."""
+    def run() -> None:
+        found = transformed(src.unpack(), panel)
+        dst.buffer[: found.nbytes] = found.view(np.uint8)
 
-    def __init__(self, operation: Operation) -> None:
-        """See `transforming`."""
-        self.operation: Operation = operation
-        """What was asked."""
-        self.descs: Mapping[str, MemoryDesc] = MappingProxyType(dict(operation.descs))
-        """Source and destination."""
-
-    def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        """What transforms once."""
-        src, dst = memories["src"], memories["dst"]
-        assert isinstance(dst.desc.layout, Opaque)
-        panel = int(dst.desc.layout.name.removeprefix(_PREFIX))
-
-        def run() -> None:
-            found = transformed(src.unpack(), panel)
-            dst.buffer[: found.nbytes] = found.view(np.uint8)
-
-        return run
+    return run

@@ -1,7 +1,7 @@
 """The C interface of oneDNN 3, as far as it is used: functions, creators of primitives, arguments, enumerations.
 
-Everything that is known about the library's headers is a table here, in our own words. A line of a table is a name and
-one letter or word for each argument:
+Everything that is known about the library's headers is a table here, in our own words: for descriptors, the engine and
+the benchmarks. A line of a table is a name and one letter or word for each argument:
 
     engine_create  o i z                    dnnl_engine_create(dnnl_engine_t *, int, size_t)
     eltwise forward: prop algorithm src dst alpha beta
@@ -14,8 +14,8 @@ Source: `dnnl.h`, `dnnl_types.h`, `dnnl_common.h` and `dnnl_common_types.h` of o
 of it.
 """
 
-from collections.abc import Mapping
-from ctypes import Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
+from collections.abc import Callable, Mapping
+from ctypes import CDLL, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from types import MappingProxyType
 from typing import Any
 
@@ -48,6 +48,8 @@ memory_desc_create_with_csr_encoding      o i p i d i i
 memory_desc_create_with_coo_encoding      o i p i d i
 memory_desc_create_with_packed_encoding   o i p i d
 memory_desc_create_host_scalar            o i
+memory_desc_create_with_blob              o p
+memory_desc_get_blob        p p p
 memory_desc_clone           o p
 memory_desc_destroy         p
 memory_desc_equal           p p
@@ -208,6 +210,24 @@ FUNCTIONS: Mapping[str, tuple[tuple[Any, ...], Any]] = MappingProxyType(_functio
 """By name: the types of the arguments, and of the answer, which is a status in most."""
 
 
+def function(library: CDLL, name: str) -> Any:
+    """Return the function `dnnl_{name}` of a library, or None if the library lacks it.
+
+    It is an object of its own, which has the types of `FUNCTIONS`: other users of `library` see no change.
+    """
+    if not hasattr(library, f"dnnl_{name}"):
+        return None
+    found = library[f"dnnl_{name}"]
+    found.argtypes, found.restype = FUNCTIONS[f"dnnl_{name}"]
+    return found
+
+
+def functions(library: CDLL) -> dict[str, Callable[..., Any]]:
+    """Return those of `FUNCTIONS` that a library has, by name without `dnnl_`, as `function` does."""
+    names = (name.removeprefix("dnnl_") for name in FUNCTIONS)
+    return {name: found for name in names if (found := function(library, name)) is not None}
+
+
 def _numbered(first: int, names: str) -> dict[str, int]:
     return {name: first + i for i, name in enumerate(names.split())}
 
@@ -223,6 +243,9 @@ IN_ORDER = 1
 
 MAX_NDIMS = 12
 """Every array of dims has so many entries."""
+
+DIMS = c_int64 * MAX_NDIMS
+"""An array of dims, strides and the like."""
 
 RUNTIMES = {1: "sequential", 2: "omp", 4: "tbb", 8: "threadpool", 512: "sycl"}
 """What the library starts threads with, by the code in its version."""
@@ -292,6 +315,20 @@ FORMAT_ANY = 1
 QUERY_IMPL, QUERY_SOURCE, QUERY_ARGUMENT = 8, 129, 255
 """What a primitive descriptor is asked: how it computes, its source, the descriptor of an argument by its code."""
 
+QUERY_STRIDES = 14
+QUERY_NDIMS, QUERY_DIMS, QUERY_TYPE, QUERY_OFFSET0, QUERY_PADDED, QUERY_PADDED_OFFSETS, QUERY_KIND = range(256, 263)
+QUERY_NBLKS, QUERY_BLKS, QUERY_IDXS, QUERY_ENCODING, QUERY_NNZ = range(263, 268)
+"""What a memory descriptor is asked."""
+
+UNDEF, ANY, BLOCKED, OPAQUE, SPARSE, HOST_SCALAR = range(6)
+"""Kinds of formats."""
+
+CSR, PACKED, COO = 1, 2, 3
+"""Encodings of sparse formats."""
+
+F32, S8 = 3, 5
+"""Two data types; the codes of all are those of `data_type`."""
+
 ARGUMENTS: Mapping[str, int] = MappingProxyType(
     {
         **_numbered(1, "src_0 src_1 src_2 src_3"),
@@ -331,7 +368,7 @@ ATTR_SCALES, ATTR_ZERO_POINTS, ATTR_POST_OP_DW, ATTR_POST_OP = 4096, 8192, 16384
 
 
 class Version(Structure):
-    """The answer of `dnnl_version`."""
+    """The structure that `dnnl_version` returns the address of."""
 
     _fields_ = (
         ("major", c_int),

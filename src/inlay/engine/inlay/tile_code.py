@@ -1,8 +1,8 @@
 """Functions that bring one tile of pixels to the products, and their results to one tile."""
 
-from inlay.engine.winograd.table import Word
-from inlay.engine.winograd.tiles import A_PAIRED, OUT, TILE, B
-from inlay.engine.winograd.vectors import Registers, Vectors, constants, paired, transformed
+from inlay.engine.inlay.table import Word
+from inlay.engine.inlay.tiles import A_PAIRED, OUT, TILE, B
+from inlay.engine.inlay.vectors import Registers, Vectors, constants, paired, transformed
 from inlay.reordering.ir import Code
 
 
