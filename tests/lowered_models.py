@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from interpreted import interpret
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from inlay.graph.interpreting import interpret
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op import OpGraph

@@ -1,5 +1,6 @@
-"""What tests of the planner plan: prices from a hash of formats, and small random graphs."""
+"""What tests of the planner plan: prices from a hash of formats, random graphs and plans, plans priced anew."""
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -8,9 +9,15 @@ from zlib import crc32
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.costs.kernel import Kernel
+from inlay.errors import InvalidArguments
+from inlay.graph.costs.kernel import Costs, Kernel
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array, Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.plan import Plan
+from inlay.graph.planning.emission import emitted
+from inlay.graph.planning.problem import make_problem
+from inlay.graph.planning.settled import settle
+from inlay.graph.program import Program, Step
 from inlay.primitives.attributes import Binary
 from inlay.primitives.operation import Operation, Parameter
 from inlay.primitives.signatures import SIGNATURES
@@ -198,3 +205,39 @@ def drawn_graph(seed: int, steps: int, batch: int = 1) -> OpGraph:
 def is_known(graph: OpGraph) -> bool:
     """Whether every operation is one of the table, or a view."""
     return all(op.kind == "view" or (op.kind, "forward") in SIGNATURES for op in graph.ops)
+
+
+def recost(plan: Plan, costs: Costs) -> float:
+    """What the steps of a plan take together, each priced anew.
+
+    Post-condition: `plan.ms`, up to rounding, where `costs` are those that it was planned with.
+
+    Raises:
+        InvalidArguments: the engine has no kernel for a step any more.
+    """
+    return math.fsum(_price(plan, step, costs) for step in plan.program.steps)
+
+
+def _price(plan: Plan, step: Step, costs: Costs) -> float:
+    ops = {op.name: op for op in plan.graph.ops}
+    if step.operation is None or step.impl == "reference":
+        return costs.reference(ops[step.ops[0]], plan.graph)
+    if step.kind == "reorder":
+        return costs.reorder(step.operation.descs["src"], step.operation.descs["dst"])
+    kernel = costs.kernel(step.operation)
+    if kernel is None:
+        raise InvalidArguments(
+            f"{step.name}: {costs.engine} has no {step.kind} in the formats of the plan, which was made for "
+            f"{plan.engine}: plan again with these costs"
+        )
+    return kernel.ms
+
+
+def random_plan(graph: OpGraph, costs: Costs, rng: random.Random) -> Program:
+    """A legal program that chooses at random: what it computes is the same as any other's.
+
+    Raises:
+        Unimplemented: as `planned`.
+    """
+    problem = make_problem(graph, costs)
+    return emitted(problem, settle(problem, [rng.randrange(len(group.candidates)) for group in problem.groups]))

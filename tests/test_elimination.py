@@ -4,15 +4,23 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph.elimination import elimination_order, minimum
-from inlay.graph.factors import Factor, allowed, total
+from inlay.graph import elimination
+from inlay.graph.elimination import elimination_order
+from inlay.graph.factors import Factor, Solution, allowed, check, reduced, total
 
 INF = math.inf
+
+
+def minimum(sizes: Sequence[int], factors: Sequence[Factor], **limits: Any) -> Solution:
+    """The minimum of a problem that is checked and reduced before, as the planner does."""
+    check(sizes, factors)
+    return elimination.minimum(reduced(sizes, factors), factors, **limits)
 
 
 def drawn(seed: int, forbidden: float = 0.2) -> tuple[list[int], list[Factor]]:

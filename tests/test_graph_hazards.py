@@ -169,7 +169,7 @@ def test_what_meets_itself_is_computed_right_by_every_plan(name: str) -> None:
     problem = make_problem(graph, prices())
     for seed in range(RANDOM_PLANS):
         rng = random.Random(seed)
-        settled = settle(problem, [rng.randrange(len(found)) for found in problem.candidates])
+        settled = settle(problem, [rng.randrange(len(group.candidates)) for group in problem.groups])
         require_right(Session(emitted(problem, settled), graph), inputs, expected, f"random plan {seed}")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from network_runs import relative_error, run_by_onnxruntime
 from networks import EXPORTS, LIGHT, Model, bert, inputs_of, light
+from planned_graphs import random_plan
 
 from inlay.errors import MissingExtra
 from inlay.graph.costs import Costs, analytic, probed
@@ -16,7 +17,7 @@ from inlay.graph.costs.kernel import Kernel
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.plain import plain_program
-from inlay.graph.plan import planned, random_plan
+from inlay.graph.plan import planned
 from inlay.graph.program import Program
 from inlay.graph.reading import load
 from inlay.graph.session import Session

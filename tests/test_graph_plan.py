@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planned_graphs import RELU, Drawing, HashedCosts, drawn_graph
+from interpreted import interpret
+from planned_graphs import RELU, Drawing, HashedCosts, drawn_graph, random_plan
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.groups import grouped
-from inlay.graph.interpreting import interpret
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array, Op, OpGraph
-from inlay.graph.plan import plan, planned, random_plan
+from inlay.graph.plan import plan, planned
 from inlay.graph.program import Program
 from inlay.graph.session import Session
 from inlay.primitives.attributes import Sum
@@ -144,7 +144,7 @@ ASKED = """
 import json
 import numpy as np
 from test_graph_plan import dense_block, given, residual
-from inlay.graph.interpreting import interpret
+from interpreted import interpret
 from inlay.graph.plan import plan
 
 found = []

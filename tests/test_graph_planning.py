@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from planned_graphs import HashedCosts, drawn_graph
+from planned_graphs import HashedCosts, drawn_graph, random_plan, recost
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.candidates import Candidate
+from inlay.graph.groups import Candidate
 from inlay.graph.op import Op, OpGraph, Part, Permute, Reshape
-from inlay.graph.plan import planned, random_plan, recost
+from inlay.graph.plan import planned
 from inlay.graph.planning.problem import Problem, make_problem
 from inlay.graph.program import Program
 
@@ -27,26 +27,28 @@ Homes: TypeAlias = dict[str, dict[int, int]]
 
 def brute_force(problem: Problem, costs: HashedCosts) -> float:
     """The least cost over every candidate of every group, without states, tables or elimination."""
-    return min(cost_of(problem, combination, costs) for combination in product(*problem.candidates))
+    return min(
+        cost_of(problem, combination, costs) for combination in product(*(group.candidates for group in problem.groups))
+    )
 
 
 def cost_of(problem: Problem, combination: Sequence[Candidate], costs: HashedCosts) -> float:
-    graph = problem.graph
+    graph, formats = problem.graph, problem.formats
     lies = {name: MemoryDesc(graph.tensors[name].dims, "f32") for name in graph.inputs}
     for group, candidate in zip(problem.groups, combination, strict=True):
-        lies.update(zip(group.writes, candidate.writes, strict=True))  # type: ignore[arg-type]
+        lies.update((name, formats[number]) for name, number in zip(group.writes, candidate.writes, strict=True))
     needed: set[tuple[str, MemoryDesc]] = set()
     total, joined = 0.0, set()
     sources = {name for group in problem.groups if group.kind == "concat" for name in group.reads}
     kinds = {name: group.kind for group in problem.groups for name in group.writes}
     for group, candidate in zip(problem.groups, combination, strict=True):
         total += candidate.ms
-        for name, desc in zip(group.reads, candidate.reads, strict=True):
-            assert desc is not None
+        for name, number in zip(group.reads, candidate.reads, strict=True):
+            desc = formats[number]
             is_first = group.kind == "concat" and name not in joined and name not in graph.outputs
             joined.update([name] if group.kind == "concat" else [])
             has_home = is_first and (desc != lies[name] or kinds.get(name, "view") != "view")
-            if candidate.parts is None or (has_home and desc in problem.domains[name]):
+            if candidate.parts is None or (has_home and number in problem.domains[name]):
                 needed.add((name, desc))
             else:
                 total += costs.reorder(lies[name], desc)
@@ -68,7 +70,7 @@ def small_problems(count: int) -> Iterator[tuple[int, Problem, HashedCosts]]:
         seed += 1
         costs = HashedCosts(seed)
         problem = make_problem(drawn_graph(seed, 1 + seed % 5, 1 + seed % 2), costs)
-        if 1 < math.prod(map(len, problem.candidates)) <= MOST_COMBINATIONS:
+        if 1 < math.prod(len(group.candidates) for group in problem.groups) <= MOST_COMBINATIONS:
             count -= 1
             yield seed, problem, costs
 

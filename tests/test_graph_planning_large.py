@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph
-from test_elimination import drawn, tried
+from interpreted import interpret
+from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph, recost
+from test_elimination import drawn, minimum, tried
 
 from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.graph import elimination
@@ -20,13 +21,11 @@ from inlay.graph.arena import Life, arranged
 from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
-from inlay.graph.elimination import minimum
 from inlay.graph.factors import Factor, reduced
-from inlay.graph.interpreting import interpret
 from inlay.graph.marginals import min_marginals
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op, OpGraph, Part
-from inlay.graph.plan import Plan, planned, recost
+from inlay.graph.plan import Plan, planned
 from inlay.graph.planning import choosing
 from inlay.graph.planning.choosing import Choosing
 from inlay.graph.planning.problem import make_problem
@@ -212,7 +211,7 @@ def test_without_time_the_greedy_plan_is_taken_and_says_so(monkeypatch: pytest.M
 def test_without_scipy_a_graph_that_is_too_wide_gets_the_greedy_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(drawn_graph(7, 12), HashedCosts(7))
     exact = Choosing(problem).best()
-    monkeypatch.setattr(elimination.minimum_of, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
+    monkeypatch.setattr(elimination.minimum, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     chosen = Choosing(problem).best()
     assert chosen.method == "greedy"
@@ -259,7 +258,7 @@ def test_what_a_reorder_is_worth_is_what_the_best_plan_without_it_takes_more(see
             if plan.program.buffers[step.reads["src"]].tensor == name:
                 assert step.operation is not None
                 formats = [step.operation.descs["src"], step.operation.descs["dst"]]
-                src, dst = (domain.index(desc) for desc in formats)
+                src, dst = (domain.index(problem.formats.add(desc)) for desc in formats)
                 barred = (states.produced == src) & (states.kept >> dst & 1).astype(bool)
                 sizes, factors = found.tables.factors()
                 extra = Factor((i,), np.where(barred, math.inf, 0.0))

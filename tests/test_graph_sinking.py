@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from interpreted import interpret
 from planned_graphs import F32, RELU, he
 
 from inlay.graph.groups import grouped
-from inlay.graph.interpreting import interpret
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op, OpGraph, Reshape
 from inlay.graph.sinking import sunk

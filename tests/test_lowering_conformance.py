@@ -13,9 +13,9 @@ import lowered_models as lm
 import numpy as np
 import onnx
 import pytest
+from interpreted import interpret
 from onnx import numpy_helper
 
-from inlay.graph.interpreting import interpret
 from inlay.graph.lowering.table import TABLE
 from inlay.graph.lowering.translation import lowered
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interpreted import interpret
 from onnx import helper, numpy_helper
 
 from inlay.errors import InvalidArguments
-from inlay.graph.interpreting import interpret
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op import OpGraph, Part, Permute, Reshape

@@ -4,10 +4,10 @@ import lowered_models as lm
 import numpy as np
 import onnx
 import pytest
+from interpreted import interpret
 from networks import EXPORTS, LIGHT, bert, inputs_of, light
 
 from inlay import load
-from inlay.graph.interpreting import interpret
 from inlay.graph.lowering.translation import lowered
 
 pytestmark = pytest.mark.heavy

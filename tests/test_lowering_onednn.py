@@ -7,13 +7,13 @@ from typing import Any
 import lowered_models as lm
 import numpy as np
 import pytest
+from interpreted import interpret
 from networks import EXPORTS, inputs_of
 from oracles import onednn as oracle
 from test_lowering_conformance import node_cases, with_constants
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.graph.interpreting import interpret
 from inlay.graph.op import Op, OpGraph
 from inlay.graph.operations import constant_desc, operation_of
 from inlay.memory import Memory, pack

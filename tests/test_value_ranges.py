@@ -11,17 +11,28 @@ from inlay.graph.lowering.translation import lowered
 from inlay.graph.magnitude_scan import exceeds
 from inlay.graph.op import OpGraph
 from inlay.graph.plain import plain_program
-from inlay.graph.range_guards import THRESHOLD, infer_ranges, place_guards
+from inlay.graph.range_guards import GUARDED, THRESHOLD, _Placing, place_guards
 from inlay.graph.run_guards import guards_of
 from inlay.graph.session import Session
 from inlay.graph.value_ranges import ANY, ValueRange, bounded, hull
+
+
+def infer_ranges(graph: OpGraph) -> dict[str, ValueRange]:
+    """The range of every tensor where all inputs are guarded."""
+    placing = _Placing(graph, {}, frozenset(), dict.fromkeys(graph.inputs, GUARDED))
+    placing.begin()
+    placing.ranges |= dict.fromkeys(graph.inputs, GUARDED)
+    for i, op in enumerate(graph.ops):
+        placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
+        placing.advance(placing.ranges, i)
+    return placing.ranges
 
 
 def require_within(graph: OpGraph, scale: float) -> None:
     """Every element of a run is in the range of its tensor, with guards on the inputs alone."""
     rng = np.random.default_rng(0)
     inputs = {name: rng.uniform(-scale, scale, graph.tensors[name].dims).astype(np.float32) for name in graph.inputs}
-    ranges = infer_ranges(graph, graph.inputs)
+    ranges = infer_ranges(graph)
     with np.errstate(all="ignore"):
         found = Session(plain_program(graph), graph, engine="reference").trace(inputs)
     for name, array in found.items():

@@ -9,17 +9,16 @@ Everything is named by argument; constants appear where their format is a choice
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import TypeAlias
 
-from inlay.descriptor import MemoryDesc
 from inlay.graph.domains import Domain
-from inlay.graph.formats import Formats
+from inlay.graph.formats import NO_FORMAT, Format
 from inlay.graph.op import Op, OpGraph
 from inlay.graph.prices import Prices
 from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
-Descs: TypeAlias = dict[str, MemoryDesc]
+ArgumentFormats: TypeAlias = dict[str, Format]
 """A format for each argument."""
 
 FEW_CHANNELS = 8
@@ -31,11 +30,11 @@ MOST_PRODUCTS = 32
 class Assignments:
     """Formats to try, given those that tensors may have."""
 
-    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], asked: Prices, formats: Formats) -> None:
+    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], prices: Prices) -> None:
         """For the operations of `graph`."""
-        self.graph, self.domains, self.asked, self.formats = graph, domains, asked, formats
+        self.graph, self.domains, self.prices, self.formats = graph, domains, prices, prices.formats
 
-    def of(self, op: Op) -> Iterator[Descs]:
+    def of(self, op: Op) -> Iterator[ArgumentFormats]:
         """The formats to try for an operation; some may come twice.
 
         Nothing where a tensor has no descriptor.
@@ -44,9 +43,9 @@ class Assignments:
         if not all(choices.values()):
             return iter(())
         # A tensor that is read twice has one format.
-        return (descs for descs in self._tried(op, choices) if _agrees(op, descs))
+        return (found for found in self._tried(op, choices) if _agrees(op, found))
 
-    def _tried(self, op: Op, choices: Mapping[str, list[MemoryDesc]]) -> Iterator[Descs]:
+    def _tried(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
         if op.kind in RECURRENT:
             return self._recurrent(op, choices)
         if op.kind == "matmul" or (op.kind in WEIGHTED and "src" not in choices):
@@ -55,19 +54,17 @@ class Assignments:
             return self._weighted(op, choices)
         return self._limited(op, choices)
 
-    def choices(self, tensor: str) -> list[MemoryDesc]:
+    def choices(self, tensor: str) -> list[Format]:
         """The formats that a tensor may have, the plain one first."""
-        return [desc for desc in self.domains[tensor] if desc is not None]
+        return [number for number in self.domains[tensor] if number]
 
-    def like(self, desc: MemoryDesc, tensor: str) -> MemoryDesc | None:
-        """The format of the tag of `desc` for `tensor`, if that may have it."""
+    def like(self, number: Format, tensor: str) -> Format:
+        """The format of the same tag for `tensor`, if that may have it."""
         data_type = self.formats.type_of(self.graph.tensors[tensor].dtype)
-        if data_type is None:
-            return None
-        found = self.formats.like(desc, self.graph.tensors[tensor].dims, data_type)
-        return found if found is not None and any(found is other for other in self.domains[tensor]) else None
+        found = self.formats.like(number, self.graph.tensors[tensor].dims, data_type) if data_type else NO_FORMAT
+        return found if found in self.domains[tensor] else NO_FORMAT
 
-    def operands(self, op: Op, argument: str, beside: MemoryDesc) -> list[MemoryDesc]:
+    def operands(self, op: Op, argument: str, beside: Format) -> list[Format]:
         """The formats to try for one operand of an operation beside another of format `beside`.
 
         The same format alone where dims are equal, if there is one; else that and the plain one.
@@ -76,61 +73,59 @@ class Assignments:
             return self._constants(op, argument, beside)
         tensor = op.reads[argument]
         same, plain = self.like(beside, tensor), self.choices(tensor)[0]
-        if same is None:
+        if not same:
             return [plain]
-        return [same] if same is plain or same.dims == beside.dims else [same, plain]
+        return [same] if same == plain or self.formats[same].dims == self.formats[beside].dims else [same, plain]
 
-    def _constants(self, op: Op, argument: str, beside: MemoryDesc) -> list[MemoryDesc]:
+    def _constants(self, op: Op, argument: str, beside: Format) -> list[Format]:
         array = op.constants[argument]
         data_type = self.formats.type_of(array.dtype)
         if data_type is None or not array.ndim:
             return []
         plain = self.formats.tagged(array.shape, data_type, None)
         same = self.formats.like(beside, array.shape, data_type)
-        return [plain] if same is None or same is plain else [plain, same]
+        return [plain, same] if same and same != plain else [plain]
 
-    def _recurrent(self, op: Op, choices: Mapping[str, list[MemoryDesc]]) -> Iterator[Descs]:
-        natural = self.asked.natural(op, self.graph.tensors)
-        if natural.keys() == choices.keys() and all(_has(choices[name], desc) for name, desc in natural.items()):
+    def _recurrent(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        natural = self.prices.natural(op, self.graph.tensors)
+        if natural.keys() == choices.keys() and all(number in choices[name] for name, number in natural.items()):
             yield dict(natural)
         yield {name: found[0] for name, found in choices.items()}
 
-    def _products(self, choices: Mapping[str, list[MemoryDesc]]) -> Iterator[Descs]:
-        for count, descs in enumerate(product(*choices.values())):
-            if count == MOST_PRODUCTS:
-                return
-            yield dict(zip(choices, descs, strict=True))
+    def _products(self, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        for formats in islice(product(*choices.values()), MOST_PRODUCTS):
+            yield dict(zip(choices, formats, strict=True))
 
-    def _weighted(self, op: Op, choices: Mapping[str, list[MemoryDesc]]) -> Iterator[Descs]:
+    def _weighted(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
         (written,) = op.writes
-        natural = self.asked.natural(op, self.graph.tensors)
+        natural = self.prices.natural(op, self.graph.tensors)
         rest = {name: found[0] for name, found in choices.items() if name not in ("src", written)}
-        for src, dst in self._pairs(choices["src"], op.writes[written], natural.get("src"), natural.get(written)):
+        for src, dst in self._pairs(choices["src"], op.writes[written], natural.get("src", 0), natural.get(written, 0)):
             yield {"src": src, **rest, written: dst}
 
     def _pairs(
-        self, sources: Sequence[MemoryDesc], written: str, src: MemoryDesc | None, dst: MemoryDesc | None
-    ) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
+        self, sources: Sequence[Format], written: str, src: Format, dst: Format
+    ) -> Iterator[tuple[Format, Format]]:
         """Formats of an image and of what is made of it; `src` and `dst` are the engine's own."""
         results = self.choices(written)
-        if src is not None and dst is not None and _has(sources, src) and _has(results, dst):
+        if src in sources and dst in results:
             yield src, dst
-        for desc in sources:
-            same = self.like(desc, written)
-            if same is not None:
-                yield desc, same
-            if same is None or (desc is sources[0] and desc.dims[1] < FEW_CHANNELS):
-                yield from ((desc, other) for other in results)
+        for source in sources:
+            same = self.like(source, written)
+            if same:
+                yield source, same
+            if not same or (source == sources[0] and self.formats[source].dims[1] < FEW_CHANNELS):
+                yield from ((source, other) for other in results)
 
-    def _limited(self, op: Op, choices: Mapping[str, list[MemoryDesc]]) -> Iterator[Descs]:
+    def _limited(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
         main = next((name for name in ("src", "src_0", *op.reads) if name in op.reads), None)
         if main is None:
             return
         for src in choices[main]:
             written = {name: self.like(src, tensor) or choices[name][0] for name, tensor in op.writes.items()}
             others = [name for name in (*op.reads, *op.constants) if name != main and _is_operand(op, name)]
-            for descs in product(*(self.operands(op, name, src) for name in others)):
-                yield {main: src, **dict(zip(others, descs, strict=True)), **written}
+            for formats in product(*(self.operands(op, name, src) for name in others)):
+                yield {main: src, **dict(zip(others, formats, strict=True)), **written}
 
 
 def _is_operand(op: Op, name: str) -> bool:
@@ -138,10 +133,6 @@ def _is_operand(op: Op, name: str) -> bool:
     return name in op.reads or name.startswith("src_")
 
 
-def _agrees(op: Op, given: Descs) -> bool:
-    found: dict[str, MemoryDesc] = {}
-    return all(found.setdefault(tensor, given[name]) is given[name] for name, tensor in op.reads.items())
-
-
-def _has(descs: Sequence[MemoryDesc], desc: MemoryDesc) -> bool:
-    return any(desc is other for other in descs)
+def _agrees(op: Op, formats: ArgumentFormats) -> bool:
+    found: ArgumentFormats = {}
+    return all(found.setdefault(tensor, formats[name]) == formats[name] for name, tensor in op.reads.items())

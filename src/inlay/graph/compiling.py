@@ -8,6 +8,7 @@ A `Room` answers the memory, or the array, of each buffer.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -45,129 +46,39 @@ class Room(Protocol):
         """The scratchpad that steps share, as memory of `desc`."""
 
 
-class Prepared(Protocol):
-    """A step that lacks only memory."""
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step that lacks only memory: the last form of a node."""
+
+    step: Step
+    """What it does."""
+    bound: Callable[[Room], Call | None]
+    """From memory for all buffers to the call that does it once there; None where there is nothing to do."""
+    implementation: Implementation | None = None
+    """The engine's answer; None where NumPy computes."""
+    scratch: int = 0
+    """Bytes of scratchpad that it must be given."""
+    is_submitted: bool = False
+    """Whether its call returns before it is done, so that the engine must be waited for."""
+    is_joined: bool = False
+    """Whether the engine can execute its call together with others."""
+    is_declined: bool = False
+    """Whether the engine declined it, so that the reference engine computes it."""
 
     @property
-    def step(self) -> Step:
-        """What it does."""
-
-    @property
-    def is_submitted(self) -> bool:
-        """Whether its call returns before it is done, so that the engine must be waited for."""
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether the engine can execute its call together with others."""
-
-    @property
-    def scratch(self) -> int:
-        """Bytes of scratchpad that it must be given."""
-
-    @property
-    def is_declined(self) -> bool:
-        """Whether the engine declined it, so that the reference engine computes it."""
+    def impl(self) -> str:
+        """How it is computed: the engine's name for it, or numpy."""
+        return "numpy" if self.implementation is None else self.implementation.impl
 
     @property
     def replaced(self) -> str:
         """The name of the implementation that the engine prefers and cannot generate code for; empty where it can."""
-
-    @property
-    def impl(self) -> str:
-        """How it is computed."""
-
-    def bound(self, room: Room) -> Call | None:
-        """What does it once with the memory of `room`; None where there is nothing to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """A step that an engine computes."""
-
-    step: Step
-    """What it does."""
-    implementation: Implementation
-    """The engine's answer."""
-    expected: Expected
-    """What a call brings."""
-    constants: Mapping[str, Memory]
-    """By argument, in the formats of the implementation."""
-    is_submitted: bool
-    """Whether its call returns before it is done."""
-    is_joined: bool
-    """Whether the engine can execute its call together with others."""
-    is_declined: bool
-    """Whether the engine declined it."""
-
-    @property
-    def scratch(self) -> int:
-        """Bytes of scratchpad that it must be given."""
-        return self.expected.descs[_SCRATCHPAD].size if _SCRATCHPAD in self.expected.writes else 0
-
-    @property
-    def impl(self) -> str:
-        """The engine's name for how it is computed."""
-        return self.implementation.impl
-
-    @property
-    def replaced(self) -> str:
-        """The implementation that the engine prefers and cannot generate code for; empty where it can."""
-        return self.implementation.replaced
-
-    def bound(self, room: Room) -> Call | None:
-        """What computes it once; None where it writes no element."""
-        used = {**self.step.reads, **self.step.writes}
-        memories = {argument: room.memory(name) for argument, name in used.items() if argument != OLD}
-        if self.expected.is_empty:
-            return None
-        if self.expected.vanishes:
-            return zeroing([memories[name] for name in self.expected.results])
-        if self.scratch:
-            memories[_SCRATCHPAD] = room.scratch(self.expected.descs[_SCRATCHPAD])
-        return self.implementation.bind({**memories, **self.constants})
-
-
-@dataclass(frozen=True, slots=True)
-class Interpreted:
-    """A step that NumPy computes."""
-
-    step: Step
-    """What it does."""
-    compute: Computation
-    """The node."""
-    reads: Mapping[str, str]
-    """By name of the node's input, the buffer."""
-    writes: Mapping[str, str]
-    """By name of the node's output, the buffer."""
-
-    is_submitted = False
-    is_joined = False
-    is_declined = False
-    scratch = 0
-    replaced = ""
-    impl = "numpy"
-
-    def bound(self, room: Room) -> Call:
-        """What computes it once."""
-        sources = {name: room.array(buffer) for name, buffer in self.reads.items()} | dict(self.step.constants)
-        results = {name: room.array(buffer) for name, buffer in self.writes.items()}
-
-        def run() -> None:
-            found = self.compute(sources)
-            for name, result in results.items():
-                if found[name].shape != result.shape:
-                    raise InvalidArguments(
-                        f"step {self.step.name}: {name} has dims {found[name].shape} now, the network says "
-                        f"{result.shape}: dims that depend on values cannot be compiled"
-                    )
-                np.copyto(result, found[name], casting="no")
-
-        return run
+        return "" if self.implementation is None else self.implementation.replaced
 
 
 def prepare(
     program: Program, graph: OpGraph, engine: Engine, weights: Weights, *, is_exact: bool = False
-) -> tuple[Prepared, ...]:
+) -> tuple[PreparedStep, ...]:
     """All steps of `program`, in order.
 
     What `engine` declines the reference engine computes, and if `is_exact` all that may lose NaN or infinities.
@@ -179,18 +90,17 @@ def prepare(
         MissingExtra: a node is to be computed by NumPy, and the package onnx is not installed.
         OutOfMemory: there is no room for the constants.
     """
-    found: list[Prepared] = []
-    for step in program.steps:
-        if step.operation is None:
-            found.append(_interpreted(step, program, graph))
-        else:
-            found.append(_computed(step, step.operation, program, engine, weights, is_exact))
-    return tuple(found)
+    return tuple(
+        _interpreted(step, program, graph)
+        if step.operation is None
+        else _computed(step, step.operation, program, engine, weights, is_exact)
+        for step in program.steps
+    )
 
 
 def _computed(
     step: Step, operation: Operation, program: Program, engine: Engine, weights: Weights, is_exact: bool
-) -> Computed:
+) -> PreparedStep:
     chosen, implementation, bring = _answer(operation, engine, is_exact)
     used = {name: buffer for name, buffer in {**step.reads, **step.writes}.items() if name != OLD}
     needed = {*bring.reads, *bring.writes} - {_SCRATCHPAD}
@@ -208,7 +118,24 @@ def _computed(
     }
     is_joined = implementation.is_batched and not (bring.is_empty or bring.vanishes)
     is_declined = chosen is not engine and chosen is get_engine("reference")
-    return Computed(step, implementation, bring, constants, chosen.is_asynchronous, is_joined, is_declined)
+    scratch = bring.descs[_SCRATCHPAD].size if _SCRATCHPAD in bring.writes else 0
+    bound = partial(_bound, step, implementation, bring, constants)
+    return PreparedStep(step, bound, implementation, scratch, chosen.is_asynchronous, is_joined, is_declined)
+
+
+def _bound(
+    step: Step, implementation: Implementation, bring: Expected, constants: Mapping[str, Memory], room: Room
+) -> Call | None:
+    """What computes a step once; None where it writes no element."""
+    used = {**step.reads, **step.writes}
+    memories = {argument: room.memory(name) for argument, name in used.items() if argument != OLD}
+    if bring.is_empty:
+        return None
+    if bring.vanishes:
+        return zeroing([memories[name] for name in bring.results])
+    if _SCRATCHPAD in bring.writes and bring.descs[_SCRATCHPAD].size:
+        memories[_SCRATCHPAD] = room.scratch(bring.descs[_SCRATCHPAD])
+    return implementation.bind({**memories, **constants})
 
 
 def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engine, Implementation, Expected]:
@@ -250,7 +177,7 @@ def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:
         )
 
 
-def _interpreted(step: Step, program: Program, graph: OpGraph) -> Interpreted:
+def _interpreted(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
     assert step.node is not None  # checked with the names
     node = step.node
     reads, writes = (
@@ -262,7 +189,27 @@ def _interpreted(step: Step, program: Program, graph: OpGraph) -> Interpreted:
         _require_plain(step, program.buffers[name])
     dtypes = {name: graph.tensors[name].dtype for name in reads}
     dtypes |= {name: array.dtype for name, array in step.constants.items()}
-    return Interpreted(step, computation(node, graph.opset, dtypes), reads, writes)
+    return PreparedStep(step, partial(_bound_node, step, computation(node, graph.opset, dtypes), reads, writes))
+
+
+def _bound_node(
+    step: Step, compute: Computation, reads: Mapping[str, str], writes: Mapping[str, str], room: Room
+) -> Call:
+    """What computes a node once by NumPy; `reads` and `writes` are buffers by the names that the node has."""
+    sources = {name: room.array(buffer) for name, buffer in reads.items()} | dict(step.constants)
+    results = {name: room.array(buffer) for name, buffer in writes.items()}
+
+    def run() -> None:
+        found = compute(sources)
+        for name, result in results.items():
+            if found[name].shape != result.shape:
+                raise InvalidArguments(
+                    f"step {step.name}: {name} has dims {found[name].shape} now, the network says "
+                    f"{result.shape}: dims that depend on values cannot be compiled"
+                )
+            np.copyto(result, found[name], casting="no")
+
+    return run
 
 
 def _require_plain(step: Step, buffer: Buffer) -> None:

@@ -215,10 +215,9 @@ def _batch_normalization(given: NodeInputs) -> str:
 def _layer_normalization(given: NodeInputs) -> str:
     src = given.dims(0) or ()
     axis = int(given.attribute("axis", -1))
-    if not -len(src) <= axis < len(src):
-        return f"axis {axis} is not one of {len(src)}"
-    over = src[axis % len(src) :]
-    return _spread_fault(given, 1, over, "the scale") or _spread_fault(given, 2, over, "the shift")
+    over = src[axis % max(len(src), 1) :]
+    wrong = _axis_fault(axis, src)
+    return wrong or _spread_fault(given, 1, over, "the scale") or _spread_fault(given, 2, over, "the shift")
 
 
 def _grouped_normalization(given: NodeInputs) -> str:
@@ -280,9 +279,12 @@ def _gather_tuples(given: NodeInputs) -> str:
 
 def _index_fault(given: NodeInputs, axis: int) -> str:
     src, indices = given.dims(0) or (), given.value(1)
-    if not -len(src) <= axis < len(src):
-        return f"axis {axis} is not one of {len(src)}"
-    return "" if indices is None else _range_fault(indices, src[axis], axis % len(src))
+    wrong = _axis_fault(axis, src)
+    return wrong or ("" if indices is None else _range_fault(indices, src[axis], axis % len(src)))
+
+
+def _axis_fault(axis: int, dims: Dims) -> str:
+    return "" if -len(dims) <= axis < len(dims) else f"axis {axis} is not one of {len(dims)}"
 
 
 def _range_fault(indices: Array, extent: int, axis: int) -> str:
@@ -298,8 +300,7 @@ def _cumulative(given: NodeInputs) -> str:
         return ""
     if axis.size != 1:
         return f"its axis is one number, not {axis.size}"
-    number = int(axis.reshape(-1)[0])
-    return "" if -len(src) <= number < len(src) else f"axis {number} is not one of {len(src)}"
+    return _axis_fault(int(axis.reshape(-1)[0]), src)
 
 
 def _pad(given: NodeInputs) -> str:

@@ -5,7 +5,7 @@ variable is gone, and its neighbors have one factor more. The work is the produc
 so the order matters: next is the variable whose neighbors lack the fewest edges among each other (min-fill). Networks
 are nearly chains; their width, the most neighbors met, is 2 or 3.
 
-    minimum((2, 2), [Factor((0,), [1, 0]), Factor((0, 1), [[0, inf], [5, 2]])])   ->  states (0, 0), cost 1, bound 1
+    Factor((0,), [1, 0]), Factor((0, 1), [[0, inf], [5, 2]])    ->    states (0, 0), cost 1, bound 1
 
 Variables of which only one state can be chosen are left out first, and are no neighbors. Where a table would grow over
 a limit, a solver takes over, see `milp`.
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.factors import Factor, Reduced, Solution, check, reduced, total
+from inlay.graph.factors import Factor, Reduced, Solution, total
 from inlay.graph.milp import solved
 
 MOST_STATES = 1 << 22
@@ -32,36 +32,25 @@ MOST_SECONDS = 10.0
 
 
 def minimum(
-    sizes: Sequence[int], factors: Sequence[Factor], *, most_states: int = MOST_STATES, seconds: float = MOST_SECONDS
+    problem: Reduced, factors: Sequence[Factor], *, most_states: int = MOST_STATES, seconds: float = MOST_SECONDS
 ) -> Solution:
     """The states that cost least, with the proof.
 
-    `sizes` are the numbers of states of the variables. Where tables of at most `most_states` entries do, the minimum is
-    exact; else a solver searches for at most `seconds` and gives the bound that it proved.
+    The impossible states of `problem` are ruled out already; `factors` are those of the original. Where tables of at
+    most `most_states` entries do, the minimum is exact; else a solver searches for at most `seconds` and gives the
+    bound that it proved.
 
     Post-condition: `bound <= cost`, and no assignment costs less than `bound`; they are equal after elimination.
 
     Raises:
-        InvalidArguments: the factors do not fit the sizes, or every assignment costs infinity.
+        InvalidArguments: every assignment costs infinity.
         MissingExtra: the solver is needed, and SciPy is not installed.
         Unimplemented: `seconds` were too few, or the problem is too large for the solver.
 
+    >>> from inlay.graph.factors import reduced
     >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
-    >>> minimum((2, 2), factors)
+    >>> minimum(reduced((2, 2), factors), factors)
     Solution(assignment=(0, 0), cost=1.0, bound=1.0, width=1, method='elimination')
-    """
-    check(sizes, factors)
-    return minimum_of(reduced(sizes, factors), factors, most_states=most_states, seconds=seconds)
-
-
-def minimum_of(
-    problem: Reduced, factors: Sequence[Factor], *, most_states: int = MOST_STATES, seconds: float = MOST_SECONDS
-) -> Solution:
-    """As `minimum`, of a problem whose impossible states are ruled out already; `factors` are those of the original.
-
-    Raises:
-        InvalidArguments: every assignment costs infinity.
-        MissingExtra, Unimplemented: as `minimum`.
     """
     deadline = time.monotonic() + seconds
     sizes = problem.sizes

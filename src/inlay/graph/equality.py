@@ -38,7 +38,7 @@ def _same(one: Any, other: Any) -> bool:
         return True
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         is_alike = type(one) is type(other) and one.dtype == other.dtype and one.shape == other.shape
-        return is_alike and np.array_equal(_bytes(one), _bytes(other))
+        return is_alike and has_equal_bits(one, other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, tuple) and isinstance(other, tuple):
@@ -46,5 +46,8 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _bytes(array: Any) -> Any:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def has_equal_bits(one: Any, other: Any) -> bool:
+    """Whether arrays of one type and shape are equal bit by bit: a NaN is equal to itself, and 0.0 is not -0.0."""
+    bits = f"u{one.itemsize}" if one.itemsize in (1, 2, 4, 8) else np.uint8
+    first, second = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (one, other))
+    return np.array_equal(first, second)

@@ -99,7 +99,7 @@ def bytes_to_fold(node: Node, tensors: Sequence[Tensor | None], values: Mapping[
     """The most bytes that are written when a node of constants is computed; fills and broadcasts are written out."""
     inputs = [values[name] for name in node.inputs if name]
     spread = sum(_WIDEST * array.size for array in inputs if is_spread(array)) if node.operator not in VIEWING else 0
-    most = sum(nbytes(tensor) for tensor in tensors if tensor is not None)
+    most = sum(tensor.nbytes for tensor in tensors if tensor is not None)
     if node.operator in SHORTENING:
         most += sum(_WIDEST * array.size * max(array.ndim, 3) for array in inputs)
     return most + spread
@@ -132,11 +132,6 @@ _WIDEST = 8  # bytes of an element that NumPy computes with
 
 VIEWING = frozenset({"Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that read no more elements of a constant than they give."""
-
-
-def nbytes(tensor: Tensor) -> int:
-    """Bytes of a tensor, as one that is stored whole."""
-    return math.prod(tensor.dims) * tensor.dtype.itemsize
 
 
 def _read_only(array: Array) -> Array:

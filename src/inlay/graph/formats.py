@@ -1,4 +1,8 @@
-"""`Formats`: one object for each descriptor, and what the planner asks of descriptors again and again.
+"""`Formats`: the one table of the formats of a plan; all else names a format by its number there.
+
+Numbers are small, equal where descriptors are, and what the states of tensors, the tables of groups and the prices of
+kernels and reorders are keyed by. `NO_FORMAT` stands for a tensor without a descriptor, and for a format that does not
+exist; every other number is true.
 
 A format of one tensor becomes that of another by its tag: `acdb` of a convolution's destination is `acdb` of the
 pooling that follows. A view carries a format through, where it can.
@@ -7,11 +11,13 @@ pooling that follows. A view carries a format through, where it can.
 >>> image = formats.tagged((1, 16, 4, 4), "f32", "acdb")
 >>> formats.tag(formats.like(image, (1, 32, 2, 2), "f32"))
 'acdb'
->>> formats.viewed(image, (Reshape((1, 256)),)) is None
-True
+>>> image == formats.add(MemoryDesc((1, 16, 4, 4), "f32", "nhwc")), formats.viewed(image, (Reshape((1, 256)),))
+(True, None)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,147 +32,146 @@ from inlay.layout import Dims, Layout
 MOST_NDIMS = 12
 """Of oneDNN."""
 
+Format: TypeAlias = int
+"""The number of a format in the table."""
+NO_FORMAT: Format = 0
+"""The number of no format."""
+Moves: TypeAlias = tuple[Move, ...]
+"""What a view does, in order."""
+
 _IMAGES = (3, 4, 5)  # axes
 
 
 class Formats:
-    """Descriptors of a plan, without offset, each of them one object, so that `is` compares them."""
+    """Descriptors of a plan, without offset, each with a number."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._one: dict[MemoryDesc, MemoryDesc] = {}
-        self._tagged: dict[tuple[Dims, str, str | None], MemoryDesc] = {}
-        self._tags: dict[int, str | None] = {}
-        self._equal: dict[tuple[int, int], bool] = {}
-        self._sizes: dict[int, int] = {}
-        self._views: dict[tuple[int, tuple[Move, ...]], tuple[MemoryDesc, int] | None] = {}
-        self._origins: dict[tuple[int, tuple[Move, ...], Dims], MemoryDesc | None] = {}
-        self._types: dict[np.dtype[np.generic], str | None] = {}
+        self._numbers: dict[MemoryDesc, Format] = {}
+        self._descs: list[MemoryDesc | None] = [None]
+        self.type_of: Callable[[np.dtype[np.generic]], str | None] = cache(_type_of)
+        """The name of a data type; None where descriptors have no such type."""
+        self.tagged: Callable[[Dims, str, str | None], Format] = cache(self._tagged)
+        """The format of these dims and this type by tag; None is row-major."""
+        self.tag: Callable[[Format], str | None] = cache(lambda number: self[number].tag)
+        """The format tag of a format, if it has one."""
+        self.size: Callable[[Format], int] = cache(lambda number: self[number].size)
+        """Bytes of a format."""
+        self.equivalent: Callable[[Format, Format], bool] = cache(self._equivalent)
+        """Whether both place each element alike and take the same bytes, so that neither needs a reorder."""
+        self.viewed: Callable[[Format, Moves], tuple[Format, int] | None] = cache(self._viewed)
+        """What a format is after some moves, and the byte at which that begins; None where it would have to move."""
+        self.origin: Callable[[Format, Moves, Dims], Format] = cache(self._origin)
+        """The format of these dims that becomes a format by some moves; none where a part has many."""
 
-    def one(self, desc: MemoryDesc) -> MemoryDesc:
-        """The object that stands for this descriptor."""
-        return self._one.setdefault(desc, desc)
+    def add(self, desc: MemoryDesc) -> Format:
+        """The number of this descriptor."""
+        number = self._numbers.setdefault(desc, len(self._descs))
+        if number == len(self._descs):
+            self._descs.append(desc)
+        return number
 
-    def type_of(self, dtype: np.dtype[np.generic]) -> str | None:
-        """The name of the data type; None where descriptors have no such type."""
-        if dtype not in self._types:
-            try:
-                found = as_number_type(dtype)
-                # Elements of 4 bits take a byte each in an array, and half of one in a descriptor.
-                self._types[dtype] = None if found.is_sub_byte else found.name
-            except InvalidArguments:
-                self._types[dtype] = None
-        return self._types[dtype]
+    def __getitem__(self, number: Format) -> MemoryDesc:
+        """The descriptor of a format, which is not `NO_FORMAT`."""
+        desc = self._descs[number]
+        assert desc is not None
+        return desc
 
-    def plain(self, tensor: Tensor) -> MemoryDesc | None:
-        """The dense row-major format; None where a tensor has no descriptor: no axes, too many, or its type."""
+    def desc(self, number: Format) -> MemoryDesc | None:
+        """The descriptor of a format; None of no format."""
+        return self._descs[number]
+
+    def plain(self, tensor: Tensor) -> Format:
+        """The dense row-major format; none where a tensor has no descriptor: no axes, too many, or its type."""
         name = self.type_of(tensor.dtype)
         if name is None or not 0 < len(tensor.dims) <= MOST_NDIMS:
-            return None
+            return NO_FORMAT
         return self.tagged(tensor.dims, name, None)
 
-    def tagged(self, dims: Dims, data_type: str, tag: str | None) -> MemoryDesc:
-        """The descriptor by tag; None is row-major."""
-        key = (dims, data_type, tag)
-        if key not in self._tagged:
-            self._tagged[key] = self.one(MemoryDesc(dims, data_type, tag))
-        return self._tagged[key]
-
-    def tag(self, desc: MemoryDesc) -> str | None:
-        """Its format tag, if it has one."""
-        key = id(desc)
-        if key not in self._tags:
-            self._tags[key] = desc.tag
-        return self._tags[key]
-
-    def size(self, desc: MemoryDesc) -> int:
-        """Bytes of it."""
-        key = id(desc)
-        if key not in self._sizes:
-            self._sizes[key] = desc.size
-        return self._sizes[key]
-
-    def like(self, desc: MemoryDesc, dims: Dims, data_type: str) -> MemoryDesc | None:
-        """The format of `desc` for other dims; None where it has no tag, or new blocks would not be full."""
-        tag = self.tag(desc)
+    def like(self, number: Format, dims: Dims, data_type: str) -> Format:
+        """The format of the same tag for other dims; none where it has no tag, or new blocks would not be full."""
+        desc, tag = self[number], self.tag(number)
         if tag is None or desc.ndims != len(dims):
-            return None
-        if desc.dims == dims:
-            return self.tagged(dims, data_type, tag)
-        if any(dims[axis] % block for axis, block in desc.inner_blocks):
-            return None
+            return NO_FORMAT
+        if desc.dims != dims and any(dims[axis] % block for axis, block in desc.inner_blocks):
+            return NO_FORMAT
         return self.tagged(dims, data_type, tag)
 
-    def equivalent(self, one: MemoryDesc, other: MemoryDesc) -> bool:
-        """Whether both place each element alike and take the same bytes, so that neither needs a reorder."""
-        key = (id(one), id(other))
-        if key not in self._equal:
-            self._equal[key] = one is other or (self.size(one) == self.size(other) and one.equivalent(other))
-        return self._equal[key]
-
-    def viewed(self, desc: MemoryDesc, moves: tuple[Move, ...]) -> tuple[MemoryDesc, int] | None:
-        """What `desc` is after `moves`, and the byte at which that begins; None where it would have to move."""
-        key = (id(desc), moves)
-        if key not in self._views:
-            self._views[key] = self._moved(desc, moves)
-        return self._views[key]
-
-    def _moved(self, desc: MemoryDesc, moves: tuple[Move, ...]) -> tuple[MemoryDesc, int] | None:
-        for move in moves:
-            match move:
-                case Reshape(dims):
-                    desc = desc.reshape(dims, allow_empty=True)
-                case Permute(perm):
-                    desc = desc.rename_axes(perm, allow_empty=True)
-                case Part(offsets, dims):
-                    desc = desc.submemory(dims, offsets, allow_empty=True)
-            if desc.is_zero:
-                return None
-        return self.at_start(desc)
-
-    def at_start(self, desc: MemoryDesc) -> tuple[MemoryDesc, int]:
-        """The descriptor without its offset, and the offset in bytes."""
-        kind = desc.data_type
-        assert isinstance(kind, DataType)
-        if not desc.offset0 or not isinstance(desc.layout, Layout):
-            return self.one(desc), 0
-        found = MemoryDesc.from_layout(desc.layout, kind, dims=desc.dims)
-        return self.one(found), desc.offset0 * kind.itemsize
-
-    def origin(self, desc: MemoryDesc, moves: tuple[Move, ...], dims: Dims) -> MemoryDesc | None:
-        """The format of `dims` that becomes `desc` by `moves`; None where there is none, or a part has many."""
-        key = (id(desc), moves, dims)
-        if key not in self._origins:
-            self._origins[key] = self._unmoved(desc, moves, dims)
-        return self._origins[key]
-
-    def _unmoved(self, desc: MemoryDesc, moves: tuple[Move, ...], dims: Dims) -> MemoryDesc | None:
-        before = _dims_before(dims, moves)
-        found = desc
-        for move, wanted in zip(reversed(moves), reversed(before), strict=True):
-            match move:
-                case Reshape():
-                    found = found.reshape(wanted, allow_empty=True)
-                case Permute(perm):
-                    found = found.permute_axes(perm, allow_empty=True)
-                case Part():
-                    return None
-            if found.is_zero:
-                return None
-        found = self.one(found)
-        back = self.viewed(found, moves)
-        return found if back is not None and back[0] is desc else None
-
-    def slices(self, whole: MemoryDesc, parts: Sequence[Dims], axis: int) -> tuple[tuple[MemoryDesc, int], ...] | None:
+    def slices(self, whole: Format, parts: Sequence[Dims], axis: int) -> tuple[tuple[Format, int], ...] | None:
         """Parts of `whole` that follow each other along `axis`, each with its byte; None where a block is cut."""
         found, at = [], 0
         for dims in parts:
-            part = whole.submemory(dims, tuple(at if i == axis else 0 for i in range(len(dims))), allow_empty=True)
+            offsets = tuple(at if i == axis else 0 for i in range(len(dims)))
+            part = self[whole].submemory(dims, offsets, allow_empty=True)
             if part.is_zero:
                 return None
-            found.append(self.at_start(part))
+            found.append(self._at_start(part))
             at += dims[axis]
         return tuple(found)
+
+    def _tagged(self, dims: Dims, data_type: str, tag: str | None) -> Format:
+        return self.add(MemoryDesc(dims, data_type, tag))
+
+    def _equivalent(self, one: Format, other: Format) -> bool:
+        return one == other or (self.size(one) == self.size(other) and self[one].equivalent(self[other]))
+
+    def _viewed(self, number: Format, moves: Moves) -> tuple[Format, int] | None:
+        desc = self.desc(number)
+        if desc is None:
+            return NO_FORMAT, 0
+        for move in moves:
+            desc = moved(desc, move, allow_empty=True)
+            if desc.is_zero:
+                return None
+        return self._at_start(desc)
+
+    def _at_start(self, desc: MemoryDesc) -> tuple[Format, int]:
+        """The format of a descriptor without its offset, and the offset in bytes."""
+        kind = desc.data_type
+        assert isinstance(kind, DataType)
+        if not desc.offset0 or not isinstance(desc.layout, Layout):
+            return self.add(desc), 0
+        return self.add(MemoryDesc.from_layout(desc.layout, kind, dims=desc.dims)), desc.offset0 * kind.itemsize
+
+    def _origin(self, number: Format, moves: Moves, dims: Dims) -> Format:
+        found = self[number]
+        for move, before in zip(reversed(moves), reversed(_dims_before(dims, moves)), strict=True):
+            match move:
+                case Reshape():
+                    found = found.reshape(before, allow_empty=True)
+                case Permute(perm):
+                    found = found.permute_axes(perm, allow_empty=True)
+                case Part():
+                    return NO_FORMAT
+            if found.is_zero:
+                return NO_FORMAT
+        source = self.add(found)
+        seen = self.viewed(source, moves)
+        return source if seen is not None and seen[0] == number else NO_FORMAT
+
+
+def moved(desc: MemoryDesc, move: Move, *, allow_empty: bool = False) -> MemoryDesc:
+    """The descriptor after a move; the zero descriptor where elements would have to move, if `allow_empty`.
+
+    Raises:
+        InvalidArguments, Unimplemented: as the view of `MemoryDesc`, unless `allow_empty`.
+    """
+    match move:
+        case Reshape(dims):
+            return desc.reshape(dims, allow_empty=allow_empty)
+        case Permute(perm):
+            return desc.rename_axes(perm, allow_empty=allow_empty)
+        case Part(offsets, dims):
+            return desc.submemory(dims, offsets, allow_empty=allow_empty)
+
+
+def _type_of(dtype: np.dtype[np.generic]) -> str | None:
+    try:
+        found = as_number_type(dtype)
+    except InvalidArguments:
+        return None
+    # Elements of 4 bits take a byte each in an array, and half of one in a descriptor.
+    return None if found.is_sub_byte else found.name
 
 
 def _dims_before(dims: Dims, moves: Sequence[Move]) -> list[Dims]:

@@ -3,8 +3,9 @@
     conv -> add (constant per channel) -> relu -> y        one group: convolution with bias, post-operation relu
     conv -> add (x) -> relu -> y                           one group: x is read too, perhaps where the result goes
 
-Which of it is fused is decided by cost, for each format: see `candidates`. A constant added to each channel is a bias
-and costs nothing, so that is settled here. A group runs where its last operation stands.
+Which of it is fused is decided by cost, for each format: a group has a `Candidate` for each way to run it, and a plan
+is one candidate of each. A constant added to each channel is a bias and costs nothing, so that is settled here. A group
+runs where its last operation stands.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from inlay.graph.op import Array, Op, OpGraph
+from inlay.graph.costs.kernel import Source
+from inlay.graph.formats import Format
+from inlay.graph.op import Array, Op, OpGraph, readers_of, writers_of
 from inlay.graph.range_guards import may_leave_range, propagates
+from inlay.primitives.attributes import Sum
+from inlay.primitives.operation import Operation
 from inlay.primitives.signatures import WEIGHTED
 
 MOST_FOLLOWERS = 5
@@ -41,6 +46,60 @@ _Readers: TypeAlias = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One call of a candidate, with its price."""
+
+    operation: Operation | None
+    """What the engine is asked, weights `any`; None for what NumPy computes."""
+    impl: str
+    """How the engine computes it."""
+    ms: float
+    """What it takes."""
+    nbytes: int = 0
+    """Bytes it must read and write."""
+    roofline: float = 0.0
+    """The least that it could take, in ms."""
+    is_cliff: bool = False
+    """Whether it takes far longer than that."""
+    source: Source = "modelled"
+    """How `ms` is known: see `Kernel.source`."""
+    first: int = 0
+    """Which operation of the group it computes: 0 is the head."""
+    last: int = 0
+    """The last of those that follow as its post-operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run a group."""
+
+    reads: tuple[Format, ...]
+    """The format of each tensor that the group reads."""
+    writes: tuple[Format, ...]
+    """The format of each tensor that it writes."""
+    calls: tuple[KernelCall, ...] = ()
+    """What is called; nothing for a view and for a concatenation without a copy."""
+    parts: tuple[int, ...] | None = None
+    """Of a concatenation without a call: the byte of the result at which each source begins; `reads` says how they lie
+    there."""
+
+    @property
+    def ms(self) -> float:
+        """What the calls take."""
+        return sum((call.ms for call in self.calls), 0.0)
+
+    @property
+    def takes(self) -> int | None:
+        """The operation of the group whose operand lies where the result will, if there is one."""
+        for call in self.calls:
+            if call.operation is not None:
+                for i, post_op in enumerate(call.operation.attributes.post_ops):
+                    if isinstance(post_op, Sum):
+                        return call.first + 1 + i
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A head and what may be fused into it."""
 
@@ -60,6 +119,8 @@ class Group:
     """Tensors that are written for others."""
     dies: frozenset[str] = frozenset()
     """Tensors read here at last, so that the result may take their place."""
+    candidates: tuple[Candidate, ...] = ()
+    """The ways to run it; nothing until they are priced."""
 
     @property
     def kind(self) -> str:
@@ -101,16 +162,8 @@ def grouped(graph: OpGraph) -> tuple[Group, ...]:
             chains.append(chain)
     chains.sort(key=lambda chain: chain[-1])
     groups = tuple(_group(graph, chain) for chain in chains)
-    return tuple(replace(group, dies=_dying(graph, group, groups)) for group in groups)
-
-
-def readers_of(graph: OpGraph) -> dict[str, list[int]]:
-    """The operations that read each tensor, once for each argument."""
-    found: dict[str, list[int]] = {name: [] for name in graph.tensors}
-    for i, op in enumerate(graph.ops):
-        for name in op.reads.values():
-            found[name].append(i)
-    return found
+    writers = writers_of(graph)
+    return tuple(replace(group, dies=_dying(graph, group, groups, writers)) for group in groups)
 
 
 def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> Iterator[int]:
@@ -208,17 +261,15 @@ def _bias(graph: OpGraph, head: Op, op: Op) -> Array | None:
     return full if head.kind == "matmul" else full.reshape(dims[axis])
 
 
-def _dying(graph: OpGraph, group: Group, groups: Sequence[Group]) -> frozenset[str]:
+def _dying(graph: OpGraph, group: Group, groups: Sequence[Group], writers: Mapping[str, int]) -> frozenset[str]:
     """Tensors that followers add to the chain and nobody needs later, neither itself nor as a view."""
     added = {op.reads["src_1"] for op in group.followers if "src_1" in op.reads and op.parameters["algorithm"] == "add"}
-    return frozenset(name for name in added if _ends(graph, name, group, groups))
+    own = {n for n in added & writers.keys() if graph.ops[writers[n]].kind not in ("view", "concat", "reference")}
+    return frozenset(name for name in own if _ends(graph, name, group, groups))
 
 
 def _ends(graph: OpGraph, name: str, group: Group, groups: Sequence[Group]) -> bool:
     """Whether `group` is the last to read `name`, and all that may lie in the same bytes is read before."""
-    (writer,) = [op for op in graph.ops if name in op.writes.values()] or (None,)
-    if writer is None or writer.kind in ("view", "concat", "reference"):
-        return False
     if sum(list(op.reads.values()).count(name) for op in group.ops) != 1:
         return False
     alike = {name}

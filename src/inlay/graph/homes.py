@@ -98,7 +98,7 @@ def _nbytes(program: Program, buffer: Buffer, tensors: Mapping[str, Tensor]) -> 
         )
     desc = buffer.desc
     if desc is None:
-        return int(np.prod(tensor.dims, dtype=np.int64)) * tensor.dtype.itemsize
+        return tensor.nbytes
     _, high, data_type = reach(desc)
     if desc.dims != tensor.dims or data_type.bits != 8 * tensor.dtype.itemsize:
         raise InvalidArguments(

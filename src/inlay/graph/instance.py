@@ -19,7 +19,7 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import OutOfMemory
 from inlay.graph.arena import Laid
-from inlay.graph.compiling import Call, Prepared
+from inlay.graph.compiling import Call, PreparedStep
 from inlay.graph.network import Tensor
 from inlay.graph.op import Array
 from inlay.graph.program import Program
@@ -39,7 +39,7 @@ class Compiled:
     """What is run."""
     tensors: Mapping[str, Tensor]
     """What the buffers hold."""
-    prepared: Sequence[Prepared]
+    prepared: Sequence[PreparedStep]
     """Its steps."""
     laid: Laid
     """Where its buffers lie."""
@@ -75,7 +75,8 @@ class Instance:
         Raises:
             OutOfMemory: there is no room.
         """
-        self._compiled = compiled
+        self.compiled = compiled
+        """The program."""
         laid = compiled.laid
         try:
             arena = allocate(laid.arena.nbytes)
@@ -101,10 +102,10 @@ class Instance:
 
     def _fill(self) -> None:
         """Bind every step; what the engine can do together is one call, and is waited for where it is needed."""
-        guards = self._compiled.guards
+        guards = self.compiled.guards
         waiting: list[_Joinable] = []
         self._calls += [partial(self._guard, name) for name in guards.inputs]
-        for prepared in self._compiled.prepared:
+        for prepared in self.compiled.prepared:
             call, name = prepared.bound(self), prepared.step.name
             if call is None:
                 continue
@@ -119,13 +120,13 @@ class Instance:
                 self._add_guard(buffer, waiting)
         self._join(waiting)
 
-    def _add_guard(self, name: str, waiting: list["_Joinable"]) -> None:
+    def _add_guard(self, name: str, waiting: list[_Joinable]) -> None:
         """Check a buffer after the calls before: with what the engine does next to them, or by a call of its own.
 
         A call from Python between two calls for the engine's threads makes the second one slower too.
         """
-        is_masked, alone = name in self._compiled.guards.masked, partial(self._guard, name)
-        joined = None if is_masked else joined_guard(self._compiled.engine, self._data(name))
+        is_masked, alone = name in self.compiled.guards.masked, partial(self._guard, name)
+        joined = None if is_masked else joined_guard(self.compiled.engine, self._data(name))
         if joined is not None:
             waiting.append(_Joinable("", joined, alone))
         else:
@@ -134,24 +135,24 @@ class Instance:
 
     def _guard(self, name: str) -> None:
         """Check a buffer; where an input is read may be another place in each run."""
-        guard(self._data(name), is_masked=name in self._compiled.guards.masked)
+        guard(self._data(name), is_masked=name in self.compiled.guards.masked)
 
     def _data(self, name: str) -> Bytes:
         """The bytes of a buffer where they are now."""
-        place = self._compiled.laid.places[name]
+        place = self.compiled.laid.places[name]
         return self._homes[place.home][place.offset : place.end]
 
     def _put_alone(self, at: int, call: Call) -> None:
         self._calls[at] = call
 
-    def _join(self, waiting: list["_Joinable"]) -> None:
+    def _join(self, waiting: list[_Joinable]) -> None:
         """Add calls that the engine executes together, and leave none of them waiting."""
         if not any(one.step for one in waiting):
             self._calls += [check.alone for check in waiting]
             waiting.clear()
             return
         steps = iter(one.step for one in waiting)
-        for batch in self._compiled.engine.batch([one.call for one in waiting]):
+        for batch in self.compiled.engine.batch([one.call for one in waiting]):
             self._calls.append(batch.submit)
             for i in range(len(batch)):
                 if step := next(steps):
@@ -161,13 +162,13 @@ class Instance:
             self._calls.append(self._wait)
 
     def _wait(self) -> None:
-        self._compiled.engine.wait()
+        self.compiled.engine.wait()
 
-    def _readers_of(self, home: str) -> list[Prepared]:
-        places = self._compiled.laid.places
+    def _readers_of(self, home: str) -> list[PreparedStep]:
+        places = self.compiled.laid.places
         return [
             prepared
-            for prepared in self._compiled.prepared
+            for prepared in self.compiled.prepared
             if any(places[name].home == home for name in prepared.step.reads.values())
         ]
 
@@ -177,15 +178,15 @@ class Instance:
         """The memory of a buffer that has a descriptor."""
         found = self._memories.get(name)
         if found is None:
-            desc, place = self._compiled.program.buffers[name].desc, self._compiled.laid.places[name]
+            desc, place = self.compiled.program.buffers[name].desc, self.compiled.laid.places[name]
             assert desc is not None
             found = self._memories[name] = Memory(desc, self._homes[place.home][place.offset :])
         return found
 
     def array(self, name: str) -> Array:
         """The elements of a buffer of a plain format, a view."""
-        buffer, place = self._compiled.program.buffers[name], self._compiled.laid.places[name]
-        tensor = self._compiled.tensors[buffer.tensor]
+        buffer, place = self.compiled.program.buffers[name], self.compiled.laid.places[name]
+        tensor = self.compiled.tensors[buffer.tensor]
         if buffer.desc is None:
             data = self._homes[place.home][place.offset : place.end]
             return data.view(tensor.dtype).reshape(tensor.dims)
@@ -200,8 +201,8 @@ class Instance:
     def feed(self, inputs: Mapping[str, Array | Memory]) -> None:
         """Bring all inputs, of the right dims and types, to where they are read; arrays are row-major."""
         for tensor, value in inputs.items():
-            name = self._compiled.program.inputs[tensor]
-            home = self._compiled.laid.places[name].home
+            name = self.compiled.program.inputs[tensor]
+            home = self.compiled.laid.places[name].home
             data = self._bytes_as_read(name, value) if home in self._own else None
             if home in self._own:
                 self._turn(home, self._own[home] if data is None else data)
@@ -210,7 +211,7 @@ class Instance:
 
     def _bytes_as_read(self, name: str, value: Array | Memory) -> Bytes | None:
         """The bytes of an input that has the format of its buffer; None if it has another."""
-        desc = self._compiled.program.buffers[name].desc
+        desc = self.compiled.program.buffers[name].desc
         if isinstance(value, Memory):
             return value.buffer if value.desc == desc else None
         is_row_major = desc is None or (
@@ -223,7 +224,7 @@ class Instance:
         if address_of(self._homes[home]) == address_of(data):
             return
         self._homes[home] = data
-        for name, place in self._compiled.laid.places.items():
+        for name, place in self.compiled.laid.places.items():
             if place.home == home:
                 self._memories.pop(name, None)
         for prepared in self._readers[home]:
@@ -234,7 +235,7 @@ class Instance:
 
     def _copy(self, name: str, value: Array | Memory) -> None:
         """Copy an input into its buffer."""
-        desc = self._compiled.program.buffers[name].desc
+        desc = self.compiled.program.buffers[name].desc
         if desc is not None and isinstance(value, Memory):
             reorder(value, desc, out=self.memory(name))
         else:
@@ -251,9 +252,9 @@ class Instance:
             if not is_done:
                 self.finish()
 
-    def calls(self) -> list[tuple[Prepared, Call | None]]:
+    def calls(self) -> list[tuple[PreparedStep, Call | None]]:
         """Every step with the call that does it now, None where there is nothing to do."""
-        return [(prepared, self._each.get(prepared.step.name)) for prepared in self._compiled.prepared]
+        return [(prepared, self._each.get(prepared.step.name)) for prepared in self.compiled.prepared]
 
     def finish(self) -> None:
         """Wait for what the engine began."""
@@ -262,7 +263,7 @@ class Instance:
 
     def fetch(self, out: Mapping[str, Array]) -> dict[str, Array]:
         """All results, in the arrays of `out`, row-major, or in new ones."""
-        return {tensor: self.copied(name, out.get(tensor)) for tensor, name in self._compiled.program.outputs.items()}
+        return {tensor: self.copied(name, out.get(tensor)) for tensor, name in self.compiled.program.outputs.items()}
 
     def copied(self, name: str, into: Array | None = None) -> Array:
         """The elements of a buffer in an array, row-major, a new one unless it is given.
@@ -270,8 +271,8 @@ class Instance:
         Raises:
             OutOfMemory: there is no room for a new one.
         """
-        buffer = self._compiled.program.buffers[name]
-        tensor = self._compiled.tensors[buffer.tensor]
+        buffer = self.compiled.program.buffers[name]
+        tensor = self.compiled.tensors[buffer.tensor]
         result = _new(tensor) if into is None else into
         desc = buffer.desc
         if desc is None or desc.data_type is None:

@@ -11,6 +11,7 @@ Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specific
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,11 @@ class Tensor:
     """Extents, all known."""
     dtype: np.dtype[np.generic]
     """Type of the elements, as NumPy's or ml_dtypes' name for it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an array of it."""
+        return prod(self.dims) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, eq=False)

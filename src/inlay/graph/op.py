@@ -95,3 +95,17 @@ class OpGraph:
     """What is computed."""
     tensors: Mapping[str, Tensor]
     """Every tensor that is read or written, constants left out."""
+
+
+def readers_of(graph: OpGraph) -> dict[str, list[int]]:
+    """The operations that read each tensor, once for each argument."""
+    found: dict[str, list[int]] = {name: [] for name in graph.tensors}
+    for i, op in enumerate(graph.ops):
+        for name in op.reads.values():
+            found[name].append(i)
+    return found
+
+
+def writers_of(graph: OpGraph) -> dict[str, int]:
+    """The operation that writes each tensor; inputs are left out."""
+    return {name: i for i, op in enumerate(graph.ops) for name in op.writes.values()}

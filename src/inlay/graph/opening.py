@@ -13,10 +13,11 @@ from pathlib import Path
 
 from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
+from inlay.graph.nodes import ONNX_DOMAINS
 from inlay.graph.onnx_package import DecodeError, checker, defs, helper, onnx
 from inlay.graph.op import Array
-from inlay.graph.opsets import ONNX_DOMAINS, with_supported_opset
-from inlay.graph.stored import ModelFolder, Proto, folder_of, stored_array, take_in
+from inlay.graph.opsets import with_supported_opset
+from inlay.graph.stored import ModelFolder, Proto, folder_of, nodes_of, stored_array, subgraphs, take_in
 
 MOST_BYTES = (1 << 31) - 1
 """What protobuf can hold."""
@@ -145,14 +146,6 @@ def called(node: Proto) -> str:
     return node.name or next((name for name in node.output if name), "")
 
 
-def subgraphs(node: Proto) -> Iterator[Proto]:
-    """The graphs that the attributes of a node hold."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 # Weights, and ONNX's checker
 
 
@@ -197,9 +190,7 @@ def _check_deprecated(graph: Proto) -> None:
 
     GroupNormalization of opset 18 takes what that of opset 21 does, but for the length of its scales.
     """
-    for node in graph.node:
-        for subgraph in subgraphs(node):
-            _check_deprecated(subgraph)
+    for node in nodes_of(graph):
         if node.op_type == "GroupNormalization":
             checker.check_node(node)
             node.op_type = "InstanceNormalization"

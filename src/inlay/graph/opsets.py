@@ -7,16 +7,11 @@ opsets are accepted operator by operator: `reference_operators` and `numpy_opera
 Source: ONNX, "Operators", versions; the package onnx, `onnx.version_converter`.
 """
 
-from collections.abc import Iterator
-
 from inlay.errors import FileError, Unimplemented
+from inlay.graph.nodes import ONNX_DOMAINS
 from inlay.graph.onnx_package import DecodeError, checker, defs, onnx, shape_inference, version_converter
 from inlay.graph.reference_operators import OPSETS
-from inlay.graph.stored import Proto
-
-ONNX_DOMAINS = ("", "ai.onnx")
-"""Names of the domain of ONNX's own operators."""
-
+from inlay.graph.stored import Proto, nodes_of
 
 _CONVERSION_ERRORS = (
     DecodeError,
@@ -57,7 +52,7 @@ def with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
 def _converted(model: Proto, version: int, name: str) -> Proto:
     """The model in the first opset that is read."""
     first = OPSETS[0]
-    changed = next((node for node in _nodes(model.graph) if not _is_unchanged(node, version, first)), None)
+    changed = next((node for node in nodes_of(model.graph) if not _is_unchanged(node, version, first)), None)
     if version >= 1 and changed is None:
         renumbered = onnx.ModelProto()
         renumbered.CopyFrom(model)
@@ -73,15 +68,6 @@ def _converted(model: Proto, version: int, name: str) -> Proto:
             f"{name} uses opset {version}{what}, and onnx cannot convert it to opset {first}: export it with one of "
             f"opsets {first} to {OPSETS[1]}"
         ) from error
-
-
-def _nodes(graph: Proto) -> Iterator[Proto]:
-    """The nodes of a graph, those of subgraphs included."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _nodes(subgraph)
 
 
 def _is_unchanged(node: Proto, version: int, first: int) -> bool:

@@ -3,6 +3,7 @@
 What runtimes without a planner do: the baseline of plans, and the oracle of their tests.
 
 >>> from inlay.graph.network import Tensor
+>>> from inlay.graph.op import Permute
 >>> flat = Op("flat", "view", {"src": "x"}, {"dst": "y"}, moves=(Reshape((2, 6)),))
 >>> turn = Op("turn", "view", {"src": "y"}, {"dst": "z"}, moves=(Permute((1, 0)),))
 >>> tensors = {n: Tensor(n, d, np.dtype(np.float32)) for n, d in (("x", (2, 3, 2)), ("y", (2, 6)), ("z", (6, 2)))}
@@ -18,24 +19,15 @@ import numpy as np
 from inlay.data_type import DataType, as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.network import Tensor
-from inlay.graph.op import Move, Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.formats import Formats, moved
+from inlay.graph.op import Op, OpGraph, Reshape
 from inlay.graph.operations import operation_of
 from inlay.graph.program import Buffer, Program, Step
-from inlay.layout import Dims, Layout
+from inlay.layout import Layout
 from inlay.primitives.operation import Operation
 
 _Dtype: TypeAlias = np.dtype[np.generic]
 _CARRIERS = {1: "u8", 2: "f16", 4: "f32", 8: "f64"}
-
-
-def plain_desc(tensor: Tensor) -> MemoryDesc | None:
-    """The tensor in row-major order; None where oneDNN has no such type, or no axis is there to place."""
-    try:
-        data_type = as_number_type(tensor.dtype)
-    except InvalidArguments:
-        return None
-    return MemoryDesc(tensor.dims, data_type) if tensor.dims and not data_type.is_sub_byte else None
 
 
 def plain_program(graph: OpGraph) -> Program:
@@ -54,7 +46,7 @@ class _Plain:
     """A plain program as it grows."""
 
     def __init__(self, graph: OpGraph) -> None:
-        self._graph = graph
+        self._graph, self._formats = graph, Formats()
         self._buffers: dict[str, Buffer] = {}
         self._steps: list[Step] = []
         for name in graph.inputs:
@@ -72,9 +64,11 @@ class _Plain:
 
     def _own(self, tensor: str) -> Buffer:
         """The buffer of a tensor in a home of its own."""
-        buffer = Buffer(tensor, tensor, plain_desc(self._graph.tensors[tensor]), tensor)
-        self._buffers[tensor] = buffer
+        buffer = self._buffers[tensor] = Buffer(tensor, tensor, self._desc(tensor), tensor)
         return buffer
+
+    def _desc(self, tensor: str) -> MemoryDesc | None:
+        return self._formats.desc(self._formats.plain(self._graph.tensors[tensor]))
 
     def _step(self, op: Op) -> None:
         written = {tensor: self._own(tensor) for tensor in op.writes.values()}
@@ -83,21 +77,10 @@ class _Plain:
         if op.kind != "reference":
             used = {**op.reads, **op.writes}
             operation = operation_of(op, {argument: self._described(op, tensor) for argument, tensor in used.items()})
-        nbytes = sum(self._nbytes(tensor) for tensor in (*op.reads.values(), *op.writes.values()))
+        nbytes = sum(self._graph.tensors[tensor].nbytes for tensor in (*op.reads.values(), *op.writes.values()))
         nbytes += sum(array.nbytes for array in op.constants.values())
-        step = Step(
-            op.name,
-            op.kind,
-            op.reads,
-            op.writes,
-            operation,
-            op.constants,
-            op.node,
-            (op.name,),
-            nbytes=nbytes,
-            why=op.why,
-        )
-        self._steps.append(step)
+        said = op.name, op.kind, op.reads, op.writes, operation, op.constants, op.node, (op.name,)
+        self._steps.append(Step(*said, nbytes=nbytes, why=op.why))
 
     def _described(self, op: Op, tensor: str) -> MemoryDesc:
         desc = self._buffers[tensor].desc
@@ -109,10 +92,6 @@ class _Plain:
             )
         return desc
 
-    def _nbytes(self, tensor: str) -> int:
-        its = self._graph.tensors[tensor]
-        return int(np.prod(its.dims, dtype=np.int64)) * its.dtype.itemsize
-
     def _view(self, op: Op) -> None:
         """A view: the same bytes if they are in row-major order, else a copy."""
         (source,), (tensor,) = op.reads.values(), op.writes.values()
@@ -120,11 +99,12 @@ class _Plain:
         bits = _carrier(its.dtype, op)
         desc = MemoryDesc(self._graph.tensors[source].dims or (1,), bits)
         for move in op.moves:
-            desc = _moved(desc, move)
+            # A descriptor has an axis at least: that of a scalar has one element.
+            desc = moved(desc, Reshape(move.dims or (1,)) if isinstance(move, Reshape) else move)
         layout = desc.layout
         if not desc.dims or (isinstance(layout, Layout) and layout.is_contiguous):
             offset = desc.offset0 * its.dtype.itemsize if desc.dims else 0
-            self._buffers[tensor] = Buffer(tensor, tensor, plain_desc(its), source, offset)
+            self._buffers[tensor] = Buffer(tensor, tensor, self._desc(tensor), source, offset)
             return
         own = self._own(tensor)
         view = Buffer(f"{tensor}:view", tensor, desc, source)
@@ -134,7 +114,7 @@ class _Plain:
         self._buffers |= {view.name: view, dst.name: dst}
         assert dst.desc is not None
         operation = Operation("reorder", "forward_inference", {"src": desc, "dst": dst.desc})
-        nbytes, why = 2 * self._nbytes(tensor), f"{op.name} is no view of row-major memory"
+        nbytes, why = 2 * its.nbytes, f"{op.name} is no view of row-major memory"
         self._steps.append(
             Step(op.name, "reorder", {"src": view.name}, {"dst": dst.name}, operation, nbytes=nbytes, why=why)
         )
@@ -148,19 +128,3 @@ def _carrier(dtype: _Dtype, op: Op) -> DataType:
         if dtype.itemsize not in _CARRIERS:
             raise Unimplemented(f"{op.name}, a view, is of {dtype}: no reorder moves elements of its width") from None
         return as_number_type(_CARRIERS[dtype.itemsize])
-
-
-def _moved(desc: MemoryDesc, move: Move) -> MemoryDesc:
-    """The descriptor after a move of row-major memory."""
-    match move:
-        case Reshape(dims=dims):
-            return desc.reshape(_some(dims))
-        case Permute(perm=perm):
-            return desc.rename_axes(perm)
-        case Part(offsets=offsets, dims=dims):
-            return desc.submemory(dims, offsets)
-
-
-def _some(dims: Dims) -> Dims:
-    """Dims that a descriptor can have: a scalar has one element."""
-    return dims or (1,)

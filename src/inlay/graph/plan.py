@@ -9,18 +9,16 @@
 See `planning` for how it is chosen.
 """
 
-import math
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.kernel import Costs, Progress
+from inlay.graph.formats import Format
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network
 from inlay.graph.numpy_share import NumpyShare, numpy_share
@@ -29,7 +27,7 @@ from inlay.graph.planning.choosing import ELIMINATION, Choosing
 from inlay.graph.planning.comparing import compared
 from inlay.graph.planning.emission import emitted
 from inlay.graph.planning.problem import Problem, make_problem
-from inlay.graph.planning.settled import Settled, settle
+from inlay.graph.planning.settled import Settled
 from inlay.graph.program import Program, Step
 from inlay.graph.session import Replan, Session
 from inlay.graph.sinking import sunk
@@ -270,7 +268,7 @@ def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -
     chosen = choosing.best()
     settled = chosen.settled
 
-    def without(name: str, src: MemoryDesc, dst: MemoryDesc) -> float | None:
+    def without(name: str, src: Format, dst: Format) -> float | None:
         other = choosing.without(name, src, dst)
         return None if other is None else max(other - settled.ms, 0.0)
 
@@ -309,55 +307,19 @@ def _tier(costs: Costs, sources: CostSources | None, program: Program) -> str:
     return "probed"
 
 
-def recost(plan: Plan, costs: Costs) -> float:
-    """What the steps of a plan take together, each priced anew.
-
-    Post-condition: `plan.ms`, up to rounding, where `costs` are those that it was planned with.
-
-    Raises:
-        InvalidArguments: the engine has no kernel for a step any more.
-    """
-    return math.fsum(_price(plan, step, costs) for step in plan.program.steps)
-
-
-def _price(plan: Plan, step: Step, costs: Costs) -> float:
-    ops = {op.name: op for op in plan.graph.ops}
-    if step.operation is None or step.impl == "reference":
-        return costs.reference(ops[step.ops[0]], plan.graph)
-    if step.kind == "reorder":
-        return costs.reorder(step.operation.descs["src"], step.operation.descs["dst"])
-    kernel = costs.kernel(step.operation)
-    if kernel is None:
-        raise InvalidArguments(
-            f"{step.name}: {costs.engine} has no {step.kind} in the formats of the plan, which was made for "
-            f"{plan.engine}: plan again with these costs"
-        )
-    return kernel.ms
-
-
-def random_plan(graph: OpGraph, costs: Costs, rng: random.Random) -> Program:
-    """A legal program that chooses at random: what it computes is the same as any other's.
-
-    Raises:
-        Unimplemented: as `planned`.
-    """
-    problem = make_problem(graph, costs)
-    return emitted(problem, settle(problem, [rng.randrange(len(found)) for found in problem.candidates]))
-
-
 def _cliffs(problem: Problem, plans: Mapping[str, Settled]) -> tuple[Cliff, ...]:
     """Each flagged kernel of any of these plans, once."""
     found: dict[object, tuple[Cliff, list[str]]] = {}
     for plan, settled in plans.items():
-        for i, group in enumerate(problem.groups):
-            for call in problem.candidates[i][settled.choices[i]].calls:
+        for group, candidate in zip(problem.groups, settled.candidates, strict=True):
+            for call in candidate.calls:
                 if call.is_cliff and call.operation is not None:
                     arguments = (*group.ops[call.first].reads, *group.ops[call.first].writes)
-                    formats = {a: problem.formats.tag(call.operation.descs[a]) or "strided" for a in arguments}
+                    formats = {a: call.operation.descs[a].tag or "strided" for a in arguments}
                     name = group.names[call.first][0]
                     cliff = Cliff(name, formats, call.impl, call.ms, call.roofline, ())
                     found.setdefault((name, tuple(formats.items())), (cliff, []))[1].append(plan)
     return tuple(Cliff(c.op, c.formats, c.impl, c.ms, c.roofline, tuple(names)) for c, names in found.values())
 
 
-__all__ = ["Cliff", "Network", "Plan", "Progress", "planned", "random_plan", "recost"]
+__all__ = ["Cliff", "Network", "Plan", "Progress", "planned"]

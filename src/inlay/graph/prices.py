@@ -6,45 +6,34 @@ operation can be computed by several algorithms, the price is that of the cheape
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cache
 
 from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions, algorithms
 from inlay.graph.costs.kernel import Costs, Kernel
-from inlay.graph.formats import Formats
+from inlay.graph.formats import Format, Formats
+from inlay.graph.groups import KernelCall
 from inlay.graph.network import Tensor
 from inlay.graph.op import Op
 from inlay.graph.operations import operation_of
 from inlay.primitives.attributes import PostOp
 from inlay.primitives.operation import Operation
 
-_UNKNOWN = Kernel(Operation("reorder", "forward_inference", {}), "", 1.0, 1.0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """What was asked, and what it costs."""
-
-    operation: Operation
-    """With formats for activations; those of weights may be any."""
-    kernel: Kernel
-    """The answer."""
-
 
 class Prices:
-    """Remembers what costs say."""
+    """Remembers what costs say, by the numbers of formats."""
 
     def __init__(self, costs: Costs, formats: Formats, convolutions: Convolutions = "auto") -> None:
         """Nothing has been asked yet; `convolutions` says which algorithms they may be computed by."""
         self.costs, self.formats, self.convolutions = costs, formats, convolutions
         self._shapes: dict[int, tuple[Op, Hashable]] = {}
         self._numbers: dict[Hashable, int] = {}
-        self._kernels: dict[Hashable, Priced | None] = {}
+        self._calls: dict[Hashable, KernelCall | None] = {}
         self._wanted: list[Operation] | None = None
-        self._naturals: dict[Hashable, dict[str, MemoryDesc]] = {}
-        self._reorders: dict[tuple[int, int], float] = {}
+        self._naturals: dict[Hashable, dict[str, Format]] = {}
+        self._reorder = cache(lambda src, dst: costs.reorder(formats[src], formats[dst]))
 
     def shape(self, op: Op) -> Hashable:
         """Equal for operations that differ in names and in the elements of constants alone."""
@@ -56,60 +45,61 @@ class Prices:
             known = self._shapes[id(op)] = (op, self._numbers.setdefault(key, len(self._numbers)))
         return known[1]
 
-    def kernel(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp] = ()) -> Priced | None:
-        """What `op` costs in these formats; None where the engine does not compute it."""
-        key = (self.shape(op), tuple((name, id(desc)) for name, desc in descs.items()), tuple(post_ops))
-        if key not in self._kernels:
-            self._kernels[key] = self._price(op, descs, post_ops, self.convolutions)
-        return self._kernels[key]
+    def kernel(self, op: Op, formats: Mapping[str, Format], post_ops: Sequence[PostOp] = ()) -> KernelCall | None:
+        """The call that computes `op` in these formats; None where the engine does not."""
+        key = (self.shape(op), tuple(formats.items()), tuple(post_ops))
+        if key not in self._calls:
+            descs = {name: self.formats[number] for name, number in formats.items()}
+            self._calls[key] = self._call(op, descs, post_ops)
+        return self._calls[key]
 
-    def _price(
-        self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp], convolutions: Convolutions
-    ) -> Priced | None:
+    def _call(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> KernelCall | None:
         try:
             operation = operation_of(op, descs, post_ops)
         except InvalidArguments:  # a constant of a type that oneDNN lacks
             return None
-        ways = algorithms(operation, convolutions)
+        ways = algorithms(operation, self.convolutions)
         if self._wanted is not None:
             self._wanted.extend(ways)
-            return Priced(operation, _UNKNOWN)
-        priced = [Priced(one, kernel) for one in ways if (kernel := self.costs.kernel(one)) is not None]
-        return min(priced, key=lambda one: one.kernel.ms, default=None)
+            return KernelCall(operation, "", 1.0)
+        priced = [(one, kernel) for one in ways if (kernel := self.costs.kernel(one)) is not None]
+        if not priced:
+            return None
+        asked, kernel = min(priced, key=lambda pair: pair[1].ms)
+        return KernelCall(asked, kernel.impl, kernel.ms, kernel.nbytes, kernel.roofline, kernel.is_cliff, kernel.source)
 
     @contextmanager
     def listing(self) -> Iterator[list[Operation]]:
         """While it lasts nothing is priced: operations that would be are listed, once each, as if all were computed."""
-        known, self._kernels = self._kernels, {}
+        known, self._calls = self._calls, {}
         wanted: list[Operation] = []
         self._wanted = wanted
         try:
             yield wanted
         finally:
-            self._wanted, self._kernels = None, known
+            self._wanted, self._calls = None, known
 
-    def natural(self, op: Op, tensors: Mapping[str, Tensor]) -> Mapping[str, MemoryDesc]:
+    def natural(self, op: Op, tensors: Mapping[str, Tensor]) -> Mapping[str, Format]:
         """The formats of the tensors of `op` that the engine answers to `any`; empty where it declines."""
-        arguments = {**op.reads, **op.writes}
-        kinds = tuple((name, tensors[tensor].dims, tensors[tensor].dtype) for name, tensor in arguments.items())
-        key = (self.shape(op), kinds)
+        arguments = {name: tensors[tensor] for name, tensor in (*op.reads.items(), *op.writes.items())}
+        key = (self.shape(op), tuple((name, tensor.dims, tensor.dtype) for name, tensor in arguments.items()))
         if key not in self._naturals:
-            self._naturals[key] = self._answer(op, {name: tensors[tensor] for name, tensor in arguments.items()})
+            self._naturals[key] = self._answer(op, arguments)
         return self._naturals[key]
 
-    def _answer(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, MemoryDesc]:
-        if any(self.formats.plain(tensor) is None for tensor in arguments.values()):
-            return {}
-        free = {name: MemoryDesc(t.dims, as_number_type(t.dtype), "any") for name, t in arguments.items()}
-        asked = self._price(op, free, (), "direct")
-        if asked is None:
-            return {}
-        found = {name: asked.kernel.operation.descs[name] for name in arguments}
-        return {name: self.formats.one(desc) for name, desc in found.items() if desc.kind == "blocked"}
+    def _answer(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
+        kernel = self._free_kernel(op, arguments) if all(map(self.formats.plain, arguments.values())) else None
+        descs = {} if kernel is None else {name: kernel.operation.descs[name] for name in arguments}
+        return {name: self.formats.add(desc) for name, desc in descs.items() if desc.kind == "blocked"}
 
-    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+    def _free_kernel(self, op: Op, arguments: Mapping[str, Tensor]) -> Kernel | None:
+        """What the engine has for `op` where every format is its own choice."""
+        free = {name: MemoryDesc(t.dims, as_number_type(t.dtype), "any") for name, t in arguments.items()}
+        try:
+            return self.costs.kernel(operation_of(op, free))
+        except InvalidArguments:  # a constant of a type that oneDNN lacks
+            return None
+
+    def reorder(self, src: Format, dst: Format) -> float:
         """Milliseconds from one format to another."""
-        key = (id(src), id(dst))
-        if key not in self._reorders:
-            self._reorders[key] = self.costs.reorder(src, dst)
-        return self._reorders[key]
+        return self._reorder(src, dst)

@@ -12,12 +12,12 @@ that brings it back gets a guard. Linear maps, sums and products compute with Na
 need none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
 from inlay.graph.algorithms import ALGORITHMS
-from inlay.graph.op import Op, OpGraph
+from inlay.graph.op import Op, OpGraph, writers_of
 from inlay.graph.source_ranges import infer_reference_range, range_of_array, range_of_dtype
 from inlay.graph.value_ranges import (
     ANY,
@@ -78,17 +78,6 @@ def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str
     return placing.guards if placing.place() else None
 
 
-def infer_ranges(graph: OpGraph, guards: Iterable[str]) -> dict[str, ValueRange]:
-    """The range of every tensor where these are guarded."""
-    placing = _Placing(graph, {}, frozenset(), dict.fromkeys(guards, GUARDED))
-    placing.begin()
-    placing.ranges |= {name: GUARDED for name in graph.inputs if name in placing.guards}
-    for i, op in enumerate(graph.ops):
-        placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
-        placing.advance(placing.ranges, i)
-    return placing.ranges
-
-
 @dataclass(slots=True)
 class _Placing:
     """Guards as they are placed."""
@@ -116,7 +105,7 @@ class _Placing:
         """Know the ranges of inputs and constants."""
         tensors, ops = self.graph.tensors, self.graph.ops
         self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
-        self.writers = {name: i for i, op in enumerate(ops) for name in op.writes.values()}
+        self.writers = writers_of(self.graph)
         self.constants = {op.name: {name: range_of_array(array) for name, array in op.constants.items()} for op in ops}
         self.dims = {op.name: self._dims(op) for op in ops}
         for op in ops:

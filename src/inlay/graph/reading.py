@@ -96,16 +96,6 @@ def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int |
     return _loaded(model, rebound_inputs(model.model.graph, dims, batch))
 
 
-def as_written(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
-    """The network as `load` reads it, with the patterns still in parts, as the exporter wrote them.
-
-    Raises:
-        FileError, InvalidArguments, MissingExtra, Unimplemented: as `load`.
-    """
-    model = _opened(source)
-    return _walked(model, bound_inputs(model.model.graph, dims, batch))
-
-
 def _opened(source: Source) -> Opened:
     if not isinstance(source, (str, os.PathLike, bytes)):
         given = type(source).__name__
@@ -120,10 +110,10 @@ def _opened(source: Source) -> Opened:
 
 def _loaded(model: Opened, inputs: list[Tensor]) -> Network:
     """The network for inputs of these dims; it can be had again for others."""
-    return replace(simplified(_walked(model, inputs)), again=Again(model))
+    return replace(simplified(walked(model, inputs)), again=Again(model))
 
 
-def _walked(model: Opened, inputs: list[Tensor]) -> Network:
+def walked(model: Opened, inputs: list[Tensor]) -> Network:
     """The network with what follows from constants alone folded, and without what no output needs."""
     walk = Walk(model, inputs)
     graph = model.model.graph

@@ -45,189 +45,67 @@ class ComparedOperator:
     """How many of its inputs, from the first one on."""
 
 
-_MOVING = {
-    name: ComparedOperator(None, newest)
-    for name, newest in {
-        "CenterCropPad": 18,
-        "Compress": 28,
-        "Concat": 13,
-        "ConstantOfShape": 25,
-        "DepthToSpace": 28,
-        "Expand": 13,
-        "EyeLike": 22,
-        "Flatten": 25,
-        "Identity": 25,
-        "Reshape": 25,
-        "ReverseSequence": 28,
-        "Shape": 25,
-        "Size": 25,
-        "SpaceToDepth": 28,
-        "Split": 18,
-        "Squeeze": 25,
-        "TensorScatter": 24,
-        "Tile": 13,
-        "Transpose": 25,
-        "Trilu": 14,
-        "Where": 16,
-    }.items()
+_NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
+    None: {
+        13: "Concat Expand Tile",
+        14: "Trilu",
+        16: "Where",
+        18: "CenterCropPad Split",
+        22: "EyeLike",
+        24: "TensorScatter",
+        25: "ConstantOfShape Flatten Identity Reshape Shape Size Squeeze Transpose",
+        28: "Compress DepthToSpace ReverseSequence SpaceToDepth",
+    },
+    # Nobody can predict the elements of random operators: types and dims were compared.
+    ALL: {
+        13: "NonZero",
+        19: "Equal",
+        22: "Bernoulli Dropout RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+        28: "OneHot",
+    },
+    NUMBERS: {
+        13: "Abs ArgMax ArgMin Clip Greater Less MatMul Max Min Neg Sign",
+        14: "Add CumSum Div Mul Relu Sub",
+        16: "GreaterOrEqual LessOrEqual PRelu",
+        24: "TopK",
+        26: "BitCast CumProd",
+        27: "Range",
+        28: "Einsum Mod Unique",
+    },
+    FLOATS: {
+        9: "Shrink",
+        13: "Ceil Erf Exp Floor Gemm Log Mean Reciprocal Sigmoid Sqrt Sum Tanh",
+        16: "LeakyRelu",
+        20: "Gelu IsInf IsNaN",
+        22: "Acos Acosh Asin Asinh Atan Atanh Conv Cos Cosh DeformConv Elu HardSigmoid HardSwish "
+        "InstanceNormalization Mish Round Selu Sin Sinh Softplus Softsign Tan ThresholdedRelu",
+        23: "RMSNormalization",
+        24: "Swish",
+        27: "CausalConvWithState LinearAttention",
+        28: "Celu SwiGLU",
+    },
+    WIDE: {22: "Det"},
+    F32: {11: "DynamicQuantizeLinear", 13: "MeanVarianceNormalization"},
+    INTS: {18: "BitwiseAnd BitwiseNot BitwiseOr BitwiseXor", 28: "BitShift"},
+    BYTES: {10: "ConvInteger MatMulInteger"},
+    BOOL: {1: "Not", 7: "And Or Xor"},
+    INDICES: {17: "BlackmanWindow HammingWindow HannWindow"},
+    FLOATS | INDICES: {18: "Col2Im", 20: "DFT", 23: "RotaryEmbedding"},
+    WIDE | INDICES: {13: "SoftmaxCrossEntropyLoss", 17: "STFT", 22: "NegativeLogLikelihoodLoss"},
+    F32 | INDICES: {11: "NonMaxSuppression", 17: "MelWeightMatrix", 20: "AffineGrid"},
+    BYTES | F32: {10: "QLinearConv", 21: "QLinearMatMul"},
 }
-
-_FUNCTIONS = {
-    name: ComparedOperator(FLOATS, newest)
-    for name, newest in {
-        "Acos": 22,
-        "Acosh": 22,
-        "Asin": 22,
-        "Asinh": 22,
-        "Atan": 22,
-        "Atanh": 22,
-        "Ceil": 13,
-        "Celu": 28,
-        "Cos": 22,
-        "Cosh": 22,
-        "Elu": 22,
-        "Erf": 13,
-        "Exp": 13,
-        "Floor": 13,
-        "Gelu": 20,
-        "HardSigmoid": 22,
-        "HardSwish": 22,
-        "IsInf": 20,
-        "IsNaN": 20,
-        "LeakyRelu": 16,
-        "Log": 13,
-        "Mish": 22,
-        "Reciprocal": 13,
-        "Round": 22,
-        "Selu": 22,
-        "Sigmoid": 13,
-        "Sin": 22,
-        "Sinh": 22,
-        "Softplus": 22,
-        "Softsign": 22,
-        "Sqrt": 13,
-        "Swish": 24,
-        "Tan": 22,
-        "Tanh": 13,
-        "ThresholdedRelu": 22,
-    }.items()
-}
-
-_ARITHMETIC = {
-    name: ComparedOperator(types, newest)
-    for name, (types, newest) in {
-        "Abs": (NUMBERS, 13),
-        "Add": (NUMBERS, 14),
-        "And": (BOOL, 7),
-        "ArgMax": (NUMBERS, 13),
-        "ArgMin": (NUMBERS, 13),
-        "BitCast": (NUMBERS, 26),
-        "BitShift": (INTS, 28),
-        "BitwiseAnd": (INTS, 18),
-        "BitwiseNot": (INTS, 18),
-        "BitwiseOr": (INTS, 18),
-        "BitwiseXor": (INTS, 18),
-        "Clip": (NUMBERS, 13),
-        "CumProd": (NUMBERS, 26),
-        "CumSum": (NUMBERS, 14),
-        "Div": (NUMBERS, 14),
-        "Dropout": (ALL, 22),
-        "Equal": (ALL, 19),
-        "Greater": (NUMBERS, 13),
-        "GreaterOrEqual": (NUMBERS, 16),
-        "Less": (NUMBERS, 13),
-        "LessOrEqual": (NUMBERS, 16),
-        "Max": (NUMBERS, 13),
-        "Mean": (FLOATS, 13),
-        "Min": (NUMBERS, 13),
-        "Mod": (NUMBERS, 28),
-        "Mul": (NUMBERS, 14),
-        "Neg": (NUMBERS, 13),
-        "NonZero": (ALL, 13),
-        "Not": (BOOL, 1),
-        "OneHot": (ALL, 28),
-        "Or": (BOOL, 7),
-        "PRelu": (NUMBERS, 16),
-        "Range": (NUMBERS, 27),
-        "Relu": (NUMBERS, 14),
-        "Shrink": (FLOATS, 9),
-        "Sign": (NUMBERS, 13),
-        "Sub": (NUMBERS, 14),
-        "Sum": (FLOATS, 13),
-        "TopK": (NUMBERS, 24),
-        "Unique": (NUMBERS, 28),
-        "Xor": (BOOL, 7),
-    }.items()
-}
-
-_PRODUCTS = {
-    name: ComparedOperator(types, newest)
-    for name, (types, newest) in {
-        "Conv": (FLOATS, 22),
-        "ConvInteger": (BYTES, 10),
-        "Det": (WIDE, 22),
-        "DynamicQuantizeLinear": (F32, 11),
-        "Einsum": (NUMBERS, 28),
-        "Gemm": (FLOATS, 13),
-        "MatMul": (NUMBERS, 13),
-        "MatMulInteger": (BYTES, 10),
-        "QLinearConv": (BYTES | F32, 10),
-        "QLinearMatMul": (BYTES | F32, 21),
-    }.items()
-}
-
-_NORMALIZATIONS = {
-    name: ComparedOperator(types, newest)
-    for name, (types, newest) in {
-        "InstanceNormalization": (FLOATS, 22),
-        "MeanVarianceNormalization": (F32, 13),
-        "NegativeLogLikelihoodLoss": (WIDE | INDICES, 22),
-        "RMSNormalization": (FLOATS, 23),
-        "SoftmaxCrossEntropyLoss": (WIDE | INDICES, 13),
-    }.items()
-}
-
-_ATTENTION = {
-    "Attention": ComparedOperator(FLOATS | BOOL | INDICES, 25, outputs=3),
-    "CausalConvWithState": ComparedOperator(FLOATS, 27),
-    "LinearAttention": ComparedOperator(FLOATS, 27),
-    "RotaryEmbedding": ComparedOperator(FLOATS | INDICES, 23),
-    "SwiGLU": ComparedOperator(FLOATS, 28),
-}
-
-_SIGNALS = {
-    name: ComparedOperator(types, newest)
-    for name, (types, newest) in {
-        "AffineGrid": (F32 | INDICES, 20),
-        "BlackmanWindow": (INDICES, 17),
-        "Col2Im": (FLOATS | INDICES, 18),
-        "DFT": (FLOATS | INDICES, 20),
-        "DeformConv": (FLOATS, 22),
-        "HammingWindow": (INDICES, 17),
-        "HannWindow": (INDICES, 17),
-        "MelWeightMatrix": (F32 | INDICES, 17),
-        "NonMaxSuppression": (F32 | INDICES, 11),
-        "STFT": (WIDE | INDICES, 17),
-    }.items()
-}
-
-_SIGNALS["MaxUnpool"] = ComparedOperator(FLOATS | INDICES, 22, inputs=2)  # with output_shape, sources disagree
-
-_RANDOM = {
-    name: ComparedOperator(FLOATS | INTS | BOOL, 22)
-    for name in ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-}
-"""Nobody can predict their elements: types and dims were compared."""
+"""Operators by the types of their inputs and by the newest version that was compared."""
 
 COMPARED: Mapping[str, ComparedOperator] = {
-    **_MOVING,
-    **_FUNCTIONS,
-    **_ARITHMETIC,
-    **_PRODUCTS,
-    **_NORMALIZATIONS,
-    **_ATTENTION,
-    **_SIGNALS,
-    **_RANDOM,
+    **{
+        name: ComparedOperator(types, newest)
+        for types, rows in _NEWEST.items()
+        for newest, names in rows.items()
+        for name in names.split()
+    },
+    "Attention": ComparedOperator(FLOATS | BOOL | INDICES, 25, outputs=3),
+    "MaxUnpool": ComparedOperator(FLOATS | INDICES, 22, inputs=2),  # with output_shape, sources disagree
 }
 """Operator of ONNX to what was compared of it."""
 

@@ -6,6 +6,7 @@ figures(plan)       the same as lists, dicts, numbers and texts, for JSON
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from inlay.graph.arena import laid
@@ -23,8 +24,8 @@ def explained(plan: Plan) -> str:
     Raises:
         InvalidArguments: its program is not sound.
     """
-    parts = (_heading(plan), _steps(plan), _reorders(plan), _totals(plan), _notes(plan), _cliffs(plan), _memory(plan))
-    return "\n\n".join(part for part in parts if part)
+    parts = (_heading, _steps, _reorders, _totals, _notes, _cliffs, _memory)
+    return "\n\n".join(filter(None, (part(plan) for part in parts)))
 
 
 def figures(plan: Plan) -> dict[str, Any]:
@@ -36,32 +37,15 @@ def figures(plan: Plan) -> dict[str, Any]:
     arena = laid(plan.program, plan.graph.tensors).arena
     return {
         "network": plan.graph.name,
-        "ms": plan.ms,
-        "bound": plan.bound,
-        "method": plan.method,
-        "width": plan.width,
-        "costs": plan.costs,
+        **_fields(plan, "ms", "bound", "method", "width", "costs"),
         "sources": None if plan.sources is None else plan.sources.as_json(),
-        "isa": plan.isa,
-        "threads": plan.threads,
-        "engine": plan.engine,
-        "load": plan.load,
+        **_fields(plan, "isa", "threads", "engine", "load"),
         "numpy": {"steps": plan.numpy.count, "share": plan.numpy.share},
         "totals": dict(plan.totals),
         "steps": [_step_figures(plan, step) for step in plan.program.steps],
         "reorders": [_reorder_figures(plan, step) for step in plan.reorders],
-        "cliffs": [
-            {
-                "op": cliff.op,
-                "formats": dict(cliff.formats),
-                "impl": cliff.impl,
-                "ms": cliff.ms,
-                "roofline": cliff.roofline,
-                "plans": list(cliff.plans),
-            }
-            for cliff in plan.cliffs
-        ],
-        "arena": {"nbytes": arena.nbytes, "unshared": arena.unshared, "needed": arena.needed},
+        "cliffs": [{**asdict(cliff), "plans": list(cliff.plans)} for cliff in plan.cliffs],
+        "arena": _fields(arena, "nbytes", "unshared", "needed"),
         "constants": _constants(plan),
     }
 
@@ -79,12 +63,7 @@ def _step_figures(plan: Plan, step: Step) -> dict[str, Any]:
         "ops": list(step.ops),
         "reads": used(step.reads),
         "writes": used(step.writes),
-        "impl": step.impl,
-        "ms": step.ms,
-        "source": step.source,
-        "nbytes": step.nbytes,
-        "why": step.why,
-        "without": step.without,
+        **_fields(step, "impl", "ms", "source", "nbytes", "why", "without"),
     }
 
 
@@ -94,11 +73,12 @@ def _reorder_figures(plan: Plan, step: Step) -> dict[str, Any]:
         "tensor": plan.program.buffers[src].tensor,
         "from": _format(plan, src),
         "to": _format(plan, dst),
-        "nbytes": step.nbytes,
-        "ms": step.ms,
-        "why": step.why,
-        "without": step.without,
+        **_fields(step, "nbytes", "ms", "why", "without"),
     }
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def _format(plan: Plan, name: str) -> str:

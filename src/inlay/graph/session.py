@@ -19,7 +19,8 @@ the program is compiled once for each number of threads, in the same formats of 
 it, and shares with it all constants that are laid out alike. Meanwhile runs of sizes that are known go on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NoReturn, TypeAlias
 
@@ -30,7 +31,7 @@ from inlay.graph.arena import Arena, laid, require_memory
 from inlay.graph.checking import require_names, require_sound
 from inlay.graph.compiling import prepare
 from inlay.graph.inputs import Fed, dims_of, out_arrays, require_dims, taken
-from inlay.graph.instance import Compiled, InstancePool
+from inlay.graph.instance import Compiled, Instance, InstancePool
 from inlay.graph.numpy_share import NumpyShare, numpy_share
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.plain import plain_program
@@ -208,10 +209,8 @@ class Session:
         session, fed = self._session_for(inputs)
         if session._fails_guards(fed):
             return session._exact_session().trace(inputs)
-        threads, pool = session._pool()
-        with ThreadLimit(session._limit(threads)), pool.instance() as instance:
-            instance.feed(fed)
-            return trace_instance(instance, pool.compiled, session._graph)
+        with session._instance(fed) as instance:
+            return trace_instance(instance, session._graph)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[Timed]:
         """How long each step takes: the medians of `runs` runs, each step waited for.
@@ -225,9 +224,7 @@ class Session:
         session, fed = self._session_for(inputs)
         if session._fails_guards(fed):
             return session._exact_session().profile(inputs, runs=runs)
-        threads, pool = session._pool()
-        with ThreadLimit(session._limit(threads)), pool.instance() as instance:
-            instance.feed(fed)
+        with session._instance(fed) as instance:
             return profile_instance(instance, runs)
 
     def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
@@ -324,14 +321,20 @@ class Session:
 
     def _fails_guards(self, fed: Mapping[str, Fed]) -> bool:
         """Whether exact kernels are to compute these inputs, which one run tells."""
-        threads, pool = self._pool()
         try:
-            with ThreadLimit(self._limit(threads)), pool.instance() as instance:
-                instance.feed(fed)
+            with self._instance(fed) as instance:
                 instance.run()
+                return instance.compiled.guards.after is None
         except GuardFailed:
             return True
-        return pool.compiled.guards.after is None
+
+    @contextmanager
+    def _instance(self, fed: Mapping[str, Fed]) -> Iterator[Instance]:
+        """An instance with these inputs, on as many threads as the next run."""
+        threads, pool = self._pool()
+        with ThreadLimit(self._limit(threads)), pool.instance() as instance:
+            instance.feed(fed)
+            yield instance
 
     def _exact_session(self) -> "Session":
         """The session whose kernels propagate NaN and infinities, made at the first use."""

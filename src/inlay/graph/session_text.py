@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from inlay.graph.compiling import Prepared
+from inlay.graph.compiling import PreparedStep
 
 _MOST_NAMED = 8
 
 
-def describe_declined(prepared: Sequence[Prepared]) -> str:
+def describe_declined(prepared: Sequence[PreparedStep]) -> str:
     """How many steps the engine does not compute as it prefers, and which; empty if there are none."""
     declined = [one.step.name for one in prepared if one.is_declined]
     replaced = [f"{one.step.name} ({one.impl} for {one.replaced})" for one in prepared if one.replaced]

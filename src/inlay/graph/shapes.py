@@ -6,7 +6,6 @@ at hand. So one pass is enough, and what stays unknown is known to depend on the
 Source: ONNX, "Shape Inference".
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -118,14 +117,13 @@ def require_size(tensor: Tensor, what: str) -> None:
     Raises:
         InvalidArguments: it has more axes or bytes.
     """
-    nbytes = math.prod(tensor.dims) * tensor.dtype.itemsize
     if len(tensor.dims) > MOST_AXES:
         raise InvalidArguments(
             f"{what} has {len(tensor.dims)} axes: {MOST_AXES} at most are supported; leave out those of extent 1"
         )
-    if nbytes > MOST_BYTES:
+    if tensor.nbytes > MOST_BYTES:
         raise InvalidArguments(
-            f"{what} has dims {tensor.dims} of {tensor.dtype}, {nbytes} bytes: no machine holds more than "
+            f"{what} has dims {tensor.dims} of {tensor.dtype}, {tensor.nbytes} bytes: no machine holds more than "
             f"{MOST_BYTES}; correct the model, or give its inputs other dims"
         )
 

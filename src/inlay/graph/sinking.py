@@ -8,12 +8,10 @@ A product of many rows is one of two axes, with a reshape before and after; its 
 Each element is computed as before, from the same operands.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from inlay.graph.groups import readers_of
 from inlay.graph.network import Tensor
-from inlay.graph.op import Array, Op, OpGraph, Reshape
+from inlay.graph.op import Array, Op, OpGraph, Reshape, readers_of
 from inlay.layout import Dims
 from inlay.primitives.signatures import WEIGHTED
 
@@ -49,26 +47,25 @@ class _Sinking:
     """Tensors that a product writes, with what follows it."""
     reshapes: dict[str, Op] = field(default_factory=dict)
     """By tensor, the reshape that writes it and that is still to be placed."""
+    readers: dict[str, list[int]] = field(default_factory=dict)
+    """By tensor of the original graph, the operations that read it."""
 
     def run(self) -> OpGraph:
-        readers = readers_of(self.graph)
+        self.readers = readers_of(self.graph)
         self.tensors.update(self.graph.tensors)
         for op in self.graph.ops:
             if op.kind in WEIGHTED:
                 self.fused.update(op.writes.values())
-            if self.may_wait(op, readers):
+            if self.may_wait(op):
                 self.reshapes[op.writes["dst"]] = op
                 continue
             source = next((name for name in op.reads.values() if name in self.reshapes), None)
-            self.add(op) if source is None else self.sink(op, self.reshapes.pop(source))
+            self.ops.append(op) if source is None else self.sink(op, self.reshapes.pop(source))
         names = {*self.graph.inputs, *(n for op in self.ops for n in (*op.reads.values(), *op.writes.values()))}
         kept = {name: tensor for name, tensor in self.tensors.items() if name in names}
         return replace(self.graph, ops=tuple(self.ops), tensors=kept)
 
-    def add(self, op: Op) -> None:
-        self.ops.append(op)
-
-    def may_wait(self, op: Op, readers: Mapping[str, list[int]]) -> bool:
+    def may_wait(self, op: Op) -> bool:
         """Whether `op` is a reshape of what a product writes, and its one reader can go first."""
         if op.kind != "view" or len(op.moves) != 1 or not isinstance(op.moves[0], Reshape):
             return False
@@ -76,9 +73,9 @@ class _Sinking:
         if src not in self.fused or src in self.graph.outputs or dst in self.graph.outputs:
             return False
         # The reshape of an operation that has gone first is read by no operation of the original graph but this one.
-        if len(readers.get(src, (0,))) > 1 or len(readers[dst]) != 1:
+        if len(self.readers.get(src, (0,))) > 1 or len(self.readers[dst]) != 1:
             return False
-        return self.can_sink(self.graph.ops[readers[dst][0]], dst, self.tensors[src].dims)
+        return self.can_sink(self.graph.ops[self.readers[dst][0]], dst, self.tensors[src].dims)
 
     def can_sink(self, op: Op, tensor: str, dims: Dims) -> bool:
         """Whether `op`, which reads `tensor`, can be computed in `dims`, which hold the same elements."""
@@ -98,7 +95,7 @@ class _Sinking:
         reads = {argument: src if name == seen else self.rows(op, name, rows) for argument, name in op.reads.items()}
         constants = {argument: _rows(array, rows) for argument, array in op.constants.items()}
         before = self.named(f"{dst}:rows", rows, self.tensors[dst])
-        self.add(replace(op, reads=reads, writes={"dst": before}, constants=constants))
+        self.ops.append(replace(op, reads=reads, writes={"dst": before}, constants=constants))
         self.fused.add(before)
         after = Op(
             f"{op.name}:reshape",
@@ -108,18 +105,17 @@ class _Sinking:
             moves=(Reshape(self.tensors[dst].dims),),
             nodes=reshape.nodes,
         )
-        readers = readers_of(self.graph)
-        if self.may_wait(after, readers):
+        if self.may_wait(after):
             self.reshapes[dst] = after
         else:
-            self.add(after)
+            self.ops.append(after)
 
     def rows(self, op: Op, name: str, dims: Dims) -> str:
         """Another operand in the dims of the product."""
         if name in self.reshapes:
-            self.add(self.reshapes.pop(name))
+            self.ops.append(self.reshapes.pop(name))
         seen = self.named(f"{name}:rows:{op.name}", dims, self.tensors[name])
-        self.add(Op(f"{op.name}:{name}", "view", {"src": name}, {"dst": seen}, moves=(Reshape(dims),)))
+        self.ops.append(Op(f"{op.name}:{name}", "view", {"src": name}, {"dst": seen}, moves=(Reshape(dims),)))
         return seen
 
     def named(self, name: str, dims: Dims, like: Tensor) -> str:

@@ -128,14 +128,25 @@ def take_in(graph: Proto, folder: ModelFolder | None) -> None:
 
 def attribute_tensors(graph: Proto) -> Iterator[Proto]:
     """Every tensor that an attribute of a node holds, those of subgraphs included."""
-    for node in graph.node:
+    for node in nodes_of(graph):
         for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from subgraph.initializer
-                yield from attribute_tensors(subgraph)
+            yield from (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors)
+        for subgraph in subgraphs(node):
+            yield from subgraph.initializer
+
+
+def subgraphs(node: Proto) -> Iterator[Proto]:
+    """The graphs that the attributes of a node hold."""
+    for attribute in node.attribute:
+        yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
+
+
+def nodes_of(graph: Proto) -> Iterator[Proto]:
+    """The nodes of a graph, each before those of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for subgraph in subgraphs(node):
+            yield from nodes_of(subgraph)
 
 
 def _take_in(tensor: Proto, content: bytes) -> None:

@@ -6,7 +6,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from inlay.graph.checking import Written
-from inlay.graph.instance import Compiled, Instance
+from inlay.graph.instance import Instance
 from inlay.graph.op import Array, OpGraph
 from inlay.graph.program import Step
 
@@ -23,19 +23,19 @@ class Timed:
     """Milliseconds, the median of the runs."""
 
 
-def trace_instance(instance: Instance, compiled: Compiled, graph: OpGraph) -> dict[str, Array]:
+def trace_instance(instance: Instance, graph: OpGraph) -> dict[str, Array]:
     """Run an instance that was fed, and copy every tensor that has memory at some time, by name."""
-    places = compiled.laid.places
+    compiled, places = instance.compiled, instance.compiled.laid.places
     state = Written(compiled.program, graph, places)
     found: dict[str, Array] = {}
-    _keep(found, compiled, state, instance, {places[name].home for name in compiled.program.inputs.values()})
+    _keep(found, state, instance, {places[name].home for name in compiled.program.inputs.values()})
     for prepared, call in instance.calls():
         if call is not None:
             call()
             instance.finish()
         for name in prepared.step.writes.values():
             state.write(name)
-        _keep(found, compiled, state, instance, {places[name].home for name in prepared.step.writes.values()})
+        _keep(found, state, instance, {places[name].home for name in prepared.step.writes.values()})
     return found
 
 
@@ -58,9 +58,9 @@ def profile_instance(instance: Instance, runs: int) -> list[Timed]:
     return [Timed(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]
 
 
-def _keep(found: dict[str, Array], compiled: Compiled, state: Written, instance: Instance, homes: set[str]) -> None:
+def _keep(found: dict[str, Array], state: Written, instance: Instance, homes: set[str]) -> None:
     """Copy the tensors in these homes that are whole now and are not yet kept."""
-    for name, place in compiled.laid.places.items():
-        tensor = compiled.program.buffers[name].tensor
+    for name, place in instance.compiled.laid.places.items():
+        tensor = instance.compiled.program.buffers[name].tensor
         if place.home in homes and tensor not in found and state.strangers(name) is None:
             found[tensor] = instance.copied(name)

@@ -89,10 +89,6 @@ def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 # Elements that are moved or chosen
 
 
-def _same(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    return hull(ranges.values())
-
-
 def _number(op: Op, name: str) -> float:
     value: Parameter = op.parameters[name]
     assert isinstance(value, (int, float))
@@ -227,10 +223,6 @@ def _clip(x: float, low: float, high: float) -> float:
     return min(max(x, low), high)
 
 
-def _magnitude_of(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    return ValueRange(0.0, ranges["src"].magnitude, ranges["src"].may_be_nan)
-
-
 def _square_root(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     src = ranges["src"]
     return ANY if src.low < 0 else ValueRange(sqrt(src.low), sqrt(src.high), src.may_be_nan)
@@ -244,7 +236,7 @@ def _logarithm(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 _ELTWISE: Mapping[str, _Rule] = {
-    "abs": _magnitude_of,
+    "abs": lambda op, ranges, dims: ValueRange(0.0, ranges["src"].magnitude, ranges["src"].may_be_nan),
     "clip_v2": _monotone(_clip),
     "elu": _monotone(lambda x, a, b: x if x > 0 else a * (exp(x) - 1)),
     "exp": _monotone(lambda x, a, b: exp(min(x, 700.0))),
@@ -270,10 +262,6 @@ _ELTWISE: Mapping[str, _Rule] = {
 def _eltwise(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     rule = _ELTWISE.get(str(op.parameters["algorithm"]))
     return ANY if rule is None or isnan(ranges["src"].low) else rule(op, ranges, dims)
-
-
-def _prelu(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    return hull((ranges["src"], _multiply(ranges["src"], ranges["weights"])))
 
 
 # Windows, reductions, normalizations
@@ -346,7 +334,7 @@ def _recurrent(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 _RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(("view", "concat", "shuffle", "resampling"), _same),
+    **dict.fromkeys(("view", "concat", "shuffle", "resampling"), lambda op, ranges, dims: hull(ranges.values())),
     **dict.fromkeys(("convolution", "deconvolution", "inner_product", "matmul"), _weighted),
     **dict.fromkeys(RECURRENT, _recurrent),
     "batch_normalization": _batch_normalization,
@@ -355,7 +343,7 @@ _RULES: Mapping[str, _Rule] = {
     "layer_normalization": _layer_normalization,
     "lrn": _lrn,
     "pooling": _pooling,
-    "prelu": _prelu,
+    "prelu": lambda op, ranges, dims: hull((ranges["src"], _multiply(ranges["src"], ranges["weights"]))),
     "reduction": _reduction,
     "softmax": _softmax,
     "sum": _sum,

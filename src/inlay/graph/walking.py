@@ -105,7 +105,8 @@ class Walk:
             self._count(node, gives)
             results = folded(node, self.opset, gives, self.values)
             if results is not None:
-                self._keep_values(results)
+                for name, array in results.items():
+                    self._keep_value(name, array)
                 return
         require_known(node, gives)
         require_computable(node, self.opset, {tensor.name: tensor.dtype for tensor in reads})
@@ -126,10 +127,6 @@ class Walk:
                 f"node {node.name!r}: with {node.operator}, the constants that are computed when the model is read "
                 f"would take {self._operations} operations: {MOST_OPERATIONS} at most do; store its result in it"
             )
-
-    def _keep_values(self, arrays: Mapping[str, Array]) -> None:
-        for name, array in arrays.items():
-            self._keep_value(name, array)
 
     def _keep_value(self, name: str, array: Array) -> None:
         self.values[name] = array

@@ -5,10 +5,9 @@ Sessions of one network for several batch sizes share them, and so do steps whos
 
 from typing import TypeAlias
 
-import numpy as np
-
 from inlay.descriptor import MemoryDesc
 from inlay.forks import RenewedLock
+from inlay.graph.equality import has_equal_bits
 from inlay.graph.op import Array
 from inlay.graph.operations import constant_desc
 from inlay.memory import Memory, pack
@@ -22,6 +21,7 @@ _SAMPLES = 64
 class Weights:
     """Constants by content and format.
 
+    >>> import numpy as np
     >>> weights, ones = Weights(), np.ones((8, 8), np.float32)
     >>> desc = MemoryDesc((8, 8), "f32", "ba")
     >>> weights.laid_out(ones, desc) is weights.laid_out(np.ones((8, 8), np.float32), desc)
@@ -53,7 +53,7 @@ class Weights:
         """What there is of an array of these elements."""
         alike = self._known.setdefault(_key(array), [])
         for known, formats in alike:
-            if known is array or _is_equal(known, array):
+            if known is array or has_equal_bits(known, array):
                 return formats
         alike.append((array, {}))
         return alike[-1][1]
@@ -71,12 +71,6 @@ def _key(array: Array) -> _Key:
     """What arrays of equal elements have in common, found in a few of them."""
     samples = array[tuple(slice(None, None, max(1, n // 3)) for n in array.shape)]
     return array.shape, array.dtype.name, samples.tobytes()[: _SAMPLES * array.itemsize]
-
-
-def _is_equal(one: Array, other: Array) -> bool:
-    """Whether all bits are equal: a NaN is equal to itself, and 0.0 is not -0.0."""
-    bits = f"u{one.itemsize}" if one.itemsize in (1, 2, 4, 8) else np.uint8
-    return np.array_equal(np.ascontiguousarray(one).view(bits), np.ascontiguousarray(other).view(bits))
 
 
 def _moved(array: Array, desc: MemoryDesc, engine: Engine | None) -> Memory:

@@ -56,14 +56,15 @@ def _has_reciprocal(number: float) -> bool:
 
 def binary(draft: Draft, algorithm: str, first: Operand, second: Operand, dims: Dims) -> str:
     """Two operands, spread to `dims`."""
-    one, other = (_with_axes(draft, operand, len(dims)) for operand in (first, second))
+    one, other = (with_axes(draft, operand, len(dims)) for operand in (first, second))
     is_small = draft.dims(one) != dims or not isinstance(one, str)
     if is_small and draft.dims(other) == dims and isinstance(other, str) and algorithm in _SWAPPING:
         one, other = other, one
     return draft.put("binary", {"src_0": one, "src_1": other}, dims, algorithm=algorithm)
 
 
-def _with_axes(draft: Draft, operand: Operand, count: int) -> Operand:
+def with_axes(draft: Draft, operand: Operand, count: int) -> Operand:
+    """The operand with axes of length 1 in front, `count` in all."""
     dims = draft.dims(operand)
     return draft.reshaped(operand, (1,) * (count - len(dims)) + dims)
 
@@ -98,12 +99,12 @@ def _folded(draft: Draft, algorithm: str, operands: Sequence[Operand]) -> str:
     require(isinstance(ordered[0], str), "all that it reads is constant")
     total = ordered[0]
     for operand in ordered[1:]:
-        total = binary(draft, algorithm, total, operand, _spread(draft.dims(total), draft.dims(operand)))
+        total = binary(draft, algorithm, total, operand, spread(draft.dims(total), draft.dims(operand)))
     assert isinstance(total, str)
     return total
 
 
-def _spread(one: Dims, other: Dims) -> Dims:
+def spread(one: Dims, other: Dims) -> Dims:
     """The dims of both together."""
     count = max(len(one), len(other))
     longer = [(1,) * (count - len(dims)) + dims for dims in (one, other)]
@@ -115,7 +116,7 @@ def prelu(draft: Draft) -> Operand:
     src, slope = draft.source(0), draft.operand(1)
     dims = draft.dims(src)
     require(len(draft.dims(slope)) <= len(dims), "its slope has more axes than what it is of")
-    weights = _with_axes(draft, slope, len(dims))
+    weights = with_axes(draft, slope, len(dims))
     fits = all(n in (1, of) for n, of in zip(draft.dims(weights), dims, strict=True))
     require(fits, f"its slope {draft.dims(slope)} is not spread over {dims}")
     return draft.put("prelu", {"src": src, "weights": weights}, dims)

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from inlay.graph.lowering.arithmetic import binary
+from inlay.graph.lowering.arithmetic import binary, spread, with_axes
 from inlay.graph.lowering.draft import Draft, Operand, require
 from inlay.graph.lowering.elementwise import eltwise
 from inlay.graph.op import Array, Reshape
@@ -77,20 +77,14 @@ def matmul(draft: Draft) -> Operand:
         product = draft.put("matmul", {"src": flat, "weights": other}, (prod(rows[:-1]), columns))
     else:
         count = max(len(rows), len(draft.dims(other)))
-        one, other = (_with_batch(draft, operand, count) for operand in (one, other))
+        one, other = (with_axes(draft, operand, count) for operand in (one, other))
         product = draft.put("matmul", {"src": one, "weights": other}, _product_dims(draft, one, other))
     return draft.reshaped(product, dims)
 
 
-def _with_batch(draft: Draft, operand: Operand, count: int) -> Operand:
-    dims = draft.dims(operand)
-    return draft.reshaped(operand, (1,) * (count - len(dims)) + dims)
-
-
 def _product_dims(draft: Draft, one: Operand, other: Operand) -> tuple[int, ...]:
     left, right = draft.dims(one), draft.dims(other)
-    batch = tuple(m if n == 1 else n for n, m in zip(left[:-2], right[:-2], strict=True))
-    return (*batch, left[-2], right[-1])
+    return (*spread(left[:-2], right[:-2]), left[-2], right[-1])
 
 
 PRODUCTS: Mapping[str, Callable[[Draft], Operand]] = {"Gemm": gemm, "MatMul": matmul}

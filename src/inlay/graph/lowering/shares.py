@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from inlay.graph.lowering.draft import require
+from inlay.graph.numpy_operators.resizing import ROUNDINGS, keys
 from inlay.graph.op import Array
 
 
@@ -37,14 +38,8 @@ def coordinates(n: int, out: int, scale: float, way: str, dtype: Any) -> Array:
 
 def nearest(at: Array, n: int, rounding: str) -> Array:
     """The index of the element that is taken."""
-    rounded = {
-        "floor": np.floor(at),
-        "ceil": np.ceil(at),
-        "round_prefer_floor": np.ceil(at - at.dtype.type(0.5)),
-        "round_prefer_ceil": np.floor(at + at.dtype.type(0.5)),
-    }
-    require(rounding in rounded, f"its nearest_mode is {rounding}")
-    return np.asarray(np.clip(rounded[rounding], 0, n - 1).astype(np.int64))
+    require(rounding in ROUNDINGS, f"its nearest_mode is {rounding}")
+    return np.asarray(np.clip(ROUNDINGS[rounding](at), 0, n - 1).astype(np.int64))
 
 
 def linear(at: Array, n: int) -> Array:
@@ -56,23 +51,12 @@ def linear(at: Array, n: int) -> Array:
 def cubic(at: Array, n: int, factor: float, is_inside: bool) -> Array:
     """As `linear`, of four elements, with Keys's polynomials of `factor`; those outside are the border or left out."""
     below = np.floor(at)
-    near = at - below
-    shares = {-1: _far(near + 1, factor), 0: _near(near, factor), 1: _near(1 - near, factor), 2: _far(2 - near, factor)}
+    shares: dict[int, Array] = {step: keys(factor)(np.abs(at - below - step)) for step in (-1, 0, 1, 2)}
     if is_inside:
         shares = {step: np.where((below + step < 0) | (below + step >= n), 0, one) for step, one in shares.items()}
         total = sum(shares.values())
         shares = {step: one / total for step, one in shares.items()}
     return _gathered(below, shares, n)
-
-
-def _near(t: Array, a: float) -> Array:
-    """Keys's polynomial at a distance of at most 1."""
-    return np.asarray(((a + 2) * t - (a + 3)) * t**2 + 1)
-
-
-def _far(t: Array, a: float) -> Array:
-    """Keys's polynomial at a distance from 1 to 2."""
-    return np.asarray(((a * t - 5 * a) * t + 8 * a) * t - 4 * a)
 
 
 def _gathered(below: Array, shares: dict[int, Array], n: int) -> Array:

@@ -2,8 +2,8 @@
 
 >>> node = Node("n", "Gather", ("x", "k"), ("y",), {"axis": 1})
 >>> call = OperatorCall(node, 13, (np.eye(2), np.array([0])))
->>> call.attribute("axis", 0), call.input(1).tolist(), call.has_input(2)
-(1, [0], False)
+>>> call.attribute("axis", 0), call.input(1).tolist(), call.optional(2)
+(1, [0], None)
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,6 @@ class OperatorCall:
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute of the node, or `default`."""
         return self.node.attributes.get(name, default)
-
-    def has_input(self, index: int) -> bool:
-        """Whether input `index` is there."""
-        return index < len(self.inputs) and self.inputs[index] is not None
 
     def input(self, index: int) -> Array:
         """Input `index`, which must be there.

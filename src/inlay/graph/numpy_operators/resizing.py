@@ -26,6 +26,13 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
 )
 """What `coordinate_transformation_mode` can be, of all versions of Resize."""
+ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda at: np.ceil(at - at.dtype.type(0.5)),
+    "round_prefer_ceil": lambda at: np.floor(at + at.dtype.type(0.5)),
+}
+"""What `nearest_mode` can be, from coordinates to the elements nearest to them."""
 _PART = 1 << 18  # elements of an axis that are resized at once
 Reals = npt.NDArray[np.float64]
 
@@ -165,9 +172,7 @@ def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, 
     if mode == "nearest":
         rounding = call.attribute("nearest_mode", "floor" if is_old else "round_prefer_floor")
         return np.take(src, np.clip(_nearest(call, at, rounding), 0, axis.extent - 1).astype(np.intp), axis.index)
-    radius, kernel = (
-        (1.0, _triangle) if mode in _LINEAR else (2.0, _cubic(float(call.attribute("cubic_coeff_a", -0.75))))
-    )
+    radius, kernel = (1.0, _triangle) if mode in _LINEAR else (2.0, keys(float(call.attribute("cubic_coeff_a", -0.75))))
     stretch = max(1.0, 1 / axis.scale) if call.attribute("antialias", 0) else 1.0
     first = np.floor(at) - ceil(radius * stretch) + 1
     count = 2 * ceil(radius * stretch)
@@ -188,25 +193,23 @@ def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, 
 
 
 def _nearest(call: OperatorCall, at: Reals, rounding: str) -> Reals:
-    rounded: Mapping[str, Callable[[Reals], Reals]] = {
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "round_prefer_floor": lambda at: np.ceil(at - 0.5),
-        "round_prefer_ceil": lambda at: np.floor(at + 0.5),
-    }
-    if rounding not in rounded:
-        raise call.invalid(f"nearest_mode {rounding!r} is none of {', '.join(rounded)}")
-    return rounded[rounding](at)
+    if rounding not in ROUNDINGS:
+        raise call.invalid(f"nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
+    return ROUNDINGS[rounding](at)
 
 
 def _triangle(distance: Reals) -> Reals:
     return np.maximum(1 - distance, 0)
 
 
-def _cubic(a: float) -> Callable[[Reals], Reals]:
-    """Keys's cubic convolution."""
+def keys(a: float) -> Callable[[Array], Reals]:
+    """The share of an element in a cubic interpolation by its distance: Keys's polynomials of factor `a`.
 
-    def kernel(t: Reals) -> Reals:
+    >>> keys(-0.5)(np.array([0.0, 0.5, 1.0, 1.5, 2.0])).tolist()
+    [1.0, 0.5625, 0.0, -0.0625, 0.0]
+    """
+
+    def kernel(t: Array) -> Reals:
         near = ((a + 2) * t - (a + 3)) * t * t + 1
         far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
         return np.where(t <= 1, near, np.where(t < 2, far, 0))

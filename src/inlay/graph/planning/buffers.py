@@ -9,10 +9,8 @@ the same bytes, other format       in the format produced
 
 from dataclasses import dataclass, field
 
-from inlay.descriptor import MemoryDesc
-from inlay.graph.candidates import Candidate, Format
-from inlay.graph.formats import Formats
-from inlay.graph.groups import Group
+from inlay.graph.formats import Format, Formats
+from inlay.graph.groups import Candidate, Group
 from inlay.graph.planning.problem import Problem
 from inlay.graph.planning.settled import Settled
 from inlay.graph.program import Buffer
@@ -24,7 +22,7 @@ class Buffers:
 
     formats: Formats
     """Of their descriptors."""
-    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    names: dict[tuple[str, Format], str] = field(default_factory=dict)
     """By tensor and format."""
     tensors: set[str] = field(default_factory=set)
     """Those that have a buffer in some format."""
@@ -35,22 +33,21 @@ class Buffers:
     counts: dict[str, int] = field(default_factory=dict)
     """By beginning of a name, how many buffers were wanted with it."""
 
-    def add(self, tensor: str, desc: Format, name: str) -> str:
+    def add(self, tensor: str, number: Format, name: str) -> str:
         """A new buffer, with a name that begins with `name`."""
         wanted = name
         while wanted in self.made:
             self.counts[name] = count = self.counts.get(name, 1) + 1
             wanted = f"{name}:{count}"
-        self.made[wanted] = (tensor, desc)
+        self.made[wanted] = (tensor, number)
         return wanted
 
-    def of(self, tensor: str, desc: Format) -> str:
+    def of(self, tensor: str, number: Format) -> str:
         """The buffer of a tensor in a format, made at the first call: that of the format produced has its name."""
-        key = (tensor, id(desc))
+        key = (tensor, number)
         if key not in self.names:
-            tag = self.formats.tag(desc) if isinstance(desc, MemoryDesc) else None
-            is_other = tensor in self.tensors
-            self.names[key] = self.add(tensor, desc, f"{tensor}:{tag or 'strided'}" if is_other else tensor)
+            name = f"{tensor}:{self.formats.tag(number) or 'strided'}" if tensor in self.tensors else tensor
+            self.names[key] = self.add(tensor, number, name)
             self.tensors.add(tensor)
         return self.names[key]
 
@@ -73,20 +70,22 @@ class Buffers:
 
     def finished(self) -> dict[str, Buffer]:
         """All buffers, each with the home that has bytes of its own."""
-        return {name: Buffer(name, tensor, desc, *self.root(name)) for name, (tensor, desc) in self.made.items()}
+        return {
+            name: Buffer(name, tensor, self.formats.desc(number), *self.root(name))
+            for name, (tensor, number) in self.made.items()
+        }
 
 
 def laid_out(problem: Problem, settled: Settled) -> Buffers:
     """The buffers of a plan, apart from copies and of what lies between the calls of a group."""
     buffers = Buffers(problem.formats)
-    for name, desc in settled.produced.items():
-        first = buffers.of(name, desc)
+    for name, number in settled.produced.items():
+        first = buffers.of(name, number)
         for other in settled.kept[name]:
             second = buffers.of(name, other)
-            if desc is not None and other is not None and problem.is_alias(name, desc, other):
+            if problem.is_alias(name, number, other):
                 buffers.put(second, first)
-    for i, group in enumerate(problem.groups):
-        candidate = problem.candidates[i][settled.choices[i]]
+    for i, (group, candidate) in enumerate(zip(problem.groups, settled.candidates, strict=True)):
         if group.kind == "view":
             _put_view(problem, buffers, group, candidate)
         elif candidate.parts is not None:
@@ -94,21 +93,21 @@ def laid_out(problem: Problem, settled: Settled) -> Buffers:
         elif candidate.takes is not None:
             (dst,) = group.writes
             old = group.ops[candidate.takes].reads["src_1"]
-            desc = candidate.reads[group.reads.index(old)]
-            buffers.put(buffers.of(old, desc), buffers.of(dst, candidate.writes[0]))
+            number = candidate.reads[group.reads.index(old)]
+            buffers.put(buffers.of(old, number), buffers.of(dst, candidate.writes[0]))
     return buffers
 
 
 def _put_view(problem: Problem, buffers: Buffers, group: Group, candidate: Candidate) -> None:
     (src,), (dst,) = group.reads, group.writes
     (read,), (written,) = candidate.reads, candidate.writes
-    seen = problem.formats.viewed(read, group.head.moves) if read is not None else None
+    seen = problem.formats.viewed(read, group.head.moves)
     buffers.put(buffers.of(dst, written), buffers.of(src, read), seen[1] if seen else 0)
 
 
 def _put_sources(problem: Problem, settled: Settled, buffers: Buffers, i: int, candidate: Candidate) -> None:
     group, parts = problem.groups[i], candidate.parts or ()
     whole = buffers.of(group.writes[0], candidate.writes[0])
-    for source, (name, desc, at) in enumerate(zip(group.reads, candidate.reads, parts, strict=True)):
-        if problem.lies(i, source, desc, settled.produced[name]):
-            buffers.put(buffers.of(name, desc), whole, at)
+    for source, (name, read, at) in enumerate(zip(group.reads, candidate.reads, parts, strict=True)):
+        if problem.lies(i, source, read, settled.produced[name]):
+            buffers.put(buffers.of(name, read), whole, at)

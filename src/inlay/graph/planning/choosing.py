@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph.elimination import minimum_of
+from inlay.graph.elimination import minimum
 from inlay.graph.factors import Factor, Reduced, Solution, check, reduced
+from inlay.graph.formats import Format
 from inlay.graph.marginals import min_marginals
 from inlay.graph.planning.greedy import greedy_choices
 from inlay.graph.planning.problem import Problem
@@ -109,7 +109,7 @@ class Choosing:
             return None
         started = time.monotonic()
         try:
-            return minimum_of(problem, factors, seconds=seconds)
+            return minimum(problem, factors, seconds=seconds)
         except (MissingExtra, Unimplemented):
             return None
         finally:
@@ -136,7 +136,7 @@ class Choosing:
             return settle(self.problem, greedy_choices(self.problem, allowed))
         return settle(self.problem, self.tables.choices(solution.assignment, allowed))
 
-    def without(self, name: str, src: MemoryDesc, dst: MemoryDesc) -> float | None:
+    def without(self, name: str, src: Format, dst: Format) -> float | None:
         """What the cheapest plan takes that does not reorder a tensor from `src` to `dst`; None where there is none.
 
         The first call takes about as long as two searches, the others no time.
@@ -146,8 +146,7 @@ class Choosing:
         """
         number = self.tables.numbers[name]
         states, domain = self.tables.states[number], self.problem.domains[name]
-        place = {id(desc): i for i, desc in enumerate(domain)}
-        barred = (states.produced == place[id(src)]) & (states.kept >> place[id(dst)] & 1).astype(bool)
+        barred = (states.produced == domain.index(src)) & (states.kept >> domain.index(dst) & 1).astype(bool)
         least = float(np.min(self._marginals[number], where=~barred, initial=np.inf))
         return least if np.isfinite(least) else None
 

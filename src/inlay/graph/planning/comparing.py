@@ -9,9 +9,7 @@ blocked by 16    likewise
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from inlay.graph.candidates import Candidate, Format
-from inlay.graph.formats import blocked, channels_last
-from inlay.graph.groups import Group
+from inlay.graph.formats import Format, blocked, channels_last
 from inlay.graph.planning.choosing import Choosing
 from inlay.graph.planning.greedy import greedy_choices
 from inlay.graph.planning.problem import Problem
@@ -42,9 +40,9 @@ def _uniform(problem: Problem, tag: Callable[[int], str | None]) -> dict[str, Fo
     """The tensors that may have a format other than plain by this tag, and that format."""
     found: dict[str, Format] = {}
     for name, domain in problem.domains.items():
-        for desc in domain[1:]:
-            if desc is not None and problem.formats.tag(desc) == tag(desc.ndims):
-                found[name] = desc
+        for number in domain[1:]:
+            if problem.formats.tag(number) == tag(problem.formats[number].ndims):
+                found[name] = number
     return found
 
 
@@ -54,21 +52,23 @@ def _allowed(problem: Problem, wanted: Mapping[str, Format]) -> dict[int, Sequen
     Where there is none, those that read so; where there is none of them either, all.
     """
     found: dict[int, Sequence[int]] = {}
-    for i, (group, candidates) in enumerate(zip(problem.groups, problem.candidates, strict=True)):
-        reading = [c for c, one in enumerate(candidates) if _reads_so(problem, group, one, wanted)]
-        both = [c for c in reading if group.kind == "view" or _writes_so(problem, group, candidates[c], wanted)]
+    for i, group in enumerate(problem.groups):
+        candidates = group.candidates
+        given = problem.graph.inputs if wanted else ()
+        reading = [c for c, one in enumerate(candidates) if _agrees(problem, group.reads, one.reads, wanted, given)]
+        is_view = group.kind == "view"
+        both = [c for c in reading if is_view or _agrees(problem, group.writes, candidates[c].writes, wanted)]
         found[i] = both or reading or range(len(candidates))
     return found
 
 
-def _reads_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
-    return all(
-        desc is wanted.get(name, problem.domains[name][0]) or (bool(wanted) and name in problem.graph.inputs)
-        for name, desc in zip(group.reads, one.reads, strict=True)
-    )
-
-
-def _writes_so(problem: Problem, group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
-    return all(
-        desc is wanted.get(name, problem.domains[name][0]) for name, desc in zip(group.writes, one.writes, strict=True)
-    )
+def _agrees(
+    problem: Problem,
+    names: Sequence[str],
+    formats: Sequence[Format],
+    wanted: Mapping[str, Format],
+    free: Sequence[str] = (),
+) -> bool:
+    """Whether tensors have the formats of `wanted`, or the plain one; those of `free` may have any."""
+    pairs = zip(names, formats, strict=True)
+    return all(number == wanted.get(name, problem.domains[name][0]) or name in free for name, number in pairs)

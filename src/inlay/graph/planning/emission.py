@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from inlay.descriptor import MemoryDesc
-from inlay.graph.candidates import Call, Candidate, Format
 from inlay.graph.costs import reorder_source
-from inlay.graph.groups import Group
+from inlay.graph.formats import Format
+from inlay.graph.groups import Candidate, Group, KernelCall
 from inlay.graph.op import Array
 from inlay.graph.planning.buffers import Buffers, laid_out
 from inlay.graph.planning.placing import placed
@@ -17,7 +16,7 @@ from inlay.graph.program import Alternative, Program, Step
 from inlay.primitives.attributes import Sum
 from inlay.primitives.operation import Operation
 
-Without = Callable[[str, MemoryDesc, MemoryDesc], float | None]
+Without = Callable[[str, Format, Format], float | None]
 """By how much the best plan without a reorder of a tensor is slower."""
 _MOST_REASONS = 16
 
@@ -44,7 +43,7 @@ class _Emission:
     buffers: Buffers
     without: Without | None
     steps: list[Step] = field(default_factory=list)
-    readers: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    readers: dict[tuple[str, Format], list[int]] = field(default_factory=dict)
     """The groups that read a tensor in a format, in order."""
 
     def run(self) -> None:
@@ -52,11 +51,11 @@ class _Emission:
         copies: dict[int, list[Copy]] = {}
         for copy in self.settled.copies:
             copies.setdefault(copy.group, []).append(copy)
-        chosen = [self.problem.candidates[i][choice] for i, choice in enumerate(self.settled.choices)]
-        for i, (group, candidate) in enumerate(zip(self.problem.groups, chosen, strict=True)):
-            for key in {(name, id(desc)) for name, desc in zip(group.reads, candidate.reads, strict=True)}:
+        pairs = list(zip(self.problem.groups, self.settled.candidates, strict=True))
+        for i, (group, candidate) in enumerate(pairs):
+            for key in set(zip(group.reads, candidate.reads, strict=True)):
                 self.readers.setdefault(key, []).append(i)
-        for i, (group, candidate) in enumerate(zip(self.problem.groups, chosen, strict=True)):
+        for i, (group, candidate) in enumerate(pairs):
             self.move(moves.get(i, ()))
             for copy in copies.get(i, ()):
                 self.copy(copy, candidate)
@@ -66,66 +65,53 @@ class _Emission:
     def move(self, wanted: "list[tuple[str, Format]] | tuple[()]") -> None:
         for name, dst in wanted:
             src = self.settled.produced[name]
-            if src is None or dst is None or self.problem.is_alias(name, src, dst):
+            if self.problem.is_alias(name, src, dst):
                 continue
             alternative = None if self.without is None else Alternative(partial(self.without, name, src, dst))
-            why = ", ".join(self.reasons(name, dst))
-            reads, writes = self.buffers.of(name, src), self.buffers.of(name, dst)
-            self.reorder(reads, writes, src, dst, self.problem.reorder(name, src, dst), why, alternative)
+            self.reorder(name, src, dst, self.buffers.of(name, dst), ", ".join(self.reasons(name, dst)), alternative)
 
-    def reasons(self, name: str, desc: Format) -> Iterator[str]:
+    def reasons(self, name: str, number: Format) -> Iterator[str]:
         """Who reads a tensor in a format; of many the first ones."""
-        readers = self.readers.get((name, id(desc)), ())
+        readers = self.readers.get((name, number), ())
         for i in readers[:_MOST_REASONS]:
-            yield f"{self.problem.groups[i].names[0][0]} reads {self.said(desc)}"
+            yield f"{self.problem.groups[i].names[0][0]} reads {self.said(number)}"
         if len(readers) > _MOST_REASONS:
             yield f"and {len(readers) - _MOST_REASONS} more"
-        if name in self.problem.graph.outputs and desc is self.problem.domains[name][0]:
-            yield f"{name} is answered in {self.said(desc)}"
+        if name in self.problem.graph.outputs and number == self.problem.domains[name][0]:
+            yield f"{name} is answered in {self.said(number)}"
 
-    def said(self, desc: Format) -> str:
-        return (self.problem.formats.tag(desc) or str(desc)) if isinstance(desc, MemoryDesc) else "an array"
+    def said(self, number: Format) -> str:
+        return self.problem.formats.tag(number) or str(self.problem.formats[number])
 
     def copy(self, copy: Copy, candidate: Candidate) -> None:
         group = self.problem.groups[copy.group]
         whole = self.buffers.of(group.writes[0], candidate.writes[0])
         name, part = group.reads[copy.source], copy.part
-        src = self.settled.produced[name]
-        assert src is not None
-        assert part is not None
         assert candidate.parts is not None
         place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
         self.buffers.put(place, whole, candidate.parts[copy.source])
         why = f"{group.names[0][0]} takes {self.said(part)} into its result"
-        self.reorder(self.buffers.of(name, src), place, src, part, self.problem.copy(src, part), why, None)
+        self.reorder(name, self.settled.produced[name], part, place, why, None)
 
     def reorder(
-        self,
-        reads: str,
-        writes: str,
-        src: MemoryDesc,
-        dst: MemoryDesc,
-        ms: float,
-        why: str,
-        alternative: Alternative | None,
+        self, name: str, src: Format, dst: Format, writes: str, why: str, alternative: Alternative | None
     ) -> None:
-        formats = self.problem.formats
-        operation = Operation("reorder", "forward_inference", {"src": src, "dst": dst})
-        self.steps.append(
-            Step(
-                f"reorder:{writes}",
-                "reorder",
-                {"src": reads},
-                {"dst": writes},
-                operation,
-                impl="inlay",
-                ms=ms,
-                nbytes=formats.size(src) + formats.size(dst),
-                why=why,
-                source=reorder_source(self.problem.asked.costs, src, dst),
-                alternative=alternative,
-            )
+        formats, prices = self.problem.formats, self.problem.prices
+        descs = {"src": formats[src], "dst": formats[dst]}
+        step = Step(
+            f"reorder:{writes}",
+            "reorder",
+            {"src": self.buffers.of(name, src)},
+            {"dst": writes},
+            Operation("reorder", "forward_inference", descs),
+            impl="inlay",
+            ms=prices.reorder(src, dst),
+            nbytes=formats.size(src) + formats.size(dst),
+            why=why,
+            source=reorder_source(prices.costs, **descs),
+            alternative=alternative,
         )
+        self.steps.append(step)
 
     def call(self, group: Group, candidate: Candidate) -> None:
         between = self.between(group, candidate)
@@ -166,7 +152,7 @@ class _Emission:
         return self.buffers.of(name, candidate.writes[group.writes.index(name)])
 
     def operands(
-        self, group: Group, candidate: Candidate, call: Call, between: dict[str, str]
+        self, group: Group, candidate: Candidate, call: KernelCall, between: dict[str, str]
     ) -> tuple[dict[str, str], dict[str, Array]]:
         """What a call reads: buffers and constants, by argument."""
         op = group.ops[call.first]

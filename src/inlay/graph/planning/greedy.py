@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from inlay.graph.candidates import Candidate, Format
-from inlay.graph.groups import Group
+from inlay.graph.formats import Format
+from inlay.graph.groups import Candidate, Group
 from inlay.graph.planning.problem import Problem
 from inlay.primitives.signatures import RECURRENT, WEIGHTED
 
@@ -16,7 +16,8 @@ def greedy_choices(problem: Problem, allowed: Mapping[int, Sequence[int]] | None
     """
     produced: dict[str, Format] = {name: problem.domains[name][0] for name in problem.graph.inputs}
     found = []
-    for i, (group, candidates) in enumerate(zip(problem.groups, problem.candidates, strict=True)):
+    for i, group in enumerate(problem.groups):
+        candidates = group.candidates
         wanted = _propagated(problem, group, produced)
         among = (allowed or {}).get(i, range(len(candidates)))
         fitting = [c for c in among if _agrees(group, candidates[c], wanted)] or among
@@ -29,7 +30,7 @@ def greedy_choices(problem: Problem, allowed: Mapping[int, Sequence[int]] | None
 def _propagated(problem: Problem, group: Group, produced: Mapping[str, Format]) -> Mapping[str, Format]:
     """The formats that propagation asks for, by tensor."""
     if group.kind in WEIGHTED or group.kind in RECURRENT:
-        natural = problem.asked.natural(group.head, problem.graph.tensors)
+        natural = problem.prices.natural(group.head, problem.graph.tensors)
         sources = {name: natural[a] for a, name in group.head.reads.items() if a in natural}
         results = dict(zip(group.writes, (natural[a] for a in group.head.writes if a in natural), strict=False))
         return {**sources, **results}
@@ -38,15 +39,15 @@ def _propagated(problem: Problem, group: Group, produced: Mapping[str, Format]) 
 
 def _agrees(group: Group, one: Candidate, wanted: Mapping[str, Format]) -> bool:
     pairs = (*zip(group.reads, one.reads, strict=True), *zip(group.writes, one.writes, strict=True))
-    return all(desc is wanted.get(name, desc) for name, desc in pairs)
+    return all(number == wanted.get(name, number) for name, number in pairs)
 
 
 def _price(problem: Problem, i: int, one: Candidate, produced: Mapping[str, Format]) -> float:
     """What a candidate takes, with the reorders that it alone would need."""
     total = one.ms
-    for source, (name, desc) in enumerate(zip(problem.groups[i].reads, one.reads, strict=True)):
-        if one.parts is not None and not problem.lies(i, source, desc, produced[name]):
-            total += problem.copy(produced[name], desc)
+    for source, (name, read) in enumerate(zip(problem.groups[i].reads, one.reads, strict=True)):
+        if one.parts is not None and not problem.lies(i, source, read, produced[name]):
+            total += problem.prices.reorder(produced[name], read)
         else:
-            total += problem.reorder(name, produced[name], desc)
+            total += problem.reorder(name, produced[name], read)
     return total

@@ -6,7 +6,7 @@ or is needed anyway, and early if the destination is.
 
 from collections.abc import Mapping
 
-from inlay.graph.candidates import Format
+from inlay.graph.formats import Format
 from inlay.graph.planning.problem import Problem
 from inlay.graph.planning.settled import Settled
 
@@ -18,32 +18,32 @@ def placed(problem: Problem, settled: Settled) -> dict[int, list[tuple[str, Form
     """
     reads = _reads(problem, settled)
     found: dict[int, list[tuple[str, Format]]] = {}
-    for name, descs in settled.kept.items():
-        for desc in descs:
-            late = min(reads[name, id(desc)])
-            early = max([problem.producers[name], *reads.get((name, id(settled.produced[name])), ())]) + 1
-            is_early = early < late and len(descs) == 1 and _shrinks(problem, name, settled.produced[name], desc)
-            found.setdefault(early if is_early else late, []).append((name, desc))
+    for name, formats in settled.kept.items():
+        src = settled.produced[name]
+        for dst in formats:
+            late = min(reads[name, dst])
+            early = max([problem.producers[name], *reads.get((name, src), ())]) + 1
+            is_early = early < late and len(formats) == 1 and _shrinks(problem, name, src, dst)
+            found.setdefault(early if is_early else late, []).append((name, dst))
     return found
 
 
-def _reads(problem: Problem, settled: Settled) -> Mapping[tuple[str, int], list[int]]:
+def _reads(problem: Problem, settled: Settled) -> Mapping[tuple[str, Format], list[int]]:
     """The groups that read a tensor in a format; the number of groups for what a run answers."""
-    found: dict[tuple[str, int], list[int]] = {}
+    found: dict[tuple[str, Format], list[int]] = {}
     copies = {(copy.group, copy.source) for copy in settled.copies}
-    for i, group in enumerate(problem.groups):
-        candidate = problem.candidates[i][settled.choices[i]]
-        for source, (name, desc) in enumerate(zip(group.reads, candidate.reads, strict=True)):
-            read = settled.produced[name] if (i, source) in copies else desc
-            found.setdefault((name, id(read)), []).append(i)
+    for i, (group, candidate) in enumerate(zip(problem.groups, settled.candidates, strict=True)):
+        for source, (name, number) in enumerate(zip(group.reads, candidate.reads, strict=True)):
+            read = settled.produced[name] if (i, source) in copies else number
+            found.setdefault((name, read), []).append(i)
     for name in problem.graph.outputs:
-        found.setdefault((name, id(problem.domains[name][0])), []).append(len(problem.groups))
+        found.setdefault((name, problem.domains[name][0]), []).append(len(problem.groups))
     return found
 
 
 def _shrinks(problem: Problem, name: str, src: Format, dst: Format) -> bool:
     """Whether memory is won by an early reorder: the destination is smaller, and the source lies in nothing else."""
     views = any(problem.groups[reader].kind == "view" for reader in problem.readers[name])
-    if src is None or dst is None or views or name in problem.homes or not problem.may_move(name):
+    if views or name in problem.homes or not problem.may_move(name):
         return False
     return problem.formats.size(dst) < problem.formats.size(src)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from inlay.graph.candidates import Candidate, Format
+from inlay.graph.formats import Format
+from inlay.graph.groups import Candidate
 from inlay.graph.planning.problem import Problem
 
 
@@ -24,7 +25,7 @@ class Copy:
 class Settled:
     """Everything chosen."""
 
-    choices: tuple[int, ...]
+    candidates: tuple[Candidate, ...]
     """The candidate of each group."""
     produced: Mapping[str, Format]
     """The format that each tensor is produced in."""
@@ -43,30 +44,26 @@ def settle(problem: Problem, choices: Sequence[int]) -> Settled:
 
     Post-condition: every format that is read is produced or kept.
     """
-    chosen = [problem.candidates[i][choice] for i, choice in enumerate(choices)]
+    chosen = tuple(group.candidates[choice] for group, choice in zip(problem.groups, choices, strict=True))
     produced = {name: problem.domains[name][0] for name in problem.graph.inputs}
     for group, candidate in zip(problem.groups, chosen, strict=True):
         produced.update(zip(group.writes, candidate.writes, strict=True))
-    kept: dict[str, dict[int, Format]] = {name: {} for name in produced}
+    kept: dict[str, list[Format]] = {name: [] for name in produced}
     copies = []
-    for name, desc, copy in _read(problem, chosen, produced):
+    for name, read, copy in _read(problem, chosen, produced):
         if copy is not None:
             copies.append(copy)
-        elif desc is not produced[name]:
-            kept[name][id(desc)] = desc
+        elif read not in (produced[name], *kept[name]):
+            kept[name].append(read)
     costs = [candidate.ms for candidate in chosen]
-    moved = [problem.reorder(name, produced[name], desc) for name in kept for desc in kept[name].values()]
-    copied = [problem.copy(produced[problem.groups[c.group].reads[c.source]], c.part) for c in copies]
-    aliases = sum(
-        problem.is_alias(name, src, desc)
-        for name in kept
-        for desc in kept[name].values()
-        if (src := produced[name]) is not None and desc is not None
-    )
+    moves = [(name, produced[name], dst) for name in kept for dst in kept[name]]
+    moved = [problem.reorder(*move) for move in moves]
+    copied = [problem.prices.reorder(produced[problem.groups[c.group].reads[c.source]], c.part) for c in copies]
+    aliases = sum(problem.is_alias(*move) for move in moves)
     return Settled(
-        tuple(choices),
+        chosen,
         produced,
-        {name: tuple(found.values()) for name, found in kept.items()},
+        {name: tuple(found) for name, found in kept.items()},
         tuple(copies),
         math.fsum((*costs, *moved, *copied)),
         len(moved) + len(copied) - aliases,
@@ -78,8 +75,8 @@ def _read(
 ) -> Iterator[tuple[str, Format, Copy | None]]:
     """Each tensor that is read, in which format, or how it is copied instead."""
     for i, (group, candidate) in enumerate(zip(problem.groups, chosen, strict=True)):
-        for source, (name, desc) in enumerate(zip(group.reads, candidate.reads, strict=True)):
-            copied = candidate.parts is not None and not problem.lies(i, source, desc, produced[name])
-            yield name, desc, Copy(i, source, desc) if copied else None
+        for source, (name, read) in enumerate(zip(group.reads, candidate.reads, strict=True)):
+            copied = candidate.parts is not None and not problem.lies(i, source, read, produced[name])
+            yield name, read, Copy(i, source, read) if copied else None
     for name in problem.graph.outputs:
         yield name, problem.domains[name][0], None

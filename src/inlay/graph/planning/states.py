@@ -51,22 +51,21 @@ class Spaces:
         """The states of a tensor."""
         problem = self.problem
         domain = problem.domains[name]
-        place = {id(desc): i for i, desc in enumerate(domain)}
         producer = problem.producers[name]
         answered = name in problem.graph.outputs
         if producer < 0:
             written = {0}
         else:
             slot = problem.groups[producer].writes.index(name)
-            written = {place[id(one.writes[slot])] for one in problem.candidates[producer]}
+            written = {domain.index(one.writes[slot]) for one in problem.groups[producer].candidates}
         readers = problem.readers[name]
         read = {0} if answered else set()
         for reader in set(readers):
-            for one in problem.candidates[reader]:
-                descs = (one.reads[slot] for slot in self._slots[reader][name])
-                read.update(place[id(desc)] for desc in descs if id(desc) in place)
+            for one in problem.groups[reader].candidates:
+                numbers = (one.reads[slot] for slot in self._slots[reader][name])
+                read.update(domain.index(number) for number in numbers if number in domain)
         most = len(readers) + answered
-        key = (tuple(place), frozenset(written), frozenset(read), most, answered, name in problem.homes)
+        key = (domain, frozenset(written), frozenset(read), most, answered, name in problem.homes)
         if key not in self._known:
             rows = self._rows(name, sorted(written), read, most)
             produced, kept, moves, prices = zip(*(row for row in rows if row[1] & 1 or not answered), strict=True)
@@ -81,12 +80,8 @@ class Spaces:
         for produced in written:
             others = sorted(read - {produced})
             costs = {other: problem.reorder(name, domain[produced], domain[other]) for other in others}
-            free = {other for other in others if self._is_alias(name, produced, other)}
+            free = {other for other in others if problem.is_alias(name, domain[produced], domain[other])}
             for count in range(min(most, len(others)) + 1):
                 for extra in combinations(others, count):
                     bits = 1 << produced | sum(1 << other for other in extra)
                     yield produced, bits, len(set(extra) - free), sum(costs[other] for other in extra)
-
-    def _is_alias(self, name: str, src: int, dst: int) -> bool:
-        one, other = (self.problem.domains[name][i] for i in (src, dst))
-        return one is not None and other is not None and self.problem.is_alias(name, one, other)

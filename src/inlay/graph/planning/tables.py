@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from inlay.graph.candidates import Candidate
 from inlay.graph.factors import Factor
+from inlay.graph.groups import Candidate
 from inlay.graph.planning.problem import Problem
 from inlay.graph.planning.states import Spaces, States
 
@@ -44,7 +44,6 @@ class Tables:
         self.numbers = {name: i for i, name in enumerate(self.names)}
         spaces = Spaces(problem)
         self.states = tuple(spaces.of(name) for name in self.names)
-        self._places = {name: {id(d): i for i, d in enumerate(domain)} for name, domain in problem.domains.items()}
         self._slots: dict[object, NDArray[np.float64]] = {}
         self._joined: dict[object, NDArray[np.float64]] = {}
         self.sides = tuple(self._sides(i) for i in range(len(problem.groups)))
@@ -85,22 +84,22 @@ class Tables:
 
     def _sides(self, number: int) -> Sides:
         """The tables of a group."""
-        group, candidates = self.problem.groups[number], self.problem.candidates[number]
+        group = self.problem.groups[number]
         found: dict[int, NDArray[np.float64]] = {}
         for slot, name in enumerate((*group.reads, *group.writes)):
             variable = self.numbers[name]
-            table = self._slot(number, slot, name, candidates)
+            table = self._slot(number, slot, name)
             found[variable] = found[variable] + table if variable in found else table
-        return Sides(tuple(found), tuple(found.values()), np.array([one.ms for one in candidates]))
+        return Sides(tuple(found), tuple(found.values()), np.array([one.ms for one in group.candidates]))
 
-    def _slot(self, number: int, slot: int, name: str, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def _slot(self, number: int, slot: int, name: str) -> NDArray[np.float64]:
         """By state of a tensor and candidate: whether they fit, or what a copy costs."""
-        group, states, place = self.problem.groups[number], self.states[self.numbers[name]], self._places[name]
+        group, states = self.problem.groups[number], self.states[self.numbers[name]]
+        candidates, domain = group.candidates, self.problem.domains[name]
         if any(one.parts is not None for one in candidates) and slot < len(group.reads):
             return self._sources(number, slot, states, candidates)
         writes = slot >= len(group.reads)
-        descs = [one.writes[slot - len(group.reads)] if writes else one.reads[slot] for one in candidates]
-        numbers = tuple(place[id(desc)] for desc in descs)
+        numbers = tuple(domain.index((*one.reads, *one.writes)[slot]) for one in candidates)
         key = (id(states), numbers, writes)
         if key not in self._slots:
             wanted = np.array(numbers)
@@ -114,20 +113,20 @@ class Tables:
     def _sources(self, number: int, slot: int, states: States, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """Of a source of a concatenation: it lies in the result, is copied there, or is read by the primitive."""
         problem, name = self.problem, self.problem.groups[number].reads[slot]
-        domain, place = problem.domains[name], self._places[name]
+        domain = problem.domains[name]
         movable = (problem.homes.get(name) == (number, slot), problem.may_move(name))
-        key = (id(states), tuple((id(one.reads[slot]), one.parts is None) for one in candidates), movable)
+        key = (id(states), tuple((one.reads[slot], one.parts is None) for one in candidates), movable)
         if key in self._slots:
             return self._slots[key]
         table = np.full((len(states.costs), len(candidates)), BARRED)
         for c, one in enumerate(candidates):
-            desc = one.reads[slot]
+            read = one.reads[slot]
             for f in np.unique(states.produced):
                 rows = states.produced == f
-                if one.parts is not None and not problem.lies(number, slot, desc, domain[f]):
-                    table[rows, c] = problem.copy(domain[f], desc)
+                if one.parts is not None and not problem.lies(number, slot, read, domain[f]):
+                    table[rows, c] = problem.prices.reorder(domain[f], read)
                 else:
-                    table[rows & (states.kept >> place[id(desc)] & 1).astype(bool), c] = FREE
+                    table[rows & (states.kept >> domain.index(read) & 1).astype(bool), c] = FREE
         self._slots[key] = table
         return table
 
