@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from inlay import cache
 from inlay.chunked import convert, open_memories, plan_conversion, save_memories
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments
@@ -33,7 +34,7 @@ from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.machine import read_figures
 from inlay.machine import assume_model, model_to_json, parse_model, reported_caches
 from inlay.memory import pack
-from inlay.reordering import cache, tuned
+from inlay.reordering import tuned
 from inlay.reordering.choice import Choice, Decision
 
 SECONDS = 20

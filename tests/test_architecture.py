@@ -26,6 +26,7 @@ ROOMS = (
     "forks",
     "arguments",
     "files",
+    "cache",
     "data_type",
     "measure",
     "machine",

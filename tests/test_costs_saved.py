@@ -15,6 +15,7 @@ import pytest
 from test_costs_measured import CASES, MACHINE, costs_of, engine_of, told
 
 import inlay
+from inlay import cache
 from inlay.graph.costs import CostSources, MeasuredCosts, measured, probed, reorder_source
 from inlay.graph.costs import book as books
 from inlay.graph.costs.book import Book, Entry, Price
@@ -22,7 +23,6 @@ from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import Bench
 from inlay.machine import MemoryModel
 from inlay.primitives.engines import get_engine
-from inlay.reordering import cache
 
 MOVE = cases.image("nchw"), cases.image("nhwc")
 ENTRY = Entry("jit:test", Price(1.5), 0, ())

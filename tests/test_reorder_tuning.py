@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import inlay
+from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.machine import MemoryModel
 from inlay.memory import tuned as memory_tuned
-from inlay.reordering import cache, compiled, tuning
+from inlay.reordering import compiled, tuning
 from inlay.reordering.attributes import Attributes, Scales
 from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
 from inlay.reordering.problem import ReorderProblem, reorder_problem

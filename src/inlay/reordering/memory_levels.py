@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from inlay import cache
 from inlay.errors import FileError, InvalidArguments, OutOfMemory
 from inlay.forks import at_fork
 from inlay.machine import MemoryModel, assume_model, estimate_model, model_to_json, parse_model, reported_caches
 from inlay.measure.calibration import Buffer, Calibration, Copy
-from inlay.reordering import cache
 from inlay.reordering.elements import LINE
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import host_target

@@ -19,7 +19,7 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from inlay.reordering import cache
+from inlay import cache
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.linking import cache_key, spelled
 from inlay.reordering.memory_levels import memory_model

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from inlay import cache
 from inlay.errors import FileError
-from inlay.reordering import cache
 
 KIND = "costs"
 """The suffix of the files."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.work import Work
@@ -20,7 +21,6 @@ from inlay.machine import cache_hierarchy, reported_caches
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
-from inlay.reordering import cache
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import host_target
