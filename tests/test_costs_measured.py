@@ -21,7 +21,7 @@ from inlay.graph.costs import Machine, MeasuredCosts, probed
 from inlay.graph.costs.book import Book
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
-from inlay.graph.costs.waiting import waited
+from inlay.measure.disturbance import thread_wait_seconds
 from inlay.memory import Memory
 from inlay.primitives.engines import get_engine
 from inlay.primitives.operation import Operation
@@ -205,9 +205,9 @@ SPINNING = "import time\nend = time.time() + 0.3\nwhile time.time() < end: pass"
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not count it")
 def test_who_shares_a_processor_waits_and_who_sleeps_does_not() -> None:
-    before, began = waited(), time.perf_counter()
+    before, began = thread_wait_seconds(), time.perf_counter()
     time.sleep(0.2)
-    asleep = waited() - before
+    asleep = thread_wait_seconds() - before
     assert asleep < 0.1
     allowed = os.sched_getaffinity(0)
     try:
@@ -217,7 +217,7 @@ def test_who_shares_a_processor_waits_and_who_sleeps_does_not() -> None:
             pass
     finally:
         os.sched_setaffinity(0, allowed)
-    assert asleep + 0.05 < waited() - before < time.perf_counter() - began
+    assert asleep + 0.05 < thread_wait_seconds() - before < time.perf_counter() - began
 
 
 def test_slowdown_is_that_of_the_yardstick() -> None:

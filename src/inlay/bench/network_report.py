@@ -1,14 +1,14 @@
 """What was measured of a network, and how it is said."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from inlay.bench.turns import Spread, paired
 from inlay.graph.costs import CostSources
 from inlay.graph.numpy_share import NumpyShare
 from inlay.layout import Dims
+from inlay.measure.statistics import Spread, paired_ratio
 
 INLAY = "Inlay"
 """How Inlay's line is called."""
@@ -72,7 +72,7 @@ class NetworkReport:
 
     def ratio(self, line: NetworkLine) -> Spread:
         """How many times as fast as `line` Inlay is."""
-        return paired(line.seconds, self.lines[0].seconds)
+        return paired_ratio(line.seconds, self.lines[0].seconds)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: seconds, ratios with their quartiles."""
@@ -81,7 +81,7 @@ class NetworkReport:
                 "how": line.how,
                 "seconds": list(line.seconds),
                 "difference": line.difference,
-                "inlay_is_times_as_fast": _quartiles(self.ratio(line)),
+                "inlay_is_times_as_fast": asdict(self.ratio(line)),
             }
             for line in self.lines
         }
@@ -125,7 +125,3 @@ class NetworkReport:
             text = "" if line is own else faster
             rows.append(f"{line.name:{width}} {1e3 * line.time:9.3f}          {text:36} {line.how}")
         return "\n".join([*rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
-
-
-def _quartiles(figure: Spread) -> dict[str, float]:
-    return {"median": figure.median, "low": figure.low, "high": figure.high}

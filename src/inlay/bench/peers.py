@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.bench.turns import Call
 from inlay.engine.onednn import make_engine
 from inlay.errors import InlayError, Unimplemented
+from inlay.measure.interleaved import Call
 from inlay.memory import Memory
 from inlay.primitives.operation import Operation
 from inlay.reordering.nest import loop_nest

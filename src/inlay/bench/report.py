@@ -6,7 +6,7 @@ before anything is timed. What fits a cache is timed in that cache.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from statistics import median
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from inlay.bench.peers import agreeing
-from inlay.bench.turns import Call, Spread, paired, take_turns
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.measure.interleaved import Call, measure_interleaved
+from inlay.measure.statistics import Spread, paired_ratio
 from inlay.memory import Memory
 from inlay.memory.packing import pack
 from inlay.memory.tuned import tuned
@@ -68,20 +69,19 @@ class Report:
 
     def percent(self, line: Line) -> Spread:
         """The speed of one, where that of the copy is 100."""
-        ratio = paired(self.lines[0].seconds, line.seconds)
-        return Spread(100 * ratio.median, 100 * ratio.low, 100 * ratio.high)
+        return paired_ratio(self.lines[0].seconds, line.seconds).times(100)
 
     def ratio(self, line: Line) -> Spread:
         """How many times as fast as `line` Inlay is."""
-        return paired(line.seconds, self.lines[1].seconds)
+        return paired_ratio(line.seconds, self.lines[1].seconds)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: seconds, percent of the copy and ratios with their quartiles."""
         lines = {
             line.name: {
                 "seconds": list(line.seconds),
-                "percent_of_copy": _quartiles(self.percent(line)),
-                "inlay_is_times_as_fast": _quartiles(self.ratio(line)),
+                "percent_of_copy": asdict(self.percent(line)),
+                "inlay_is_times_as_fast": asdict(self.ratio(line)),
             }
             for line in self.lines
         }
@@ -113,10 +113,6 @@ class Report:
         return "\n".join([head, *rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
 
 
-def _quartiles(figure: Spread) -> dict[str, float]:
-    return {"median": figure.median, "low": figure.low, "high": figure.high}
-
-
 def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float | None = None) -> Report:
     """Time the reorder from `src` to `dst`, a copy of as many bytes, and whoever else can do it.
 
@@ -142,7 +138,7 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
     if reorder.decision.choice != BY_MODEL:
         calls[MODEL] = _call(compiled_as(reorder.problem, UNMEASURED), one, two)
     others, absent = agreeing(calls[INLAY], one, two)
-    times = take_turns(calls | others | _copies(reorder.moved_bytes // 2), rounds)
+    times = measure_interleaved(calls | others | _copies(reorder.moved_bytes // 2), rounds)
     copy = min((times.pop(name) for name in _COPIES), key=median)
     lines = [Line(name, tuple(seconds)) for name, seconds in ({COPY: copy} | times).items()]
     return Report(src, dst, reorder.moved_bytes, get_num_threads(), str(reorder.decision), tuple(lines), absent)

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.bench.models import Model, answering, newer, serialized
-from inlay.bench.turns import Call
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.op import Array, OpGraph
+from inlay.measure.interleaved import Call
 
 
 @dataclass(frozen=True, slots=True)

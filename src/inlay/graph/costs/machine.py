@@ -6,8 +6,6 @@
 """
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +16,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.work import Work
 from inlay.machine import cache_hierarchy, reported_caches
+from inlay.measure.interleaved import clock, fastest_call
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
@@ -184,6 +183,7 @@ def processor_facts() -> tuple[str, str, str]:
 
 _VERSION = "5"
 _TRIES = 4
+_SECONDS = 0.06  # of each figure
 
 
 def read_figures(data: bytes | None) -> tuple[int, tuple[float, float, float]]:
@@ -209,7 +209,7 @@ def _peak() -> float:
 def _multiplying(n: int) -> float:
     a = np.full((n, n), 0.5, np.float32)
     out = np.empty_like(a)
-    return 2 * n**3 / _fastest(lambda: np.matmul(a, a, out=out)) / 1e9
+    return 2 * n**3 / fastest_call(lambda: np.matmul(a, a, out=out), clock() + _SECONDS) / 1e9
 
 
 def _copying(nbytes: int) -> float:
@@ -222,17 +222,5 @@ def _copying(nbytes: int) -> float:
     # Pages that nobody has written are all one, which stays in the cache.
     one[:] = other[:] = 1
     src, dst, reorder = Memory(desc, one), Memory(desc, other), Reorder(desc, desc)
-    seconds = min(_fastest(lambda: reorder(src, dst)), _fastest(lambda: np.copyto(other, one)))
-    return 2 * nbytes / seconds / 1e9
-
-
-def _fastest(call: Callable[[], object]) -> float:
-    """Seconds of the fastest call of some 60 ms of them."""
-    end, best = time.perf_counter() + 0.06, float("inf")
-    while True:
-        started = time.perf_counter()
-        call()
-        stopped = time.perf_counter()
-        best = min(best, stopped - started)
-        if stopped > end:
-            return best
+    calls: tuple[Call, ...] = (lambda: reorder(src, dst), lambda: np.copyto(other, one))
+    return 2 * nbytes / min(fastest_call(call, clock() + _SECONDS) for call in calls) / 1e9
