@@ -69,10 +69,10 @@ def test_ratios_are_formed_within_each_round() -> None:
     assert found.ratio(LINES[2]) == Spread(2.5, 2.25, 2.75)
     assert str(found) == (
         "2x32x14x14, 8 MB moved, 2 threads, decided by the model\n"
-        "              us    GB/s   % of copy           Inlay is\n"
-        "copy      2000.0     4.0    100 (100 to 100)\n"
-        "Inlay     4000.0     2.0     50 (50 to 75)\n"
-        "peer     10000.0     0.8     25 (21 to 32)     2.50 times as fast\n"
+        "            us  GB/s  % of copy         Inlay is\n"
+        "copy    2000.0   4.0  100 (100 to 100)\n"
+        "Inlay   4000.0   2.0  50 (50 to 75)\n"
+        "peer   10000.0   0.8  25 (21 to 32)     2.50 times as fast\n"
         "torch: not installed"
     )
 

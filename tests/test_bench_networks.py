@@ -194,9 +194,9 @@ def test_the_report_in_words() -> None:
         "net, x 1x3x8x8, 2 threads\n"
         "planned in 0.50 s, compiled in 0.25 s: 57 steps, 1 reorder, arena 5.22 MB\n"
         "predicted 1.9 ms, measured 2 ms\n"
-        "             ms          Inlay is\n"
-        "Inlay     2.000                                               probed costs\n"
-        "peer      4.000          1.50 times as fast (1.25 to 1.75)    opset 13\n"
+        "          ms  Inlay is                           how\n"
+        "Inlay  2.000                                     probed costs\n"
+        "peer   4.000  1.50 times as fast (1.25 to 1.75)  opset 13\n"
         "torch: not installed"
     )
 

@@ -394,33 +394,46 @@ def test_a_damaged_file_is_ignored_and_written_anew(tmp_path: Path, spoil: Calla
     assert third.runs == []
 
 
+_WEIGHTS = {"weights": MemoryDesc(CASES[0].descs["weights"].dims, "f32", "abcd").to_json()}
+
+
 @pytest.mark.parametrize(
     "entry",
     [
         None,
         "jit",
-        ["jit", [1.0, 0], 0],
+        ["jit", 1.0, 0],
         ["jit", 1.0, 0, {}],
         ["jit", [1.0], 0, {}],
-        ["jit", [1.0, -1], 0, {}],
-        ["jit", [1.0, 0.5], 0, {}],
-        ["jit", [-1.0, 0], 0, {}],
-        ["jit", [float("nan"), 0], 0, {}],
-        ["jit", [1, 0], 0, {}],
-        [3, [1.0, 0], 0, {}],
-        ["jit", [1.0, 0], 0, {"dst": 3}],
-        ["jit", [1.0, 0], 0, {"dst": "{}"}],
-        ["jit", [1.0, 0], 0, {"dts": MemoryDesc((1,), "f32", "a").to_json()}],
+        ["jit", 1.0, 0.5, _WEIGHTS],
+        ["jit", 1.0, 0, [_WEIGHTS]],
+        ["jit", -1.0, 0, _WEIGHTS],
+        ["jit", float("nan"), 0, _WEIGHTS],
+        ["jit", 1, 0, _WEIGHTS],
+        [3, 1.0, 0, _WEIGHTS],
+        ["jit", 1.0, 0, {"weights": 3}],
+        ["jit", 1.0, 0, {"weights": "{}"}],
+        ["jit", 1.0, 0, {**_WEIGHTS, "dts": MemoryDesc((1,), "f32", "a").to_json()}],
     ],
 )
 def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
     book = Book("test", "1")
-    book._new["kernels"][key(CASES[0])] = entry
-    book._new["yardstick"] = BEST
+    book.put(f"kernel {key(CASES[0])}", entry)
+    book.write_yardstick(BEST)
     book.save()
     engine = engine_of()
     assert told(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
     assert engine.counted(CASES[0]) > 3
+
+
+def test_an_entry_that_makes_sense_is_not_measured_again() -> None:
+    book = Book("test", "1")
+    book.put(f"kernel {key(CASES[0])}", ["jit", 2.0, 0, _WEIGHTS])
+    book.write_yardstick(BEST)
+    book.save()
+    engine = engine_of()
+    assert told(costs_of(engine), CASES[0]) == (pytest.approx(2e3 * BEST), "measured")
+    assert engine.runs == []
 
 
 def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:

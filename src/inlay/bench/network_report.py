@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from inlay.bench.tables import table_text
 from inlay.graph.costs import CostSources
 from inlay.graph.numpy_share import NumpyShare
 from inlay.layout import Dims
@@ -12,6 +13,9 @@ from inlay.measure.statistics import Spread, paired_ratio
 
 INLAY = "Inlay"
 """How Inlay's line is called."""
+
+
+_FIGURES = ("predicted_ms", "bound_ms", "arena_bytes", "steps", "reorders", "planning", "compiling", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +95,7 @@ class NetworkReport:
             "threads": self.threads,
             "measured": lines,
             "absent": dict(self.absent),
-            "predicted_ms": self.predicted_ms,
-            "bound_ms": self.bound_ms,
-            "arena_bytes": self.arena_bytes,
-            "steps": self.steps,
-            "reorders": self.reorders,
-            "planning": self.planning,
-            "compiling": self.compiling,
-            "note": self.note,
+            **{name: getattr(self, name) for name in _FIGURES},
             "numpy": None if self.numpy is None else {"steps": self.numpy.count, "share": self.numpy.share},
             "sources": None if self.sources is None else self.sources.as_json(),
         }
@@ -117,11 +114,10 @@ class NetworkReport:
         rows += [f"costs of {self.sources}"] if self.sources is not None else []
         rows += [str(self.numpy)] if self.numpy is not None else []
         rows += [self.note] if self.note else []
-        width = max(len(line.name) for line in self.lines)
-        rows.append(f"{'':{width}}        ms          Inlay is")
+        table = []
         for line in self.lines:
             ratio = self.ratio(line)
             faster = f"{ratio.median:.2f} times as fast ({ratio.low:.2f} to {ratio.high:.2f})"
-            text = "" if line is own else faster
-            rows.append(f"{line.name:{width}} {1e3 * line.time:9.3f}          {text:36} {line.how}")
+            table.append((line.name, f"{1e3 * line.time:.3f}", "" if line is own else faster, line.how))
+        rows.append(table_text({"": "left", "ms": "right", "Inlay is": "left", "how": "left"}, table))
         return "\n".join([*rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])

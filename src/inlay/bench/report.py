@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from inlay.bench.peers import agreeing
+from inlay.bench.tables import table_text
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.measure.interleaved import Call, measure_interleaved
@@ -100,17 +101,14 @@ class Report:
         dims = "x".join(map(str, self.src.dims))
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         head = f"{dims}, {self.moved_bytes / 1e6:.3g} MB moved, {threads}, {self.decision}"
-        width = max(len(line.name) for line in self.lines)
-        rows = [f"{'':{width}}         us    GB/s   % of copy           Inlay is"]
+        rows = []
         for line in self.lines:
-            percent, ratio = self.percent(line), self.ratio(line)
-            spread = f"({percent.low:.0f} to {percent.high:.0f})"
-            faster = "" if line.name in (COPY, INLAY) else f"{ratio.median:.2f} times as fast"
-            rows.append(
-                f"{line.name:{width}} {1e6 * line.time:10.1f} {self.moved_bytes / line.time / 1e9:7.1f}"
-                f"   {percent.median:4.0f} {spread:14} {faster}".rstrip()
-            )
-        return "\n".join([head, *rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
+            percent, gbps = self.percent(line), self.moved_bytes / line.time / 1e9
+            share = f"{percent.median:.0f} ({percent.low:.0f} to {percent.high:.0f})"
+            faster = "" if line.name in (COPY, INLAY) else f"{self.ratio(line).median:.2f} times as fast"
+            rows.append((line.name, f"{1e6 * line.time:.1f}", f"{gbps:.1f}", share, faster))
+        table = table_text({"": "left", "us": "right", "GB/s": "right", "% of copy": "left", "Inlay is": "left"}, rows)
+        return "\n".join([head, table, *(f"{name}: {reason}" for name, reason in self.absent.items())])
 
 
 def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float | None = None) -> Report:

@@ -225,13 +225,9 @@ def algorithms_of(text: str | None) -> "Convolutions":
     Raises:
         InvalidArguments: there is no such way.
     """
-    match text:
-        case None | "auto":
-            return "auto"
-        case "direct":
-            return "direct"
-        case _:
-            raise InvalidArguments(f"--convolutions is {text!r}: give auto, whichever takes less, or direct")
+    if text not in (None, "auto", "direct"):
+        raise InvalidArguments(f"--convolutions is {text!r}: give auto, whichever takes less, or direct")
+    return "direct" if text == "direct" else "auto"
 
 
 def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
