@@ -10,10 +10,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from statistics import fmean, quantiles
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +22,9 @@ from benchmarks.mobile_networks import mobilenet_v3, resnet18
 from benchmarks.networks import Model, inputs_of, light
 from benchmarks.shared_processors import busy_loops, one_processor
 from inlay.graph.session import Session
+from inlay.measure.interleaved import clock, time_call
 from inlay.measure.processors import allowed_processors
+from inlay.measure.statistics import spread
 
 app = typer.Typer(add_completion=False, help=__doc__)
 
@@ -67,40 +68,39 @@ def _sessions(model: Model) -> tuple[Session, Session]:
 
 
 def _run(session: Session, inputs: Mapping[str, Any]) -> float:
-    began = time.perf_counter()
-    session.run(inputs)
-    return time.perf_counter() - began
+    return time_call(lambda: session.run(inputs))[0]
 
 
 def _seconds(session: Session, inputs: Mapping[str, Any], seconds: float = _BLOCK) -> Iterator[float]:
     """The times of runs for so many seconds."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    end = clock() + seconds
+    while clock() < end:
         yield _run(session, inputs)
 
 
 def _print_ratio(name: str, blocks: list[tuple[list[float], list[float]]], threads: int) -> None:
     alone, team = ([s for block in blocks for s in block[side]] for side in (0, 1))
     ratios = [fmean(mine) / fmean(one) for one, mine in blocks]
-    low, middle, high = quantiles(ratios, n=4, method="inclusive")
+    ratio = spread(ratios)
     print(f"  on one thread {_spread(alone)}; on as many as run {_spread(team)}, {threads} at the end")
-    print(f"  mean over mean of one thread: {middle:.2f} ({low:.2f} to {high:.2f}); the aim is at most 1.2")
+    words = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    print(f"  mean over mean of one thread: {words}; the aim is at most 1.2")
 
 
 def _spread(seconds: list[float]) -> str:
-    low, middle, high = (1e3 * s for s in quantiles(seconds, n=4, method="inclusive"))
-    return f"{middle:.1f} ms ({low:.1f} to {high:.1f})"
+    ms = spread(seconds).times(1e3)
+    return f"{ms.median:.1f} ms ({ms.low:.1f} to {ms.high:.1f})"
 
 
 def _words_on_return(team: Session, inputs: Mapping[str, Any], everything: int) -> str:
-    began = time.perf_counter()
-    while time.perf_counter() < began + 2 * _LIFTED:
+    began = clock()
+    while clock() < began + 2 * _LIFTED:
         session_threads = team.threads
         _run(team, inputs)
-        if session_threads == team.threads == everything and time.perf_counter() > began + 0.1:
+        if session_threads == team.threads == everything and clock() > began + 0.1:
             last = [_run(team, inputs) for _ in range(15)]
             if team.threads == everything:
-                return f"{everything} threads after {time.perf_counter() - began:.1f} s, {_spread(last)}"
+                return f"{everything} threads after {clock() - began:.1f} s, {_spread(last)}"
     return f"still {team.threads} threads after {2 * _LIFTED:.0f} s"
 
 
@@ -127,11 +127,11 @@ def _command(words: list[str]) -> tuple[float, str]:
     """How long a command took with an empty cache, and what it printed."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "INLAY_CACHE_DIR": cache}
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "inlay", *words], env=environment, capture_output=True, text=True, check=True
+        command = [sys.executable, "-m", "inlay", *words]
+        seconds, done = time_call(
+            lambda: subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         )
-        return time.perf_counter() - began, done.stdout
+        return seconds, done.stdout
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ or compared has been hashed once, because the key of equality is made at that ti
 """
 
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -20,8 +19,10 @@ from rich.console import Console
 
 from benchmarks.report import figures_table
 from benchmarks.startup import Figure
-from inlay.bench.turns import spread
 from inlay.descriptor import MemoryDesc
+from inlay.measure.disturbance import without_garbage_collection
+from inlay.measure.interleaved import time_call
+from inlay.measure.statistics import spread
 
 ROUNDS = 15
 CALLS = 400
@@ -142,14 +143,13 @@ def seconds_per_call(row: Row) -> float:
     arguments = row.arguments()
     call = row.call
     gc.collect()
-    gc.disable()
-    try:
-        started = time.perf_counter()
+
+    def each() -> None:
         for argument in arguments:
             call(argument)
-        return (time.perf_counter() - started) / len(arguments)
-    finally:
-        gc.enable()
+
+    with without_garbage_collection():
+        return time_call(each)[0] / len(arguments)
 
 
 def measured(rounds: int = ROUNDS) -> list[Figure]:

@@ -7,7 +7,6 @@
 
 import os
 import platform
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,40 +92,6 @@ def _measured_model() -> MemoryModel:
     """Return the machine model, measured now if it was not before."""
     model = memory_model()
     return measure_all(copy_bytes) if model.source == "assumed" else model
-
-
-class Bystanders:
-    """How much of the processors others take while we measure: figures taken beside them are not to be quoted."""
-
-    def __init__(self) -> None:
-        """Begin to watch."""
-        self._before = _busy_seconds(), _own_seconds(), time.monotonic()
-
-    def share(self) -> float | None:
-        """Their share of all processors since the beginning; None where the system does not say.
-
-        Of a second it is known to some hundredths only, since the system counts in hundredths of a second: that of an
-        idle machine lies around 0, on both sides.
-        """
-        busy, own, now = _busy_seconds(), _own_seconds(), time.monotonic()
-        if busy is None or self._before[0] is None:
-            return None
-        others = (busy - self._before[0]) - (own - self._before[1])
-        return others / ((now - self._before[2]) * (os.cpu_count() or 1))
-
-
-def _busy_seconds() -> float | None:
-    """Seconds that all processors together have worked since the machine started, for us or for a neighbor."""
-    path = Path("/proc/stat")
-    if not path.exists():
-        return None
-    user, nice, system, _, _, irq, softirq, steal = map(int, path.read_text().split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def _own_seconds() -> float:
-    """Processor seconds of this process and of those it started and waited for."""
-    return sum(os.times()[:4])
 
 
 def _processor_name() -> str:

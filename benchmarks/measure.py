@@ -9,12 +9,13 @@ import numpy as np
 from benchmarks.buffers import Bytes, fill_with_values, huge_buffer
 from benchmarks.cases import Case
 from benchmarks.copies import ThreadedMemcpy
-from benchmarks.machine import Bystanders
 from benchmarks.onednn import Refused
 from benchmarks.peers import NumPy, Peer
 from benchmarks.timing import Rounds, fastest, take_turns
-from inlay.bench.turns import Call, Spread, paired
 from inlay.descriptor import MemoryDesc
+from inlay.measure.disturbance import OtherLoad
+from inlay.measure.interleaved import Call
+from inlay.measure.statistics import Spread, paired_ratio
 from inlay.reordering.attributes import PLAIN, Attributes
 
 FAR = 1.5
@@ -62,12 +63,11 @@ class Result:
 
     def percent_of_copy(self, peer: str) -> Spread:
         """The speed of a peer, where that of the best copy is 100."""
-        ratio = paired(self.copy_seconds[self.best_copy], self.seconds[peer])
-        return Spread(100 * ratio.median, 100 * ratio.low, 100 * ratio.high)
+        return paired_ratio(self.copy_seconds[self.best_copy], self.seconds[peer]).times(100)
 
     def times_faster_than(self, peer: str) -> Spread:
         """How many times faster Inlay is than `peer`."""
-        return paired(self.seconds[peer], self.seconds["Inlay"])
+        return paired_ratio(self.seconds[peer], self.seconds["Inlay"])
 
 
 def measured_in_quiet(
@@ -92,7 +92,7 @@ def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: 
     calls, absent = agreeing_calls(peers, case.src, src, case.dst, dst, case.attributes)
     copies = flat_copies(peers, src, dst, case.nbytes // 2, memcpy)
     everybody = calls | {f"{_COPY}{name}": call for name, call in copies.items()}
-    bystanders = Bystanders()
+    others = OtherLoad()
     times = take_turns(everybody, rounds, case.size.warm, decided)
     return Result(
         case,
@@ -100,7 +100,7 @@ def measured(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, rounds: 
         {name: times[f"{_COPY}{name}"] for name in copies},
         absent,
         run,
-        bystanders.share(),
+        others.share(),
     )
 
 

@@ -9,18 +9,18 @@ memory.
 
 import json
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import inlay
-from benchmarks.machine import Bystanders
 from benchmarks.networks import bert, light
 from inlay.bench.networks import bench_network, values_of
 from inlay.graph.costs import measured
 from inlay.graph.lowering.translation import lowered
+from inlay.measure.disturbance import OtherLoad
+from inlay.measure.interleaved import time_call
 
 BERT = "bert"
 """Our name of the encoder as BERT's, of 4 layers."""
@@ -39,17 +39,15 @@ def model_bytes(name: str, batch: int) -> bytes:
 def planned(name: str, batch: int) -> dict[str, Any]:
     """Seconds from the network to the session."""
     network = inlay.load(model_bytes(name, batch))
-    started = time.perf_counter()
-    plan = inlay.plan(network)
-    between = time.perf_counter()
-    plan.compile()
-    return {"planning": between - started, "compiling": time.perf_counter() - between}
+    planning, plan = time_call(lambda: inlay.plan(network))
+    compiling, _ = time_call(plan.compile)
+    return {"planning": planning, "compiling": compiling}
 
 
 def run(name: str, batch: int, rounds: int) -> dict[str, Any]:
     """What `inlay bench` measures, what others took of the machine meanwhile, and how good the prediction is."""
     model = model_bytes(name, batch)
-    watched = Bystanders()
+    watched = OtherLoad()
     report = bench_network(model, rounds=rounds)
     return {
         **report.as_json(),
@@ -73,9 +71,7 @@ def times_predicted(model: bytes) -> float:
     for _ in range(_ROUNDS):
         slow = [costs.slowdown() for _ in range(_GLANCES)]
         session.run(inputs)
-        started = time.perf_counter()
-        session.run(inputs)
-        seconds = time.perf_counter() - started
+        seconds, _ = time_call(lambda: session.run(inputs))
         slow += [costs.slowdown() for _ in range(_GLANCES)]
         found.append(1e3 * seconds / (plan.ms * median(slow)))
     return median(found)

@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.misses import Reason, Unreadable
 from benchmarks.timing import mean_ratio
-from inlay.bench.turns import Spread, spread
 from inlay.files import replacing
+from inlay.measure.statistics import Spread, spread
 
 NETWORKS = ("squeezenet", "shufflenet", "inception_v1", "densenet121", "resnet50", "vgg19", "bert")
 """Those that the aims are about."""

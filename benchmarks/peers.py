@@ -25,14 +25,14 @@ from benchmarks.onednn import OneDNN, Refused
 from benchmarks.passes import Passes, strided_passes
 from benchmarks.values import values_of
 from inlay import __version__
+from inlay.bench.peers import TORCH_BY_SIZE
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
+from inlay.measure.interleaved import Call
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.compensated import CompensatedReorder, compensated_reorder
 from inlay.reordering.computed import ComputedReorder, compute_reorder
-
-Call = Callable[[], object]
 
 
 class Peer(Protocol):
@@ -155,7 +155,7 @@ class Torch:
             return eager_reorder(torch, src, src_buffer, dst, dst_buffer, attributes)
         src_type, dst_type = _types_converted_alike(src, dst)
         if src_type == dst_type:
-            of_type = to_type = getattr(torch, _TORCH_BY_SIZE[src_type.itemsize])
+            of_type = to_type = getattr(torch, TORCH_BY_SIZE[src_type.itemsize])
         else:
             of_type, to_type = (getattr(torch, TORCH_NAMES[t.name]) for t in (src_type, dst_type))
 
@@ -164,9 +164,6 @@ class Torch:
 
         pairs = _views(strided_passes(src, dst), src_buffer, dst_buffer, dst_type.itemsize, view)
         return _in_a_row([partial(to.copy_, of) for to, of in pairs])
-
-
-_TORCH_BY_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}
 
 
 def _types_converted_alike(src: MemoryDesc, dst: MemoryDesc) -> tuple[DataType, DataType]:

@@ -19,9 +19,9 @@ from benchmarks.machine import Machine
 from benchmarks.measure import Result
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds
-from inlay.bench.turns import Spread
 from inlay.descriptor import Extras
 from inlay.machine import ReportedCache
+from inlay.measure.statistics import Spread
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 
 

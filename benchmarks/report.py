@@ -16,7 +16,7 @@ from benchmarks.peers import Missing
 from benchmarks.runs import Row
 from benchmarks.startup import Figure
 from benchmarks.timing import mean_ratio
-from inlay.bench.turns import Spread
+from inlay.measure.statistics import Spread
 
 QUIET = 0.03
 """Of all processors: what the system itself needs."""

@@ -13,7 +13,7 @@ from statistics import median
 
 from benchmarks.cases import Case
 from benchmarks.measure import Result
-from inlay.bench.turns import Spread
+from inlay.measure.statistics import Spread
 
 
 @dataclass(frozen=True, slots=True)

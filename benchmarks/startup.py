@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from statistics import median
 
-from inlay.bench.turns import Spread, spread
+from inlay.measure.statistics import Spread, spread
 
 Answer = dict[str, float]
 """What one process of `startup_probe` measured, in seconds."""

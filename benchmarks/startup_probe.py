@@ -96,7 +96,7 @@ def call_seconds() -> dict[str, float]:
     import numpy as np
 
     import inlay
-    from inlay.bench.turns import seconds_per_call
+    from inlay.measure.interleaved import seconds_per_call
     from inlay.reordering import compile_reorder
 
     src, dst = inlay.MemoryDesc((2, 2), "f32", "ab"), inlay.MemoryDesc((2, 2), "f32", "ba")
@@ -124,7 +124,7 @@ def small_seconds() -> dict[str, float]:
     from benchmarks.machine import this_machine
     from benchmarks.peers import FINDERS, Missing
     from benchmarks.timing import Rounds, take_turns
-    from inlay.bench.turns import Call
+    from inlay.measure.interleaved import Call
 
     found = {}
     peers = [find(this_machine().threads) for name, find in FINDERS.items() if name.startswith("oneDNN")]

@@ -1,36 +1,18 @@
-"""How a time is taken: everybody takes turns, round after round, and each figure comes with its spread.
+"""How the benchmark takes times: calls take turns (see `inlay.measure.interleaved`), each figure comes with its spread.
 
-In one round each runner does one block of calls, timed as a whole. Neighbours in time are compared with each other: a
-ratio is formed within each round, and the figure is the median of these ratios. What slows the machine down for a
-second then slows both sides of a ratio. The spread is the range of the middle half of the rounds.
-
-    >>> from inlay.bench.turns import paired
-    >>> paired([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
-    Spread(median=2.0, low=1.5, high=2.5)
-
-Before its block a runner waits until every thread of this process has gone to sleep: OpenMP's workers spin for
-milliseconds after each call, on a processor that somebody else then lacks. Where the case fits a cache it then runs
-untimed, four calls and three milliseconds at least, or twenty milliseconds: until its own threads are awake, the data
-is there and the processors have left the sleep in which the wait put them.
-
-Not everybody's figure needs all rounds. After the first third a judge may say whose does not: of a copy that cannot
-become the best one, of a peer that is far behind. Whoever takes longer than `Rounds.patience` for one call has those
-rounds only as well, and whoever takes longer than `Rounds.once` has none: one call is timed. All times that were taken
-are kept, so that a reader sees how many they are.
+Before a block every thread of this process has gone to sleep. Where the case fits a cache, the call then runs untimed,
+four times and three milliseconds at least, or twenty milliseconds: until its threads are awake, the data is there and
+the processors have left the sleep in which the wait put them. The same holds for every call: with a share of a block,
+the slower of two would also be the colder.
 """
 
-import gc
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import geometric_mean, median
 
-from inlay.bench.turns import Call, seconds_per_call
-
-Judge = Callable[[Mapping[str, Sequence[float]]], Collection[str]]
-"""Says of whom the times of the first rounds say enough."""
+from inlay.measure.disturbance import IdleWait
+from inlay.measure.interleaved import Call, Judge, Turn, measure_interleaved
 
 DEFAULT_ROUNDS = 9
 FEWEST = 3
@@ -39,8 +21,8 @@ SETTLE_SECONDS = 0.25
 """Longer than any runtime's workers spin by default: OpenMP's of GNU do so for some 8 ms, Intel's for 200."""
 WARM_CALLS, WARM_SECONDS = 4, 3e-3
 """How many untimed calls a warm block follows, and how long they take at least."""
-_LOOK_SECONDS, _LOOKS, _IDLE = 1e-3, 2, 0.15
-"""The process rests where it works for less than this share of a processor, look after look."""
+_LOOK_SECONDS = 1e-3
+"""How long the process is watched before it counts as asleep, twice in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +51,12 @@ class Rounds:
         """
         return min(self.count, max(FEWEST, ceil(self.count / 3)))
 
+    def turn(self, warm: bool) -> Turn:
+        """How a turn is taken; with `warm`, each block follows calls that are not timed."""
+        looks = round(self.settle_seconds / _LOOK_SECONDS)
+        idle = IdleWait(sleep=0.0, look=_LOOK_SECONDS, share=0.15, looks=2, most=looks)
+        return Turn(self.block_seconds, WARM_SECONDS, WARM_CALLS, self.warm_enough if warm else 0.0, idle)
+
 
 QUICK = Rounds(count=3, block_seconds=1e-3, settle_seconds=12e-3, warm_enough=8e-3)
 """Enough for a look."""
@@ -91,71 +79,16 @@ def fastest(times: Mapping[str, Sequence[float]]) -> str:
     return min((name for name in times if len(times[name]) == most), key=lambda name: median(times[name]))
 
 
-def _nobody(times: Mapping[str, Sequence[float]]) -> Collection[str]:
-    """Everybody's figure needs all rounds."""
-    return ()
-
-
 def take_turns(
-    runners: Mapping[str, Call], rounds: Rounds, warm: bool, judge: Judge = _nobody
+    runners: Mapping[str, Call], rounds: Rounds, warm: bool, judge: Judge | None = None
 ) -> dict[str, list[float]]:
-    """Seconds per call of each runner, one entry per round; fewer of one that is slow or that `judge` names.
-
-    Each round begins with another runner. With `warm`, each block follows calls that are not timed.
-    """
-    shortest = {name: _shortest(call, rounds.block_seconds) for name, call in runners.items()}
-    calls = {name: max(1, ceil(rounds.block_seconds / seconds)) for name, seconds in shortest.items()}
-    times = {name: [seconds] if seconds >= rounds.once else [] for name, seconds in shortest.items()}
-    order = [name for name, taken in times.items() if not taken]
-    with _no_collection():
-        for i in range(rounds.count):
-            if i == rounds.first:
-                slow = {name for name, seconds in shortest.items() if seconds >= rounds.patience}
-                done = slow.union(judge(times))
-                order = [name for name in order if name not in done]
-            first = i % max(1, len(order))
-            for name in order[first:] + order[:first]:
-                _rest(rounds.settle_seconds)
-                if warm and shortest[name] < rounds.warm_enough:
-                    _warm_up(runners[name], rounds.warm_enough)
-                times[name].append(seconds_per_call(runners[name], calls[name]))
-    return times
-
-
-def _rest(longest: float) -> None:
-    """Sleep until no thread of this process works any more."""
-    end, looks = time.perf_counter() + longest, 0
-    while looks < _LOOKS and time.perf_counter() < end:
-        worked, started = time.process_time(), time.perf_counter()
-        time.sleep(_LOOK_SECONDS)
-        is_idle = time.process_time() - worked < _IDLE * (time.perf_counter() - started)
-        looks = looks + 1 if is_idle else 0
-
-
-def _warm_up(call: Call, enough: float) -> None:
-    """Call untimed. The same for everybody: with a share of a block, the slower of two would also be the colder."""
-    started, calls, seconds = time.perf_counter(), 0, 0.0
-    while seconds < enough and (calls < WARM_CALLS or seconds < WARM_SECONDS):
-        call()
-        calls += 1
-        seconds = time.perf_counter() - started
-
-
-def _shortest(call: Call, block_seconds: float) -> float:
-    """Seconds of one call: the least of three, or of one that is longer than any block."""
-    first = seconds_per_call(call, 1)
-    if first > 3 * block_seconds > 0:
-        return first
-    return min(first, *(seconds_per_call(call, 1) for _ in range(2)))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep Python's garbage collector out of the timed blocks."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+    """Seconds per call of each runner, one entry per round; fewer of one that is slow or that `judge` names."""
+    return measure_interleaved(
+        runners,
+        rounds.count,
+        rounds.turn(warm),
+        first=rounds.first,
+        once=rounds.once,
+        patience=rounds.patience,
+        judge=judge,
+    )

@@ -35,9 +35,10 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time that is measured counts, whatever else the machine does meanwhile."""
     from inlay.graph import plan
     from inlay.graph.costs import measuring, timing
+    from inlay.measure import disturbance
     from inlay.measure.processors import Processors
 
     for module in (plan, measuring):
         monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((1.0, 1.0)))
-    monkeypatch.setattr(timing, "_LOST", float("inf"))
+    monkeypatch.setattr(disturbance, "_LOST", float("inf"))
     monkeypatch.setattr(timing, "_DISTURBED", float("inf"))

@@ -26,6 +26,7 @@ ROOMS = (
     "forks",
     "arguments",
     "files",
+    "cache",
     "data_type",
     "measure",
     "machine",
@@ -310,6 +311,31 @@ def test_what_should_never_be_written_is_found(source: str, fault: str) -> None:
 def test_a_good_file_has_no_faults() -> None:
     good = '"""Idea."""\n\ntry:\n    x = 1\nexcept (OSError, ValueError):\n    x = 2\n'
     assert list(wording_faults(good)) == []
+
+
+# One timer
+
+TIMED_BY_MEASURE = [
+    path
+    for path in EVERYTHING
+    if path.is_relative_to(PACKAGE / "bench")
+    or path.is_relative_to(PACKAGE / "cli")
+    or path.is_relative_to(PACKAGE / "graph" / "costs")
+    or path == PACKAGE / "machine.py"
+    or (path.parent == ROOT / "benchmarks" and path.stem != "startup_probe")  # which imports nothing before it times
+]
+CLOCKS = re.compile(r"\b(perf_counter|process_time|thread_time)")
+
+
+@pytest.mark.parametrize("path", TIMED_BY_MEASURE, ids=ident)
+def test_what_is_compared_is_timed_by_inlay_measure(path: Path) -> None:
+    assert CLOCKS.search(path.read_text()) is None, "use inlay.measure.interleaved"
+
+
+def test_a_clock_of_its_own_is_found() -> None:
+    assert CLOCKS.search("began = time.perf_counter()")
+    assert CLOCKS.search((PACKAGE / "measure" / "interleaved.py").read_text())
+    assert len(TIMED_BY_MEASURE) > 50
 
 
 def test_there_is_something_to_check() -> None:

@@ -12,9 +12,13 @@ from hypothesis import given, settings
 
 import inlay
 from inlay import cli
-from inlay.bench import Line, Report, bench, peers, report, turns
+from inlay.bench import Line, Report, bench, peers, report
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
+from inlay.measure import disturbance
+from inlay.measure.disturbance import IdleWait
+from inlay.measure.interleaved import Call, measure_interleaved
+from inlay.measure.statistics import Spread
 from inlay.memory import Memory, Reorder
 from inlay.reordering import compiled, tuning
 from inlay.reordering.choice import Choice, Decision
@@ -27,7 +31,7 @@ SRC, DST = MemoryDesc((2, 32, 14, 14), "f32", "nchw"), MemoryDesc((2, 32, 14, 14
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No waits, no peers but NumPy, nothing remembered."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(turns, "_SETTLE", 0.0)
+    monkeypatch.setattr(IdleWait, "wait", lambda self: None)
     monkeypatch.setattr(peers, "PEERS", {"NumPy": peers.numpy})
     compiled.forget()
     yield
@@ -61,14 +65,14 @@ LINES = (Line("copy", (2e-3, 4e-3, 2e-3)), Line("Inlay", (4e-3, 4e-3, 4e-3)), Li
 
 def test_ratios_are_formed_within_each_round() -> None:
     found = Report(SRC, DST, 8_000_000, 2, "decided by the model", LINES, {"torch": "not installed"})
-    assert found.percent(LINES[1]) == turns.Spread(50.0, 50.0, 75.0)
-    assert found.ratio(LINES[2]) == turns.Spread(2.5, 2.25, 2.75)
+    assert found.percent(LINES[1]) == Spread(50.0, 50.0, 75.0)
+    assert found.ratio(LINES[2]) == Spread(2.5, 2.25, 2.75)
     assert str(found) == (
         "2x32x14x14, 8 MB moved, 2 threads, decided by the model\n"
-        "              us    GB/s   % of copy           Inlay is\n"
-        "copy      2000.0     4.0    100 (100 to 100)\n"
-        "Inlay     4000.0     2.0     50 (50 to 75)\n"
-        "peer     10000.0     0.8     25 (21 to 32)     2.50 times as fast\n"
+        "            us  GB/s  % of copy         Inlay is\n"
+        "copy    2000.0   4.0  100 (100 to 100)\n"
+        "Inlay   4000.0   2.0  50 (50 to 75)\n"
+        "peer   10000.0   0.8  25 (21 to 32)     2.50 times as fast\n"
         "torch: not installed"
     )
 
@@ -104,7 +108,7 @@ def figures(seconds: list[float], percent: tuple[float, ...], ratio: tuple[float
 # Peers
 
 
-def call_or_reason(peer: peers.Peer, src: Memory, dst: Memory) -> turns.Call | str:
+def call_or_reason(peer: peers.Peer, src: Memory, dst: Memory) -> Call | str:
     """What a peer answers."""
     try:
         return peer(src, dst)
@@ -173,7 +177,7 @@ def test_conversions_that_wrap_around_do_not_take_part() -> None:
 # Turns
 
 
-def test_everybody_takes_turns_and_who_is_slow_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_takes_turns_and_who_is_slow_fewer() -> None:
     now, order = [0.0], list[str]()
 
     def call(name: str, seconds: float) -> Any:
@@ -184,11 +188,11 @@ def test_everybody_takes_turns_and_who_is_slow_fewer(monkeypatch: pytest.MonkeyP
 
         return run
 
-    monkeypatch.setattr("inlay.bench.turns.time.perf_counter", lambda: now[0])
-    found = turns.take_turns({"a": call("a", 1e-3), "b": call("b", 2e-3), "slow": call("slow", 0.1)}, 5)
+    calls = {"a": call("a", 1e-3), "b": call("b", 2e-3), "slow": call("slow", 0.1)}
+    found = measure_interleaved(calls, 5, clock=lambda: now[0])
     assert {name: len(times) for name, times in found.items()} == {"a": 5, "b": 5, "slow": 2}
     assert {name: round(times[0], 6) for name, times in found.items()} == {"a": 1e-3, "b": 2e-3, "slow": 0.1}
-    assert order == ["a", "b", "slow", "a", "b", "slow", "b", "slow", "a", "b", "a", "b", "a"]
+    assert order == ["a", "b", "slow", "a", "b", "slow", "b", "slow", "a", "b", "a", "b"]
 
 
 # Refusals and the command
@@ -279,15 +283,15 @@ def test_a_turn_begins_when_threads_sleep_and_not_when_they_wait_for_a_processor
     until: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spinner = Spinner(until)
-    monkeypatch.setattr(turns, "_SETTLE", 0.012)
-    monkeypatch.setattr(turns, "time", spinner)
-    turns._settle()
+    monkeypatch.undo()
+    monkeypatch.setattr(disturbance, "time", spinner)
+    IdleWait().wait()
     assert max(until, 0.012) < spinner.now < max(until, 0.012) + 0.030
 
 
 def test_a_turn_begins_after_a_while_whatever_spins(monkeypatch: pytest.MonkeyPatch) -> None:
     spinner = Spinner(9.0)
-    monkeypatch.setattr(turns, "_SETTLE", 0.012)
-    monkeypatch.setattr(turns, "time", spinner)
-    turns._settle()
+    monkeypatch.undo()
+    monkeypatch.setattr(disturbance, "time", spinner)
+    IdleWait().wait()
     assert spinner.now == pytest.approx(0.212)

@@ -18,10 +18,10 @@ REPORTED = (ReportedCache(1, "Data", 1 << 15, (0,)), ReportedCache(3, "Unified",
 def test_the_table_has_what_is_measured_beside_what_is_reported() -> None:
     assert str(MachineReport(MODEL, REPORTED)).splitlines() == [
         "capacities in bytes of source plus destination, bandwidths of copies on 2 threads",
-        "                    measured    reported   GB/s a thread",
-        "L2, per thread          1 MB           -            80.0",
-        "last level             24 MB      480 MB            40.5",
-        "memory                                              20.2",
+        "                measured  reported  GB/s a thread",
+        "L2, per thread      1 MB         -           80.0",
+        "last level         24 MB    480 MB           40.5",
+        "memory                                       20.2",
         "streaming stores win from 8 MB where nothing reads the result",
     ]
 

@@ -17,13 +17,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import inlay
 from inlay import cli
-from inlay.bench import models, networks, runtimes, turns
+from inlay.bench import models, networks, runtimes
 from inlay.bench.network_report import NetworkLine, NetworkReport
 from inlay.bench.networks import bench_network, difference
 from inlay.bench.runtimes import Given, Variant
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.numpy_share import NumpyShare
 from inlay.graph.op import Array
+from inlay.measure.disturbance import IdleWait
+from inlay.measure.interleaved import Turn
 from inlay.primitives import get_engine
 
 LINES = (
@@ -39,9 +41,8 @@ REPORT = NetworkReport(
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No waits, nothing remembered, no limit of threads left behind."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(turns, "_SETTLE", 0.0)
-    monkeypatch.setattr(networks, "_WARM", 0.0)
-    monkeypatch.setattr(networks, "_BLOCK", 0.0)
+    monkeypatch.setattr(IdleWait, "wait", lambda self: None)
+    monkeypatch.setattr(networks, "_TURN", Turn(warm=0.0, block=0.0))
     yield
     inlay.set_num_threads(None)
 
@@ -193,9 +194,9 @@ def test_the_report_in_words() -> None:
         "net, x 1x3x8x8, 2 threads\n"
         "planned in 0.50 s, compiled in 0.25 s: 57 steps, 1 reorder, arena 5.22 MB\n"
         "predicted 1.9 ms, measured 2 ms\n"
-        "             ms          Inlay is\n"
-        "Inlay     2.000                                               probed costs\n"
-        "peer      4.000          1.50 times as fast (1.25 to 1.75)    opset 13\n"
+        "          ms  Inlay is                           how\n"
+        "Inlay  2.000                                     probed costs\n"
+        "peer   4.000  1.50 times as fast (1.25 to 1.75)  opset 13\n"
         "torch: not installed"
     )
 

@@ -15,7 +15,7 @@ from benchmarks.aims import Aim
 from benchmarks.misses import Reason, Unreadable
 from benchmarks.network_results import NETWORKS, PIECES, Folder, Result, Slow, known_reasons, mean, slow
 from benchmarks.network_table import UNFINISHED, aims, bystander_lines, run
-from inlay.bench.turns import Spread
+from inlay.measure.statistics import Spread
 
 QUIET = {"share_of_others": 0.01, "arena_bytes": 5_200_000, "predicted_ms": 2.0, "times_predicted": 1.1}
 

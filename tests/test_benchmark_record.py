@@ -26,9 +26,9 @@ from benchmarks.report import bystanders_lines, met_text, misses_table, percent_
 from benchmarks.runs import Row, rows_of
 from benchmarks.startup import Figure
 from benchmarks.timing import Rounds
-from inlay.bench.turns import Spread
 from inlay.descriptor import Extras
 from inlay.machine import ReportedCache
+from inlay.measure.statistics import Spread
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 
 ROOT = Path(__file__).resolve().parent.parent

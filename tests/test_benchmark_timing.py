@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.measure import decided
 from benchmarks.timing import Rounds, mean_ratio, take_turns
-from inlay.bench.turns import Spread, paired, spread
+from inlay.measure.statistics import Spread, paired_ratio, spread
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=12))
@@ -22,7 +22,7 @@ def test_the_spread_encloses_the_median_and_lies_within_the_measurements(values:
 
 @given(st.lists(st.floats(1.0, 10.0), min_size=3, max_size=9), st.floats(0.1, 10.0))
 def test_a_ratio_does_not_see_what_slows_both_sides_down(drift: list[float], ratio: float) -> None:
-    figure = paired([ratio * slow for slow in drift], drift)
+    figure = paired_ratio([ratio * slow for slow in drift], drift)
     assert figure.low == pytest.approx(ratio)
     assert figure.high == pytest.approx(ratio)
 
@@ -100,7 +100,7 @@ def test_a_slow_runner_takes_a_turn_in_a_third_of_the_rounds_and_ratios_pair_tho
     rounds = Rounds(count=7, block_seconds=1e-6, settle_seconds=0, patience=2e-3)
     seconds = take_turns({"slow": partial(time.sleep, 4e-3), "quick": int}, rounds, warm=True)
     assert {name: len(values) for name, values in seconds.items()} == {"slow": 3, "quick": 7}
-    assert paired([2.0, 4.0, 6.0, 100.0], [1.0, 1.0, 1.0]) == Spread(4.0, 3.0, 5.0)
+    assert paired_ratio([2.0, 4.0, 6.0, 100.0], [1.0, 1.0, 1.0]) == Spread(4.0, 3.0, 5.0)
 
 
 def test_a_short_call_is_repeated_until_a_block_is_long_enough() -> None:

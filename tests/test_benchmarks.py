@@ -31,10 +31,10 @@ from benchmarks.peers import Inlay, Missing, NumPy, Peer
 from benchmarks.report import notes
 from benchmarks.runs import rows_of
 from benchmarks.timing import Rounds, fastest
-from inlay.bench.turns import Spread
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.machine import ReportedCache
+from inlay.measure.statistics import Spread
 from inlay.reordering.attributes import PLAIN, Attributes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,6 +1,8 @@
 """What operations cost by a model: their work, the formats that suit them, and the cliffs beside those."""
 
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -270,9 +272,12 @@ def test_a_machine_is_taken_as_if_it_had_another_instruction_set_or_number_of_th
     assert str(caught.value) == "threads is 0: give at least 1"
 
 
-@pytest.mark.parametrize("data", [None, b"", b"1 2 3", b"1 2 3 x", b"0 1 1 1", b"1 1 1 -1", b"\xff", b"1 1 1 inf"])
-def test_figures_of_a_machine_that_make_no_sense_are_measured_again(data: bytes | None) -> None:
-    assert read_figures(data) == (0, (0.0, 0.0, 0.0))
+@pytest.mark.parametrize(
+    "value",
+    [None, "", [], [1, 2.0, 3.0], [1, 2.0, 3.0, "x"], [0, 1.0, 1.0, 1.0], [1, 1.0, 1.0, -1.0], {}, [1, 1.0, 1.0, inf]],
+)
+def test_figures_of_a_machine_that_make_no_sense_are_measured_again(value: Any) -> None:
+    assert read_figures(value) == (0, (0.0, 0.0, 0.0))
 
 
 def test_forms_of_formats() -> None:

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from inlay.graph.costs.book import Book, Entry, Price, read_book
+from inlay import cache
+from inlay.graph.costs import book as books
+from inlay.graph.costs.book import Book, Entry, Price
+from inlay.measure import timing_database
+from inlay.measure.timing_database import read_table
 
 
 @pytest.fixture(autouse=True)
@@ -15,11 +19,34 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "data", [None, b"", b"[]", b"{", b'{"yardstick": 1.0, "kernels": [], "reorders": {}}', b"\xff"]
-)
-def test_a_file_that_is_no_book_is_empty(data: bytes | None) -> None:
-    assert read_book(data) == {"yardstick": None, "kernels": {}, "reorders": {}}
+@pytest.mark.parametrize("data", [None, b"", b"[]", b"{", b"null", b"[" * 100_000, b"\xff"])
+def test_a_file_that_is_no_table_is_empty(data: bytes | None) -> None:
+    assert read_table(data) == {}
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "{}", "-1.0", "NaN", "1", '["jit", 1.0, 0]', '["jit", 1.0, 0, []]'])
+def test_an_entry_that_makes_no_sense_is_as_good_as_none(value: str) -> None:
+    data = f'{{"yardstick": {value}, "kernel a": {value}, "reorder a": {value}}}'
+    book = Book("spoiled")
+    cache.write_object(book.name, data.encode(), books.KIND)
+    assert (book.yardstick, book.kernel("a"), book.reorder("a")) == (None, None, None)
+    book.write_yardstick(2e-5)
+    book.write_kernel("a", Entry("jit", Price(1.0), 0, ()))
+    book.save()
+    again = Book("spoiled")
+    assert (again.yardstick, again.kernel("a")) == (2e-5, Entry("jit", Price(1.0), 0, ()))
+
+
+def test_a_table_is_bounded_and_what_was_written_first_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing_database, "MOST", 5)
+    for i in range(8):
+        book = Book("bounded")
+        book.write_reorder(str(i), Price(1.0 + i))
+        book.write_reorder("often", Price(0.5))
+        book.save()
+    found = Book("bounded")
+    assert [i for i in range(8) if found.reorder(str(i)) is not None] == [4, 5, 6, 7]
+    assert found.reorder("often") == Price(0.5)
 
 
 def test_two_who_write_at_once_both_succeed() -> None:

@@ -21,7 +21,7 @@ from inlay.graph.costs import Machine, MeasuredCosts, probed
 from inlay.graph.costs.book import Book
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
-from inlay.graph.costs.waiting import waited
+from inlay.measure.disturbance import thread_wait_seconds
 from inlay.memory import Memory
 from inlay.primitives import operation as operations
 from inlay.primitives.engines import engines_beside, get_engine
@@ -199,9 +199,9 @@ SPINNING = "import time\nend = time.time() + 0.3\nwhile time.time() < end: pass"
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not count it")
 def test_who_shares_a_processor_waits_and_who_sleeps_does_not() -> None:
-    before, began = waited(), time.perf_counter()
+    before, began = thread_wait_seconds(), time.perf_counter()
     time.sleep(0.2)
-    asleep = waited() - before
+    asleep = thread_wait_seconds() - before
     assert asleep < 0.1
     allowed = os.sched_getaffinity(0)
     try:
@@ -211,7 +211,7 @@ def test_who_shares_a_processor_waits_and_who_sleeps_does_not() -> None:
             pass
     finally:
         os.sched_setaffinity(0, allowed)
-    assert asleep + 0.05 < waited() - before < time.perf_counter() - began
+    assert asleep + 0.05 < thread_wait_seconds() - before < time.perf_counter() - began
 
 
 def test_slowdown_is_that_of_the_yardstick() -> None:
@@ -388,33 +388,46 @@ def test_a_damaged_file_is_ignored_and_written_anew(tmp_path: Path, spoil: Calla
     assert third.runs == []
 
 
+_WEIGHTS = {"weights": MemoryDesc(CASES[0].descs["weights"].dims, "f32", "abcd").to_json()}
+
+
 @pytest.mark.parametrize(
     "entry",
     [
         None,
         "jit",
-        ["jit", [1.0, 0], 0],
+        ["jit", 1.0, 0],
         ["jit", 1.0, 0, {}],
         ["jit", [1.0], 0, {}],
-        ["jit", [1.0, -1], 0, {}],
-        ["jit", [1.0, 0.5], 0, {}],
-        ["jit", [-1.0, 0], 0, {}],
-        ["jit", [float("nan"), 0], 0, {}],
-        ["jit", [1, 0], 0, {}],
-        [3, [1.0, 0], 0, {}],
-        ["jit", [1.0, 0], 0, {"dst": 3}],
-        ["jit", [1.0, 0], 0, {"dst": "{}"}],
-        ["jit", [1.0, 0], 0, {"dts": MemoryDesc((1,), "f32", "a").to_json()}],
+        ["jit", 1.0, 0.5, _WEIGHTS],
+        ["jit", 1.0, 0, [_WEIGHTS]],
+        ["jit", -1.0, 0, _WEIGHTS],
+        ["jit", float("nan"), 0, _WEIGHTS],
+        ["jit", 1, 0, _WEIGHTS],
+        [3, 1.0, 0, _WEIGHTS],
+        ["jit", 1.0, 0, {"weights": 3}],
+        ["jit", 1.0, 0, {"weights": "{}"}],
+        ["jit", 1.0, 0, {**_WEIGHTS, "dts": MemoryDesc((1,), "f32", "a").to_json()}],
     ],
 )
 def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
     book = Book("test", "1")
-    book._new["kernels"][key(CASES[0])] = entry
-    book._new["yardstick"] = BEST
+    book.put(f"kernel {key(CASES[0])}", entry)
+    book.write_yardstick(BEST)
     book.save()
     engine = engine_of()
     assert told(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
     assert engine.counted(CASES[0]) > 3
+
+
+def test_an_entry_that_makes_sense_is_not_measured_again() -> None:
+    book = Book("test", "1")
+    book.put(f"kernel {key(CASES[0])}", ["jit", 2.0, 0, _WEIGHTS])
+    book.write_yardstick(BEST)
+    book.save()
+    engine = engine_of()
+    assert told(costs_of(engine), CASES[0]) == (pytest.approx(2e3 * BEST), "measured")
+    assert engine.runs == []
 
 
 def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,15 @@ import pytest
 from test_costs_measured import CASES, MACHINE, costs_of, engine_of, told
 
 import inlay
+from inlay import cache
 from inlay.graph.costs import CostSources, MeasuredCosts, measured, probed, reorder_source
 from inlay.graph.costs import book as books
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.content import key
 from inlay.graph.costs.timing import Bench
 from inlay.machine import MemoryModel
+from inlay.measure import timing_database
 from inlay.primitives.engines import engines_beside, get_engine
-from inlay.reordering import cache
 
 MOVE = cases.image("nchw"), cases.image("nhwc")
 ENTRY = Entry("jit:test", Price(1.5), 0, ())
@@ -128,7 +129,7 @@ def test_a_lock_that_another_process_holds_is_not_awaited_for_ever(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fcntl = pytest.importorskip("fcntl", reason="the system locks files in another way")
-    monkeypatch.setattr(books, "_PATIENCE", 0.05)
+    monkeypatch.setattr(timing_database, "_PATIENCE", 0.05)
     book = written_book()
     with lock_file(directory).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -253,6 +254,6 @@ def test_prices_are_remembered_whatever_the_caches_were_measured_to_hold(monkeyp
     for last_level in (20 << 20, 50 << 20):
         model = MemoryModel(1 << 20, last_level, last_level)
         monkeypatch.setattr("inlay.graph.costs.measuring.memory_model", partial(replace, model))
-        found.append([measured("reference", weights=weights)._book._name for weights in (None, 1 << 30, 1)])
+        found.append([measured("reference", weights=weights)._book.name for weights in (None, 1 << 30, 1)])
     assert found[0] == found[1]
     assert found[0][0] == found[0][1] != found[0][2]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments, OutOfMemory
 from inlay.machine import (
@@ -22,7 +23,7 @@ from inlay.machine import (
     reported_caches,
 )
 from inlay.measure.calibration import Calibration, CopySample
-from inlay.reordering import cache, compiled, memory_levels
+from inlay.reordering import compiled, memory_levels
 from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS

@@ -13,9 +13,11 @@ import pytest
 from cached_reorders import DST, SRC, forget_memory, reorder_is_right
 
 import inlay
+from inlay import cache
+from inlay.cache import private_directory
 from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
-from inlay.reordering import cache, compiled, linking, private_directory
+from inlay.reordering import compiled, linking
 from inlay.reordering.target import compile_ir, host_target
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and permission bits are Unix's")
@@ -145,6 +147,16 @@ def test_directories_that_are_made_on_the_way_are_private(tmp_path: Path, monkey
     assert cache.read_object(KEY) == b"code"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have other places")
+def test_by_default_it_is_in_the_cache_directory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INLAY_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache.require_cache_directory() == tmp_path / ".cache" / "inlay"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert cache.require_cache_directory() == tmp_path / "other" / "inlay"
+
+
 def test_very_many_directories_on_the_way_are_no_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = Path(str(tmp_path) + "/a" * 1500)
     monkeypatch.setenv("INLAY_CACHE_DIR", str(deep))
@@ -261,7 +273,7 @@ def test_only_one_module_knows_the_directory() -> None:
         for path in package.rglob("*.py")
         if any(word in path.read_text() for word in ("INLAY_CACHE_DIR", "XDG_CACHE_HOME", "cache_directory"))
     }
-    assert naming == {"reordering/cache.py", "reordering/private_directory.py"}
+    assert naming == {"cache/__init__.py", "cache/private_directory.py"}
 
 
 # Sealed, and not what LLVM can load

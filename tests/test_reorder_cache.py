@@ -12,8 +12,9 @@ import pytest
 from cached_reorders import DST, SRC, forget_memory, reorder_is_right
 from hypothesis import given
 
+from inlay import cache
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import cache, compiled, linking, planning
+from inlay.reordering import compiled, linking, planning
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.problem import reorder_problem

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import inlay
+from inlay import cache
+from inlay.cache import size_limit
 from inlay.errors import InvalidArguments
-from inlay.reordering import cache, cache_size
 
 LETTERS = "abcde"
 
@@ -21,7 +22,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("INLAY_CACHE_DIR", str(folder))
     monkeypatch.delenv("INLAY_CACHE_MB", raising=False)
-    monkeypatch.setattr(cache_size, "_written", float("inf"))
+    monkeypatch.setattr(size_limit, "_written", float("inf"))
     return folder
 
 
@@ -53,8 +54,8 @@ def test_the_files_used_longest_ago_are_removed(own_cache: Path) -> None:
         os.utime(own_cache / f"{key(letter)}.o", (now - 1e6 * (age + 1),) * 2)
     assert cache.read_object(key("f")) == bytes(968)  # the oldest is used again
     (own_cache / "mine.txt").write_text("not Inlay's")
-    assert cache_size.trim(own_cache, 6000) == 6000
-    assert cache_size.trim(own_cache, 4000) == 3000
+    assert size_limit.trim(own_cache, 6000) == 6000
+    assert size_limit.trim(own_cache, 4000) == 3000
     assert entries(own_cache) == ["a", "b", "f"]
     assert (own_cache / "mine.txt").exists()
 
@@ -75,20 +76,20 @@ def test_stray_temporary_files_go_and_those_that_are_written_stay(own_cache: Pat
     for path in (old, new):
         path.write_bytes(bytes(10))
     os.utime(old, (1.0, 1.0))
-    cache_size.trim(own_cache, 1000)
+    size_limit.trim(own_cache, 1000)
     assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_a_file_that_another_process_removed_is_no_error(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.store_object(key("a"), bytes(1000))
     monkeypatch.setattr(Path, "unlink", lambda self: (_ for _ in ()).throw(FileNotFoundError(str(self))))
-    assert cache_size.trim(own_cache, 10) == 1032
-    assert cache_size.trim(own_cache / "missing", 10) == 0
+    assert size_limit.trim(own_cache, 10) == 1032
+    assert size_limit.trim(own_cache / "missing", 10) == 0
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "nan", "inf"])
 def test_a_bound_that_is_no_number_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INLAY_CACHE_MB", text)
     with pytest.raises(InvalidArguments) as caught:
-        cache_size.cache_limit()
+        size_limit.cache_limit()
     assert str(caught.value) == f"INLAY_CACHE_MB is {text!r}: set it to the MB that the cache may hold, or unset it"

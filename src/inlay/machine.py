@@ -151,8 +151,13 @@ def model_to_json(model: MemoryModel, reported: Sequence[ReportedCache] = ()) ->
     >>> parse_model(model_to_json(MemoryModel(1 << 20, 32 << 20, 8 << 20)), "machine.json").l2
     1048576
     """
+    return json.dumps(model_document(model, reported), indent=2)
+
+
+def model_document(model: MemoryModel, reported: Sequence[ReportedCache] = ()) -> dict[str, Any]:
+    """Return the model as JSON holds it, with what the operating system reports beside it."""
     caches = [asdict(cache) for cache in reported]
-    return json.dumps({"version": 1, "memory": asdict(model), "reported": caches}, indent=2)
+    return {"version": 1, "memory": asdict(model), "reported": caches}
 
 
 def parse_model(text: str, name: str) -> MemoryModel:
@@ -163,6 +168,18 @@ def parse_model(text: str, name: str) -> MemoryModel:
     """
     try:
         document: Any = json.loads(text)
+    except ValueError:
+        document = None
+    return read_model(document, name)
+
+
+def read_model(document: Any, name: str) -> MemoryModel:
+    """Return the model that `model_document` holds; its `source` is `name`.
+
+    Raises:
+        InvalidArguments: it is no such document, or a number is not positive.
+    """
+    try:
         numbers = dict(document["memory"])
         numbers["source"] = name
         model = MemoryModel(**numbers)

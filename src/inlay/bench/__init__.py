@@ -1,6 +1,6 @@
 """`inlay bench`: one reorder against a copy of as many bytes, a network against other runtimes.
 
-turns     everybody takes turns, round after round
+tables    what was measured, as text
 
 peers     who takes part in a reorder, as calls that leave the same bytes
 report    what was measured of it, as a table and as JSON

@@ -1,10 +1,10 @@
 """The machine model beside what the operating system reports, as a table and as JSON."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from inlay.machine import MemoryModel, ReportedCache, model_to_json, reported_caches
+from inlay.bench.tables import table_text
+from inlay.machine import MemoryModel, ReportedCache, model_document, reported_caches
 from inlay.reordering.compiled import copy_bytes
 from inlay.reordering.memory_levels import measure_all
 
@@ -20,26 +20,21 @@ class MachineReport:
 
     def as_json(self) -> Any:
         """Return the document that INLAY_MACHINE reads."""
-        return json.loads(model_to_json(self.model, self.reported))
+        return model_document(self.model, self.reported)
 
     def __str__(self) -> str:
         """A row for each level: capacity measured, capacity reported, bandwidth."""
         model = self.model
         rows = [
-            ("L2, per thread", _megabytes(model.l2), _megabytes(self._reported(2)), model.l2_bandwidth),
-            ("last level", _megabytes(model.last_level), _megabytes(self._reported(3)), model.l3_bandwidth),
-            ("memory", "", "", model.memory_bandwidth),
+            ("L2, per thread", _megabytes(model.l2), _megabytes(self._reported(2)), f"{model.l2_bandwidth:.1f}"),
+            ("last level", _megabytes(model.last_level), _megabytes(self._reported(3)), f"{model.l3_bandwidth:.1f}"),
+            ("memory", "", "", f"{model.memory_bandwidth:.1f}"),
         ]
         threads = f"{model.threads} thread{'s' * (model.threads != 1)}"
-        head = f"{'':16}{'measured':>12}{'reported':>12}{'GB/s a thread':>16}"
-        lines = [f"{name:16}{size:>12}{reported:>12}{rate:>16.1f}" for name, size, reported, rate in rows]
-        return "\n".join(
-            [
-                f"capacities in bytes of source plus destination, bandwidths of copies on {threads}",
-                head,
-                *lines,
-                f"streaming stores win from {_megabytes(model.streaming_from)} where nothing reads the result",
-            ]
+        table = table_text({"": "left", "measured": "right", "reported": "right", "GB/s a thread": "right"}, rows)
+        return (
+            f"capacities in bytes of source plus destination, bandwidths of copies on {threads}\n{table}\n"
+            f"streaming stores win from {_megabytes(model.streaming_from)} where nothing reads the result"
         )
 
     def _reported(self, level: int) -> int:

@@ -1,17 +1,21 @@
 """What was measured of a network, and how it is said."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from inlay.bench.turns import Spread, paired
+from inlay.bench.tables import table_text
 from inlay.graph.costs import CostSources
 from inlay.graph.numpy_share import NumpyShare
 from inlay.layout import Dims
+from inlay.measure.statistics import Spread, paired_ratio
 
 INLAY = "Inlay"
 """How Inlay's line is called."""
+
+
+_FIGURES = ("predicted_ms", "bound_ms", "arena_bytes", "steps", "reorders", "planning", "compiling", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class NetworkReport:
 
     def ratio(self, line: NetworkLine) -> Spread:
         """How many times as fast as `line` Inlay is."""
-        return paired(line.seconds, self.lines[0].seconds)
+        return paired_ratio(line.seconds, self.lines[0].seconds)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: seconds, ratios with their quartiles."""
@@ -81,7 +85,7 @@ class NetworkReport:
                 "how": line.how,
                 "seconds": list(line.seconds),
                 "difference": line.difference,
-                "inlay_is_times_as_fast": _quartiles(self.ratio(line)),
+                "inlay_is_times_as_fast": asdict(self.ratio(line)),
             }
             for line in self.lines
         }
@@ -91,14 +95,7 @@ class NetworkReport:
             "threads": self.threads,
             "measured": lines,
             "absent": dict(self.absent),
-            "predicted_ms": self.predicted_ms,
-            "bound_ms": self.bound_ms,
-            "arena_bytes": self.arena_bytes,
-            "steps": self.steps,
-            "reorders": self.reorders,
-            "planning": self.planning,
-            "compiling": self.compiling,
-            "note": self.note,
+            **{name: getattr(self, name) for name in _FIGURES},
             "numpy": None if self.numpy is None else {"steps": self.numpy.count, "share": self.numpy.share},
             "sources": None if self.sources is None else self.sources.as_json(),
         }
@@ -117,15 +114,10 @@ class NetworkReport:
         rows += [f"costs of {self.sources}"] if self.sources is not None else []
         rows += [str(self.numpy)] if self.numpy is not None else []
         rows += [self.note] if self.note else []
-        width = max(len(line.name) for line in self.lines)
-        rows.append(f"{'':{width}}        ms          Inlay is")
+        table = []
         for line in self.lines:
             ratio = self.ratio(line)
             faster = f"{ratio.median:.2f} times as fast ({ratio.low:.2f} to {ratio.high:.2f})"
-            text = "" if line is own else faster
-            rows.append(f"{line.name:{width}} {1e3 * line.time:9.3f}          {text:36} {line.how}")
+            table.append((line.name, f"{1e3 * line.time:.3f}", "" if line is own else faster, line.how))
+        rows.append(table_text({"": "left", "ms": "right", "Inlay is": "left", "how": "left"}, table))
         return "\n".join([*rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
-
-
-def _quartiles(figure: Spread) -> dict[str, float]:
-    return {"median": figure.median, "low": figure.low, "high": figure.high}

@@ -7,18 +7,16 @@ Inlay is left out; where an output is a softmax, what it is computed of is compa
 the fastest takes part.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from inlay.bench.models import Model, hidden, prepared
 from inlay.bench.network_report import INLAY, NetworkLine, NetworkReport
 from inlay.bench.runtimes import Given, Peer, Variant, chosen_peers
-from inlay.bench.turns import take_turns
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.kernel import Costs, Progress
@@ -28,6 +26,7 @@ from inlay.graph.op import Array
 from inlay.graph.plan import Plan, Tier, plan
 from inlay.graph.reading import Source, load
 from inlay.graph.session import Session
+from inlay.measure.interleaved import Turn, measure_interleaved, time_call
 from inlay.primitives.engines import EngineLike, explain_fallback
 from inlay.reordering.processors import available_threads, get_num_threads, set_num_threads
 
@@ -35,8 +34,7 @@ ROUNDS = 15
 """How many rounds are measured unless told otherwise; a run of over 50 ms takes part in a third of them."""
 CLOSE = 1e-4
 """How far the numbers of a peer may be from Inlay's, as a part of the largest one."""
-_WARM, _BLOCK = 50e-3, 25e-3  # seconds of a turn: a run wakes every thread for each of some hundred kernels
-_T = TypeVar("_T")
+_TURN = Turn(warm=50e-3, block=25e-3)  # a run wakes every thread for each of some hundred kernels
 _TRIAL = 3  # rounds in which the configurations of a peer compete
 
 
@@ -86,8 +84,8 @@ def bench_network(
     _limit_threads(threads)
     others, network = chosen_peers(peers), load(source, dims=dims, batch=batch)
     choices: dict[str, Any] = {"costs": costs, "seconds": seconds, "convolutions": convolutions, "engine": engine}
-    planning, planned = _measure_once(lambda: plan(network, progress=progress, **choices))
-    compiling, session = _measure_once(planned.compile)
+    planning, planned = time_call(lambda: plan(network, progress=progress, **choices))
+    compiling, session = time_call(planned.compile)
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     right, absent = _agreeing(source, network, planned, session, inputs, others, compiles)
     return NetworkReport(
@@ -109,19 +107,12 @@ def bench_network(
     )
 
 
-def _measure_once(call: Callable[[], _T]) -> tuple[float, _T]:
-    """Seconds of a call, and its result."""
-    began = time.perf_counter()
-    result = call()
-    return time.perf_counter() - began, result
-
-
 def _timed(
     planned: Plan, session: Session, inputs: Mapping[str, Array], right: Mapping[str, Right], rounds: int
 ) -> Iterator[NetworkLine]:
     """Inlay's line, then the others'."""
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.variant.call for name, one in right.items()}
-    times = take_turns(calls, rounds, warm=_WARM, block=_BLOCK)
+    times = measure_interleaved(calls, rounds, _TURN)
     by = ", the reference engine" if session.engine.name == "reference" else ""
     yield NetworkLine(INLAY, f"{planned.costs} costs{by}", tuple(times[INLAY]), 0.0)
     for name, one in right.items():
@@ -207,7 +198,7 @@ def _best(peer: Peer, given: Given, expected: Mapping[str, Array]) -> Right:
 
 
 def _is_faster(one: Variant, other: Variant) -> bool:
-    times = take_turns({"one": one.call, "other": other.call}, _TRIAL, warm=_WARM, block=_BLOCK)
+    times = measure_interleaved({"one": one.call, "other": other.call}, _TRIAL, _TURN)
     return median(times["one"]) < median(times["other"])
 
 

@@ -7,14 +7,15 @@ differ in rounding and saturation.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.bench.turns import Call
 from inlay.engine.onednn import make_engine
 from inlay.errors import InlayError, Unimplemented
+from inlay.measure.interleaved import Call
 from inlay.memory import Memory
 from inlay.primitives.operation import Operation
 from inlay.reordering.nest import loop_nest
@@ -23,7 +24,8 @@ from inlay.reordering.processors import get_num_threads
 
 Peer = Callable[[Memory, Memory], Call]
 _LEFTOVER = 0xA5
-_TORCH_BY_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}
+TORCH_BY_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}
+"""By bytes of an element, the type of PyTorch as which it moves."""
 _TORCH = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64", "s32": "int32", "s8": "int8"}
 
 
@@ -59,21 +61,30 @@ def torch(src: Memory, dst: Memory) -> Call:
         Unimplemented: PyTorch is not installed or lacks a type, or one strided copy does not do it.
     """
     shape, strides = _one_copy(src, dst)
-    try:
-        import torch as library
-    except ImportError:
-        raise Unimplemented("not installed (pip install torch)") from None
+    library = require_installed("torch")
     library.set_num_threads(get_num_threads())
     moves = src.desc.data_type == dst.desc.data_type
     views = []
     for memory, steps in zip((src, dst), strides, strict=True):
         item = _numpy_type(memory, True).itemsize
-        name = _TORCH_BY_SIZE[item] if moves else _TORCH.get(str(memory.desc.data_type))
+        name = TORCH_BY_SIZE[item] if moves else _TORCH.get(str(memory.desc.data_type))
         if name is None:
             raise Unimplemented(f"has no {memory.desc.data_type}")
         elements = library.from_numpy(_elements(memory, np.dtype(np.uint8))).view(getattr(library, name))
         views.append(elements.as_strided(shape, steps))
     return lambda: views[1].copy_(views[0])
+
+
+def require_installed(package: str) -> Any:
+    """Return the package of a peer.
+
+    Raises:
+        Unimplemented: it is not installed.
+    """
+    try:
+        return import_module(package)
+    except ImportError:
+        raise Unimplemented(f"not installed (pip install {package})") from None
 
 
 PEERS: dict[str, Peer] = {"oneDNN": onednn, "NumPy": numpy, "torch": torch}

@@ -6,7 +6,7 @@ before anything is timed. What fits a cache is timed in that cache.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from statistics import median
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from inlay.bench.peers import agreeing
-from inlay.bench.turns import Call, Spread, paired, take_turns
+from inlay.bench.tables import table_text
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.measure.interleaved import Call, measure_interleaved
+from inlay.measure.statistics import Spread, paired_ratio
 from inlay.memory import Memory
 from inlay.memory.packing import pack
 from inlay.memory.tuned import tuned
@@ -68,20 +70,19 @@ class Report:
 
     def percent(self, line: Line) -> Spread:
         """The speed of one, where that of the copy is 100."""
-        ratio = paired(self.lines[0].seconds, line.seconds)
-        return Spread(100 * ratio.median, 100 * ratio.low, 100 * ratio.high)
+        return paired_ratio(self.lines[0].seconds, line.seconds).times(100)
 
     def ratio(self, line: Line) -> Spread:
         """How many times as fast as `line` Inlay is."""
-        return paired(line.seconds, self.lines[1].seconds)
+        return paired_ratio(line.seconds, self.lines[1].seconds)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: seconds, percent of the copy and ratios with their quartiles."""
         lines = {
             line.name: {
                 "seconds": list(line.seconds),
-                "percent_of_copy": _quartiles(self.percent(line)),
-                "inlay_is_times_as_fast": _quartiles(self.ratio(line)),
+                "percent_of_copy": asdict(self.percent(line)),
+                "inlay_is_times_as_fast": asdict(self.ratio(line)),
             }
             for line in self.lines
         }
@@ -100,21 +101,14 @@ class Report:
         dims = "x".join(map(str, self.src.dims))
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         head = f"{dims}, {self.moved_bytes / 1e6:.3g} MB moved, {threads}, {self.decision}"
-        width = max(len(line.name) for line in self.lines)
-        rows = [f"{'':{width}}         us    GB/s   % of copy           Inlay is"]
+        rows = []
         for line in self.lines:
-            percent, ratio = self.percent(line), self.ratio(line)
-            spread = f"({percent.low:.0f} to {percent.high:.0f})"
-            faster = "" if line.name in (COPY, INLAY) else f"{ratio.median:.2f} times as fast"
-            rows.append(
-                f"{line.name:{width}} {1e6 * line.time:10.1f} {self.moved_bytes / line.time / 1e9:7.1f}"
-                f"   {percent.median:4.0f} {spread:14} {faster}".rstrip()
-            )
-        return "\n".join([head, *rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
-
-
-def _quartiles(figure: Spread) -> dict[str, float]:
-    return {"median": figure.median, "low": figure.low, "high": figure.high}
+            percent, gbps = self.percent(line), self.moved_bytes / line.time / 1e9
+            share = f"{percent.median:.0f} ({percent.low:.0f} to {percent.high:.0f})"
+            faster = "" if line.name in (COPY, INLAY) else f"{self.ratio(line).median:.2f} times as fast"
+            rows.append((line.name, f"{1e6 * line.time:.1f}", f"{gbps:.1f}", share, faster))
+        table = table_text({"": "left", "us": "right", "GB/s": "right", "% of copy": "left", "Inlay is": "left"}, rows)
+        return "\n".join([head, table, *(f"{name}: {reason}" for name, reason in self.absent.items())])
 
 
 def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float | None = None) -> Report:
@@ -142,7 +136,7 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
     if reorder.decision.choice != BY_MODEL:
         calls[MODEL] = _call(compiled_as(reorder.problem, UNMEASURED), one, two)
     others, absent = agreeing(calls[INLAY], one, two)
-    times = take_turns(calls | others | _copies(reorder.moved_bytes // 2), rounds)
+    times = measure_interleaved(calls | others | _copies(reorder.moved_bytes // 2), rounds)
     copy = min((times.pop(name) for name in _COPIES), key=median)
     lines = [Line(name, tuple(seconds)) for name, seconds in ({COPY: copy} | times).items()]
     return Report(src, dst, reorder.moved_bytes, get_num_threads(), str(reorder.decision), tuple(lines), absent)

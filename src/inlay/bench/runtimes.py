@@ -11,14 +11,16 @@ whose numbers are wrong or which is slower can be dropped before the next is mad
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from inlay.bench.models import Model, answering, newer, serialized
-from inlay.bench.turns import Call
+from inlay.bench.peers import require_installed
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.op import Array, OpGraph
+from inlay.measure.interleaved import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,11 @@ def onnxruntime(given: Given) -> Iterator[Variant]:
     Raises:
         Unimplemented: it is not installed, or cannot run the model; the text is its own.
     """
-    try:
-        import onnxruntime as library
-    except ImportError:
-        raise Unimplemented("not installed (pip install onnxruntime)") from None
+    library = require_installed("onnxruntime")
     models = {"the file's opset": given.model, "opset 13": newer(given.model)}
     for how, model in models.items():
-        if model is None:
-            continue
-        call, results = _onnxruntime_run(library, model, given)
-        shown = results
-        if given.shown:
-            _, shown = _onnxruntime_run(library, answering(model, list(given.shown)), given)
-        yield Variant(how, call, _joined(results, shown))
+        if model is not None:
+            yield _variant(how, partial(_onnxruntime_run, library), model, given)
 
 
 def _onnxruntime_run(library: Any, model: Model, given: Given) -> tuple[Call, Run]:
@@ -105,15 +99,8 @@ def openvino(given: Given) -> Iterator[Variant]:
     Raises:
         Unimplemented: it is not installed, or cannot run the model; the text is its own.
     """
-    try:
-        import openvino as library
-    except ImportError:
-        raise Unimplemented("not installed (pip install openvino)") from None
-    call, results = _openvino_run(library, given.model, given)
-    shown = results
-    if given.shown:
-        _, shown = _openvino_run(library, answering(given.model, list(given.shown)), given)
-    yield Variant("for latency, 1 stream, f32", call, _joined(results, shown))
+    library = require_installed("openvino")
+    yield _variant("for latency, 1 stream, f32", partial(_openvino_run, library), given.model, given)
 
 
 def _openvino_run(library: Any, model: Model, given: Given) -> tuple[Call, Run]:
@@ -140,8 +127,13 @@ def _openvino_run(library: Any, model: Model, given: Given) -> tuple[Call, Run]:
     return lambda: request.infer(share_outputs=True), results
 
 
-def _joined(*runs: Run) -> Run:
-    return lambda: {name: array for run in dict.fromkeys(runs) for name, array in run().items()}
+def _variant(how: str, prepare: Callable[[Model, Given], tuple[Call, Run]], model: Model, given: Given) -> Variant:
+    """Return a configuration whose results hold the tensors that are shown, which only they compute as outputs."""
+    call, results = prepare(model, given)
+    if not given.shown:
+        return Variant(how, call, results)
+    _, shown = prepare(answering(model, list(given.shown)), given)
+    return Variant(how, call, lambda: {**results(), **shown()})
 
 
 def _first_line(error: BaseException) -> str:
@@ -155,10 +147,7 @@ def torch(given: Given) -> Iterator[Variant]:
     Raises:
         Unimplemented: it is not installed, or has no function for an operation.
     """
-    try:
-        import torch as library
-    except ImportError:
-        raise Unimplemented("not installed (pip install torch)") from None
+    library = require_installed("torch")
     from inlay.bench.torch_graphs import runs
 
     library.set_num_threads(given.threads)

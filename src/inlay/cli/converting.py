@@ -1,7 +1,6 @@
 """The command that changes formats in files: `inlay convert`."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo
 from inlay.files import Progress
+from inlay.measure.interleaved import time_call
 from inlay.printable import printable
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def convert(
     from rich.filesize import decimal
 
     clear_abandoned(target, clean)
-    started = time.perf_counter()
     with _progress_bar(plan) as progress:
-        losses = carry_out(plan, progress, allow_loss=allow_loss)
-    seconds = time.perf_counter() - started
+        seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss))
     count = f"{plan.converted} of {len(plan.steps)} tensor{'s' * (len(plan.steps) != 1)}"
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:

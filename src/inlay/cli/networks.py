@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from inlay.cli.output import echo
 from inlay.cli.watching import Watch
 from inlay.errors import InvalidArguments
 from inlay.files import require_unused
+from inlay.measure.interleaved import time_call
 from inlay.printable import printable
 
 if TYPE_CHECKING:
@@ -188,14 +188,10 @@ def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Arr
 
 def _timed_run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
     """What comes out, and how long that took: the second time if that is soon over, since the first wakes threads."""
-    started = time.perf_counter()
-    results = session.run(arrays)
-    first = time.perf_counter() - started
+    first, results = time_call(lambda: session.run(arrays))
     if first > _PATIENCE:
         return results, f"ran in {first * 1e3:.3f} ms with {session.engine.name}"
-    started = time.perf_counter()
-    session.run(arrays)
-    second = time.perf_counter() - started
+    second, _ = time_call(lambda: session.run(arrays))
     return results, f"ran in {second * 1e3:.3f} ms with {session.engine.name}, the first time in {first * 1e3:.3f} ms"
 
 
@@ -229,13 +225,9 @@ def algorithms_of(text: str | None) -> "Convolutions":
     Raises:
         InvalidArguments: there is no such way.
     """
-    match text:
-        case None | "auto":
-            return "auto"
-        case "direct":
-            return "direct"
-        case _:
-            raise InvalidArguments(f"--convolutions is {text!r}: give auto, whichever takes less, or direct")
+    if text not in (None, "auto", "direct"):
+        raise InvalidArguments(f"--convolutions is {text!r}: give auto, whichever takes less, or direct")
+    return "direct" if text == "direct" else "auto"
 
 
 def open_dims(texts: Sequence[str]) -> Mapping[str, int]:

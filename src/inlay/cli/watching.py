@@ -4,11 +4,11 @@ The bar is drawn on the error stream, and only where a person watches it.
 """
 
 import sys
-import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from inlay.cli.output import echo
+from inlay.measure.interleaved import clock
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -25,13 +25,13 @@ class Watch:
         """How many things were measured."""
         self.seconds = 0.0
         """How long that took, from the beginning of the block to the last of them."""
-        self._started = time.perf_counter()
+        self._started = clock()
         self._bar: Progress | None = None
         self._task: Any = None
 
     def tell(self, done: int, total: int) -> None:
         """Take note that `done` of `total` things are measured."""
-        self.count, self.seconds = done, time.perf_counter() - self._started
+        self.count, self.seconds = done, clock() - self._started
         if self._bar is None and sys.stderr.isatty():
             self._bar, self._task = _new_bar()
         if self._bar is not None:
@@ -57,7 +57,7 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         """Begin to watch."""
-        self._started = time.perf_counter()
+        self._started = clock()
         return self
 
     def __exit__(

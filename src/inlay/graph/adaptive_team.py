@@ -22,9 +22,8 @@ from statistics import median
 
 from inlay.forks import RenewedLock
 from inlay.measure.cgroups import cpu_quota
+from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import recent_processors
-
-Clock = Callable[[], float]
 
 SLOW = 2.0
 """Times the reference from which on a run counts as slow."""
@@ -108,7 +107,7 @@ class AdaptiveTeam:
         *,
         expected: float | None = None,
         start: int | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = clock,
     ) -> None:
         """Begin with `start` threads, or with `most`.
 

@@ -5,16 +5,17 @@ for a bounded time and goes on where it stopped. Bytes of fresh memory are touch
 machine may need a millisecond for each of them.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import median
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-Clock = Callable[[], float]
+from inlay.measure.interleaved import Clock, clock, interleave, mean_of_calls
+
 Buffer = npt.NDArray[np.uint8]
 
 PRIVATE = tuple(int(size * (1 << 20)) for size in (0.25, 0.5, 1, 1.5, 2, 3, 4, 8))
@@ -59,7 +60,7 @@ class Calibration:
         copy: Copy,
         allocate: Callable[[int], Buffer],
         threads: int,
-        clock: Clock = time.perf_counter,
+        clock: Clock = clock,
         private: Sequence[int] = PRIVATE,
         shared: Sequence[int] = SHARED,
     ) -> None:
@@ -92,21 +93,19 @@ class Calibration:
         one, other = (int(buffer.ctypes.data) for buffer in buffers)
         kinds = [(streams, rereads) for rereads in (False, True) for streams in (False, True)]
         times: dict[tuple[bool, bool], list[float]] = {kind: [] for kind in kinds}
-        for _ in range(_ROUNDS):
-            for streams, rereads in kinds:
-                ends = [(one, other), (other, one) if rereads else (one, other)]
-                times[streams, rereads].append(self._time(ends, size // 2, streams, threads))
-                yield
+        for streams, rereads in interleave(lambda _: kinds, _ROUNDS):
+            ends = [(other, one) if rereads else (one, other), (one, other)]
+            times[streams, rereads].append(self._time(ends, size // 2, streams, threads))
+            yield
         rates = [size / 1e9 / median(times[kind]) for kind in kinds]
         self.samples.append(CopySample(size, threads, *rates))
 
     def _time(self, ends: list[tuple[int, int]], nbytes: int, streams: bool, threads: int) -> float:
         """Return the seconds of one copy, the mean of a block, after one that is not timed."""
-        self._copy(*ends[1], nbytes, streams=streams, threads=threads)
-        calls, started = 0, self._clock()
-        while True:
-            self._copy(*ends[calls % 2], nbytes, streams=streams, threads=threads)
-            calls += 1
-            spent = self._clock() - started
-            if spent >= _SHORTEST:
-                return spent / calls
+        places = cycle(ends)
+
+        def copy() -> None:
+            self._copy(*next(places), nbytes, streams=streams, threads=threads)
+
+        copy()
+        return mean_of_calls(copy, _SHORTEST, clock=self._clock)

@@ -22,8 +22,8 @@ from statistics import fmean
 
 from inlay.forks import RenewedLock, at_fork
 from inlay.measure.cgroups import cpu_quota
+from inlay.measure.interleaved import Clock, clock
 
-Clock = Callable[[], float]
 Spin = Callable[[], object]
 
 WINDOW = 12e-3
@@ -108,7 +108,7 @@ def measure_processors(
     processors: Sequence[int] | None = None,
     quota: Callable[[], float | None] = cpu_quota,
     window: float = WINDOW,
-    clock: Clock = time.perf_counter,
+    clock: Clock = clock,
 ) -> Processors:
     """Measure what threads of this process get of each processor; takes about `window` and 3 ms more.
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from inlay import data_type
-from inlay.reordering import cache
+from inlay import cache, data_type
 from inlay.reordering.target import Target, compile_ir, load_object
 
 _kept: list[object] = []  # what LLVM would unload code with: after that, later loads abort now and then

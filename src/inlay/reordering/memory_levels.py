@@ -17,9 +17,17 @@ import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory
 from inlay.forks import at_fork
-from inlay.machine import MemoryModel, assume_model, estimate_model, model_to_json, parse_model, reported_caches
+from inlay.machine import (
+    MemoryModel,
+    assume_model,
+    estimate_model,
+    model_document,
+    parse_model,
+    read_model,
+    reported_caches,
+)
 from inlay.measure.calibration import Buffer, Calibration, Copy
-from inlay.reordering import cache
+from inlay.measure.timing_database import TimingTable
 from inlay.reordering.elements import LINE
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import host_target
@@ -28,8 +36,8 @@ FIRST_MEASURED = 4 << 20
 """Bytes of source plus destination above which a reorder starts or continues the measurement."""
 SLICE = 0.04
 """Seconds after which a slice begins no further copy."""
-_KIND = "machine"
-_VERSION = "1"
+_KIND, _MODEL = "machine", "model"
+_VERSION = "2"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LARGEST_FILE = 1 << 20
 
@@ -102,7 +110,9 @@ def _advance(threads: int, copy: Copy, seconds: float) -> bool:
         raise OutOfMemory("the 64 MB for the copies that measure the machine cannot be allocated") from None
     del _calibrations[threads]
     model = _models[threads] = estimate_model(calibration.samples, threads)
-    cache.write_object(_key(threads), model_to_json(model, reported_caches()).encode(), _KIND)
+    table = _table(threads)
+    table.put(_MODEL, model_document(model, reported_caches()))
+    table.save()
     return True
 
 
@@ -124,21 +134,20 @@ def _specified(path: str) -> MemoryModel:
 
 def _remembered(threads: int) -> MemoryModel | None:
     """Return the model that an earlier process measured since the machine was started."""
-    data = cache.read_object(_key(threads), _KIND)
     try:
-        return None if data is None else parse_model(data.decode(), "measured")
-    except (InvalidArguments, UnicodeDecodeError):
+        return read_model(_table(threads).get(_MODEL), "measured")
+    except InvalidArguments:
         return None
 
 
-def _key(threads: int) -> str:
-    """Return the name under which a model is remembered: of this processor, boot and number of threads."""
+def _table(threads: int) -> TimingTable:
+    """Return the table in which the model of this processor, boot and number of threads is remembered."""
     target = host_target()
     try:
         boot = _BOOT.read_text()
     except OSError:
         boot = ""
-    return cache.object_key(_KIND, _VERSION, target.cpu, target.features, boot, str(threads))
+    return TimingTable(_KIND, _VERSION, target.cpu, target.features, boot, str(threads))
 
 
 def _forget() -> None:

@@ -1,25 +1,24 @@
 """What tuning found out, kept between processes.
 
-A decision is a file in the directory of the code cache, sealed like the code. Its name is the digest of all that the
-decision was made for: the problem, as far as it changes what is moved and how, the processor, the capacities of the
-machine model, the number of threads, and the source files of the compiler. Whoever asks for the same reorder on the
-same machine finds it; whoever edits the compiler finds nothing. A file that is damaged or says what no choice can be is
-as good as none.
+Decisions stand in a table of the timing database, one for each processor, capacities of the machine model, number of
+threads, and state of the compiler's source files. The key is the digest of the problem, as far as it changes what is
+moved and how. Whoever asks for the same reorder on the same machine finds it; whoever edits the compiler finds nothing.
+An entry that says what no choice can be is as good as none.
 
-    >>> read(written(Decision(Choice(walk="dst"), 1.5, 1.0)))
+    >>> read(asdict(Decision(Choice(walk="dst"), 1.5, 1.0)))
     Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, panels=None, \
 threads=None), gain=1.5, \
 seconds=1.0)
-    >>> read(b"{}") is None
+    >>> read({}) is None
     True
 """
 
-import json
 import os
 from dataclasses import asdict
 from typing import Any
 
-from inlay.reordering import cache
+from inlay import cache
+from inlay.measure.timing_database import TimingTable
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.linking import cache_key, spelled
 from inlay.reordering.memory_levels import memory_model
@@ -29,6 +28,8 @@ from inlay.reordering.target import Target
 
 KIND = "tuned"
 """The suffix of the files."""
+_VERSION = "1"
+_MOST = 2048  # decisions, which are read when a reorder is compiled
 
 
 def remembered(problem: ReorderProblem, target: Target) -> Decision | None:
@@ -38,20 +39,24 @@ def remembered(problem: ReorderProblem, target: Target) -> Decision | None:
     """
     if os.environ.get("INLAY_TUNED") == "0":
         return None
-    data = cache.read_object(_key(problem, target), KIND)
-    return None if data is None else read(data)
+    return read(_table(target).get(_key(problem)))
 
 
 def remember(problem: ReorderProblem, target: Target, decision: Decision) -> None:
     """Keep `decision`, where the directory of the cache can be written."""
-    cache.write_object(_key(problem, target), written(decision), KIND)
+    table = _table(target)
+    table.put(_key(problem), asdict(decision))
+    table.save()
 
 
-def _key(problem: ReorderProblem, target: Target) -> str:
+def _table(target: Target) -> TimingTable:
+    return TimingTable(KIND, _VERSION, cache_key(spelled((_capacities(), get_num_threads())), target), most=_MOST)
+
+
+def _key(problem: ReorderProblem) -> str:
     types = (problem.src_type.name, problem.dst_type.name)
     offsets = (problem.src_offset, problem.dst_offset)
-    asked = (KIND, problem.axes, types, offsets, problem.attributes, problem.factor, _capacities(), get_num_threads())
-    return cache_key(spelled(asked), target)
+    return cache.object_key(spelled((problem.axes, types, offsets, problem.attributes, problem.factor)))
 
 
 def _capacities() -> tuple[int, int]:
@@ -60,15 +65,10 @@ def _capacities() -> tuple[int, int]:
     return model.l2, model.last_level
 
 
-def written(decision: Decision) -> bytes:
-    """A decision as JSON."""
-    return json.dumps(asdict(decision)).encode()
-
-
-def read(data: bytes) -> Decision | None:
-    """The decision that `written` wrote; None where `data` is no such text."""
+def read(value: Any) -> Decision | None:
+    """The decision of which JSON holds `value`, its fields by name; None where `value` is none of one."""
     try:
-        fields = json.loads(data)
+        fields = dict(value)
         choice = Choice(**fields.pop("choice"))
         decision = Decision(choice, **fields)
     except (ValueError, TypeError, KeyError, AttributeError):

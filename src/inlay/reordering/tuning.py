@@ -11,14 +11,15 @@ fastest of ten by luck does not come through that. All of it, compilation includ
     Verdict(index=0, gain=1.0)
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
-from statistics import median, quantiles
+from statistics import median
 
 from inlay.forks import RenewedLock
+from inlay.measure.interleaved import Call, Clock, clock, interleave, rotate, seconds_per_call
+from inlay.measure.statistics import spread
 from inlay.reordering.choice import UNMEASURED, Choice, Decision
 from inlay.reordering.compiled import compiled_as, forget
 from inlay.reordering.computed import with_values
@@ -38,8 +39,6 @@ _TURN = 1e-3  # seconds of one turn at least: a call that is shorter is repeated
 _BEHIND = 1.1  # times the best: who is slower drops out
 _CLEARLY = 1.03
 _ROUNDS = (5, 100)  # of the final: fewer decide nothing, more are not needed
-
-Clock = Callable[[], float]
 
 
 def tune(
@@ -76,21 +75,21 @@ _one_at_a_time = RenewedLock()
 
 def _measured(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
     """The winner among the candidates that could be compiled and tried in time."""
-    start = time.perf_counter()
-    calls: list[Callable[[], object]] = []
+    start = clock()
+    calls: list[Call] = []
     choices, debts = [], []
     for candidate in islice(candidates(problem, host_target(), memory_model()), MOST):
-        if calls and time.perf_counter() - start > _COMPILING * seconds:
+        if calls and clock() - start > _COMPILING * seconds:
             break
         calls.append(running(problem, candidate.choice, src_address, dst_address))
         choices.append(candidate.choice)
         debts.append(candidate.debt / 1e6)
-    left = seconds - (time.perf_counter() - start)
+    left = seconds - (clock() - start)
     verdict = fastest(calls, debts, left)
     return Decision(choices[verdict.index], verdict.gain, seconds)
 
 
-def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Callable[[], object]:
+def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
     """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
     reorder = with_values(compiled_as(problem, Decision(choice)))
     return lambda: reorder.run(src_address, dst_address, {})
@@ -107,10 +106,10 @@ class Verdict:
 
 
 def fastest(
-    calls: Sequence[Callable[[], object]],
+    calls: Sequence[Call],
     debts: Sequence[float],
     seconds: float,
-    clock: Clock = time.perf_counter,
+    clock: Clock = clock,
 ) -> Verdict:
     """The call that is clearly faster than the first, or the first.
 
@@ -128,16 +127,16 @@ def fastest(
     if best == 0:
         return Verdict(0, 1.0)
     ratios = race.final(best)
-    if len(ratios) < _ROUNDS[0] or quantiles(ratios, n=4, method="inclusive")[0] <= _CLEARLY:
+    if len(ratios) < _ROUNDS[0] or (gain := spread(ratios)).low <= _CLEARLY:
         return Verdict(0, 1.0)
-    return Verdict(best, median(ratios))
+    return Verdict(best, gain.median)
 
 
 @dataclass(frozen=True, slots=True)
 class _Race:
     """Calls that take turns until the time is over."""
 
-    calls: Sequence[Callable[[], object]]
+    calls: Sequence[Call]
     debts: Sequence[float]
     clock: Clock
     deadline: float
@@ -152,26 +151,25 @@ class _Race:
             self.calls[i]()  # brings in code and data
             repeats[i] = self._repeats(i)
         times: list[list[float]] = [[] for _ in alive]
-        for rounds in range(_ROUNDS[1]):
-            first = rounds % len(alive)
-            for i in alive[first:] + alive[:first]:
-                if self.clock() >= until:
-                    return _least(times, alive)
-                times[i].append(self._turn(i, repeats[i]))
-            best = median(times[_least(times, alive)])
-            if rounds:
-                alive = [i for i in alive if min(times[i]) < _BEHIND * best]
-            if len(alive) == 1:
+
+        def in_round(number: int) -> list[int]:
+            if number > 1:
+                best = median(times[_least(times, alive)])
+                alive[:] = [i for i in alive if min(times[i]) < _BEHIND * best]
+            return rotate(alive, number) if len(alive) > 1 else []
+
+        for i in interleave(in_round, _ROUNDS[1]):
+            if self.clock() >= until:
                 break
+            times[i].append(self._turn(i, repeats[i]))
         return _least(times, alive)
 
     def final(self, best: int) -> list[float]:
         """In each round, how many times as fast as number 0 the best was."""
-        repeats = [self._repeats(i) for i in (0, best)]
+        repeats = {i: self._repeats(i) for i in (0, best)}
         ratios: list[float] = []
         while len(ratios) < _ROUNDS[1] and self.clock() < self.deadline:
-            order = ((0, best), (best, 0))[len(ratios) % 2]
-            seconds = {i: self._turn(i, repeats[i == best]) for i in order}
+            seconds = {i: self._turn(i, repeats[i]) for i in rotate((0, best), len(ratios) % 2)}
             ratios.append(seconds[0] / seconds[best])
         return ratios
 
@@ -180,10 +178,7 @@ class _Race:
 
     def _turn(self, i: int, repeats: int) -> float:
         """Seconds of one call, the debt included."""
-        call, start = self.calls[i], self.clock()
-        for _ in range(repeats):
-            call()
-        return (self.clock() - start) / repeats + self.debts[i]
+        return seconds_per_call(self.calls[i], repeats, self.clock) + self.debts[i]
 
 
 def _least(times: Sequence[Sequence[float]], among: Sequence[int]) -> int:

@@ -6,8 +6,8 @@
 
 In the order that data flows: `kernel`, what a planner is told; `content`, operations as text; `work`, arithmetic and
 bytes; `machine`; `forms`, formats as kernels see them; `paces`, what is fast in which; `models`, costs without a clock;
-`book`, what was measured, on disk; `waiting`, whether another process
-computes; `timing`, how; `measuring`, when; `sources`, how many prices were measured and how many estimated.
+`book`, what was measured, on disk; `timing`, how; `measuring`, when; `sources`, how many prices were measured and how
+many estimated.
 """
 
 from inlay.graph.costs.kernel import Costs, Kernel

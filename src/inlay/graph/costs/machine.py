@@ -6,10 +6,9 @@
 """
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,11 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.work import Work
 from inlay.machine import cache_hierarchy, reported_caches
+from inlay.measure.interleaved import Call, clock, fastest_call
+from inlay.measure.timing_database import TimingTable
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
-from inlay.reordering import cache
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.processors import get_num_threads
 from inlay.reordering.target import host_target
@@ -161,14 +161,15 @@ def _figures() -> tuple[float, float, float]:
 
     The first processes each measure and the best counts: a busy machine is slower than it is, and never faster.
     """
-    name = cache.object_key("machine", _VERSION, *processor_facts(), str(get_num_threads()))
-    tries, known = read_figures(cache.read_object(name, "machine"))
+    table = TimingTable("machine", _VERSION, *processor_facts(), str(get_num_threads()))
+    tries, known = read_figures(table.get(_FIGURES))
     if tries >= _TRIES:
         return known
     # Copies at their best, as all prices are; those of the machine model are medians of shorter ones.
     measured = (_peak(), _copying(2 << 20), _copying(max(2 * memory_model().last_level, 32 << 20)))
     best = tuple(map(max, measured, known))
-    cache.write_object(name, " ".join(map(repr, (tries + 1, *best))).encode(), "machine")
+    table.put(_FIGURES, [tries + 1, *best])
+    table.save()
     return best[0], best[1], best[2]
 
 
@@ -182,23 +183,22 @@ def processor_facts() -> tuple[str, str, str]:
     return target.cpu, target.features, cache_hierarchy(reported_caches())
 
 
-_VERSION = "5"
+_VERSION, _FIGURES = "6", "figures"
 _TRIES = 4
+_SECONDS = 0.06  # of each figure
 
 
-def read_figures(data: bytes | None) -> tuple[int, tuple[float, float, float]]:
-    """How often figures were measured, and the best of each; never and zeros where `data` says nothing sensible.
+def read_figures(value: Any) -> tuple[int, tuple[float, float, float]]:
+    """How often figures were measured, and the best of each; never and zeros where `value` says nothing sensible.
 
-    >>> read_figures(b"2 230.0 150.0 40.0"), read_figures(b"2 230.0 nan 40.0")
+    >>> read_figures([2, 230.0, 150.0, 40.0]), read_figures([2, 230.0, float("nan"), 40.0])
     ((2, (230.0, 150.0, 40.0)), (0, (0.0, 0.0, 0.0)))
     """
-    try:
-        tries, *figures = map(float, (data or b"").split())
-    except ValueError:
-        return 0, (0.0, 0.0, 0.0)
-    if len(figures) != 3 or tries < 1 or not all(0 < figure < 1e7 for figure in figures):
-        return 0, (0.0, 0.0, 0.0)
-    return int(tries), (figures[0], figures[1], figures[2])
+    match value:
+        case [int(tries), float(peak), float(near), float(far)] if tries >= 1:
+            if all(0 < figure < 1e7 for figure in (peak, near, far)):
+                return tries, (peak, near, far)
+    return 0, (0.0, 0.0, 0.0)
 
 
 def _peak() -> float:
@@ -209,7 +209,7 @@ def _peak() -> float:
 def _multiplying(n: int) -> float:
     a = np.full((n, n), 0.5, np.float32)
     out = np.empty_like(a)
-    return 2 * n**3 / _fastest(lambda: np.matmul(a, a, out=out)) / 1e9
+    return 2 * n**3 / fastest_call(lambda: np.matmul(a, a, out=out), clock() + _SECONDS) / 1e9
 
 
 def _copying(nbytes: int) -> float:
@@ -222,17 +222,5 @@ def _copying(nbytes: int) -> float:
     # Pages that nobody has written are all one, which stays in the cache.
     one[:] = other[:] = 1
     src, dst, reorder = Memory(desc, one), Memory(desc, other), Reorder(desc, desc)
-    seconds = min(_fastest(lambda: reorder(src, dst)), _fastest(lambda: np.copyto(other, one)))
-    return 2 * nbytes / seconds / 1e9
-
-
-def _fastest(call: Callable[[], object]) -> float:
-    """Seconds of the fastest call of some 60 ms of them."""
-    end, best = time.perf_counter() + 0.06, float("inf")
-    while True:
-        started = time.perf_counter()
-        call()
-        stopped = time.perf_counter()
-        best = min(best, stopped - started)
-        if stopped > end:
-            return best
+    calls: tuple[Call, ...] = (lambda: reorder(src, dst), lambda: np.copyto(other, one))
+    return 2 * nbytes / min(fastest_call(call, clock() + _SECONDS) for call in calls) / 1e9

@@ -14,7 +14,6 @@ looked at before the first kernel, and again when one was disturbed each time. A
 Times are those of the processor at its best. `slowdown()` says how far it is from that now.
 """
 
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,9 +33,10 @@ from inlay.graph.costs.machine import Machine, processor_facts, this_machine
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.sources import CostSources
-from inlay.graph.costs.timing import Bench, Clock, Taken, pool_of
+from inlay.graph.costs.timing import Bench, Taken, pool_of
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.movers import select_reorder_engine
+from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import Processors, recent_processors
 from inlay.memory.reordered import Reorder
 from inlay.primitives.engines import EngineLike, engines_beside, get_engine
@@ -104,7 +104,7 @@ class MeasuredCosts(MachineCosts):
         book: Book,
         seconds: float = SECONDS,
         progress: Progress | None = None,
-        clock: Clock = time.perf_counter,
+        clock: Clock = clock,
         look: Callable[[], Processors | None] = lambda: None,
     ) -> None:
         """Time kernels of `engines` on `bench` for `seconds` in all, with what `book` knows already.

@@ -18,7 +18,6 @@
 What stands in the memory is harmless in every type: no infinity, no subnormal number.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -27,15 +26,14 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.costs.models import settled_by
-from inlay.graph.costs.waiting import waited
 from inlay.graph.costs.work import is_weights
+from inlay.measure.disturbance import is_disturbed, thread_wait_seconds
+from inlay.measure.interleaved import Call, Clock, clock, fastest_call, interleave, time_call
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, allocate
 from inlay.memory.moves import reach
 from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
-
-Clock = Callable[[], float]
 
 SLOW = 30e-3
 """Seconds: who takes longer is timed twice."""
@@ -47,8 +45,6 @@ _PLACES = 4  # for the activations of a kernel
 _MOST = 16 << 20  # bytes of these places, where two do not take more
 _DISTURBED = 1.8  # times the fastest ever: no clock goes down so far, somebody else computes
 _AGAIN = 6  # more rounds for those that were disturbed in all
-_LOST = 0.03  # of a round's time, waited for a processor by all threads together, beyond which it does not count
-_WAKING = 50e-6  # seconds that threads which sleep may wait until they run, on a machine that has nothing else to do
 _ALIGNED = 4096
 _SCRATCHPAD = "scratchpad"
 _HARMLESS = (0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF)  # bytes of numbers from 0.01 to 2 in every type of floats
@@ -80,7 +76,7 @@ class Round:
 class Run:
     """A kernel that is being timed."""
 
-    call: Callable[[], Callable[[], object]]
+    call: Callable[[], Call]
     """Prepares the next execution, which is what it answers."""
     first: float = 0.0
     """Seconds of the first execution."""
@@ -103,7 +99,7 @@ class Bench:
     """Memory to run kernels in, a clock and a yardstick."""
 
     def __init__(
-        self, engine: Engine, cold: int | None = None, clock: Clock = time.perf_counter, waited: Clock = waited
+        self, engine: Engine, cold: int | None = None, clock: Clock = clock, waited: Clock = thread_wait_seconds
     ) -> None:
         """Time kernels of `engine` whose weights come from a pool of `cold` bytes, which is made when it is needed."""
         self._engine, self._clock, self._waited = engine, clock, waited
@@ -114,7 +110,7 @@ class Bench:
         self._warm: Bytes | None = None
         self._scratch = allocate(0)
         self._place = 0
-        self._yardstick: Callable[[], object] | None = None
+        self._yardstick: Call | None = None
         self._filled = 0
         self.fastest = float("inf")
         """Seconds of the yardstick at its best so far."""
@@ -133,16 +129,14 @@ class Bench:
         """
         return self.timed([self._prepared(implementation) for implementation in implementations])
 
-    def timed(self, calls: Sequence[Callable[[], Callable[[], object]]]) -> list[Taken | None]:
+    def timed(self, calls: Sequence[Callable[[], Call]]) -> list[Taken | None]:
         """The time of what each call prepares, None for what had no turn before the deadline; they take turns."""
         runs = [Run(call) for call in calls]
         for run in runs:
             if not self._is_over:
                 self._first(run)
-        for round_ in range(_ROUNDS + _AGAIN):
-            for run in runs:
-                if self._is_due(run, round_):
-                    self._turn(run)
+        for one in interleave(lambda i: (run for run in runs if self._is_due(run, i)), _ROUNDS + _AGAIN):
+            self._turn(one)
         unit = median([one.yardstick for run in runs for one in run.sound(self.fastest)] or [self.fastest])
         return [run.taken(unit, self.fastest) if run.rounds else None for run in runs]
 
@@ -157,7 +151,7 @@ class Bench:
         before, yardstick, call = self._waited(), self.yardstick(), run.call()
         if self._is_over:
             return
-        run.first = self._seconds(call)
+        run.first = time_call(call, self._clock)[0]
         if run.first > HOPELESS:
             yardstick = min(yardstick, _DISTURBED * self.fastest)
             run.rounds.append(Round(yardstick, run.first, self._is_lost(before, run.first)))
@@ -167,19 +161,10 @@ class Bench:
         call = self._yardstick
         if call is None:
             call = self._yardstick = self._made_yardstick()
-            self.fastest = self._best(call, 50)
-        seconds = self._best(call, 3)
+            self.fastest = fastest_call(call, self.deadline, 50, self._clock)
+        seconds = fastest_call(call, self.deadline, 3, self._clock)
         self.fastest = min(self.fastest, seconds)
         return seconds
-
-    def _best(self, call: Callable[[], object], times: int) -> float:
-        """Seconds of the fastest of so many executions, or of those before the deadline; at least one."""
-        best = self._seconds(call)
-        for _ in range(times - 1):
-            if self._is_over:
-                break
-            best = min(best, self._seconds(call))
-        return best
 
     def _turn(self, run: Run) -> None:
         before, started, yardstick = self._waited(), self._clock(), self.yardstick()
@@ -191,32 +176,27 @@ class Bench:
             call = run.call()
             if self._is_over:
                 break
-            mine.append(self._seconds(call))
+            mine.append(time_call(call, self._clock)[0])
         if mine:
             run.rounds.append(Round(yardstick, median(mine), self._is_lost(before, self._clock() - started)))
 
     def _is_lost(self, before: float, seconds: float) -> bool:
-        """Whether threads waited for a processor for longer than a part of these seconds."""
-        return self._waited() - before > _LOST * seconds + _WAKING
+        """Whether threads waited too long for a processor since `before`, in a round of so many seconds."""
+        return is_disturbed(self._waited() - before, seconds)
 
-    def _seconds(self, call: Callable[[], object]) -> float:
-        started = self._clock()
-        call()
-        return self._clock() - started
-
-    def _made_yardstick(self) -> Callable[[], object]:
+    def _made_yardstick(self) -> Call:
         implementation = self._engine.create(YARDSTICK)
         memories = {name: _filled(desc) for name, desc in implementation.descs.items()}
         return implementation.bind(memories)
 
-    def _prepared(self, implementation: Implementation) -> Callable[[], Callable[[], object]]:
+    def _prepared(self, implementation: Implementation) -> Callable[[], Call]:
         """What binds the implementation to memory: the next place for activations, the next copy for weights."""
         descs = implementation.descs
         cold = [name for name in descs if is_weights(name, settled_by(implementation))]
         warm = {name: desc for name, desc in descs.items() if name not in (*cold, _SCRATCHPAD)}
         in_place = implementation.operation.kind == "eltwise" and warm.get("src") == warm.get("dst")
 
-        def bound() -> Callable[[], object]:
+        def bound() -> Call:
             memories = self.warm(warm)
             if in_place:
                 memories["dst"] = memories["src"]

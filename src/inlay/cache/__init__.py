@@ -1,11 +1,11 @@
 """Files kept between processes: machine code, tuned choices, costs of kernels, the machine model.
 
-They lie in a directory that only the user can write to, `INLAY_CACHE_DIR` or `inlay` in the user's cache directory
-(see `private_directory`). Everything that reads or writes there goes through this module. The name of a file is the
-digest of what its content follows from, which `linking` says for machine code. The content begins with a digest of
-itself, so a file that was cut short, damaged or put there by somebody else's mistake is not used but written again. A
-file appears by renaming: two processes that write the same one both succeed; who changes a file takes its lock.
-`cache_size` bounds the directory.
+They lie in a directory that only the user can write to: `INLAY_CACHE_DIR`, or `inlay` in the user's cache directory as
+`platformdirs` finds it (see `private_directory`). Everything that reads or writes there goes through this package. The
+name of a file is the digest of what its content follows from, which `reordering.linking` says for machine code. The
+content begins with a digest of itself, so a file that was cut short, damaged or put there by somebody else's mistake is
+not used but written again. A file appears by renaming: two processes that write the same one both succeed; who changes
+a file takes its lock. `size_limit` bounds the directory.
 
 No part of this may fail a reorder or a plan: where the directory cannot be used, code is compiled anew.
 """
@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
+from inlay.cache import size_limit
+from inlay.cache.private_directory import PrivateDirectory
 from inlay.errors import FileError
 from inlay.files import file_error
-from inlay.reordering import cache_size
-from inlay.reordering.private_directory import PrivateDirectory
 
 _DIGEST = sha256().digest_size
 _LARGEST = 1 << 26
@@ -52,13 +52,18 @@ def _opened() -> PrivateDirectory:
         FileError: as `require_cache_directory`.
     """
     chosen = os.environ.get("INLAY_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    path = Path(chosen) if chosen else Path(base) / "inlay"
+    path = Path(chosen) if chosen else _user_cache_directory()
     try:
         path = path.expanduser()
     except RuntimeError as error:
         raise FileError(f"cannot find the cache directory {path}: {error}") from error
     return PrivateDirectory(path)
+
+
+def _user_cache_directory() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("inlay", appauthor=False)
 
 
 def object_key(*parts: str) -> str:
@@ -97,7 +102,7 @@ def store_object(key: str, data: bytes, kind: str = "o") -> None:
             directory.write(f"{key}.{kind}", _seal(key, data) + data)
         except OSError as error:
             raise file_error("write to the cache directory", directory.path, error) from error
-    cache_size.count_written(directory.path, len(data) + _DIGEST)
+    size_limit.count_written(directory.path, len(data) + _DIGEST)
 
 
 @contextmanager
