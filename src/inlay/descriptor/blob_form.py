@@ -20,12 +20,13 @@ import struct
 from typing import NoReturn
 
 from inlay.data_type import DataType
-from inlay.descriptor.described import Described, InnerBlocks
+from inlay.descriptor.creation import digits_of
+from inlay.descriptor.described import Described
 from inlay.descriptor.json_form import MAX_CHARACTERS, json_of, parts_of_json
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import require_nested
 from inlay.errors import InvalidArguments
-from inlay.layout import RUNTIME, Axis, Digit, Layout
+from inlay.layout import RUNTIME, Axis, Layout
 
 MAGIC = b"\x89INLAY\r\n"
 """What a blob starts with."""
@@ -66,7 +67,7 @@ def canonical(desc: Described) -> Described:
     if not isinstance(layout, Layout) or data_type is None:
         return desc
     blocks = desc._blocks
-    inner = _inner_digits(blocks, layout.ndims) if blocks is not None else [axis.inner for axis in layout.axes]
+    inner = digits_of(blocks, layout.ndims) if blocks is not None else [axis.inner for axis in layout.axes]
     unit = [dim == padded == 1 for dim, padded in zip(desc.dims, layout.dims, strict=True)]
 
     def spelled(stride: int) -> Layout:
@@ -77,15 +78,6 @@ def canonical(desc: Described) -> Described:
     # A RUNTIME stride of a unit axis exempts all others from the rules, so it may be needed.
     chosen = one if blocks is None or _nests(one, data_type) else spelled(RUNTIME)
     return Parts(desc.dims, data_type, chosen, desc.offset0, desc.extras)
-
-
-def _inner_digits(blocks: InnerBlocks, ndims: int) -> list[tuple[Digit, ...]]:
-    inner: list[tuple[Digit, ...]] = [()] * ndims
-    stride = 1
-    for axis, size in reversed(blocks):
-        inner[axis] = (Digit(size, stride), *inner[axis])
-        stride *= size
-    return inner
 
 
 def _nests(layout: Layout, data_type: DataType) -> bool:

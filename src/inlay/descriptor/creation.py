@@ -29,7 +29,7 @@ from inlay.descriptor.validation import (
 )
 from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import LETTERS, FormatTag
-from inlay.layout import RUNTIME, Axis, Dims, Layout
+from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 from inlay.pattern import parse_pattern
 from inlay.views import axis_name
 
@@ -123,6 +123,20 @@ def bound(desc: Described, dims: Iterable[int], strides: Iterable[int] | None, f
     fields = placed_by(known, data_type, wanted, desc.offset0, desc.extras)
     keeps = desc.spelling is not None and FormatTag.parse(desc.spelling).layout(known.dims) == known
     return (*fields[:-1], desc.spelling) if keeps else fields
+
+
+def digits_of(blocks: InnerBlocks, ndims: int) -> list[tuple[Digit, ...]]:
+    """Per axis, the digits of inner blocks, which are dense; `inner_blocks_of` is the way back.
+
+    >>> digits_of(((1, 4), (0, 16), (1, 4)), 2)[1]
+    (Digit(extent=4, stride=64), Digit(extent=4, stride=1))
+    """
+    inner: list[tuple[Digit, ...]] = [()] * ndims
+    stride = 1
+    for axis, size in reversed(blocks):
+        inner[axis] = (Digit(size, stride), *inner[axis])
+        stride *= size
+    return inner
 
 
 def view_of(desc: Described, dims: Dims, place: kinds.Placement, start: int = 0) -> Fields:
