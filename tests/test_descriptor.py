@@ -12,9 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from regrouped import coordinates
 
-from inlay.data_type import DATA_TYPES, DataType, as_data_type
-from inlay.descriptor import HostScalar, MemoryDesc, Opaque, Undefined, kinds
-from inlay.descriptor.memory_desc import _placed
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.descriptor import HostScalar, MemoryDesc, Undefined, kinds
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 from inlay.testing import data_types, descriptors, format_tags, shapes
@@ -125,10 +124,10 @@ def test_a_host_scalar_is_one_value(data_type: DataType) -> None:
 
 
 def test_an_opaque_format_has_a_name_and_a_size() -> None:
-    desc = _placed((8, 8), as_data_type("f32"), Opaque("wino", 4096))
+    desc = MemoryDesc.opaque((8, 8), "f32", "wino", 4096)
     assert (desc.kind, desc.size, desc.padded_dims, desc.tag) == ("opaque", 4096, (8, 8), None)
     assert (str(desc), repr(desc)) == ("f32::wino:::f0", "MemoryDesc.opaque((8, 8), 'f32', 'wino', 4096)")
-    assert desc != _placed((8, 8), as_data_type("f32"), Opaque("wino", 8192))
+    assert desc != MemoryDesc.opaque((8, 8), "f32", "wino", 8192)
 
 
 def test_a_free_digit_order_has_digits_and_a_pattern() -> None:

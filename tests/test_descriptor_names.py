@@ -1,6 +1,7 @@
 """What is refused is called by its name: the argument, the key, the axis, the rule; and small answers at the edges."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, kinds
 from inlay.descriptor.parts import Parts, checked
 from inlay.descriptor.sparsity import sparse_counts
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Refusal, refine
 from inlay.layout.permutation import nearest_permutation
+from inlay.layout.regroup import Fault
 
 ROWS = MemoryDesc((3, 4), "f32")
 CSR = MemoryDesc.csr((3, 4), "f32", 2)
@@ -80,16 +82,24 @@ def test_a_refusal_of_the_whole_descriptor_names_its_rule_and_all_axes(desc: Mem
     assert (refusal.rule, refusal.axes) == (rule, tuple(range(desc.ndims)))
 
 
-def test_views_of_layouts_raise_what_their_faults_say() -> None:
-    """A box outside the dims is invalid; one that cuts a block is possible, but not here."""
+def test_faults_of_views_of_layouts_name_axes_and_rule() -> None:
+    """A box outside the dims is a fault of the region; one that cuts a block is possible, but not here."""
     layout, dims = BLOCKED.require_layout("a view")[0], BLOCKED.dims
-    with pytest.raises(InvalidArguments, match=r"^axis 0 \(a\) to axis 1 \(b\) cannot become 32: .* in blocks of 8$"):
-        views.reshape(dims, layout, (32, 5, 4))
-    assert views.reshape(dims, layout, (32, 5, 4), digits=True).dims == (32, 5, 4)
-    with pytest.raises(InvalidArguments, match=r"^axis 0 \(a\) of the submemory takes 1 from 2, outside its 2"):
-        views.submemory(dims, layout, (1, 3, 5, 4), (2, 0, 0, 0))
-    with pytest.raises(Unimplemented, match=r"^axis 1 \(b\) of the submemory takes 3 from 4, which cuts a block of 8"):
-        views.submemory(dims, layout, (1, 3, 5, 4), (0, 4, 0, 0))
+    joined = views.try_reshape(dims, layout, (32, 5, 4))
+    assert isinstance(joined, Fault)
+    assert joined.rule == "blocks"
+    assert re.search(r"^axis 0 \(a\) to axis 1 \(b\) cannot become 32: .* in blocks of 8$", joined.problem)
+    free = views.try_reshape(dims, layout, (32, 5, 4), digits=True)
+    assert isinstance(free, Layout)
+    assert free.dims == (32, 5, 4)
+    outside = views.try_submemory(dims, layout, (1, 3, 5, 4), (2, 0, 0, 0))
+    assert isinstance(outside, Fault)
+    assert outside.rule == "region"
+    assert outside.problem.startswith("axis 0 (a) of the submemory takes 1 from 2, outside its 2")
+    cut = views.try_submemory(dims, layout, (1, 3, 5, 4), (0, 4, 0, 0))
+    assert isinstance(cut, Fault)
+    assert cut.rule == "blocks"
+    assert cut.problem.startswith("axis 1 (b) of the submemory takes 3 from 4, which cuts a block of 8")
 
 
 @pytest.mark.parametrize(

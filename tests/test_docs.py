@@ -10,8 +10,7 @@ import pytest
 from parity.differences import DIFFERENCES
 
 from inlay.data_type import DATA_TYPES
-from inlay.descriptor import MemoryDesc, kinds
-from inlay.descriptor.memory_desc import _placed
+from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "descriptors.md"
@@ -23,7 +22,7 @@ BY_KIND = {
     "digits": MemoryDesc((1, 4), "f32", pattern="a (b b2) -> b2 a b"),
     "sparse": MemoryDesc.csr((1, 4), "f32", 2),
     "host_scalar": MemoryDesc.host_scalar("f32"),
-    "opaque": _placed((1, 4), DATA_TYPES["f32"], kinds.Opaque("wino", 64)),
+    "opaque": MemoryDesc.opaque((1, 4), "f32", "wino", 64),
 }
 
 

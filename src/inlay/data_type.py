@@ -84,6 +84,54 @@ class DataType:
         return self.kind != "bits"
 
     @property
+    def is_signed(self) -> bool:
+        """Whether it holds numbers below zero.
+
+        >>> [t.name for t in DATA_TYPES.values() if not t.is_signed]
+        ['u8', 'u4', 'e8m0']
+        """
+        return self.lowest < 0
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether it holds the number zero: all types of numbers but e8m0, which is an exponent alone, do.
+
+        >>> DataType("f32").has_zero, DataType("e8m0").has_zero
+        (True, False)
+        """
+        return self.lowest <= 0
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether it holds infinity: a float with a sign and more than its finite values and NaN.
+
+        >>> [t.name for t in DATA_TYPES.values() if t.has_infinity]
+        ['f16', 'bf16', 'f32', 'f64', 'f8_e5m2']
+        """
+        return self.name in _WITH_INFINITY
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether it holds NaN.
+
+        >>> [t.name for t in DATA_TYPES.values() if t.kind == "float" and not t.has_nan]
+        ['f4_e2m1']
+        """
+        return self.kind == "float" and self.name != "f4_e2m1"
+
+    @property
+    def least_positive(self) -> float:
+        """The least number above zero: a subnormal of floats, 1 of integers; 0 for a type that only moves.
+
+        >>> DataType("e8m0").least_positive == 2.0**-127, DataType("s8").least_positive
+        (True, 1.0)
+        """
+        if self.kind != "float":
+            return float(self.is_number)
+        limits = ml_dtypes.finfo(self.dtype)  # type: ignore[no-untyped-call]
+        return float(limits.smallest_subnormal) if self.has_zero else self.lowest
+
+    @property
     def in_whole_bytes(self) -> "DataType":
         """The same type with every element in bytes of its own: a variant of a sub-byte type, else the type itself.
 
@@ -180,6 +228,7 @@ MOVED_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _BITS
 ALL_TYPES: Mapping[str, DataType] = MappingProxyType({**DATA_TYPES, **MOVED_TYPES})
 """Every data type by its name."""
 
+_WITH_INFINITY = frozenset(t.name for t in _NUMBERS if t.kind == "float" and np.isinf(t.dtype.type(np.inf)))
 _BY_NUMPY = {t.dtype: t for t in ALL_TYPES.values()}
 _BY_TEXT = {**{t.dtype.name: t for t in ALL_TYPES.values()}, **ALL_TYPES}
 _REFUSED = {

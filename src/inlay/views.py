@@ -1,8 +1,8 @@
 """Views: the same elements under other coordinates, as functions of dims and layouts.
 
 A view moves nothing. It answers with a new `Layout` whose offsets are those of the old one, read in other coordinates:
-`permute_axes` renames the axes, `submemory` keeps a box of them, `reshape` splits and joins neighbours. For 12 rows of
-`nhwc` pixels,
+`permute_axes` renames the axes, `try_submemory` keeps a box of them, `try_reshape` splits and joins neighbours. For 12
+rows of `nhwc` pixels,
 
     dims (2, 12, 4, 3)  strides (144, 1, 36, 12)   as logical n, c, h, w
     permute_axes (0, 3, 1, 2)   ->   dims (2, 4, 3, 12)  strides (144, 36, 12, 1)   n, h, w, c
@@ -11,7 +11,7 @@ A view moves nothing. It answers with a new `Layout` whose offsets are those of 
 Here `dims` are the logical ones and `layout.dims` the padded ones, because the rules need both: padding is part of an
 axis, so a padded or blocked axis may be kept or moved but neither split nor joined. The rules, and the strides that
 inserted unit axes get, are oneDNN's `memory_desc_reshape`, `memory_desc_permute_axes` and `memory_desc_init_submemory`.
-Where free digits can say more than these rules allow, `reshape` does so if asked.
+Where free digits can say more than these rules allow, `try_reshape` does so if asked.
 
 What has no view is a `Fault`, a value that names the axes and the rule; who asked words the error and finds the repair.
 """
@@ -19,7 +19,6 @@ What has no view is a `Fault`, a value that names the axes and the rule; who ask
 from collections.abc import Sequence
 from math import prod
 
-from inlay.errors import InvalidArguments, Unimplemented
 from inlay.format_tag import LETTERS
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.layout.permutation import inverse, permuted, require_permutation
@@ -31,8 +30,6 @@ __all__ = [
     "permute_axes",
     "permuted",
     "require_permutation",
-    "reshape",
-    "submemory",
     "try_reshape",
     "try_submemory",
     "volume",
@@ -68,22 +65,6 @@ def permute_axes(layout: Layout, permutation: Sequence[int]) -> Layout:
     return Layout(permuted(layout.dims, permutation), permuted(layout.axes, permutation))
 
 
-def submemory(dims: Dims, layout: Layout, region: Dims, offsets: Dims) -> tuple[Layout, int]:
-    """`try_submemory`, where a fault is an error.
-
-    Raises:
-        InvalidArguments: a dim or offset is negative, or the box ends beyond a logical dim.
-        Unimplemented: a dim or offset is RUNTIME, or a blocked axis is cut inside a block.
-
-    >>> submemory((4, 6), Layout.from_strides((4, 6), (6, 1)), (2, 3), (1, 2))[1]
-    8
-    """
-    result = try_submemory(dims, layout, region, offsets)
-    if isinstance(result, Fault):
-        raise (InvalidArguments if result.rule == "region" else Unimplemented)(result.problem)
-    return result
-
-
 def try_submemory(
     dims: Dims, layout: Layout, region: Dims, offsets: Dims, name: Name = axis_name
 ) -> tuple[Layout, int] | Fault:
@@ -94,6 +75,9 @@ def try_submemory(
 
     Post-condition: for every coordinate x of the box, origin + result.offset(x) == layout.offset(x + offsets), where
     (result, origin) is what this returns.
+
+    >>> try_submemory((4, 6), Layout.from_strides((4, 6), (6, 1)), (2, 3), (1, 2))[1]
+    8
     """
     fault = region_fault(dims, region, offsets, name)
     if fault is not None:
@@ -135,21 +119,6 @@ def region_fault(dims: Dims, region: Dims, offsets: Dims, name: Name = axis_name
     return None
 
 
-def reshape(dims: Dims, layout: Layout, new_dims: Dims, *, digits: bool = False) -> Layout:
-    """`try_reshape`, where a fault is an error.
-
-    Raises:
-        InvalidArguments: there is no such view.
-
-    >>> reshape((2, 12), Layout.from_strides((2, 12), (24, 2)), (4, 1, 6)).axes
-    (Axis(stride=12, inner=()), Axis(stride=12, inner=()), Axis(stride=2, inner=()))
-    """
-    result = try_reshape(dims, layout, new_dims, digits=digits)
-    if isinstance(result, Fault):
-        raise InvalidArguments(result.problem)
-    return result
-
-
 def try_reshape(
     dims: Dims, layout: Layout, new_dims: Dims, *, digits: bool = False, name: Name = axis_name
 ) -> Layout | Fault:
@@ -165,6 +134,9 @@ def try_reshape(
     Post-condition: result.offset(y) == layout.offset(x) wherever x and y have the same row-major index in `dims` and
     `new_dims`.
     Post-condition: with `digits`, what was padding is padding.
+
+    >>> try_reshape((2, 12), Layout.from_strides((2, 12), (24, 2)), (4, 1, 6)).axes
+    (Axis(stride=12, inner=()), Axis(stride=12, inner=()), Axis(stride=2, inner=()))
     """
     padded, axes = list(new_dims), [_NO_AXIS] * len(new_dims)
     placed, old_axes = layout.dims, layout.axes

@@ -87,18 +87,17 @@ class _Range:
 def _range_of(data_type: DataType) -> _Range:
     if data_type.kind != "float":
         return _Range(0.5, float(data_type.lowest), float(int(data_type.highest) + 1), False, False)
-    if data_type.name == "e8m0":
-        return _Range(-1.0, data_type.lowest, 2.0**128, False, True)
+    if not data_type.has_zero:
+        return _Range(-1.0, data_type.lowest, 2.0 * data_type.highest, False, True)
     limits = ml_dtypes.finfo(data_type.dtype)  # type: ignore[no-untyped-call]
     step = 2.0 ** (np.frexp(data_type.highest)[1] - 1 - int(limits.nmant))
     with np.errstate(over="ignore"):
         beyond = float(np.float64(data_type.highest) + np.float64(step / 2))
-    # A tie goes to the even neighbor: upward, except in f8_e4m3, whose greatest number is even.
-    if data_type.name == "f8_e4m3":
+    # A tie goes to the even neighbor: upward, except in f8_e4m3, whose greatest number is even: NaN stands behind it.
+    if data_type.has_nan and not data_type.has_infinity:
         beyond = float(np.nextafter(beyond, np.inf))
-    has_infinity = data_type.name not in ("f8_e4m3", "f4_e2m1")
-    tiny = float(limits.smallest_subnormal) / 2
-    return _Range(tiny, float(np.nextafter(-beyond, 0)), beyond, has_infinity, data_type.name != "f4_e2m1")
+    least = float(np.nextafter(-beyond, 0))
+    return _Range(data_type.least_positive / 2, least, beyond, data_type.has_infinity, data_type.has_nan)
 
 
 def can_lose(src: DataType, dst: DataType) -> bool:
@@ -111,14 +110,8 @@ def can_lose(src: DataType, dst: DataType) -> bool:
     if src == dst:
         return False
     is_within = dst.lowest <= src.lowest and src.highest <= dst.highest
-    is_as_fine = src.kind != "float" or (dst.kind == "float" and _least_positive(dst) <= _least_positive(src))
+    is_as_fine = src.kind != "float" or (dst.kind == "float" and dst.least_positive <= src.least_positive)
     return not (is_within and is_as_fine)
-
-
-def _least_positive(data_type: DataType) -> float:
-    if data_type.name == "e8m0":
-        return data_type.lowest
-    return float(ml_dtypes.finfo(data_type.dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
 
 
 class LossCounter:

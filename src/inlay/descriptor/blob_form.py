@@ -20,12 +20,13 @@ import struct
 from typing import NoReturn
 
 from inlay.data_type import DataType
-from inlay.descriptor.creation import InnerBlocks, blocks_of
+from inlay.descriptor.creation import digits_of
+from inlay.descriptor.described import Described
 from inlay.descriptor.json_form import MAX_CHARACTERS, json_of, parts_of_json
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import require_nested
 from inlay.errors import InvalidArguments
-from inlay.layout import RUNTIME, Axis, Digit, Layout
+from inlay.layout import RUNTIME, Axis, Layout
 
 MAGIC = b"\x89INLAY\r\n"
 """What a blob starts with."""
@@ -37,15 +38,15 @@ _HEADER = struct.Struct("<8sHI16s")
 _PREFIX = struct.Struct("<8sHI")
 
 
-def blob_of(parts: Parts) -> bytes:
-    """The bytes of a descriptor of these parts.
+def blob_of(desc: Described) -> bytes:
+    """The bytes of a descriptor.
 
-    Post-condition: parts of equal descriptors have the same bytes.
+    Post-condition: equal descriptors have the same bytes.
 
     Raises:
         InvalidArguments: as `json_of`.
     """
-    body = json_of(canonical(parts)).encode("ascii")
+    body = json_of(canonical(desc)).encode("ascii")
     prefix = _PREFIX.pack(MAGIC, VERSION, len(body))
     return prefix + _checksum(prefix, body) + body
 
@@ -54,20 +55,20 @@ def _checksum(prefix: bytes, body: bytes) -> bytes:
     return hashlib.blake2b(prefix + body, digest_size=16).digest()
 
 
-def canonical(parts: Parts) -> Parts:
-    """The one spelling of all parts whose descriptors are equal.
+def canonical(desc: Described) -> Described:
+    """The one spelling of all descriptors that are equal to `desc`.
 
     >>> from inlay.data_type import DATA_TYPES
     >>> layout = Layout.from_strides((4, 1), (1, 9))
     >>> canonical(Parts((4, 1), DATA_TYPES["f32"], layout)).layout == Layout.from_strides((4, 1), (1, 1))
     True
     """
-    layout, data_type = parts.layout, parts.data_type
+    layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None:
-        return parts
-    blocks = blocks_of(layout)
-    inner = _inner_digits(blocks, layout.ndims) if blocks is not None else [axis.inner for axis in layout.axes]
-    unit = [dim == padded == 1 for dim, padded in zip(parts.dims, layout.dims, strict=True)]
+        return desc
+    blocks = desc._blocks
+    inner = digits_of(blocks, layout.ndims) if blocks is not None else [axis.inner for axis in layout.axes]
+    unit = [dim == padded == 1 for dim, padded in zip(desc.dims, layout.dims, strict=True)]
 
     def spelled(stride: int) -> Layout:
         steps = [stride if is_unit else axis.stride for is_unit, axis in zip(unit, layout.axes, strict=True)]
@@ -76,16 +77,7 @@ def canonical(parts: Parts) -> Parts:
     one = spelled(1)
     # A RUNTIME stride of a unit axis exempts all others from the rules, so it may be needed.
     chosen = one if blocks is None or _nests(one, data_type) else spelled(RUNTIME)
-    return Parts(parts.dims, data_type, chosen, parts.offset0, parts.extras)
-
-
-def _inner_digits(blocks: InnerBlocks, ndims: int) -> list[tuple[Digit, ...]]:
-    inner: list[tuple[Digit, ...]] = [()] * ndims
-    stride = 1
-    for axis, size in reversed(blocks):
-        inner[axis] = (Digit(size, stride), *inner[axis])
-        stride *= size
-    return inner
+    return Parts(desc.dims, data_type, chosen, desc.offset0, desc.extras)
 
 
 def _nests(layout: Layout, data_type: DataType) -> bool:
@@ -118,13 +110,13 @@ def parts_of_blob(data: bytes) -> Parts:
     return parts_of_json(body.decode("latin-1"))
 
 
-def require_canonical(parts: Parts, data: bytes) -> None:
+def require_canonical(desc: Described, data: bytes) -> None:
     """Refuse bytes that are not those of the descriptor that they say.
 
     Raises:
-        InvalidArguments: `blob_of` the parts gives other bytes.
+        InvalidArguments: `blob_of` gives other bytes.
     """
-    if blob_of(parts) != data:
+    if blob_of(desc) != data:
         _refuse("their spelling is not the canonical one: to_blob did not write them")
 
 

@@ -7,37 +7,154 @@
 Each way ends in the same rules (`validation`), so a layout is accepted or refused for what it is, however it was said.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TypeAlias
 
-from inlay.data_type import DataType
+from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
+from inlay.descriptor.described import Described, Fields, InnerBlocks, require_layout
+from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.validation import (
     LARGEST,
     as_integers,
     dense_strides,
     is_nested,
+    require_64_bits,
     require_bound,
+    require_dims,
     require_nested,
     require_padding,
+    require_placed,
 )
 from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import LETTERS, FormatTag
-from inlay.layout import RUNTIME, Axis, Dims, Layout
+from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 from inlay.pattern import parse_pattern
 from inlay.views import axis_name
-
-InnerBlocks: TypeAlias = tuple[tuple[int, int], ...]
-"""Axis and size of each inner block, outermost first."""
 
 FormatLike: TypeAlias = FormatTag | str
 """A format tag, its text, an alias, or `any`."""
 
-_UNDEF = "undef"
-_NOT_ROUNDED = (
-    "format {0} pads dims {1} to {2}, not to padded_dims {3}: give multiples of its blocks, or leave them out"
-)
+ZERO: Fields = ((), None, kinds.Undefined(), 0, None, NO_EXTRAS, None)
+"""The zero descriptor."""
+
+
+def created(
+    dims: Iterable[int],
+    data_type: DataTypeLike | None,
+    format: FormatLike | Sequence[int] | None,
+    strides: Iterable[int] | None = None,
+    padded_dims: Iterable[int] | None = None,
+    pattern: str | None = None,
+    extras: Extras = NO_EXTRAS,
+) -> Fields:
+    """The fields of `MemoryDesc(...)`.
+
+    Raises:
+        InvalidArguments, FormatTagError, PatternError: as there.
+    """
+    wanted = as_integers("dims", dims)
+    if not wanted or (type(format) is str and format == "undef"):
+        return ZERO
+    format, strides = strides_apart(format, strides)
+    if data_type is None:
+        raise InvalidArguments("data_type is missing: give one such as 'f32'")
+    element = as_data_type(data_type)
+    require_dims(wanted)
+    layout, blocks = place(wanted, element, format, strides, padded_dims, pattern)
+    has_layout = isinstance(layout, Layout)
+    if extras is not NO_EXTRAS:
+        require_extras(extras, has_layout, len(wanted))
+    spelling = None
+    if has_layout and format is not None:
+        spelling = format.spelling if isinstance(format, FormatTag) else str(format)
+    return wanted, element, layout, 0, blocks, extras, spelling
+
+
+def placed_by(
+    layout: Layout, data_type: DataTypeLike, dims: Iterable[int] | None, offset0: int, extras: Extras
+) -> Fields:
+    """The fields of `MemoryDesc.from_layout`.
+
+    Raises:
+        InvalidArguments: as there.
+    """
+    if not isinstance(layout, Layout):
+        raise InvalidArguments(f"layout is {shown(layout)}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))")
+    wanted = layout.dims if dims is None else as_integers("dims", dims)
+    require_placed(wanted, layout, offset0)
+    element = as_data_type(data_type)
+    require_extras(extras, True, len(wanted))
+    return (wanted, element, layout, int(offset0), accepted(layout, element), extras, None) if wanted else ZERO
+
+
+def encoded(dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement]) -> Fields:
+    """The fields of a descriptor without a layout: where its elements are is what `place` makes of the dims.
+
+    As in oneDNN, that is checked before the type.
+
+    Raises:
+        InvalidArguments: `dims` are no sequence of integers, or the type cannot be stored; or what `place` raises.
+    """
+    wanted = as_integers("dims", dims)
+    if not wanted:
+        return ZERO
+    placement = place(wanted)
+    element = as_data_type(data_type)
+    if not (element.is_number or isinstance(placement, kinds.Opaque)):
+        what = "host scalars" if isinstance(placement, kinds.HostScalar) else "sparse tensors"
+        known = ", ".join(DATA_TYPES)
+        raise InvalidArguments(f"{what} hold numbers: {element} only moves, use one of {known}")
+    return wanted, element, placement, 0, None, NO_EXTRAS, None
+
+
+def bound(desc: Described, dims: Iterable[int], strides: Iterable[int] | None, format: FormatLike | None) -> Fields:
+    """The fields of `MemoryDesc.bind`.
+
+    Raises:
+        InvalidArguments, FormatTagError: as there.
+    """
+    layout, data_type = require_layout(desc, "bind")
+    wanted = as_integers("dims", dims)
+    known = bound_layout(desc.dims, layout, wanted, strides, format)
+    if strides is not None:
+        require_nested(known, data_type)
+    fields = placed_by(known, data_type, wanted, desc.offset0, desc.extras)
+    keeps = desc.spelling is not None and FormatTag.parse(desc.spelling).layout(known.dims) == known
+    return (*fields[:-1], desc.spelling) if keeps else fields
+
+
+def digits_of(blocks: InnerBlocks, ndims: int) -> list[tuple[Digit, ...]]:
+    """Per axis, the digits of inner blocks, which are dense; `inner_blocks_of` is the way back.
+
+    >>> digits_of(((1, 4), (0, 16), (1, 4)), 2)[1]
+    (Digit(extent=4, stride=64), Digit(extent=4, stride=1))
+    """
+    inner: list[tuple[Digit, ...]] = [()] * ndims
+    stride = 1
+    for axis, size in reversed(blocks):
+        inner[axis] = (Digit(size, stride), *inner[axis])
+        stride *= size
+    return inner
+
+
+def view_of(desc: Described, dims: Dims, place: kinds.Placement, start: int = 0) -> Fields:
+    """The fields of a view of `desc` that lies at `place`, `start` elements behind the origin of `desc`.
+
+    Raises:
+        InvalidArguments: a stride or extent does not fit 64 bits.
+    """
+    if not dims:
+        return ZERO
+    blocks = None
+    if isinstance(place, Layout):
+        # A view of what nests does.
+        blocks = inner_blocks_of(place) if desc._blocks is not None else blocks_of(place)
+        if blocks is None or 0 in dims:
+            # No rule bounds the strides there.
+            require_64_bits(place)
+    return dims, desc.data_type, place, desc.offset0 + start, blocks, desc.extras, None
 
 
 def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
@@ -116,13 +233,6 @@ def strides_apart(
     if strides is not None:
         raise InvalidArguments("strides are given twice, in the place of the format too: give them once")
     return None, as_integers("strides", format)
-
-
-def spelling_of(format: FormatLike | None, placement: kinds.Placement) -> str | None:
-    """The letters that a format was given by; None where no tag was given."""
-    if not isinstance(placement, Layout) or format is None:
-        return None
-    return format.spelling if isinstance(format, FormatTag) else str(format)
 
 
 def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:

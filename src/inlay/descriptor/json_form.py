@@ -37,6 +37,7 @@ from typing import Any, NoReturn, assert_never
 from inlay.data_type import ALL_TYPES, DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.creation import blocks_of, inner_blocks_of
+from inlay.descriptor.described import Described, kind
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.parts import Parts
 from inlay.descriptor.validation import LARGEST, MAX_NDIMS, require_nested
@@ -55,13 +56,13 @@ _HEAD = ("inlay", "version", "kind")
 _EXTRAS = ("flags", "compensation_mask", "scale_adjust", "asymmetric_mask", "gpu_geometry", "gpu_nbytes")
 
 
-def json_of(parts: Parts) -> str:
-    """The text of a descriptor of these parts, without spaces or line breaks.
+def json_of(desc: Described, *, spelling: bool = True) -> str:
+    """The text of a descriptor, without spaces or line breaks; `spelling` says whether it keeps that of its tag.
 
     Raises:
         InvalidArguments: the text would be longer than any that is read.
     """
-    values = _values_of(parts)
+    values = _values_of(desc, spelling)
     text = json.dumps({"inlay": _NAME, "version": 2 if "format" in values else 1, **values}, separators=(",", ":"))
     if len(text) > MAX_CHARACTERS:
         raise InvalidArguments(
@@ -70,29 +71,26 @@ def json_of(parts: Parts) -> str:
     return text
 
 
-def _values_of(parts: Parts) -> dict[str, Any]:
+def _values_of(desc: Described, spelling: bool) -> dict[str, Any]:
     """The keys of the kind and their values."""
-    placement, data_type = parts.layout, parts.data_type
-    if data_type is None:
-        return {"kind": "undef"}
-    typed = {"dims": _written(parts.dims), "data_type": data_type.name}
+    placement, data_type = desc.layout, str(desc.data_type)
+    typed = {"kind": kind(desc), "dims": _written(desc.dims), "data_type": data_type}
     match placement:
         case Layout():
-            kind = "digits" if blocks_of(placement) is None else "blocked"
-            also: dict[str, Any] = {"extras": _extras_of(parts.extras)} if parts.extras else {}
-            if parts.spelling is not None and parts.spelling != str(FormatTag.parse(parts.spelling)):
-                also["format"] = parts.spelling
-            return {"kind": kind, **typed, **_layout_of(placement), "offset0": parts.offset0, **also}
+            also: dict[str, Any] = {"extras": _extras_of(desc.extras)} if desc.extras else {}
+            if spelling and desc.spelling is not None and desc.spelling != str(FormatTag.parse(desc.spelling)):
+                also["format"] = desc.spelling
+            return {**typed, **_layout_of(placement), "offset0": desc.offset0, **also}
         case kinds.Any():
-            return {"kind": "any", **typed}
+            return typed
         case kinds.Opaque(name=name, nbytes=nbytes):
-            return {"kind": "opaque", **typed, "name": name, "nbytes": nbytes}
+            return {**typed, "name": name, "nbytes": nbytes}
         case kinds.CSR() | kinds.COO() | kinds.Packed():
-            types = {t: getattr(placement, t).name for t in ("index_type", "pointer_type") if hasattr(placement, t)}
-            tag = {"tag": placement.tag} if isinstance(placement, kinds.Packed) and placement.tag else {}
-            return {"kind": "sparse", **typed, "encoding": placement.encoding, "nnz": placement.nnz, **types, **tag}
+            found = {name: str(getattr(placement, name, "")) for name in ("index_type", "pointer_type", "tag")}
+            chosen = {name: value for name, value in found.items() if value}
+            return {**typed, "encoding": placement.encoding, "nnz": placement.nnz, **chosen}
         case kinds.HostScalar():
-            return {"kind": "host_scalar", "data_type": data_type.name}
+            return {"kind": "host_scalar", "data_type": data_type}
         case kinds.Undefined():
             return {"kind": "undef"}
     assert_never(placement)

@@ -17,39 +17,61 @@ belongs to the tensor. Strides and offsets count elements, sizes count bytes.
 
 Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding, type, offset and spelling, where
 strides of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
+
+The zero descriptor, `MemoryDesc()`, has no dims: no dims give it whatever else is said. Constructors and views take
+`allow_empty`: where it is true the zero descriptor takes the place of every error.
+
+One class holds the fields, makes descriptors and compares them. What is told of a descriptor is a function of the
+module that knows the subject, and stands in the class by its name: `desc.order` is `ordering.order(desc)`.
 """
 
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from inlay.arguments import as_flag
-from inlay.data_type import ALL_TYPES, DataType, DataTypeLike, as_data_type
-from inlay.descriptor import kinds, viewing
-from inlay.descriptor.creation import (
-    FormatLike,
-    InnerBlocks,
-    accepted,
-    blocks_of,
-    bound_layout,
-    inner_blocks_of,
-    place,
-    spelling_of,
-    strides_apart,
-)
-from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
-from inlay.descriptor.portable import Portable
-from inlay.descriptor.validation import as_integers, require_64_bits, require_dims, require_nested, require_placed
-from inlay.errors import InlayError, InvalidArguments, Unimplemented, shown
-from inlay.format_tag import FormatTag
+from inlay.data_type import ALL_TYPES, DataType, DataTypeLike
+from inlay.descriptor import creation, described, kinds, ordering, portable, queries, sparsity, textual, viewing
+from inlay.descriptor.creation import FormatLike
+from inlay.descriptor.described import Fields, InnerBlocks, Query
+from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.validation import as_integers
+from inlay.errors import InlayError, InvalidArguments, shown
 from inlay.layout import Dims, Layout, Refusal
 from inlay.layout.regroup import Fault
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class MemoryDesc(Portable):
+class MemoryDesc:
     """Dims, data type and place of a tensor in memory."""
+
+    dims: Dims
+    """Elements along each logical axis, padding not counted; an entry may be RUNTIME."""
+    data_type: DataType | None
+    """The type of the elements; None for the zero descriptor only."""
+    layout: kinds.Placement
+    """A `Layout` of the padded dims, or the value that says why there is none."""
+    offset0: int
+    """Elements from the start of the buffer to the element at the origin."""
+    extras: Extras
+    """What lies behind the elements of int8 weights; nothing in most descriptors."""
+    spelling: str | None
+    """The text of the format tag that this descriptor was made of, as it was typed; None where it was made of none.
+
+    It is kept by JSON, pickle and copy, not by views, and is no part of equality; `tag` is the tag in oneDNN's letters.
+    """
+    _blocks: InnerBlocks | None
+    """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
+    _key: tuple[object, ...] | None
+    """What equality compares, once asked for."""
+    _hash: int | None
+    """The hash of `_key`, once asked for."""
 
     def __init__(
         self,
@@ -66,10 +88,8 @@ class MemoryDesc(Portable):
         """Describe a tensor by at most one of format, strides and pattern; by none of them, in dense row-major order.
 
         `format` is a format tag in abstract or role letters, a `FormatTag`, or `any`; a tuple or list of integers in
-        its place is `strides`. Those count elements. `padded_dims` makes axes
-        longer in memory than `dims`. `extras` say what lies behind the elements of int8 weights. No dims at all, or the
-        format `undef`, give the zero descriptor whatever else is said. With `allow_empty` the zero descriptor takes the
-        place of every error.
+        its place is `strides`. Those count elements. `padded_dims` makes axes longer in memory than `dims`. `extras`
+        say what lies behind the elements of int8 weights. The format `undef` gives the zero descriptor, as no dims do.
 
         Post-conditions:
             padded_dims[i] is `dims[i]` rounded up to whole blocks, unless given.
@@ -89,24 +109,24 @@ class MemoryDesc(Portable):
         True
         """
         try:
-            wanted = as_integers("dims", dims)
-            if not wanted or (type(format) is str and format == "undef"):
-                self._fill((), None, kinds.Undefined(), 0, None)
-                return
-            format, strides = strides_apart(format, strides)
-            if data_type is None:
-                raise InvalidArguments("data_type is missing: give one such as 'f32'")
-            element = as_data_type(data_type)
-            require_dims(wanted)
-            layout, blocks = place(wanted, element, format, strides, padded_dims, pattern)
-            if extras is not NO_EXTRAS:
-                require_extras(extras, isinstance(layout, Layout), len(wanted))
+            fields = creation.created(dims, data_type, format, strides, padded_dims, pattern, extras)
         except InlayError:
             if not as_flag("allow_empty", allow_empty):
                 raise
-            self._fill((), None, kinds.Undefined(), 0, None)
-            return
-        self._fill(wanted, element, layout, 0, blocks, extras, spelling_of(format, layout))
+            fields = creation.ZERO
+        self._fill(fields)
+
+    def _fill(self, fields: Fields) -> None:
+        dims, data_type, layout, offset0, blocks, extras, spelling = fields
+        _set_dims(self, dims)
+        _set_data_type(self, data_type)
+        _set_layout(self, layout)
+        _set_offset0(self, offset0)
+        _set_extras(self, extras)
+        _set_spelling(self, spelling)
+        _set_blocks(self, blocks)
+        _set_key(self, None)
+        _set_hash(self, None)
 
     @classmethod
     def from_layout(
@@ -122,8 +142,7 @@ class MemoryDesc(Portable):
         """The descriptor that places its padded dims by `layout`; `dims` are the logical ones, `layout.dims` if None.
 
         oneDNN's rules apply where it can say the layout; one with free digits, or with strides that are negative or let
-        elements share memory, is taken as it is: `offset0` is then what keeps it within its buffer. With `allow_empty`
-        the zero descriptor takes the place of every error.
+        elements share memory, is taken as it is: `offset0` is then what keeps it within its buffer.
 
         Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
 
@@ -136,21 +155,207 @@ class MemoryDesc(Portable):
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (-6, 1)), "f32", offset0=18).kind
         'digits'
         """
+        return _made(allow_empty, lambda: creation.placed_by(layout, data_type, dims, offset0, extras))
 
-        def make() -> MemoryDesc:
-            if not isinstance(layout, Layout):
-                raise InvalidArguments(
-                    f"layout is {shown(layout)}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))"
-                )
-            wanted = layout.dims if dims is None else as_integers("dims", dims)
-            require_placed(wanted, layout, offset0)
-            element = as_data_type(data_type)
-            require_extras(extras, isinstance(layout, Layout), len(wanted))
-            return (
-                _placed(wanted, element, layout, int(offset0), accepted(layout, element), extras) if wanted else cls()
-            )
+    @classmethod
+    def csr(
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        nnz: int,
+        index_type: DataTypeLike = "s32",
+        pointer_type: DataTypeLike = "s32",
+        *,
+        allow_empty: bool = False,
+    ) -> "MemoryDesc":
+        """The descriptor of a matrix in compressed sparse rows: buffers of `nnz` values, their columns, and row starts.
 
-        return cls._or_empty(allow_empty, make)
+        Raises:
+            Unimplemented: there are more than 2 dims.
+            InvalidArguments: `dims` are no shape, a type cannot be stored, `nnz` is not in 0..volume, or indices or
+                pointers are floats or of 4 bits.
+
+        Source: oneDNN, `dnnl_memory_desc_create_with_csr_encoding`.
+
+        >>> MemoryDesc.csr((3, 4), "f32", 2).sizes
+        (8, 8, 16)
+        """
+        return _encoded(
+            allow_empty, dims, data_type, lambda wanted: sparsity.checked_csr(wanted, nnz, index_type, pointer_type)
+        )
+
+    @classmethod
+    def coo(
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        nnz: int,
+        index_type: DataTypeLike = "s32",
+        *,
+        allow_empty: bool = False,
+    ) -> "MemoryDesc":
+        """The descriptor of a tensor as coordinates: buffers of `nnz` values and of their coordinate along each axis.
+
+        Any number of dims, up to the 12 of every descriptor; oneDNN stops at 2.
+
+        Raises:
+            InvalidArguments: `dims` are no shape, a type cannot be stored, `nnz` is not in 0..volume, or indices are
+                floats or of 4 bits.
+
+        Source: oneDNN, `dnnl_memory_desc_create_with_coo_encoding`.
+
+        >>> MemoryDesc.coo((3, 4, 5), "bf16", 2, "s64").sizes
+        (4, 16, 16, 16)
+        """
+        return _encoded(allow_empty, dims, data_type, lambda wanted: sparsity.checked_coo(wanted, nnz, index_type))
+
+    @classmethod
+    def packed(
+        cls,
+        dims: Iterable[int],
+        data_type: DataTypeLike,
+        nnz: int,
+        tag: FormatLike = "",
+        *,
+        allow_empty: bool = False,
+    ) -> "MemoryDesc":
+        """The descriptor of a sparse tensor whose order the primitive that takes it chooses, as `any`.
+
+        Without `tag` it describes no memory: create a primitive with it and ask that for its descriptor, which has one.
+        The buffers are up to `nnz` values in the order of the tag, the number of values before each of its blocks
+        (s64), and one bit for each element, padding included (u8).
+
+        Raises:
+            FormatTagError: `tag` cannot be read.
+            InvalidArguments: `dims` are no shape, the type cannot be stored, `nnz` is not in 0..volume, or `tag` has
+                other axes or inner blocks that do not hold a multiple of 64 elements.
+
+        Source: oneDNN, `dnnl_memory_desc_create_with_packed_encoding`.
+
+        >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes, MemoryDesc.packed((64, 64), "s8", 1024, "aB64b").sizes
+        ((0, 0, 0), (1024, 512, 512))
+        """
+        return _encoded(allow_empty, dims, data_type, lambda wanted: sparsity.checked_packed(wanted, nnz, tag))
+
+    @classmethod
+    def opaque(
+        cls, dims: Iterable[int], data_type: DataTypeLike, name: str, nbytes: int, *, allow_empty: bool = False
+    ) -> "MemoryDesc":
+        """The descriptor of a tensor in an order that one engine knows, as primitives choose them: `nbytes` bytes.
+
+        `name` is the engine's name of the format, of 1 to 64 letters, digits and `_-.`.
+
+        Raises:
+            InvalidArguments: `dims` are no shape, the type cannot be stored, `name` is none, or `nbytes` is not in
+                0..2**63 - 1.
+
+        >>> MemoryDesc.opaque((8, 8, 3, 3), "f32", "wino", 4096).size
+        4096
+        """
+        return _encoded(allow_empty, dims, data_type, lambda wanted: sparsity.checked_opaque(wanted, name, nbytes))
+
+    @classmethod
+    def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> "MemoryDesc":
+        """The descriptor of one value that the host passes with each execution.
+
+        Raises:
+            InvalidArguments: `data_type` cannot be stored.
+
+        >>> MemoryDesc.host_scalar("f32").size
+        4
+        """
+        return _encoded(allow_empty, (1,), data_type, lambda _: kinds.HostScalar())
+
+    @classmethod
+    def from_json(cls, text: str) -> "MemoryDesc":
+        """The descriptor that `to_json` wrote.
+
+        Raises:
+            InvalidArguments: `text` has another form or version, a key is missing, unknown or there twice, a value has
+                the wrong type or range, or what it says is no descriptor.
+            Unimplemented: it says compressed sparse rows of more than 2 dims.
+        """
+        return _described(portable.from_json(text))
+
+    @classmethod
+    def from_blob(cls, blob: "bytes | bytearray | memoryview | Sequence[int] | npt.NDArray[np.uint8]") -> "MemoryDesc":
+        """The descriptor that `to_blob` wrote; strides of unit axes are 1.
+
+        `blob` is bytes, anything with the buffer protocol whose elements are bytes, such as an array of uint8, or a
+        sequence of integers from 0 to 255.
+
+        Post-condition: from_blob(blob).to_blob() == blob.
+
+        Raises:
+            InvalidArguments: `blob` is truncated, changed, of another library or version, or says no descriptor.
+            Unimplemented: as `from_json`.
+        """
+        return _described(portable.from_blob(blob))
+
+    @classmethod
+    def from_onednn(
+        cls,
+        source: ctypes.c_void_p | int | bytes,
+        library: ctypes.CDLL,
+        *,
+        extras: Extras = NO_EXTRAS,
+        name: str = "opaque",
+    ) -> "MemoryDesc":
+        """The descriptor of a loaded oneDNN 3: `source` is a `dnnl_memory_desc_t` (handle or address), or a blob of it.
+
+        The handle stays the caller's. It must be one of `library`, which nothing can check; NULL is refused. A blob is
+        read by the library that wrote it. Its queries do not tell extra flags, only that there are some: whoever asked
+        for them gives them as `extras`. An opaque format, which they only call so, gets `name`.
+
+        Post-condition: the result has the dims, type, padding, strides, blocks, offset and size that the library tells.
+
+        Raises:
+            InvalidArguments: `source` is NULL or neither a handle nor a blob of this library, `library` is no oneDNN 3,
+                or `extras` are not those of the descriptor.
+            Unimplemented: oneDNN says what no descriptor here can: another data type, padding before the data, extras
+                that were not given, a packed encoding that is filled; or the library is too old for blobs.
+        """
+        return portable.from_onednn(source, library, extras, name, _described)
+
+    # What is told of a descriptor: functions of the modules that know it, where their texts are, by the same names.
+
+    ndims = Query(described.ndims)
+    is_zero = Query(described.is_zero)
+    kind = Query(described.kind)
+    padded_dims = Query(described.padded_dims)
+    padded_offsets = Query(described.padded_offsets)
+    has_runtime = Query(described.has_runtime)
+    strides = Query(described.strides)
+    inner_blocks = Query(described.inner_blocks)
+    inner_nblks = Query(described.inner_nblks)
+    inner_blks = Query(described.inner_blks)
+    inner_idxs = Query(described.inner_idxs)
+    digits = Query(described.digits)
+    require_layout = described.require_layout
+
+    size = Query(queries.size)
+    sizes = Query(queries.sizes)
+    offset = queries.offset
+    byte_offset = queries.byte_offset
+    exact_key = Query(queries.exact_key)
+
+    tag = Query(ordering.tag)
+    has_tag = ordering.has_tag
+    pattern = Query(ordering.pattern)
+    is_plain = Query(ordering.is_plain)
+    is_dense = Query(ordering.is_dense)
+    byte_strides = Query(ordering.byte_strides)
+    order = Query(ordering.order)
+
+    data_types = Query(sparsity.data_types)
+    num_handles = Query(sparsity.num_handles)
+    nnz = Query(sparsity.nnz)
+    sparse_encoding = Query(sparsity.sparse_encoding)
+
+    text = textual.text
+    to_json = portable.to_json
+    to_blob = portable.to_blob
+    to_onednn = portable.to_onednn
 
     def bind(
         self,
@@ -169,26 +374,13 @@ class MemoryDesc(Portable):
 
         Raises:
             InvalidArguments: there is no layout, `dims`, `strides` or `format` do not fit what is known, the order of
-                axes is not known, or the constructor would refuse the result. With `allow_empty`, the zero descriptor
-                instead.
+                axes is not known, or the constructor would refuse the result.
 
         >>> from inlay.layout import RUNTIME
         >>> MemoryDesc((RUNTIME, 17, 5, 4), "f32", "nChw8c").bind((2, 17, 5, 4))
         MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c')
         """
-
-        def make() -> MemoryDesc:
-            layout, data_type = self.require_layout("bind")
-            wanted = as_integers("dims", dims)
-            bound = bound_layout(self.dims, layout, wanted, strides, format)
-            if strides is not None:
-                require_nested(bound, data_type)
-            checked = MemoryDesc.from_layout(bound, data_type, dims=wanted, offset0=self.offset0, extras=self.extras)
-            if self._spelling is None or FormatTag.parse(self._spelling).layout(bound.dims) != bound:
-                return checked
-            return _placed(wanted, data_type, bound, 0, checked._blocks, self.extras, self._spelling)
-
-        return self._or_empty(allow_empty, make)
+        return _made(allow_empty, lambda: creation.bound(self, dims, strides, format))
 
     def reshape(self, dims: Iterable[int], *, digits: bool = False, allow_empty: bool = False) -> "MemoryDesc":
         """The same elements under other dims of equal volume; nothing moves.
@@ -203,8 +395,7 @@ class MemoryDesc(Portable):
 
         Raises:
             InvalidArguments: the volumes differ, something is RUNTIME, the kind has no dims to change, or no strides
-                give the same elements under `dims` (see `views.try_reshape`); the text says what to do instead. With
-                `allow_empty`, the zero descriptor instead.
+                give the same elements under `dims` (see `views.try_reshape`); the text says what to do instead.
 
         Source: oneDNN, `dnnl_memory_desc_reshape`.
 
@@ -213,18 +404,12 @@ class MemoryDesc(Portable):
         >>> MemoryDesc((2, 16, 20), "f32", "aBc8b").reshape((32, 20), digits=True).pattern
         '(a a8) b -> a b a8'
         """
-        try:
-            wanted = as_integers("dims", dims)
-            result = self._reshaped(wanted, digits)
+        try:  # not by `_made`, whose two calls would be a twentieth of the time of a reshape
+            return _described(viewing.reshape(self, dims, digits, explain=allow_empty is not True))
         except InlayError:
             if not as_flag("allow_empty", allow_empty):
                 raise
             return MemoryDesc()
-        if not isinstance(result, Fault):
-            return result
-        if as_flag("allow_empty", allow_empty):
-            return MemoryDesc()
-        raise InvalidArguments(str(self._refusal(wanted, result, digits)))
 
     def try_reshape(self, dims: Iterable[int], *, digits: bool = False) -> "MemoryDesc | Refusal[MemoryDesc]":
         """What `reshape` gives, or a value that says why not and what to do instead.
@@ -243,29 +428,12 @@ class MemoryDesc(Portable):
             nChw8c (2, 18, 5, 4) -> (2, 1, 18, 5, 4) works; to split c, reorder to nchw first (5.8 kB moved)
         """
         wanted = as_integers("dims", dims)
-        result = self._reshaped(wanted, digits)
-        return self._refusal(wanted, result, digits) if isinstance(result, Fault) else result
+        fields = viewing.try_reshape(self, wanted, digits)
+        if not isinstance(fields, Fault):
+            return _described(fields)
+        from inlay.descriptor.repairs import reshape_refusal  # only refusals need it
 
-    def _reshaped(self, dims: Dims, digits: bool) -> "MemoryDesc | Fault":
-        place = viewing.reshaped(self, dims, as_flag("digits", digits))
-        if isinstance(place, Fault):
-            return place
-        return self._viewed(dims, place, self.offset0)
-
-    def _refusal(self, dims: Dims, fault: Fault, digits: bool) -> "Refusal[MemoryDesc]":
-        from inlay.descriptor import repairs  # only refusals need it
-
-        repair = repairs.reshape_repair(self, dims, fault, digits)
-        return Refusal(
-            fault.rule,
-            tuple(range(*fault.run[:2])),
-            fault.problem,
-            repair.remedy,
-            repair.nearest,
-            None if repair.free is None else self._viewed(dims, repair.free, self.offset0),
-            None if repair.tag is None else MemoryDesc(self.dims, self.data_type, repair.tag),
-            repair.moved,
-        )
+        return reshape_refusal(self, wanted, fields, digits, _described)
 
     def permute_axes(self, permutation: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """Relabel the logical axes: axis i becomes axis `permutation[i]`; nothing moves.
@@ -276,16 +444,14 @@ class MemoryDesc(Portable):
 
         Raises:
             InvalidArguments: `permutation` is not each axis once, something is RUNTIME, or the kind has no axes to
-                relabel. With `allow_empty`, the zero descriptor instead.
+                relabel.
 
         Source: oneDNN, `dnnl_memory_desc_permute_axes`.
 
         >>> MemoryDesc((2, 16, 5, 7), "f32", "aBcd8b").permute_axes((0, 3, 1, 2))
         MemoryDesc((2, 5, 7, 16), 'f32', 'aDbc8d')
         """
-        return self._or_empty(
-            allow_empty, lambda: self._permuted("permutation", as_integers("permutation", permutation))
-        )
+        return _made(allow_empty, lambda: viewing.permute_axes(self, permutation))
 
     reinterpret_axes = permute_axes
     """`permute_axes`, by the other name that the RFC of oneDNN proposes."""
@@ -301,11 +467,7 @@ class MemoryDesc(Portable):
         >>> MemoryDesc((2, 16, 5, 7), "f32", "nchw").rename_axes((0, 2, 3, 1)).dims
         (2, 5, 7, 16)
         """
-        return self._or_empty(allow_empty, lambda: self._permuted("order", as_integers("order", order)))
-
-    def _permuted(self, what: str, axes: Dims) -> "MemoryDesc":
-        dims, place = viewing.permuted(self, what, axes)
-        return self._viewed(dims, place, self.offset0)
+        return _made(allow_empty, lambda: viewing.rename_axes(self, order))
 
     def submemory(self, dims: Iterable[int], offsets: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """The box of `dims` elements that starts at coordinate `offsets`; nothing moves.
@@ -315,51 +477,67 @@ class MemoryDesc(Portable):
         Post-condition: result.offset(x) == self.offset(x + offsets) for every coordinate x of the box.
 
         Raises:
-            InvalidArguments: the box does not lie within `dims`. With `allow_empty`, the zero descriptor instead, as
-                in the next case.
-            Unimplemented: something is RUNTIME, there is no layout, or a box cuts a block (see `views.submemory`).
+            InvalidArguments: the box does not lie within `dims`.
+            Unimplemented: something is RUNTIME, there is no layout, or a box cuts a block (see `views.try_submemory`).
 
         Source: oneDNN, `dnnl_memory_desc_create_submemory`.
 
         >>> MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").submemory((1, 9, 5, 4), (1, 8, 0, 0)).padded_dims
         (1, 16, 5, 4)
         """
-        return self._or_empty(
-            allow_empty, lambda: self._boxed(as_integers("dims", dims), as_integers("offsets", offsets))
-        )
+        return _made(allow_empty, lambda: viewing.submemory(self, dims, offsets))
 
-    def _boxed(self, dims: Dims, offsets: Dims) -> "MemoryDesc":
-        box = viewing.boxed(self, dims, offsets)
-        if isinstance(box, Fault):
-            from inlay.descriptor import repairs  # only refusals need it
+    def equivalent(self, other: "MemoryDesc") -> bool:
+        """Whether both have the same dims, padding and type, and place every coordinate at the same offset.
 
-            error = InvalidArguments if box.rule == "region" else Unimplemented
-            raise error(repairs.box_text(self, dims, offsets, box))
-        return self._viewed(dims, box[0], self.offset0 + box[1])
+        Raises:
+            InvalidArguments: `other` is no descriptor.
+            Unimplemented: they differ only in how RUNTIME dims or strides are spelled.
 
-    @staticmethod
-    def _or_empty(allow_empty: bool, make: Callable[[], "MemoryDesc"]) -> "MemoryDesc":
-        try:
-            return make()
-        except InlayError:
-            if not as_flag("allow_empty", allow_empty):
-                raise
-            return MemoryDesc()
+        >>> twice, once = (MemoryDesc((32,), "u8", tag) for tag in ("A4a4a", "A16a"))
+        >>> twice == once, twice.equivalent(once)
+        (False, True)
+        """
+        if not isinstance(other, MemoryDesc):
+            raise InvalidArguments(f"other is {shown(other)}: give the MemoryDesc to compare with")
+        if self == other:
+            return True
+        if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
+            return False
+        mine, theirs = ((d.dims, d.data_type, d.offset0, d.extras) for d in (self, other))
+        return mine == theirs and self.layout.equivalent(other.layout)
 
-    def _viewed(self, dims: Dims, place: kinds.Placement, offset0: int) -> "MemoryDesc":
-        blocks = None
-        if isinstance(place, Layout):
-            # A view of what nests does.
-            blocks = inner_blocks_of(place) if self._blocks is not None else blocks_of(place)
-            if blocks is None or 0 in dims:
-                # No rule bounds the strides there.
-                require_64_bits(place)
-        return _placed(dims, self.data_type, place, offset0, blocks, self.extras) if dims else MemoryDesc()
+    def _equality_key(self) -> tuple[object, ...]:
+        if self._key is None:
+            _set_key(self, queries.equality_key(self))
+        return self._key  # type: ignore[return-value]
+
+    def __eq__(self, other: object) -> bool:
+        """oneDNN's equality: the same spelling, where strides of unpadded unit axes do not count."""
+        if self is other:
+            return True
+        if not isinstance(other, MemoryDesc):
+            return NotImplemented
+        return self._equality_key() == other._equality_key()
+
+    def __hash__(self) -> int:
+        """Equal descriptors have equal hashes."""
+        if self._hash is None:
+            _set_hash(self, hash(self._equality_key()))
+        return self._hash  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        """oneDNN's textual form, such as `f32:p:blocked:aBcd8b::f0`; dims are no part of it."""
+        return textual.text(self)
+
+    def __repr__(self) -> str:
+        """The call that creates this descriptor."""
+        return textual.call_text(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""
         name = None if self.data_type is None else self.data_type.name
-        return _restored, (self.dims, name, self.layout, self.offset0, self.extras, self._spelling)
+        return _restored, (self.dims, name, self.layout, self.offset0, self.extras, self.spelling)
 
     def _repr_svg_(self) -> str:
         from inlay.render import show
@@ -372,19 +550,39 @@ class MemoryDesc(Portable):
         return show(self).html()
 
 
-def _placed(
-    dims: Dims,
-    data_type: DataType | None,
-    layout: kinds.Placement,
-    offset0: int = 0,
-    blocks: InnerBlocks | None = None,
-    extras: Extras = NO_EXTRAS,
-    spelling: str | None = None,
-) -> MemoryDesc:
-    """A descriptor of parts that are known to fit."""
+# As for the axes of a layout: writing through the slots takes two thirds of the time of `object.__setattr__`.
+_set_dims = vars(MemoryDesc)["dims"].__set__
+_set_data_type = vars(MemoryDesc)["data_type"].__set__
+_set_layout = vars(MemoryDesc)["layout"].__set__
+_set_offset0 = vars(MemoryDesc)["offset0"].__set__
+_set_extras = vars(MemoryDesc)["extras"].__set__
+_set_spelling = vars(MemoryDesc)["spelling"].__set__
+_set_blocks = vars(MemoryDesc)["_blocks"].__set__
+_set_key = vars(MemoryDesc)["_key"].__set__
+_set_hash = vars(MemoryDesc)["_hash"].__set__
+
+
+def _described(fields: Fields) -> MemoryDesc:
+    """The descriptor of fields that are known to fit."""
     desc = MemoryDesc.__new__(MemoryDesc)
-    desc._fill(dims, data_type, layout, offset0, blocks, extras, spelling)
+    desc._fill(fields)
     return desc
+
+
+def _made(allow_empty: bool, make: Callable[[], Fields]) -> MemoryDesc:
+    """The descriptor of what `make` gives, or with `allow_empty` the zero descriptor in place of every error."""
+    try:
+        return _described(make())
+    except InlayError:
+        if not as_flag("allow_empty", allow_empty):
+            raise
+        return MemoryDesc()
+
+
+def _encoded(
+    allow_empty: bool, dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement]
+) -> MemoryDesc:
+    return _made(allow_empty, lambda: creation.encoded(dims, data_type, place))
 
 
 def _restored(
@@ -395,5 +593,6 @@ def _restored(
     extras: Extras = NO_EXTRAS,
     spelling: str | None = None,
 ) -> MemoryDesc:
-    blocks = blocks_of(layout) if isinstance(layout, Layout) else None
-    return _placed(dims, None if name is None else ALL_TYPES[name], layout, offset0, blocks, extras, spelling)
+    blocks = creation.blocks_of(layout) if isinstance(layout, Layout) else None
+    data_type = None if name is None else ALL_TYPES[name]
+    return _described((dims, data_type, layout, offset0, blocks, extras, spelling))

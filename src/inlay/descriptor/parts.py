@@ -13,15 +13,10 @@ from typing import assert_never
 
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import InnerBlocks, blocks_of
+from inlay.descriptor.creation import blocks_of
+from inlay.descriptor.described import Fields, InnerBlocks
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.sparsity import (
-    checked_index_type,
-    checked_nnz,
-    checked_opaque,
-    checked_packed_tag,
-    require_csr_ndims,
-)
+from inlay.descriptor.sparsity import checked_coo, checked_csr, checked_opaque, checked_packed
 from inlay.descriptor.validation import require_dims, require_nested, require_placed
 from inlay.errors import InvalidArguments, shown
 from inlay.format_tag import FormatTag
@@ -44,6 +39,20 @@ class Parts:
     """What lies behind the elements."""
     spelling: str | None = None
     """The text of the format tag that says the layout, where it was made of one."""
+
+    @property
+    def _blocks(self) -> InnerBlocks | None:
+        return blocks_of(self.layout) if isinstance(self.layout, Layout) else None
+
+
+def checked_fields(parts: Parts) -> Fields:
+    """The fields of the descriptor of these parts.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `checked`.
+    """
+    blocks = checked(parts)
+    return parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras, parts.spelling
 
 
 def checked(parts: Parts) -> InnerBlocks | None:
@@ -73,12 +82,19 @@ def checked(parts: Parts) -> InnerBlocks | None:
                 raise InvalidArguments(
                     "format any needs known dims: a primitive cannot choose a layout for RUNTIME ones"
                 )
-        case kinds.Opaque():
-            require_dims(parts.dims)
-            checked_opaque(placement.name, placement.nbytes)
-        case kinds.CSR() | kinds.COO() | kinds.Packed():
+        case kinds.Opaque(name=name, nbytes=nbytes):
+            checked_opaque(parts.dims, name, nbytes)
+        case kinds.CSR(nnz=nnz, index_type=index_type, pointer_type=pointer_type):
             _require_number(parts)
-            _require_sparse(parts.dims, placement)
+            checked_csr(parts.dims, nnz, index_type, pointer_type)
+        case kinds.COO(nnz=nnz, index_type=index_type):
+            _require_number(parts)
+            checked_coo(parts.dims, nnz, index_type)
+        case kinds.Packed(nnz=nnz, tag=tag):
+            _require_number(parts)
+            said = checked_packed(parts.dims, nnz, tag).tag
+            if said != tag:
+                raise InvalidArguments(f"tag of the packed encoding is {tag!r}: write it as {said!r}")
         case kinds.HostScalar():
             _require_number(parts)
             if parts.dims != (1,):
@@ -103,16 +119,3 @@ def _checked_layout(parts: Parts, layout: Layout) -> InnerBlocks | None:
 def _require_number(parts: Parts) -> None:
     if parts.data_type is not None and not parts.data_type.is_number:
         raise InvalidArguments(f"sparse tensors and host scalars hold numbers: {parts.data_type} only moves")
-
-
-def _require_sparse(dims: Dims, placement: kinds.Sparse) -> None:
-    if isinstance(placement, kinds.CSR):
-        require_csr_ndims(dims)
-        checked_index_type("pointer_type", placement.pointer_type)
-    if not isinstance(placement, kinds.Packed):
-        checked_index_type("index_type", placement.index_type)
-    checked_nnz(dims, placement.nnz)
-    if isinstance(placement, kinds.Packed) and checked_packed_tag(dims, placement.tag) != placement.tag:
-        raise InvalidArguments(
-            f"tag of the packed encoding is {placement.tag!r}: write it as {checked_packed_tag(dims, placement.tag)!r}"
-        )

@@ -1,4 +1,4 @@
-"""What can be asked of dims, type and place: the size in bytes, the key of equality, the spelling.
+"""What a descriptor answers in numbers: its size in bytes, the offsets of coordinates, the keys of equality and caches.
 
 Size is oneDNN's, the bytes up to the end of the axis that reaches farthest, inner blocks included:
 
@@ -7,21 +7,26 @@ Size is oneDNN's, the bytes up to the end of the axis that reaches farthest, inn
 
 It says what to allocate for a fresh tensor, not what a view touches: `offset0` is left out, all-zero strides give 0 or
 one block, and so does a box inside one block. What offsets really reach is `Layout.span`.
+
+A layout counts elements from its own origin; a descriptor adds `offset0`, and bytes are elements times their width.
+Where many coordinates are asked at once the answers are 64-bit integers, which wrap silently in NumPy and do not here.
 """
 
+from collections.abc import Hashable
 from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import InnerBlocks
-from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.errors import InlayError
-from inlay.format_tag import FormatTag
-from inlay.layout import RUNTIME, Dims, Layout
-from inlay.pattern import parse_pattern, pattern_of
-
-RUNTIME_SIZE = 2**63
-"""The size of a descriptor with RUNTIME dims or strides (oneDNN's `DNNL_RUNTIME_SIZE_VAL`)."""
+from inlay.descriptor.described import Described, InnerBlocks, require_layout, strides
+from inlay.descriptor.extras import Extras
+from inlay.descriptor.sparsity import RUNTIME_SIZE, sparse_sizes
+from inlay.descriptor.validation import LARGEST
+from inlay.errors import Unimplemented
+from inlay.layout import Layout
 
 
 def bytes_of(elements: int, data_type: DataType) -> int:
@@ -50,118 +55,138 @@ def bytes_text(count: int) -> str:
     return f"{size:.1f} {unit}"
 
 
-def layout_size(
-    dims: Dims, layout: Layout, data_type: DataType, blocks: InnerBlocks | None, extras: Extras = NO_EXTRAS
-) -> int:
-    """The size in bytes of a tensor of logical `dims` that `layout` places; 2**63 where something is RUNTIME.
+def size(desc: Described) -> int:
+    """Bytes of a fresh buffer, oneDNN's measure: gaps and extras counted, `offset0` not; 2**63 if it is RUNTIME.
+
+    The zero descriptor, `any`, and tensors with a dim of 0 have none. What the offsets reach is `layout.span`.
+    """
+    match desc.layout:
+        case Layout():
+            return layout_size(desc, desc.layout, desc.extras)
+        case kinds.Opaque(nbytes=nbytes):
+            return nbytes
+        case kinds.HostScalar():
+            assert desc.data_type is not None
+            return desc.data_type.itemsize
+        case kinds.CSR() | kinds.COO() | kinds.Packed():
+            return sizes(desc)[0]
+        case kinds.Undefined() | kinds.Any():
+            return 0
+
+
+def layout_size(desc: Described, layout: Layout, extras: Extras) -> int:
+    """The size in bytes of a tensor that `layout`, that of `desc`, places with `extras` behind it.
 
     A layout that oneDNN cannot say takes the bytes up to its last element, from its first if that lies below 0.
     """
-    if not dims or 0 in dims:
+    assert desc.data_type is not None
+    if 0 in desc.dims:
         return 0
     if layout.has_runtime:
         return RUNTIME_SIZE
-    nbytes = _elements_size(layout, data_type, blocks)
+    if desc._blocks is None:
+        low, high = layout.span
+        nbytes = bytes_of(high - min(low, 0), desc.data_type)
+    else:
+        nbytes = bytes_of(_reach(layout, desc._blocks), desc.data_type)
     return extras.size_with(nbytes, layout.dims) if extras else nbytes
 
 
-def _elements_size(layout: Layout, data_type: DataType, blocks: InnerBlocks | None) -> int:
-    if blocks is None:
-        low, high = layout.span
-        return bytes_of(high - min(low, 0), data_type)
+def _reach(layout: Layout, blocks: InnerBlocks) -> int:
     reach = 0
     for dim, axis in zip(layout.dims, layout.axes, strict=True):
         count = dim // axis.block
         reach = max(reach, count * axis.stride if count != 1 else 1)
-    if reach == 1 and blocks:
-        reach = prod(size for _, size in blocks)
-    return bytes_of(reach, data_type)
+    return prod([size for _, size in blocks]) if reach == 1 else reach
 
 
-def equality_key(
-    dims: Dims, data_type: DataType | None, placement: kinds.Placement, offset0: int, blocks: InnerBlocks | None
-) -> tuple[object, ...]:
+def sizes(desc: Described) -> tuple[int, ...]:
+    """Bytes of each buffer: one for every kind but sparse, whose buffers are listed in `kinds`.
+
+    A sparse tensor with a dim of 0 has only empty buffers, and values of 4 bits take a byte each. The sizes of the
+    packed encoding are 0 until a primitive has chosen its tag.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> MemoryDesc.csr((3, 4), "f32", 2).sizes, MemoryDesc((3, 4), "f32").sizes
+    ((8, 8, 16), (48,))
+    """
+    return sparse_sizes(desc, desc.layout) if isinstance(desc.layout, kinds.Sparse) else (size(desc),)
+
+
+def offset(desc: Described, coordinates: npt.ArrayLike) -> Any:
+    """Elements from the start of the buffer to each coordinate, `offset0` included; padding has coordinates too.
+
+    `coordinates` has shape (..., ndims): one coordinate gives an int, an array of them an int64 array.
+
+    Raises:
+        InvalidArguments: there is no layout, or a coordinate has the wrong length or lies outside `padded_dims`.
+        Unimplemented: a dim or stride is RUNTIME, or an array was given and offsets exceed 64 bits.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> MemoryDesc((2, 16, 5, 4), "f32", "nhwc").offset((1, 2, 3, 1))
+    530
+    """
+    return scaled(require_layout(desc, "offset")[0].offset(coordinates), desc.offset0, 1)
+
+
+def byte_offset(desc: Described, coordinates: npt.ArrayLike) -> Any:
+    """The byte of the buffer in which each element starts; 4-bit elements of even offset are in its low half.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `offset`.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> MemoryDesc((4, 6), "s4", "ab").byte_offset([(0, 0), (0, 1), (1, 1)])
+    array([0, 0, 3])
+    """
+    layout, data_type = require_layout(desc, "byte_offset")
+    nbytes = scaled(layout.offset(coordinates), desc.offset0, data_type.itemsize)
+    return nbytes // 2 if data_type.is_sub_byte else nbytes
+
+
+def scaled(offsets: Any, start: int, step: int) -> Any:
+    """`start + offsets` times `step`: of an int exactly, of an int64 array where the results fit.
+
+    Raises:
+        Unimplemented: `offsets` is an array and a result exceeds 64 bits.
+
+    >>> scaled(2, 1, 4), scaled(np.array([0, 2]), 1, 4)
+    (12, array([ 4, 12]))
+    """
+    if isinstance(offsets, np.ndarray) and offsets.size:
+        low, high = ((start + int(end)) * step for end in (offsets.min(), offsets.max()))
+        if low < -LARGEST or high > LARGEST:
+            raise Unimplemented(f"offsets {low}..{high} exceed 64 bits: ask one coordinate at a time")
+    moved = offsets + start if start else offsets
+    return moved if step == 1 else moved * step
+
+
+def equality_key(desc: Described) -> tuple[object, ...]:
     """What two descriptors must share to be equal: all of the spelling, except strides of unpadded unit axes."""
-    if not dims or data_type is None:
+    if not desc.dims or desc.data_type is None:
         return ()
+    placement, code = desc.layout, desc.data_type.code or desc.data_type.name
     if not isinstance(placement, Layout):
-        return (dims, data_type.code or data_type.name, placement)
+        return (desc.dims, code, placement)
     strides = tuple(
         [
             None if dim == padded == 1 else axis.stride
-            for dim, padded, axis in zip(dims, placement.dims, placement.axes, strict=True)
+            for dim, padded, axis in zip(desc.dims, placement.dims, placement.axes, strict=True)
         ]
     )
-    digits = None if blocks is not None else tuple(axis.inner for axis in placement.axes)
-    return (dims, data_type.code or data_type.name, placement.dims, offset0, blocks, strides, digits)
+    digits = None if desc._blocks is not None else tuple(axis.inner for axis in placement.axes)
+    key = (desc.dims, code, placement.dims, desc.offset0, desc._blocks, strides, digits)
+    return (*key, desc.extras) if desc.extras else key
 
 
-def spelled(values: Dims) -> str:
-    """A tuple as Python writes it, with RUNTIME by its name.
+def exact_key(desc: Described) -> Hashable:
+    """A key for caches of what depends on all strides: those of unpadded unit axes too, which equality ignores.
 
-    >>> spelled((2, RUNTIME)), spelled((3,))
-    ('(2, RUNTIME)', '(3,)')
+    Post-condition: descriptors with equal keys are equal and have the same strides.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> first, last = (MemoryDesc((2, 1, 4, 4), "f32", tag) for tag in ("nchw", "nhwc"))
+    >>> first == last, first.exact_key == last.exact_key
+    (True, False)
     """
-    texts = ["RUNTIME" if value == RUNTIME else str(value) for value in values]
-    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
-
-
-def descriptor_repr(
-    dims: Dims,
-    data_type: DataType | None,
-    placement: kinds.Placement,
-    offset0: int,
-    blocks: InnerBlocks | None,
-    extras: Extras,
-    tag: str | None,
-) -> str:
-    """The call that creates the descriptor of these parts; `tag` where one does, with padded dims where need be."""
-    if not dims or data_type is None:
-        return "MemoryDesc()"
-    call = f"MemoryDesc({spelled(dims)}, '{data_type}'"
-    also = f", extras={extras!r}" if extras else ""
-    if tag is not None:
-        placed = isinstance(placement, Layout) and FormatTag.parse(tag).layout(dims).dims != placement.dims
-        padded = f", padded_dims={spelled(placement.dims)}" if placed and isinstance(placement, Layout) else ""
-        return f"{call}, '{tag}'{padded}{also})"
-    if isinstance(placement, kinds.HostScalar):
-        return f"MemoryDesc.host_scalar('{data_type}')"
-    if isinstance(placement, kinds.Sparse):
-        return _sparse_repr(dims, data_type, placement)
-    if isinstance(placement, kinds.Opaque):
-        return f"MemoryDesc.opaque({spelled(dims)}, '{data_type}', {placement.name!r}, {placement.nbytes})"
-    assert isinstance(placement, Layout)
-    said = _arguments(dims, placement, blocks) if offset0 == 0 else None
-    if said is not None:
-        return f"{call}, {said}{also})"
-    start = f", offset0={offset0}" if offset0 else ""
-    logical = f", dims={spelled(dims)}" if dims != placement.dims else ""
-    return f"MemoryDesc.from_layout({placement!r}, '{data_type}'{logical}{start}{also})"
-
-
-def _sparse_repr(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> str:
-    types: dict[str, str] = {}
-    match placement:
-        case kinds.CSR(index_type=index_type, pointer_type=pointer_type):
-            types = {"index_type": index_type.name, "pointer_type": pointer_type.name}
-        case kinds.COO(index_type=index_type):
-            types = {"index_type": index_type.name}
-        case kinds.Packed(tag=tag) if tag:
-            types = {"tag": tag}
-    said = "".join(f", {name}='{value}'" for name, value in types.items() if value != "s32")
-    return f"MemoryDesc.{placement.encoding}({spelled(dims)}, '{data_type}', {placement.nnz}{said})"
-
-
-def _arguments(dims: Dims, layout: Layout, blocks: InnerBlocks | None) -> str | None:
-    """The constructor's arguments that say `layout`, or None where only the layout itself does."""
-    if blocks:
-        return None
-    if blocks == ():
-        said, padded = f"strides={spelled(tuple(axis.stride for axis in layout.axes))}", dims
-    else:
-        try:
-            said = f"pattern='{pattern_of(layout)}'"
-            padded = parse_pattern(pattern_of(layout), dims).dims
-        except InlayError:
-            return None
-    return said if padded == layout.dims else f"{said}, padded_dims={spelled(layout.dims)}"
+    return (desc, strides(desc)) if 1 in desc.dims and desc._blocks is not None else desc

@@ -12,62 +12,55 @@ The one that moves least wins; of equal ones the first, so that as much as possi
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
+from typing import TypeVar
 
 from inlay import views
 from inlay.data_type import DataType
-from inlay.descriptor.creation import InnerBlocks, place
-from inlay.descriptor.ordering import Ordered
+from inlay.descriptor.creation import created, place, view_of
+from inlay.descriptor.described import Described, Fields, InnerBlocks
+from inlay.descriptor.ordering import axis_letters, tag_without_extras
 from inlay.descriptor.queries import bytes_of, bytes_text
-from inlay.descriptor.viewing import axis_letters
 from inlay.errors import FormatTagError, InlayError
 from inlay.format_tag import LETTERS, FormatTag, tag_of
 from inlay.layout import Axis, Dims, Layout
-from inlay.layout.refusal import remedy_of
+from inlay.layout.refusal import Refusal, remedy_of
 from inlay.layout.regroup import Fault, Name, Run, deed, nearest_dims, nearest_volumes, runs
 
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What would work; every field may be None."""
-
-    remedy: str = ""
-    """All of it in words."""
-    nearest: Dims | None = None
-    """Dims close to those asked for that are a view."""
-    free: Layout | None = None
-    """The layout of the view asked for, in free digits."""
-    tag: FormatTag | None = None
-    """What to reorder to."""
-    moved: int | None = None
-    """The bytes that this moves, read and written."""
+T = TypeVar("T")
 
 
-def reshape_repair(desc: Ordered, dims: Dims, fault: Fault, digits: bool) -> Repair:
-    """The repairs of a reshape of `desc` to `dims` that is refused for `fault`."""
+def reshape_refusal(desc: Described, dims: Dims, fault: Fault, digits: bool, make: Callable[[Fields], T]) -> Refusal[T]:
+    """The refusal of a reshape of `desc` to `dims` for `fault`, with its repairs, as `make` makes them of fields."""
+    refusal: Refusal[T] = Refusal(fault.rule, tuple(range(*fault.run[:2])), fault.problem)
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule in ("kind", "runtime"):
-        return Repair()
+        return refusal
     if fault.rule == "volume":
         shapes = nearest_volumes(prod(desc.dims), dims)
         nearest = next((s for s in shapes if _gives(desc.dims, layout, s, digits)), None)
-        return Repair(f"{nearest} works" if nearest else "", nearest)
+        return replace(refusal, remedy=f"{nearest} works" if nearest else "", nearest=nearest)
     if fault.rule == "zero":
-        return Repair(f"no element would move: describe a tensor of {dims} instead")
+        return replace(refusal, remedy=f"no element would move: describe a tensor of {dims} instead")
     faulty = [run for run in runs(desc.dims, layout.dims, dims) if not _run_works(desc.dims, layout, dims, run, digits)]
     near = nearest_dims(desc.dims, layout.dims, dims, lambda run: run not in faulty)
     nearest = near if near is not None and _gives(desc.dims, layout, near, digits) else None
     free = views.try_reshape(desc.dims, layout, dims, digits=True)
     found = _cheapest(desc, data_type, _candidates(layout, faulty), lambda placed: _gives(desc.dims, placed, dims))
     letters = axis_letters(desc)
-    remedy = remedy_of(
-        f"{_said(desc, letters)}{desc.dims} -> {nearest} works" if nearest else "",
-        isinstance(free, Layout),
-        "" if found is None else _reorder_text(lambda name: deed(fault.run, name), *found, letters),
+    return replace(
+        refusal,
+        remedy=remedy_of(
+            f"{_said(desc, letters)}{desc.dims} -> {nearest} works" if nearest else "",
+            isinstance(free, Layout),
+            "" if found is None else _reorder_text(lambda name: deed(fault.run, name), *found, letters),
+        ),
+        nearest=nearest,
+        free=make(view_of(desc, dims, free)) if isinstance(free, Layout) else None,
+        target=make(created(desc.dims, data_type, found[0])) if found else None,
+        moved=found[1] if found else None,
     )
-    view = free if isinstance(free, Layout) else None
-    return Repair(remedy, nearest, view, *(found or (None, None)))
 
 
 def _gives(dims: Dims, layout: Layout, new_dims: Dims, digits: bool = False) -> bool:
@@ -84,7 +77,7 @@ def _run_works(dims: Dims, layout: Layout, new_dims: Dims, run: Run, digits: boo
 
 
 def _cheapest(
-    desc: Ordered, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
+    desc: Described, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
     """Of the candidates whose layout works, the destination of the reorder that moves least, and its bytes."""
     best: tuple[FormatTag, int] | None = None
@@ -128,9 +121,10 @@ def _joined_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
     return tuple(result)
 
 
-def _said(desc: Ordered, letters: str) -> str:
+def _said(desc: Described, letters: str) -> str:
     """The format of `desc` before its dims, where it has one."""
-    return "" if desc.tag is None else f"{_tag_text(FormatTag.parse(desc.tag), letters) or desc.tag} "
+    tag = None if desc.extras else tag_without_extras(desc)
+    return "" if tag is None else f"{_tag_text(FormatTag.parse(tag), letters) or tag} "
 
 
 def _tag_text(tag: FormatTag, letters: str) -> str | None:
@@ -150,7 +144,7 @@ def _reorder_text(wish: Callable[[Name], str], tag: FormatTag, moved: int, lette
     return f"to {wish(name)}, reorder to {text or tag} first ({bytes_text(moved)} moved)"
 
 
-def box_text(desc: Ordered, dims: Dims, offsets: Dims, fault: Fault) -> str:
+def box_text(desc: Described, dims: Dims, offsets: Dims, fault: Fault) -> str:
     """The text of the refusal of a box, with the nearest box that works and the reorder after which this one does."""
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule not in ("region", "blocks"):
@@ -159,7 +153,7 @@ def box_text(desc: Ordered, dims: Dims, offsets: Dims, fault: Fault) -> str:
     region, starts = tuple([size for size, _ in box]), tuple([start for _, start in box])
     remedy = f"dims {region} at offsets {starts} work"
     if fault.rule == "blocks":
-        cut = [(i, i + 1, i, i + 1) for i in range(desc.ndims) if (dims[i], offsets[i]) != box[i]]
+        cut = [(i, i + 1, i, i + 1) for i in range(layout.ndims) if (dims[i], offsets[i]) != box[i]]
         found = _cheapest(
             desc,
             data_type,

@@ -25,10 +25,14 @@ from typing import assert_never
 from inlay.arguments import index_of
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
+from inlay.descriptor.described import Described, kind
 from inlay.descriptor.validation import LARGEST, require_dims
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
+
+RUNTIME_SIZE = 2**63
+"""The size of a descriptor with RUNTIME dims or strides (oneDNN's `DNNL_RUNTIME_SIZE_VAL`)."""
 
 INDEX_TYPES = tuple(t for t in DATA_TYPES.values() if t.kind != "float" and not t.is_sub_byte)
 """The types that indices and pointers can have."""
@@ -122,12 +126,42 @@ def packed_layout(dims: Dims, placement: kinds.Packed) -> Layout:
     return FormatTag.parse(placement.tag).layout(dims)
 
 
-def checked_opaque(name: object, nbytes: object) -> kinds.Opaque:
+def checked_csr(dims: Dims, nnz: object, index_type: DataTypeLike, pointer_type: DataTypeLike) -> kinds.CSR:
+    """The place of the elements of a matrix in compressed rows.
+
+    Raises:
+        Unimplemented, InvalidArguments: see `MemoryDesc.csr`.
+    """
+    require_csr_ndims(dims)
+    indices, pointers = checked_index_type("index_type", index_type), checked_index_type("pointer_type", pointer_type)
+    return kinds.CSR(checked_nnz(dims, nnz), indices, pointers)
+
+
+def checked_coo(dims: Dims, nnz: object, index_type: DataTypeLike) -> kinds.COO:
+    """The place of the elements of a tensor with their coordinates.
+
+    Raises:
+        InvalidArguments: see `MemoryDesc.coo`.
+    """
+    return kinds.COO(checked_nnz(dims, nnz), checked_index_type("index_type", index_type))
+
+
+def checked_packed(dims: Dims, nnz: object, tag: object) -> kinds.Packed:
+    """The place of the elements of a tensor without its zeros.
+
+    Raises:
+        FormatTagError, InvalidArguments: see `MemoryDesc.packed`.
+    """
+    return kinds.Packed(checked_nnz(dims, nnz), checked_packed_tag(dims, tag))
+
+
+def checked_opaque(dims: Dims, name: object, nbytes: object) -> kinds.Opaque:
     """The place of elements that one engine knows.
 
     Raises:
-        InvalidArguments: `name` is none that an engine gives, or `nbytes` is no number of bytes.
+        InvalidArguments: `dims` are no shape, `name` is none that an engine gives, or `nbytes` is no number of bytes.
     """
+    require_dims(dims)
     if not isinstance(name, str) or not _OPAQUE_NAME.fullmatch(name):
         raise InvalidArguments(
             f"name of an opaque format is {shown(name, 82)}: 1 to 64 letters, digits and _-. name one"
@@ -137,21 +171,54 @@ def checked_opaque(name: object, nbytes: object) -> kinds.Opaque:
     return kinds.Opaque(name, nbytes)
 
 
-def sparse_data_types(dims: Dims, data_type: DataType, placement: kinds.Sparse) -> tuple[DataType | None, ...]:
-    """The type of what each buffer holds; None where only an engine knows.
+def data_types(desc: Described) -> tuple[DataType | None, ...]:
+    """The type of what each buffer holds (oneDNN's `get_data_type(index)`); None where no primitive has chosen yet.
 
     A CSR descriptor of one dim has no rows to point to: as oneDNN's, it counts two buffers.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> [str(t) for t in MemoryDesc.csr((3, 4), "f32", 2, pointer_type="s64").data_types]
+    ['f32', 's32', 's64']
     """
-    match placement:
+    match desc.layout:
         case kinds.CSR(index_type=index_type, pointer_type=pointer_type):
-            return (data_type, index_type, pointer_type)[: len(dims) + 1]
+            return (desc.data_type, index_type, pointer_type)[: len(desc.dims) + 1]
         case kinds.COO(index_type=index_type):
-            return (data_type,) + (index_type,) * len(dims)
+            return (desc.data_type,) + (index_type,) * len(desc.dims)
         case kinds.Packed(tag=""):
-            return (data_type, None, None)
+            return (desc.data_type, None, None)
         case kinds.Packed():
-            return (data_type, DATA_TYPES["s64"], DATA_TYPES["u8"])
-    assert_never(placement)
+            return (desc.data_type, DATA_TYPES["s64"], DATA_TYPES["u8"])
+    return (desc.data_type,)
+
+
+def num_handles(desc: Described) -> int:
+    """The number of buffers: 1 for every kind but sparse."""
+    return len(data_types(desc))
+
+
+def nnz(desc: Described) -> int:
+    """How many elements a sparse tensor stores.
+
+    Raises:
+        InvalidArguments: the kind is not sparse.
+    """
+    return _require_sparse(desc, "nnz").nnz
+
+
+def sparse_encoding(desc: Described) -> kinds.SparseEncoding:
+    """How a sparse tensor says where its elements belong: `csr`, `coo` or `packed`.
+
+    Raises:
+        InvalidArguments: the kind is not sparse.
+    """
+    return _require_sparse(desc, "sparse_encoding").encoding
+
+
+def _require_sparse(desc: Described, what: str) -> kinds.Sparse:
+    if isinstance(desc.layout, kinds.Sparse):
+        return desc.layout
+    raise InvalidArguments(f"{what} belongs to sparse descriptors: {desc!r} is of kind {kind(desc)}")
 
 
 def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
@@ -176,11 +243,11 @@ def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
     return (0,) * len(counts) if 0 in dims else counts
 
 
-def sparse_sizes(dims: Dims, data_type: DataType, placement: kinds.Sparse, unknown: int) -> tuple[int, ...]:
-    """Bytes of each buffer, `unknown` where a dim is RUNTIME; elements of 4 bits take a byte each, as in oneDNN."""
-    types = sparse_data_types(dims, data_type, placement)
+def sparse_sizes(desc: Described, placement: kinds.Sparse) -> tuple[int, ...]:
+    """Bytes of each buffer, 2**63 where a dim is RUNTIME; elements of 4 bits take a byte each, as in oneDNN."""
+    types = data_types(desc)
     # As oneDNN: a dim of 0 is looked for first.
-    if RUNTIME in dims and 0 not in dims:
-        return (unknown,) * len(types)
-    counts = (0,) * len(types) if 0 in dims else sparse_counts(dims, placement)
+    if RUNTIME in desc.dims and 0 not in desc.dims:
+        return (RUNTIME_SIZE,) * len(types)
+    counts = (0,) * len(types) if 0 in desc.dims else sparse_counts(desc.dims, placement)
     return tuple(n * (t.itemsize if t else 0) for n, t in zip(counts, types, strict=True))

@@ -25,8 +25,8 @@ def value_bits(data_type: DataType) -> int:
     >>> [hex(value_bits(DATA_TYPES[name])) for name in ("s8", "bf16", "e8m0")]
     ['0xff', '0x7fff', '0xff']
     """
-    signed = data_type.kind == "float" and data_type.lowest < 0
-    return (1 << min(data_type.bits, 64) - signed) - 1
+    has_sign = data_type.kind == "float" and data_type.is_signed
+    return (1 << min(data_type.bits, 64) - has_sign) - 1
 
 
 def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED) -> PaddingReport:
