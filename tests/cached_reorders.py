@@ -13,6 +13,7 @@ DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
 def forget_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no code in memory, so that the next reorder reads the directory."""
     monkeypatch.setattr(compiled, "_codes", {})
+    compiled.machine_code.cache_clear()
     compiled._compiled.cache_clear()
 
 

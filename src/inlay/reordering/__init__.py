@@ -12,7 +12,7 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
     emit        LLVM IR: of walks and tiles (emit_tile, emit_edge, emit_mask), of attributes (emit_values,
                 emit_chance), of panels (emit_panels, buffer_pool), in the words of lines (ir), registers (lanes,
                 elements) and numbers (conversion, bf16, small_floats)
-    target      machine code (linking: kept between processes in `inlay.cache`)
+    target      machine code (linking: kept between processes in `inlay.cache`; loaded_code: in this process)
     bound       what time it should take, and why
     compiled    the call (threads: split over processors; processors: how many; team_watch: whether they run;
                 store_trial: ordinary or streaming stores)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
@@ -23,7 +24,8 @@ from inlay.reordering.emit_panels import ENTRY as PANELS
 from inlay.reordering.emit_panels import panels_ir
 from inlay.reordering.habit import Habit
 from inlay.reordering.kernel import Kernel
-from inlay.reordering.linking import linked
+from inlay.reordering.linking import load_or_compile
+from inlay.reordering.loaded_code import LoadedCode
 from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import panel_table
 from inlay.reordering.planning import Plan, plan_reorder
@@ -36,14 +38,16 @@ from inlay.reordering.tuned import remembered
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MachineCode:
-    """The machine code of a kernel, which stays loaded for the life of the process."""
+    """The machine code of a kernel, which stays loaded as long as this object is referred to."""
 
     entry: Callable[[int, int, int, int, int], None]
     """Source, destination, table, first tile, last tile (exclusive)."""
     address: int
     """Where it lies."""
+    loaded: LoadedCode
+    """What keeps it loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class CompiledReorder:
         plan = self.plan
         assert plan is not None, "there is a task"
         code = machine_code(replace(plan.kernel, stores="cached"), host_target())
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain)
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code)
 
     def explain(self, target: str | None = None) -> str:
         """Every stage in words, on this machine or on the one that is called `target`.
@@ -176,6 +180,7 @@ def compile_reorder(
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, or LLVM knows no such processor.
+        OutOfMemory: so much code is in use that no more is loaded; see `load_object`.
     """
     return _compiled(reorder_problem(src, dst, attributes, factor))
 
@@ -215,6 +220,7 @@ def compiled_as(problem: ReorderProblem, decision: Decision) -> CompiledReorder:
 
     Raises:
         Unimplemented: LLVM knows no such processor.
+        OutOfMemory: as `compile_reorder`.
     """
     if problem.is_empty:
         return CompiledReorder(problem, None, None, 0, (0, 0))
@@ -264,11 +270,11 @@ def _stores_in_words(plan: Plan) -> str:
 def _task_of(plan: Plan, code: MachineCode, types: tuple[DataType, DataType], target: Target) -> tuple[Task, int]:
     """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
     if plan.panels is None:
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain), plan.table.address
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code), plan.table.address
     sizes = (types[0].bits // 8, types[1].bits // 8)
     table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
     driver = _panel_driver(target)
-    return Task(driver.entry, driver.address, plan.pieces, kept=table), table.address
+    return Task(driver.entry, driver.address, plan.pieces, kept=(driver, code, table)), table.address
 
 
 @lru_cache(maxsize=8)
@@ -300,20 +306,23 @@ def explained(
     return "\n".join(f"{name}\n{text}" for name, text in sections.items())
 
 
-_codes: dict[tuple[Kernel, Target], MachineCode] = {}
+MOST_KERNELS = 1024
+"""Kernels that stay loaded though nothing refers to them: those that were asked for last."""
+_codes: WeakValueDictionary[tuple[Kernel, Target], MachineCode] = WeakValueDictionary()
 _compiling = RenewedLock()
 
 
+@lru_cache(maxsize=MOST_KERNELS)
 def machine_code(kernel: Kernel, target: Target) -> MachineCode:
-    """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
-    asked = (kernel, target)
-    code = _codes.get(asked)
-    if code is None:
-        with _compiling:
-            code = _codes.get(asked)
-            if code is None:
-                code = _codes[asked] = code_of(kernel, lambda: ir_of(kernel, target), target, ENTRY)
-    return code
+    """The code of `kernel`: from memory, from disk, or compiled now and kept in both.
+
+    Post-condition: it stays loaded while the result is referred to; beside that, the last `MOST_KERNELS` do.
+    """
+    with _compiling:
+        code = _codes.get((kernel, target))
+        if code is None:
+            code = _codes[kernel, target] = code_of(kernel, lambda: ir_of(kernel, target), target, ENTRY)
+        return code
 
 
 def ir_of(kernel: Kernel, target: Target) -> str:
@@ -322,6 +331,7 @@ def ir_of(kernel: Kernel, target: Target) -> str:
 
 
 def code_of(asked: object, module_text: Callable[[], str], target: Target, symbol: str) -> MachineCode:
-    """The function `symbol` of a module that is called as kernels are; see `linked`."""
-    (address,) = linked(asked, module_text, target, symbol)
-    return MachineCode(_FUNCTION(address), address)
+    """The function `symbol` of a module that is called as kernels are; see `load_or_compile`."""
+    loaded = load_or_compile(asked, module_text, target, symbol)
+    (address,) = loaded.addresses
+    return MachineCode(_FUNCTION(address), address, loaded)
