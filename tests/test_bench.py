@@ -16,7 +16,8 @@ from inlay.bench import Line, Report, bench, peers, report, turns
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.memory import Memory, Reorder
-from inlay.reordering import compiled, tuning
+from inlay.memory.moves import find_reorder
+from inlay.reordering import tuning
 from inlay.reordering.choice import Choice, Decision
 from inlay.testing import reorder_problems
 
@@ -29,9 +30,9 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(turns, "_SETTLE", 0.0)
     monkeypatch.setattr(peers, "PEERS", {"NumPy": peers.numpy})
-    compiled.forget()
+    find_reorder.cache_clear()
     yield
-    compiled.forget()
+    find_reorder.cache_clear()
 
 
 def names(found: Report) -> list[str]:

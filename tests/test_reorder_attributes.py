@@ -20,8 +20,8 @@ from test_reorder import noise, span_bytes
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
+from inlay.reordering import compile_reorder
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.computed import compute_reorder
 from inlay.reordering.operands import codes_of
 from inlay.reordering.reference import reference_reorder, stored_bytes
 from inlay.testing import attributes, reorder_problems
@@ -55,7 +55,7 @@ def check(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, seed: int = 
     expected = before.copy()
     reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values), seed=seed)
     source.seal()
-    compute_reorder(src, dst, attributes).run(source.address, target.address, values, seed)
+    compile_reorder(src, dst, attributes).run(source.address, target.address, values, seed)
     foreign = stored_bytes(dst, before.size) == 0
     assert (target.bytes[foreign] == before[foreign]).all(), "a byte outside elements and padding changed"
     assert target.gap_is_untouched
@@ -135,11 +135,11 @@ def test_values_of_every_type(scales: str, points: str) -> None:
 def test_groups_that_cut_through_blocks_are_left_to_the_reference() -> None:
     src, dst = MemoryDesc((60, 8), "u8", "ab"), MemoryDesc((60, 8), "f32", "Ab4a")
     with pytest.raises(Unimplemented) as caught:
-        compute_reorder(src, dst, Attributes(src_scales=Scales(0b11, (6, 1))))
+        compile_reorder(src, dst, Attributes(src_scales=Scales(0b11, (6, 1))))
     assert str(caught.value) == "groups of 6 do not fit the blocks of both sides along their axis"
     blocked = MemoryDesc((60, 8), "u8", "Ab4a")
     with pytest.raises(Unimplemented) as caught:
-        compute_reorder(blocked, MemoryDesc((60, 8), "f32", "ab"), Attributes(src_scales=Scales(0b11, (6, 1))))
+        compile_reorder(blocked, MemoryDesc((60, 8), "f32", "ab"), Attributes(src_scales=Scales(0b11, (6, 1))))
     assert str(caught.value) == "groups of 6 do not fit the blocks of 4 along their axis"
 
 
@@ -151,7 +151,7 @@ def test_tensors_larger_than_the_caches() -> None:
 
 def test_threads_bring_their_own_values() -> None:
     src, dst = MemoryDesc((64, 96), "f32", "ab"), MemoryDesc((64, 96), "f32", "ba")
-    run = compute_reorder(src, dst, Attributes(src_scales=Scales(0b10))).run
+    run = compile_reorder(src, dst, Attributes(src_scales=Scales(0b10))).run
     source = np.ones((64, 96), np.float32)
 
     def work(seed: int) -> bool:

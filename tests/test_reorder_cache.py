@@ -13,9 +13,11 @@ from cached_reorders import DST, SRC, forget_memory, reorder_is_right
 from hypothesis import given
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import cache, compiled, linking, planning
+from inlay.memory.moves import find_reorder
+from inlay.reordering import cache, compiled, emit, linking, planning
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
+from inlay.reordering.machine_code import ir_of
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import compile_ir, host_target
 from inlay.testing import reorder_problems
@@ -27,13 +29,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     forget_memory(monkeypatch)
     yield tmp_path / "cache"
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 def module_text() -> str:
     plan = compiled.compile_reorder(SRC, DST).plan
     assert plan is not None
-    return compiled.ir_of(plan.kernel, host_target())
+    return ir_of(plan.kernel, host_target())
 
 
 def entries(directory: Path) -> list[Path]:
@@ -107,7 +109,7 @@ def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> No
     assert plan is not None
     sys.setprofile(lambda frame, event, argument: files.add(frame.f_code.co_filename))
     try:
-        compile_ir(compiled.ir_of(plan.kernel, host_target()), host_target())
+        compile_ir(ir_of(plan.kernel, host_target()), host_target())
         team_ir(host_target().pause, host_target().attributes)
     finally:
         sys.setprofile(None)
@@ -136,7 +138,7 @@ def test_without_its_sources_the_emitter_is_known_by_what_it_writes(
 def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reorder_is_right()
     forget_memory(monkeypatch)
-    monkeypatch.setattr(compiled, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
+    monkeypatch.setattr(emit, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
     assert reorder_is_right()
 
 

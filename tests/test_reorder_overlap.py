@@ -20,7 +20,8 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
 from inlay.memory import Memory, Reorder
-from inlay.reordering import compiled, planning, threads
+from inlay.memory.moves import find_reorder
+from inlay.reordering import planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
 from inlay.reordering.kernel import TableShape, shape_of, table_of
 from inlay.reordering.nest import loop_nest
@@ -110,9 +111,9 @@ class TestBytes:
 def cutting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Last tiles are cut off."""
     monkeypatch.setattr(planning, "may_overlap", lambda problem: False)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 @BOTH

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder, compiled, threads
+from inlay.memory.moves import find_reorder
+from inlay.reordering import compile_reorder, threads
 from inlay.reordering.team_watch import SLACK, TRIED, WAITS, TeamWatch
 
 MS = 1_000_000
@@ -111,7 +112,7 @@ def test_slow_calls_that_lost_little_of_the_time_do_not_count() -> None:
 
 def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
-    compiled.forget()
+    find_reorder.cache_clear()
     try:
         reorder = compile_reorder(MemoryDesc((1024, 1024), "f32", "ab"), MemoryDesc((1024, 1024), "f32", "ba"))
         x = np.arange(1024 * 1024, dtype=np.float32).reshape(1024, 1024)
@@ -128,4 +129,4 @@ def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pyte
         reorder.run(x.ctypes.data, y.ctypes.data)
         assert (y == x.T).all()
     finally:
-        compiled.forget()
+        find_reorder.cache_clear()

@@ -75,9 +75,9 @@ def test_callers_in_many_threads_all_get_their_result() -> None:
         for _ in range(100):
             y[:] = -1
             assert r.plan is not None
-            assert r.code is not None
+            assert r.task is not None
             table = r.plan.table
-            task = Task(r.code.entry, r.code.address, table.tiles)
+            task = Task(r.task.entry, r.task.code, table.tiles)
             run_parts(task, x.ctypes.data, y.ctypes.data, table.address, 2)
             good &= bool((y == x.T).all())
         return good

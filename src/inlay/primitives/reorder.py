@@ -18,7 +18,7 @@ from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.conversion import recode, retyped
 from inlay.memory.handles import handles_of
-from inlay.memory.moves import computation_for, move_for
+from inlay.memory.moves import AnyReorder, find_reorder
 from inlay.primitives.attributes import PrimitiveAttributes, Sum
 from inlay.primitives.engines import EngineLike
 from inlay.primitives.operation import Engine, Implementation, Operation
@@ -94,6 +94,10 @@ class Reorder(Primitive):
         return super()._ask(operation, engine, hinted, avoid)
 
 
+def _find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> AnyReorder:
+    return find_reorder(src, dst) if attributes == PLAIN else find_reorder(src, dst, attributes)
+
+
 @dataclass(frozen=True, slots=True)
 class OwnReorder:
     """Inlay's compiled reorder as an implementation."""
@@ -121,20 +125,19 @@ class OwnReorder:
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """What moves these memories; values of attributes are read each time."""
         src, dst = memories["src"], memories["dst"]
+        reorder = _find_reorder(src.desc, dst.desc, self.attributes).run
         if self.attributes == PLAIN:
-            move = move_for(src.desc, dst.desc).run
 
             def run() -> None:
-                move(src.address, dst.address)
+                reorder(src.address, dst.address)
 
             return run
-        compute = computation_for(src.desc, dst.desc, self.attributes).run
         dims = dst.desc.dims
         given = {name: (memories[name], self.attributes.entry(name).shape(dims)) for name in self.attributes.names}
 
         def run_computed() -> None:
             values: Any = {name: memory.unpack().reshape(shape) for name, (memory, shape) in given.items()}
-            compute(src.address, dst.address, operands(self.attributes, dims, values), 0)
+            reorder(src.address, dst.address, operands(self.attributes, dims, values), 0)
 
         return run_computed
 
@@ -187,10 +190,7 @@ class _Own:
             if attributes != PLAIN:
                 raise Unimplemented("a conversion of sparse memory has no attributes: reorder the dense memory")
             return OwnConversion(operation)
-        if attributes == PLAIN:
-            move_for(operation.descs["src"], operation.descs["dst"])
-        else:
-            computation_for(operation.descs["src"], operation.descs["dst"], attributes)
+        _find_reorder(operation.descs["src"], operation.descs["dst"], attributes)
         return OwnReorder(operation, attributes)
 
 

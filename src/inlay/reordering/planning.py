@@ -61,11 +61,13 @@ class Plan:
         return self.table.run if is_whole else 1
 
 
-def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) -> Plan:
+def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True) -> Plan:
     """Return the plan of `problem`, which is not empty, on `target`, for the machine model of this process.
 
-    What `choice` leaves open is decided by the models of the stages.
+    What `choice` leaves open is decided by the models of the stages. Where the destination need not begin at a cache
+    line (not `aligned`), no kernel streams to it: panels do, where there are any.
     """
+    choice = choice if aligned else replace(choice, panels=True)
     nest, memory = loop_nest(problem), memory_model()
     level = level_of(problem.moved_bytes, memory, choice.streams)
     traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
@@ -79,7 +81,7 @@ def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MO
     wants_panels = _wants_panels(choice, straight.kernel.stores, traffic, target)
     if wants_panels and (panels := _panels_of(problem, nest)) is not None:
         return _plan_panels(problem, panels, partial(arrange, panels.nest), choice)
-    return straight
+    return straight if aligned else replace(straight, kernel=replace(straight.kernel, stores="cached"))
 
 
 def _arranger(problem: ReorderProblem, target: Target, choice: Choice, traffic: Traffic) -> Callable[..., Schedule]:
@@ -126,11 +128,8 @@ def _plan_straight(
 
 
 def _wants_panels(choice: Choice, stores: Stores, traffic: Traffic, target: Target) -> bool:
-    """Return whether a reorder is to be cut into panels: beyond the caches, where it cannot stream by itself.
-
-    On AArch64 only if chosen: what its streaming stores gain has not been measured.
-    """
-    wants = stores == "cached" and target.shuffles.family == "punpck" if choice.panels is None else choice.panels
+    """Return whether a reorder is to be cut into panels: beyond the caches, where it cannot stream by itself."""
+    wants = stores == "cached" and target.prefers_panels if choice.panels is None else choice.panels
     return traffic.streams and wants
 
 

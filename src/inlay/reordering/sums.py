@@ -13,7 +13,6 @@ An axis that ends inside a block is two axes, one behind the other: its whole bl
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -21,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.layout import Axis, Dims, Layout
-from inlay.reordering.compiled import MachineCode, code_of
-from inlay.reordering.emit_sums import ENTRY, SumKernel, sums_ir
+from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Words
+from inlay.reordering.machine_code import machine_code
 from inlay.reordering.target import Target
 from inlay.reordering.threads import Task, parts_for, run_parts
 
@@ -170,7 +169,7 @@ def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Ta
     words = [len(which), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
     words += [word for d in (*which, *around) for word in (d.extent, d.stride)]
     table = np.array(words, np.int64)
-    code = _code(kernel, target)
+    code = machine_code(kernel, target)
     numbers = (*reversed(which), *reversed(lanes))
     kept = [d for d in numbers if d.axis != _SUMMED]
     return _Part(
@@ -213,9 +212,3 @@ def _in_rows(digits: list[_Digit]) -> list[_Digit]:
         else:
             joined.append(digit)
     return joined
-
-
-@lru_cache(maxsize=64)
-def _code(kernel: SumKernel, target: Target) -> MachineCode:
-    """The machine code of `kernel`."""
-    return code_of(kernel, lambda: sums_ir(kernel, target.attributes, target.arithmetic), target, ENTRY)

@@ -20,8 +20,7 @@ from statistics import median, quantiles
 
 from inlay.forks import RenewedLock
 from inlay.reordering.choice import UNMEASURED, Choice, Decision
-from inlay.reordering.compiled import compiled_as, forget
-from inlay.reordering.computed import with_values
+from inlay.reordering.compiled import compile_problem
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.ranking import candidates
@@ -67,7 +66,6 @@ def tune(
         if known is None or known.seconds < seconds:
             known = _measured(problem, src_address, dst_address, seconds)
             remember(problem, target, known)
-    forget()
     return known
 
 
@@ -92,8 +90,8 @@ def _measured(problem: ReorderProblem, src_address: int, dst_address: int, secon
 
 def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Callable[[], object]:
     """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
-    reorder = with_values(compiled_as(problem, Decision(choice)))
-    return lambda: reorder.run(src_address, dst_address, {})
+    reorder = compile_problem(problem, Decision(choice))
+    return lambda: reorder.run(src_address, dst_address)
 
 
 @dataclass(frozen=True, slots=True)
