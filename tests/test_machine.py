@@ -197,7 +197,7 @@ def test_a_large_tensor_begins_the_measurement_and_the_next_processes_remember_i
     memory_levels._models.clear()  # as another process
     assert memory_levels.memory_model() == measured
     memory_levels._models.clear()
-    for path in (cache.cache_directory() or Path()).glob("*.machine"):
+    for path in cache.require_cache_directory().glob("*.machine"):
         path.write_bytes(b"spoiled")
     assert memory_levels.memory_model().source == "assumed"
 

@@ -13,6 +13,7 @@ from cached_reorders import DST, SRC, forget_memory, reorder_is_right
 from hypothesis import given
 
 from inlay.descriptor import MemoryDesc
+from inlay.errors import FileError
 from inlay.memory.moves import find_reorder
 from inlay.reordering import cache, compiled, emit, linking, planning
 from inlay.reordering.emit_team import team_ir
@@ -182,14 +183,16 @@ def test_directory_is_private(directory: Path) -> None:
 def test_directory_that_others_can_write_is_not_used(directory: Path) -> None:
     directory.mkdir()
     directory.chmod(0o777)
-    assert cache.cache_directory() is None
+    with pytest.raises(FileError):
+        cache.require_cache_directory()
     assert reorder_is_right()
     assert entries(directory) == []
 
 
 def test_directory_that_is_a_file_is_not_used(directory: Path) -> None:
     directory.write_text("in the way")
-    assert cache.cache_directory() is None
+    with pytest.raises(FileError):
+        cache.require_cache_directory()
     assert reorder_is_right()
 
 

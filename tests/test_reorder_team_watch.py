@@ -25,10 +25,10 @@ class Calls:
     def call(self) -> bool:
         """One call, as `run_parts` does it; answers whether it was shared."""
         watch, began = self.watch, self.now
-        is_shared = not watch.is_in_doubt or watch.shares(began)
+        is_shared = watch.limit > 0 or watch.shares(began)
         took = self.shared if is_shared else self.alone
         self.now += took
-        if watch.is_in_doubt:
+        if not watch.limit:
             watch.took(is_shared, began, took)
         elif self.waited or not watch.usual <= took <= watch.limit:
             watch.note(began, took, self.waited)
@@ -123,7 +123,7 @@ def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pyte
         watch = reorder.task.watch
         for _ in range(2):
             watch.note(0, 10**10, 10**10 - 1)
-        assert watch.is_in_doubt
+        assert not watch.limit
         monkeypatch.setattr(threads.Team, "run", lambda *_: pytest.fail("shared"))
         y.fill(0)
         reorder.run(x.ctypes.data, y.ctypes.data)

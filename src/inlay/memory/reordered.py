@@ -12,7 +12,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.memory.conversion import recode, retyped
-from inlay.memory.memory import Format, Memory
+from inlay.memory.memory import Format, Memory, require_memory
 from inlay.memory.moves import AnyReorder, described, find_reorder
 from inlay.memory.tuned import seconds_of, tuned
 from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes
@@ -109,8 +109,8 @@ class Reorder:
             InvalidArguments: an argument is no Memory or has another descriptor than was compiled for, the two lie on
                 one another, `dst` is read-only, or values are missing, not wanted, or wrong (see `operands`).
         """
-        _require_memory("src", src)
-        _require_memory("dst", dst)
+        require_memory(src, "src")
+        require_memory(dst, "dst")
         if not (src._desc is self._src or src._desc == self._src):
             _refuse_other("source", src._desc, self._src)
         if not (dst._desc is self._dst or dst._desc == self._dst):
@@ -237,7 +237,7 @@ def reorder(
     array([[  0,  10,  20],
            [-30, -40, -50]], dtype=int8)
     """
-    _require_memory("src", src)
+    require_memory(src, "src")
     desc = _resolved(src.desc, dst)
     is_dense = src.desc.kind != "sparse" != desc.kind
     if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
@@ -276,18 +276,11 @@ def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
     """`out`, if it can take the elements of `src`, else new memory."""
     if out is None:
         return Memory(desc)
-    _require_memory("out", out)
+    require_memory(out, "out")
     if out.desc != desc:
         raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
     _require_apart(src, out)
     return out
-
-
-def _require_memory(name: str, value: object) -> None:
-    if not isinstance(value, Memory):
-        raise InvalidArguments(
-            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )
 
 
 def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:

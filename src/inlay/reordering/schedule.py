@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
-from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, Side, shuffle_network
+from inlay.reordering.network import LANE_BYTES, SIDES, Network, Run, Shuffles, Side, shuffle_network
 from inlay.reordering.walk import OuterLoop, Traffic, distance, walked
 
 Bit = tuple[int, int]
@@ -205,7 +205,7 @@ def schedule(
 def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None]]:
     """The nest as it is, with short loops in a row on one side joined, or with an odd digit among the lanes."""
     yield nest, None
-    for side in _SIDES:
+    for side in SIDES:
         joined = with_run(nest, side, lanes)
         if joined is not None:
             yield joined, None
@@ -213,9 +213,6 @@ def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None
         if split is not None:
             changed, loop, below = split
             yield changed, Odd(loop, Run(side, changed.loops[loop].extent, int(log2(below))))
-
-
-_SIDES: tuple[Side, Side] = ("src", "dst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +265,7 @@ def _candidate(
     nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int, overlaps: bool
 ) -> _Candidate | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
-    src, dst = (_contiguous_bits(nest.loops, lanes, side, odd) for side in _SIDES)
+    src, dst = (_contiguous_bits(nest, lanes, side, odd) for side in SIDES)
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
@@ -279,7 +276,7 @@ def _candidate(
     return _Candidate(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
 
 
-def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd | None) -> list[Bit] | None:
+def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: Odd | None) -> list[Bit] | None:
     """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first.
 
     The odd digit is left out where it lies in between: its values fill the registers with as many elements each.
@@ -287,22 +284,22 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd |
     bits: list[Bit] = []
     stride = 1
     while len(bits) < wanted:
-        found = [i for i, loop in enumerate(loops) if getattr(loop, side) == stride]
-        if not found:
+        i = nest.at(side, stride)
+        if i is None:
             return None
-        extent = loops[found[0]].extent
-        if odd is not None and found[0] == odd.loop:
+        extent, is_affine = nest.loops[i].extent, nest.loops[i].is_affine
+        if odd is not None and i == odd.loop:
             if odd.run.side != side:
                 return None
             stride *= extent
             continue
-        if not loops[found[0]].is_affine and extent % (1 << wanted - len(bits)):
+        if not is_affine and extent % (1 << wanted - len(bits)):
             return None
-        whole = extent & -extent == extent and loops[found[0]].is_affine
+        whole = extent & -extent == extent and is_affine
         here = min(wanted - len(bits), int(log2(extent)) if whole else ceil(log2(extent)))
         if not whole and here < wanted - len(bits):
             return None
-        bits += [(found[0], bit) for bit in range(here)]
+        bits += [(i, bit) for bit in range(here)]
         stride *= extent
     return bits
 

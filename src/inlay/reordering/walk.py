@@ -20,9 +20,8 @@ from inlay.layout import Map
 from inlay.machine import MemoryModel
 from inlay.reordering.elements import LINE
 from inlay.reordering.nest import Loop
-from inlay.reordering.network import Side
+from inlay.reordering.network import SIDES, Side
 
-_SIDES: tuple[Side, Side] = ("src", "dst")
 Level = Literal["L2", "L3", "memory"]
 """Where source and destination live together: in one core's cache, in the shared one, beyond."""
 
@@ -108,7 +107,7 @@ def walked(
 
     Loops with a table of offsets are outermost, so that the innermost has a stride.
     """
-    orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in _SIDES}
+    orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in SIDES}
     if side is None:
         is_one = orders["src"] == orders["dst"]
         side = "src" if is_one or not _suits_dst(loops, orders, traffic) else "dst"
