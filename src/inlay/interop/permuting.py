@@ -42,11 +42,8 @@ def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: For
     """
     require_memory(memory)
     relabeled = memory.desc.permute_axes(permutation)
-    wanted = (
-        _preserved(memory.desc, relabeled)
-        if format is None
-        else MemoryDesc(relabeled.dims, relabeled.data_type, format)
-    )
+    dims = relabeled.dims
+    wanted = _preserved(memory.desc, dims) if format is None else MemoryDesc(dims, relabeled.data_type, format)
     return reorder(Memory(relabeled, memory.buffer), wanted)
 
 

@@ -53,8 +53,7 @@ class TeamWatch:
         self.usual = sys.maxsize
         """Nanoseconds of the fastest shared call."""
         self.limit = sys.maxsize
-        """Nanoseconds from which on a shared call is slow; 0 while calls are the caller's alone, or tried: `shares`, which
-        is called before each, tells which."""
+        """Nanoseconds from which on a shared call is slow; 0 while calls are the caller's alone or tried."""
         self._wait = WAITS[0]
         self._first = self._lost = self._spent = self._slow = 0
         self._times: list[int] = []
