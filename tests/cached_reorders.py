@@ -14,6 +14,7 @@ DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
 def forget_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no code in memory, so that the next reorder reads the directory."""
     monkeypatch.setattr(machine_code, "_codes", {})
+    machine_code.machine_code.cache_clear()
     find_reorder.cache_clear()
 
 

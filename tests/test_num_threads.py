@@ -108,6 +108,7 @@ def first_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, 
     """A process that has compiled nothing: neither in memory nor on disk. Stores go past the caches."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(machine_code, "_codes", {})
+    machine_code.machine_code.cache_clear()
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1 << 10 if request.param == "with workers" else 1 << 40)
     monkeypatch.setattr(threads, "available_threads", lambda: 3)

@@ -188,7 +188,7 @@ class TestArrival:
 def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
     """The flags of the pool, through the table of a reorder."""
     assert r.task is not None
-    words = r.task.kept.words  # type: ignore[attr-defined]
+    words = r.task.kept[-1].words  # type: ignore[index]
     flags = buffer_pool.buffer_pool().flags
     assert words[FLAGS] == flags.ctypes.data
     assert flags.size == words[POOL]

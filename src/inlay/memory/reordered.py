@@ -53,7 +53,8 @@ class Reorder:
                 destination overlap, the attributes do not fit the descriptors (see `require_attributes`), or `tune` is
                 no truth value and no positive number.
             Unimplemented: a dim or stride is RUNTIME, or the destination has extras that no reorder computes.
-            OutOfMemory: there is no room to tune in.
+            OutOfMemory: there is no room to tune in, or the process has so many memory mappings that no more machine
+                code is loaded.
         """
         for name, desc in (("src", src), ("dst", dst)):
             if not isinstance(desc, MemoryDesc):
@@ -227,7 +228,8 @@ def reorder(
         FormatTagError: `dst` cannot be read.
         Unimplemented: `dst` is packed and has no tag, attributes are given for sparse memory, or the destination has
             extras that no reorder computes.
-        OutOfMemory: there is no room for the result.
+        OutOfMemory: there is no room for the result, or the process has so many memory mappings that no more machine
+            code is loaded.
 
     >>> import numpy as np
     >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))

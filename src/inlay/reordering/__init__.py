@@ -12,7 +12,8 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
     emit        LLVM IR: of walks and tiles (emit_tile, emit_edge, emit_mask), of attributes (emit_values,
                 emit_chance), of panels (emit_panels, buffer_pool), in the words of lines (ir), registers (lanes,
                 elements) and numbers (conversion, bf16, small_floats)
-    target      machine code (linking, cache: kept between processes; cache_size: within a bound)
+    target      machine code (linking, cache: kept between processes; cache_size: within a bound; loaded_code: in this
+                process)
     bound       what time it should take, and why
     compiled    the plan with its code (machine_code) and its calls (computed, operands: with values of attributes;
                 compensated: with sums behind int8 weights; threads: split over processors; processors: how many;

@@ -145,6 +145,7 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = P
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, groups cut through blocks, extras are refused by `require_extras`, or LLVM
             knows no such processor.
+        OutOfMemory: so much code is in use that no more is loaded; see `load_object`.
     """
     if not dst.extras and src.extras.scale_adjust == 1:
         return compile_problem(reorder_problem(src, dst, attributes))
@@ -161,6 +162,7 @@ def compile_problem(problem: ReorderProblem, decision: Decision | None = None) -
 
     Raises:
         Unimplemented: LLVM knows no such processor.
+        OutOfMemory: as `compile_reorder`.
     """
     if problem.is_empty:
         return CompiledReorder(problem, None, decision or UNMEASURED)
@@ -206,11 +208,11 @@ def _task_of(problem: ReorderProblem, plan: Plan, target: Target) -> tuple[Task,
     """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
     code = machine_code(plan.kernel, target)
     if plan.panels is None:
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain), plan.table.address
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code), plan.table.address
     sizes = (problem.src_type.bits // 8, problem.dst_type.bits // 8)
     table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
     driver = machine_code(PanelKernel(), target)
-    return Task(driver.entry, driver.address, plan.pieces, kept=table), table.address
+    return Task(driver.entry, driver.address, plan.pieces, kept=(driver, code, table)), table.address
 
 
 def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:

@@ -20,13 +20,24 @@ import llvmlite.binding as llvm
 
 from inlay import data_type
 from inlay.reordering import cache
-from inlay.reordering.target import Target, compile_ir, load_object
+from inlay.reordering.loaded_code import LoadedCode, load_object
+from inlay.reordering.target import Target, compile_ir
 
-_kept: list[object] = []  # what LLVM would unload code with: after that, later loads abort now and then
+_resident: list[LoadedCode] = []
 
 
 def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
     """The addresses of `symbols` in a module, which stays loaded for the life of the process.
+
+    It is for the few modules that every process needs once; arguments and exceptions are those of `load_or_compile`.
+    """
+    code = load_or_compile(asked, module_text, target, *symbols)
+    _resident.append(code)
+    return code.addresses
+
+
+def load_or_compile(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
+    """Load the functions `symbols` of a module: from the cache on disk, or compiled now and kept there.
 
     Args:
         asked: all that `module_text` depends on beside the target and the source files of this room; see `spelled`.
@@ -35,21 +46,20 @@ def linked(asked: object, module_text: Callable[[], str], target: Target, *symbo
         symbols: the functions that are wanted.
 
     Raises:
+        OutOfMemory: as `load_object`.
         TypeError: `asked` cannot be spelled.
     """
     # Where the sources cannot be read, as in a zip archive, the module itself tells what the emitter writes.
     key = cache_key(spelled(asked) if SOURCES else module_text(), target)
-    loaded = _loaded(cache.read_object(key), symbols)
-    if loaded is None:
+    code = _loaded(cache.read_object(key), symbols)
+    if code is None:
         data = compile_ir(module_text(), target)
         cache.write_object(key, data)
-        loaded = load_object(data, symbols)
-    addresses, tracker = loaded
-    _kept.append(tracker)
-    return addresses
+        code = load_object(data, symbols)
+    return code
 
 
-def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object] | None:
+def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
     """A kept object in this process; None if there is none, or it was damaged before it was sealed."""
     if data is None:
         return None

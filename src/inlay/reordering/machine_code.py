@@ -7,13 +7,16 @@ All are called alike. Code is found in memory, then on disk (see `linking`), or 
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from weakref import WeakValueDictionary
 
 from inlay.forks import RenewedLock
 from inlay.reordering import emit, emit_panels, emit_sums
 from inlay.reordering.emit_panels import PanelKernel
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Kernel
-from inlay.reordering.linking import linked
+from inlay.reordering.linking import load_or_compile
+from inlay.reordering.loaded_code import LoadedCode
 from inlay.reordering.target import Target
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -25,31 +28,37 @@ _SYMBOLS: dict[type[AnyKernel], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MachineCode:
-    """The machine code of a kernel, which stays loaded for the life of the process."""
+    """The machine code of a kernel, which stays loaded as long as this object is referred to."""
 
     entry: Callable[[int, int, int, int, int], None]
     """Source, destination, table, first tile, last tile (exclusive)."""
     address: int
     """Where it lies."""
+    loaded: LoadedCode
+    """What keeps it loaded."""
 
 
-_codes: dict[tuple[AnyKernel, Target], MachineCode] = {}
+MOST_KERNELS = 1024
+"""Kernels that stay loaded though nothing refers to them: those that were asked for last."""
+_codes: WeakValueDictionary[tuple[AnyKernel, Target], MachineCode] = WeakValueDictionary()
 _compiling = RenewedLock()
 
 
+@lru_cache(maxsize=MOST_KERNELS)
 def machine_code(kernel: AnyKernel, target: Target) -> MachineCode:
-    """The code of `kernel`: from memory, from disk, or compiled now and kept in both."""
-    asked = (kernel, target)
-    code = _codes.get(asked)
-    if code is None:
-        with _compiling:
-            code = _codes.get(asked)
-            if code is None:
-                (address,) = linked(kernel, lambda: ir_of(kernel, target), target, _SYMBOLS[type(kernel)])
-                code = _codes[asked] = MachineCode(_FUNCTION(address), address)
-    return code
+    """The code of `kernel`: from memory, from disk, or compiled now and kept in both.
+
+    Post-condition: it stays loaded while the result is referred to; beside that, the last `MOST_KERNELS` do.
+    """
+    with _compiling:
+        code = _codes.get((kernel, target))
+        if code is None:
+            loaded = load_or_compile(kernel, lambda: ir_of(kernel, target), target, _SYMBOLS[type(kernel)])
+            (address,) = loaded.addresses
+            code = _codes[kernel, target] = MachineCode(_FUNCTION(address), address, loaded)
+        return code
 
 
 def ir_of(kernel: AnyKernel, target: Target) -> str:

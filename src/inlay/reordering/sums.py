@@ -150,7 +150,7 @@ def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Ta
     return _Part(
         place=place,
         start=start,
-        task=Task(code.entry, code.address, prod(d.extent for d in which)),
+        task=Task(code.entry, code.address, prod(d.extent for d in which), kept=code),
         table=table,
         address=int(table.ctypes.data),
         extents=tuple(d.extent for d in numbers),

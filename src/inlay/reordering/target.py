@@ -15,7 +15,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -154,7 +153,8 @@ def host_target() -> Target:
 
 
 @lru_cache(maxsize=8)
-def _machine(target: Target) -> Any:
+def target_machine(target: Target) -> Any:
+    """Return LLVM's code generator for `target`."""
     options = {"cpu": target.cpu, "features": target.features, "opt": 2, "reloc": "pic", "codemodel": "small"}
     with llvm_lock:
         if target != host_target():
@@ -166,35 +166,17 @@ def _machine(target: Target) -> Any:
 def compile_ir(text: str, target: Target) -> bytes:
     """The object file of a module."""
     with llvm_lock:
-        return bytes(_machine(target).emit_object(_parsed(text, target)))
+        return bytes(target_machine(target).emit_object(_parsed(text, target)))
 
 
 def assembly_of(text: str, target: Target) -> str:
     """The assembly of a module: what `compile_ir` makes, to be read."""
     with llvm_lock:
-        return str(_machine(target).emit_assembly(_parsed(text, target)))
+        return str(target_machine(target).emit_assembly(_parsed(text, target)))
 
 
 def _parsed(text: str, target: Target) -> Any:
     module = llvm.parse_assembly(text)
     module.triple = target.triple
-    module.data_layout = str(_machine(target).target_data)
+    module.data_layout = str(target_machine(target).target_data)
     return module
-
-
-@lru_cache(maxsize=1)
-def _linker() -> Any:
-    return llvm.create_lljit_compiler(_machine(host_target()))
-
-
-_libraries = count()
-
-
-def load_object(data: bytes, symbols: tuple[str, ...]) -> tuple[tuple[int, ...], object]:
-    """Link an object file into this process: the addresses of `symbols`, and what must outlive their use."""
-    with llvm_lock:
-        builder = llvm.JITLibraryBuilder().add_object_img(data)
-        for symbol in symbols:
-            builder.export_symbol(symbol)
-        tracker = builder.link(_linker(), f"inlay-{next(_libraries)}")
-        return tuple(int(tracker[symbol]) for symbol in symbols), tracker

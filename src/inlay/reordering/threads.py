@@ -90,7 +90,7 @@ class Task:
     ) -> None:
         """Of the kernel at the address `code`, which is called as `entry`; `run` tiles stay together on one thread."""
         self.kept = kept
-        """What the kernel's table refers to by address, if the task is to keep it alive."""
+        """What keeps the code loaded, and what the kernel's table refers to by address."""
         self.entry = entry
         """The kernel's code."""
         self.code = code
