@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from brought import assert_same, values_for
 from edge_codes import edge_codes
-from guarded import GuardedBuffer
+from guarded import GuardedBuffer, stored_bytes
 
 from inlay.descriptor import Extras, MemoryDesc  # noqa: F401  some of the words in which cases are spelled
 from inlay.errors import InlayError
@@ -28,7 +28,7 @@ from inlay.reordering import compiled, planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, require_attributes  # noqa: F401
 from inlay.reordering.compensated import require_extras
 from inlay.reordering.operands import codes_of
-from inlay.reordering.reference import reference_reorder, stored_bytes
+from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS, host_target
 from inlay.testing import Seeded, draw_attributes, draw_reorder_problem, draw_weight_problem
 

@@ -13,7 +13,7 @@ from guarded import GuardedBuffer
 from hypothesis import given
 from hypothesis import strategies as st
 from test_reorder import SOME, Flush, check, span_bytes
-from test_reorder_stages import is_small, moves_of, moves_of_nest, tile_indices
+from test_reorder_stages import first_value, is_small, moves_of, moves_of_nest, tile_indices
 from test_reorder_targets import always_streaming, narrow  # noqa: F401  fixtures
 
 from inlay.data_type import DATA_TYPES
@@ -137,8 +137,8 @@ def test_two_threads_may_write_the_same_bytes(count: int, monkeypatch: pytest.Mo
 
 def test_the_last_run_begins_where_the_loop_ends() -> None:
     outer = OuterLoop(0, 4, 16, 11)
-    assert [outer.start(run) for run in range(4)] == [0, 16, 32, 37]
-    assert outer.start(3) + outer.step == 53
+    assert [first_value(outer, run) for run in range(4)] == [0, 16, 32, 37]
+    assert first_value(outer, 3) + outer.step == 53
 
 
 def test_a_table_says_how_far_the_last_run_goes_back() -> None:

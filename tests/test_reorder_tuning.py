@@ -187,6 +187,16 @@ def test_moves_that_memory_has_remembered_are_made_anew(monkeypatch: pytest.Monk
     assert move.decision == WON
 
 
+def test_all_that_moves_takes_its_reorders_from_one_cache() -> None:
+    memory = inlay.pack(np.zeros(SRC.dims, np.float32), "ab")
+    inlay.reorder(memory, "ba").unpack()
+    before = find_reorder.cache_info().misses
+    inlay.Reorder(SRC, DST)
+    inlay.Reorder(SRC, DST)(memory, inlay.Memory(DST))
+    inlay.reorder(memory, "ba").unpack()
+    assert find_reorder.cache_info().misses == before
+
+
 def test_nothing_is_remembered_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     counting(monkeypatch)
     inlay.Reorder(SRC, DST, tune=True)

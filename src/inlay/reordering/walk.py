@@ -88,10 +88,6 @@ class OuterLoop:
     back: int = 0
     """Values by which the last run begins earlier, so that it ends where the loop does; it overlaps the one before."""
 
-    def start(self, run: int) -> int:
-        """The first value of the nest's loop that a run covers."""
-        return run * self.step - (self.back if run == self.extent - 1 else 0)
-
 
 def distance(loop: Loop, side: Side) -> int:
     """How far one step of `loop` goes on `side`, in elements, or on the other where it stands still there."""
