@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ SMALL = (256, 256)
 
 
 def in_trial() -> Trial:
-    trial = Trial(None, lambda: None, shares=True)
+    never: Any = None  # no call is run
+    trial = Trial(never, lambda: never, shares=True)
     trial.left = 0
     return trial
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Protocol
 
 from inlay.machine import MemoryModel
 
@@ -55,6 +55,13 @@ def is_contested(moved_bytes: int, memory: MemoryModel) -> bool:
     return memory.streaming_from <= moved_bytes < _FAR * memory.last_level
 
 
+class Variant(Protocol):
+    """A reorder that is done in one of two ways."""
+
+    def move(self, src_address: int, dst_address: int, table: int | None) -> bool:
+        """Move the elements; return whether a thread had to be woken."""
+
+
 class Trial:
     """Two variants of a reorder, and which of them the next calls run.
 
@@ -63,11 +70,11 @@ class Trial:
 
     __slots__ = ("_first", "_shares", "_times", "_wait", "left", "second", "takes_second")
 
-    def __init__(self, first: Any, make_second: Callable[[], Any], *, shares: bool = False) -> None:
+    def __init__(self, first: Variant, make_second: Callable[[], Variant], *, shares: bool = False) -> None:
         """Run the first variant until the first trial.
 
         Args:
-            first: has a method `move`, as `CompiledReorder` has.
+            first: the variant that is right where nothing is known.
             make_second: returns the second variant; called when that is first run.
             shares: whether the second variant shares its calls among threads, and the first does not.
         """
