@@ -160,8 +160,9 @@ class DataType:
         >>> [DataType(name).widened.name for name in ("s4", "u4", "f4_e2m1", "bf16")]
         ['s8', 'u8', 'f32', 'bf16']
         """
-        wide = {"signed": "s8", "unsigned": "u8", "float": "f32"}
-        return DATA_TYPES[wide[self.kind]] if self.is_sub_byte else self
+        if not self.is_sub_byte:
+            return self
+        return DATA_TYPES[{"signed": "s8", "unsigned": "u8"}.get(self.kind, "f32")]
 
     @property
     def moved_as(self) -> "DataType":
