@@ -29,10 +29,8 @@ from inlay.bench.peers import TORCH_BY_SIZE
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.measure.interleaved import Call
-from inlay.reordering import CompiledReorder, compile_reorder
+from inlay.reordering import compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.compensated import CompensatedReorder, compensated_reorder
-from inlay.reordering.computed import ComputedReorder, compute_reorder
 
 
 class Peer(Protocol):
@@ -70,19 +68,10 @@ class Inlay:
     ) -> Call:
         """The compiled reorder between the two addresses."""
         src_address, dst_address = src_buffer.ctypes.data, dst_buffer.ctypes.data
-        reorder = compiled(src, dst, attributes)
-        if isinstance(reorder, CompiledReorder):
+        reorder = compile_reorder(src, dst, attributes)
+        if reorder.block is None:
             return partial(reorder.run, src_address, dst_address)
         return partial(reorder.run, src_address, dst_address, values_of(attributes, src.dims))
-
-
-def compiled(
-    src: MemoryDesc, dst: MemoryDesc, attributes: Attributes
-) -> CompiledReorder | ComputedReorder | CompensatedReorder:
-    """Inlay's reorder, of the simplest of its three kinds."""
-    if dst.extras:
-        return compensated_reorder(src, dst, attributes)
-    return compile_reorder(src, dst) if attributes == PLAIN else compute_reorder(src, dst, attributes)
 
 
 def sources_of_inlay() -> str:

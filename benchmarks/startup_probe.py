@@ -68,7 +68,6 @@ def _in_a_fork(folder: str, case: "Case", unmeasured: "tuple[MemoryDesc, MemoryD
     """Seconds to compile the reorder in a child of this process, whose cache is the given folder of ours."""
     from multiprocessing import get_context
 
-    from benchmarks.peers import compiled
     from inlay.reordering import compile_reorder
 
     context = get_context("fork")
@@ -80,7 +79,7 @@ def _in_a_fork(folder: str, case: "Case", unmeasured: "tuple[MemoryDesc, MemoryD
             compile_reorder(*unmeasured)
         src, dst = case.src, case.dst
         started = time.perf_counter()
-        compiled(src, dst, case.attributes)
+        compile_reorder(src, dst, case.attributes)
         sender.send(time.perf_counter() - started)
 
     child = context.Process(target=work)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compiled
+from inlay.memory.moves import find_reorder
+from inlay.reordering import compiled, machine_code
 
 SRC = MemoryDesc((3, 19, 5, 7), "f32", "nchw")
 DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
@@ -12,9 +13,9 @@ DST = MemoryDesc((3, 19, 5, 7), "f32", "nChw8c")
 
 def forget_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no code in memory, so that the next reorder reads the directory."""
-    monkeypatch.setattr(compiled, "_codes", {})
-    compiled.machine_code.cache_clear()
-    compiled._compiled.cache_clear()
+    monkeypatch.setattr(machine_code, "_codes", {})
+    machine_code.machine_code.cache_clear()
+    find_reorder.cache_clear()
 
 
 def reorder_is_right() -> bool:

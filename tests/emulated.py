@@ -19,10 +19,10 @@ import numpy as np
 from guarded import PAGE, GuardedBuffer
 
 from inlay.reordering.choice import Choice
-from inlay.reordering.compiled import ir_of
 from inlay.reordering.computed import block_of
 from inlay.reordering.elements import address_bits
 from inlay.reordering.emit import ENTRY
+from inlay.reordering.machine_code import ir_of
 from inlay.reordering.operands import Operands
 from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import ReorderProblem

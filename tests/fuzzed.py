@@ -233,7 +233,7 @@ def _good_caches() -> list[bytes]:
     book.write_kernel("a", Entry("jit:test", Price(1.5), 64, (("weights", DESCS[0].to_json()),)))
     book.write_reorder("b", Price(0.5))
     book.save()
-    (path,) = (cache.cache_directory() or Path()).glob("*.costs")
+    (path,) = cache.require_cache_directory().glob("*.costs")
     texts = [path.read_bytes()[32:], json.dumps(asdict(Decision(Choice(walk="dst", threads=2), 1.5, 1.0))).encode()]
     caches = reported_caches()
     texts += [model_to_json(assume_model(caches, 2), caches).encode(), b"[2, 230.0, 150.0, 40.0]"]

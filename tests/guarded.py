@@ -15,6 +15,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from inlay.descriptor import MemoryDesc
+from inlay.reordering.reference import write_codes
+
 PAGE = mmap.PAGESIZE
 POISON = 0xA5
 """What fresh bytes hold."""
@@ -63,3 +66,16 @@ class GuardedBuffer:
 def _protect(address: int, size: int, rights: int) -> None:
     if _libc.mprotect(address, size, rights):
         raise OSError(ctypes.get_errno(), "mprotect failed")
+
+
+def stored_bytes(desc: MemoryDesc, nbytes: int) -> npt.NDArray[np.uint8]:
+    """A mask of `nbytes` bytes: the bits that belong to elements or padding of `desc`; the others are never touched.
+
+    >>> stored_bytes(MemoryDesc((3,), "u8", strides=(2,)), 6).tolist()
+    [255, 0, 255, 0, 255, 0]
+    """
+    layout, data_type = desc.require_layout("stored_bytes")
+    mask = np.zeros(nbytes, np.uint8)
+    ones = np.full(layout.dims, 2**data_type.bits - 1, np.uint64)
+    write_codes(MemoryDesc.from_layout(layout, data_type, offset0=desc.offset0), mask, ones)
+    return mask

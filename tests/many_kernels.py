@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import inlay
+from inlay.memory import moves
 from inlay.reordering import compiled, loaded_code
 
 KEPT = 40
@@ -52,7 +53,7 @@ class Drawn:
         array = np.arange(np.prod(dims)).reshape(dims) % 101
         sides = [self._side(rng, array) for _ in range(2)]
         (src, self.given), (dst, self.wanted) = sides
-        self.reorder = compiled.compile_reorder(src, dst)
+        self.reorder = moves.find_reorder(src, dst)
 
     @staticmethod
     def _side(rng: random.Random, array: npt.NDArray[Any]) -> tuple[inlay.MemoryDesc, npt.NDArray[Any]]:
@@ -143,7 +144,7 @@ def taken() -> tuple[int, int]:
 def main(kernels: int, seconds: float, bound: int, seed: int) -> None:
     """Do what the program's text says."""
     compiled.machine_code = lru_cache(maxsize=bound)(compiled.machine_code.__wrapped__)  # type: ignore[assignment]
-    compiled._compiled = lru_cache(maxsize=bound)(compiled._compiled.__wrapped__)  # type: ignore[assignment]
+    moves.find_reorder = lru_cache(maxsize=bound)(moves.find_reorder.__wrapped__)  # type: ignore[assignment]
     run, rng, forks = Run(kernels, seconds), random.Random(seed), 0
     threads = [threading.Thread(target=run.work, args=(seed * 2 + i,)) for i in (1, 2)]
     began = time.monotonic()

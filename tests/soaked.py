@@ -16,19 +16,19 @@ import numpy as np
 import numpy.typing as npt
 from brought import assert_same, values_for
 from edge_codes import edge_codes
-from guarded import GuardedBuffer
+from guarded import GuardedBuffer, stored_bytes
 
 from inlay.descriptor import Extras, MemoryDesc  # noqa: F401  some of the words in which cases are spelled
 from inlay.errors import InlayError
 from inlay.layout import Axis, Digit, Layout  # noqa: F401
 from inlay.machine import MemoryModel
 from inlay.memory import Memory, Reorder
-from inlay.memory.moves import reach
+from inlay.memory.moves import find_reorder, reach
 from inlay.reordering import compiled, planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, require_attributes  # noqa: F401
 from inlay.reordering.compensated import require_extras
 from inlay.reordering.operands import codes_of
-from inlay.reordering.reference import reference_reorder, stored_bytes
+from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS, host_target
 from inlay.testing import Seeded, draw_attributes, draw_reorder_problem, draw_weight_problem
 
@@ -148,7 +148,7 @@ def _content(rng: np.random.Generator, desc: MemoryDesc, size: int) -> Bytes:
 def _circumstances(case: Case) -> Iterator[None]:
     """A process that knows nothing of this reorder, has these caches, threads and processor, and splits every byte."""
     target = host_target() if case.target is None else TARGETS[case.target]
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     with (
         patch.object(compiled, "host_target", lambda: target),
         patch.object(planning, "memory_model", lambda: _CACHES[case.streaming]),
@@ -156,7 +156,7 @@ def _circumstances(case: Case) -> Iterator[None]:
         patch.object(threads, "_PART_BYTES", 1),
     ):
         yield
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 _CACHES = {False: MemoryModel(1 << 60, 1 << 60, 1 << 60), True: MemoryModel(0, 0, 0)}

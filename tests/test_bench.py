@@ -20,7 +20,8 @@ from inlay.measure.disturbance import IdleWait
 from inlay.measure.interleaved import Call, measure_interleaved
 from inlay.measure.statistics import Spread
 from inlay.memory import Memory, Reorder
-from inlay.reordering import compiled, tuning
+from inlay.memory.moves import find_reorder
+from inlay.reordering import tuning
 from inlay.reordering.choice import Choice, Decision
 from inlay.testing import reorder_problems
 
@@ -33,9 +34,9 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(IdleWait, "wait", lambda self: None)
     monkeypatch.setattr(peers, "PEERS", {"NumPy": peers.numpy})
-    compiled.forget()
+    find_reorder.cache_clear()
     yield
-    compiled.forget()
+    find_reorder.cache_clear()
 
 
 def names(found: Report) -> list[str]:

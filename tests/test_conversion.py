@@ -20,6 +20,7 @@ from test_reorder import check
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
+from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, compiled
 from inlay.reordering.lanes import Arithmetic
 from inlay.reordering.reference import convert
@@ -98,9 +99,9 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip(f"no x86-64 processor with registers of {width} bytes")
     target = replace(host, cpu=request.param, features="", vector_bytes=width, arithmetic=arithmetic)
     monkeypatch.setattr(compiled, "host_target", lambda: target)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield target
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 @st.composite

@@ -23,6 +23,7 @@ from inlay.machine import (
     reported_caches,
 )
 from inlay.measure.calibration import Calibration, CopySample
+from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, memory_levels
 from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import reorder_problem
@@ -197,7 +198,7 @@ def test_a_large_tensor_begins_the_measurement_and_the_next_processes_remember_i
     memory_levels._models.clear()  # as another process
     assert memory_levels.memory_model() == measured
     memory_levels._models.clear()
-    for path in (cache.cache_directory() or Path()).glob("*.machine"):
+    for path in cache.require_cache_directory().glob("*.machine"):
         path.write_bytes(b"spoiled")
     assert memory_levels.memory_model().source == "assumed"
 
@@ -206,7 +207,7 @@ def test_a_large_tensor_begins_the_measurement_and_the_next_processes_remember_i
 def test_a_reorder_of_a_large_tensor_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     monkeypatch.setattr(compiled, "measure_slice", lambda moved, copy: sizes.append(moved))
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     desc = MemoryDesc((3 << 20,), "u8", "a")
     compiled.compile_reorder(desc, desc)
     assert sizes == [6 << 20]
@@ -227,7 +228,7 @@ def test_without_memory_for_copies_the_model_stays_assumed(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("unspecified")
 def test_our_own_copies_measure_this_machine() -> None:
-    model = memory_levels.measure_all(compiled.copy_bytes)
+    model = memory_levels.measure_all(compiled.Copies())
     assert model == memory_levels.memory_model()
     assert model.source == "measured"
     assert 1 << 18 <= model.l2 <= model.last_level <= max(64 << 20, model.l2 * model.threads)
@@ -239,7 +240,7 @@ def test_copies_copy(streams: bool) -> None:
     src, dst = (memory_levels.allocate_lines(100_000) for _ in range(2))
     src[:] = np.arange(100_000) % 251
     dst[:] = 0
-    compiled.copy_bytes(src.ctypes.data, dst.ctypes.data, 90_000, streams=streams, threads=1)
+    compiled.Copies()(src.ctypes.data, dst.ctypes.data, 90_000, streams=streams, threads=1)
     assert np.array_equal(dst[:90_000], src[:90_000])
     assert not dst[90_000:].any()
 

@@ -15,7 +15,8 @@ import inlay
 from inlay.errors import InvalidArguments
 from inlay.machine import MemoryModel
 from inlay.memory import Memory
-from inlay.reordering import compiled, planning, threads
+from inlay.memory.moves import find_reorder
+from inlay.reordering import machine_code, planning, threads
 from inlay.reordering.threads import parts_for
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -106,13 +107,14 @@ def test_no_more_workers_live_than_are_allowed(limit: int | None, living: int) -
 def first_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
     """A process that has compiled nothing: neither in memory nor on disk. Stores go past the caches."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiled, "_codes", {})
+    monkeypatch.setattr(machine_code, "_codes", {})
+    machine_code.machine_code.cache_clear()
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1 << 10 if request.param == "with workers" else 1 << 40)
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 @pytest.mark.usefixtures("first_call")

@@ -17,7 +17,9 @@ from inlay import cache
 from inlay.cache import private_directory
 from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
+from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, linking
+from inlay.reordering.machine_code import ir_of
 from inlay.reordering.target import compile_ir, host_target
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and permission bits are Unix's")
@@ -36,7 +38,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("INLAY_CACHE_DIR", str(folder))
     forget_memory(monkeypatch)
     yield folder
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 def refusal() -> str:
@@ -282,7 +284,7 @@ def test_only_one_module_knows_the_directory() -> None:
 def sound_object() -> bytes:
     plan = compiled.compile_reorder(SRC, DST).plan
     assert plan is not None
-    return compile_ir(compiled.ir_of(plan.kernel, host_target()), host_target())
+    return compile_ir(ir_of(plan.kernel, host_target()), host_target())
 
 
 SPOILS: dict[str, Callable[[bytes], bytes]] = {

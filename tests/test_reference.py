@@ -9,6 +9,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
+from guarded import stored_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.numbers import encoded, in_type, nearest_even, value_of
@@ -17,7 +18,7 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.layout import Layout
-from inlay.reordering.reference import convert, read_codes, reference_reorder, stored_bytes, write_codes
+from inlay.reordering.reference import convert, read_codes, reference_reorder, write_codes
 from inlay.testing import descriptors, reorder_problems
 
 Bytes = npt.NDArray[np.uint8]

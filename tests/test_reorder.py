@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
-from guarded import POISON, GuardedBuffer
+from guarded import POISON, GuardedBuffer, stored_bytes
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Layout
 from inlay.reordering import compile_reorder
-from inlay.reordering.reference import reference_reorder, stored_bytes
+from inlay.reordering.reference import reference_reorder
 from inlay.testing import descriptors, layouts, reorder_problems
 
 Flush = Literal["upper", "lower"]

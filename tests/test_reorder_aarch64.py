@@ -24,7 +24,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering import planning
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.compiled import ir_of
+from inlay.reordering.machine_code import ir_of
 from inlay.reordering.operands import codes_of
 from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import reorder_problem

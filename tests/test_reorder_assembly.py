@@ -10,9 +10,9 @@ from benchmarks.cases import Size
 from benchmarks.families import all_cases
 from inlay import Attributes, MemoryDesc, Scales
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.reordering.compiled import ir_of
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
+from inlay.reordering.machine_code import ir_of
 from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS, Target, assembly_of, compile_ir, host_target

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from brought import assert_same, values_for
-from guarded import GuardedBuffer
+from guarded import GuardedBuffer, stored_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_reorder import noise, span_bytes
@@ -20,10 +20,11 @@ from test_reorder import noise, span_bytes
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
+from inlay.machine import MemoryModel
+from inlay.reordering import compile_reorder, planning
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.computed import compute_reorder
 from inlay.reordering.operands import codes_of
-from inlay.reordering.reference import reference_reorder, stored_bytes
+from inlay.reordering.reference import reference_reorder
 from inlay.testing import attributes, reorder_problems
 
 Bytes = npt.NDArray[np.uint8]
@@ -55,7 +56,7 @@ def check(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, seed: int = 
     expected = before.copy()
     reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values), seed=seed)
     source.seal()
-    compute_reorder(src, dst, attributes).run(source.address, target.address, values, seed)
+    compile_reorder(src, dst, attributes).run(source.address, target.address, values, seed)
     foreign = stored_bytes(dst, before.size) == 0
     assert (target.bytes[foreign] == before[foreign]).all(), "a byte outside elements and padding changed"
     assert target.gap_is_untouched
@@ -135,11 +136,11 @@ def test_values_of_every_type(scales: str, points: str) -> None:
 def test_groups_that_cut_through_blocks_are_left_to_the_reference() -> None:
     src, dst = MemoryDesc((60, 8), "u8", "ab"), MemoryDesc((60, 8), "f32", "Ab4a")
     with pytest.raises(Unimplemented) as caught:
-        compute_reorder(src, dst, Attributes(src_scales=Scales(0b11, (6, 1))))
+        compile_reorder(src, dst, Attributes(src_scales=Scales(0b11, (6, 1))))
     assert str(caught.value) == "groups of 6 do not fit the blocks of both sides along their axis"
     blocked = MemoryDesc((60, 8), "u8", "Ab4a")
     with pytest.raises(Unimplemented) as caught:
-        compute_reorder(blocked, MemoryDesc((60, 8), "f32", "ab"), Attributes(src_scales=Scales(0b11, (6, 1))))
+        compile_reorder(blocked, MemoryDesc((60, 8), "f32", "ab"), Attributes(src_scales=Scales(0b11, (6, 1))))
     assert str(caught.value) == "groups of 6 do not fit the blocks of 4 along their axis"
 
 
@@ -151,7 +152,7 @@ def test_tensors_larger_than_the_caches() -> None:
 
 def test_threads_bring_their_own_values() -> None:
     src, dst = MemoryDesc((64, 96), "f32", "ab"), MemoryDesc((64, 96), "f32", "ba")
-    run = compute_reorder(src, dst, Attributes(src_scales=Scales(0b10))).run
+    run = compile_reorder(src, dst, Attributes(src_scales=Scales(0b10))).run
     source = np.ones((64, 96), np.float32)
 
     def work(seed: int) -> bool:
@@ -165,3 +166,23 @@ def test_threads_bring_their_own_values() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+@pytest.mark.parametrize("begin", [0, 4, 20, 32, 60])
+@pytest.mark.parametrize("dst_tag", ["ba", "ab", "AB16b16a", "aB16b"])
+def test_a_destination_that_begins_anywhere_is_computed_as_one_that_begins_at_a_line(
+    dst_tag: str, begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
+    src, dst = MemoryDesc((96, 128), "f32", "ab"), MemoryDesc((96, 128), "f32", dst_tag)
+    scaled = Attributes(src_scales=Scales(mask=0b10))
+    x, values = noise(src.size, 1), values_for(scaled, src.dims, 2)
+    room = noise(dst.size + 128, 3)
+    at = -room.ctypes.data % 64 + begin
+    expected = room.copy()
+    reference_reorder(src, x, dst, expected[at : at + dst.size], scaled, codes_of(values))
+    reorder = compile_reorder(src, dst, scaled)
+    reorder.run(x.ctypes.data, room.ctypes.data + at, values)
+    assert_same(dst, room[at : at + dst.size], expected[at : at + dst.size])
+    assert np.array_equal(room[:at], expected[:at])
+    assert np.array_equal(room[at + dst.size :], expected[at + dst.size :])

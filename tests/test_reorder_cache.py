@@ -14,9 +14,12 @@ from hypothesis import given
 
 from inlay import cache
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compiled, linking, planning
+from inlay.errors import FileError
+from inlay.memory.moves import find_reorder
+from inlay.reordering import compiled, emit, linking, planning
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
+from inlay.reordering.machine_code import ir_of
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import compile_ir, host_target
 from inlay.testing import reorder_problems
@@ -28,13 +31,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     forget_memory(monkeypatch)
     yield tmp_path / "cache"
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 def module_text() -> str:
     plan = compiled.compile_reorder(SRC, DST).plan
     assert plan is not None
-    return compiled.ir_of(plan.kernel, host_target())
+    return ir_of(plan.kernel, host_target())
 
 
 def entries(directory: Path) -> list[Path]:
@@ -108,7 +111,7 @@ def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> No
     assert plan is not None
     sys.setprofile(lambda frame, event, argument: files.add(frame.f_code.co_filename))
     try:
-        compile_ir(compiled.ir_of(plan.kernel, host_target()), host_target())
+        compile_ir(ir_of(plan.kernel, host_target()), host_target())
         team_ir(host_target().pause, host_target().attributes)
     finally:
         sys.setprofile(None)
@@ -137,7 +140,7 @@ def test_without_its_sources_the_emitter_is_known_by_what_it_writes(
 def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reorder_is_right()
     forget_memory(monkeypatch)
-    monkeypatch.setattr(compiled, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
+    monkeypatch.setattr(emit, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
     assert reorder_is_right()
 
 
@@ -181,14 +184,16 @@ def test_directory_is_private(directory: Path) -> None:
 def test_directory_that_others_can_write_is_not_used(directory: Path) -> None:
     directory.mkdir()
     directory.chmod(0o777)
-    assert cache.cache_directory() is None
+    with pytest.raises(FileError):
+        cache.require_cache_directory()
     assert reorder_is_right()
     assert entries(directory) == []
 
 
 def test_directory_that_is_a_file_is_not_used(directory: Path) -> None:
     directory.write_text("in the way")
-    assert cache.cache_directory() is None
+    with pytest.raises(FileError):
+        cache.require_cache_directory()
     assert reorder_is_right()
 
 

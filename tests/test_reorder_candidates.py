@@ -19,10 +19,11 @@ from test_reorder import check, judge, noise, span_bytes
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.machine import MemoryModel
+from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, planning, ranking, threads
 from inlay.reordering.attributes import Attributes, Scales
 from inlay.reordering.choice import BY_MODEL, Choice, Decision
-from inlay.reordering.compiled import compiled_as
+from inlay.reordering.compiled import compile_problem
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.ranking import Candidate, ahead_of, candidates
 from inlay.reordering.target import TARGETS, host_target
@@ -47,9 +48,9 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(planning, "memory_model", lambda: found)
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
-    compiled.forget()
+    find_reorder.cache_clear()
     yield found
-    compiled.forget()
+    find_reorder.cache_clear()
 
 
 def problem_of(dims: tuple[int, ...], data_type: str, src: str, dst: str) -> ReorderProblem:
@@ -73,7 +74,7 @@ def test_every_candidate_equals_the_reference(pair: Pair, flush: Any, sizes: Mem
     for candidate in all_of(problem, sizes):
         # Streaming stores need lines: the buffer begins at one where it can.
         target = GuardedBuffer(span_bytes(pair[1]), flush, 64 if flush == "lower" else types[1].itemsize)
-        judge(compiled_as(problem, Decision(candidate.choice)).run, pair[0], source, pair[1], target)
+        judge(compile_problem(problem, Decision(candidate.choice)).run, pair[0], source, pair[1], target)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -151,7 +152,7 @@ def test_fewer_threads_are_used_if_fewer_were_chosen(monkeypatch: pytest.MonkeyP
     problem = problem_of((2048, 2048), "f32", "ab", "ba")
     x, y = np.zeros((2, 2048, 2048), np.float32)
     for most in (2, 3, 4, 9, None):
-        compiled_as(problem, Decision(Choice(threads=most))).run(x.ctypes.data, y.ctypes.data)
+        compile_problem(problem, Decision(Choice(threads=most))).run(x.ctypes.data, y.ctypes.data)
     assert used == [2, 3, 4, 4, 4]
 
 
@@ -176,5 +177,5 @@ def test_a_choice_holds_where_tensors_are_converted(sizes: MemoryModel) -> None:
     for candidate in all_of(reorder_problem(src, dst), sizes):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compiled, "remembered", lambda *_, choice=candidate.choice: Decision(choice))
-            compiled.forget()
+            find_reorder.cache_clear()
             assert (check(src, dst) == expected).all()

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,99 +11,98 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import CompiledReorder, compile_reorder, compiled, threads
 from inlay.reordering.choice import Choice, Decision
-from inlay.reordering.compiled import compiled_as
-from inlay.reordering.habit import EACH, FIRST, KEPT, LATE, SOON, Habit
+from inlay.reordering.compiled import compile_problem
 from inlay.reordering.team_watch import TeamWatch
+from inlay.reordering.trial import EACH, FIRST, KEPT, LATE, SOON, Trial
 
 SMALL = (256, 256)
 """256 KiB on each side: half a second-level cache of today."""
 
 
-def in_trial() -> Habit:
-    habit = Habit()
-    habit.left = 0
-    return habit
+def in_trial() -> Trial:
+    never: Any = None  # no call is run
+    trial = Trial(never, lambda: never, shares=True)
+    trial.left = 0
+    return trial
 
 
-def try_out(habit: Habit, alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> None:
+def try_out(trial: Trial, alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> None:
     """A trial of calls that take so many nanoseconds, with so many between them."""
     now = 0
     for took, pause in [(alone, between[0])] * EACH + [(shared, between[1])] * EACH:
-        habit.took(now, took)
+        trial.note(now, took)
         now += took + pause
 
 
-def decided(alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> Habit:
-    habit = in_trial()
-    try_out(habit, alone, shared, between)
-    return habit
+def decided(alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> Trial:
+    trial = in_trial()
+    try_out(trial, alone, shared, between)
+    return trial
 
 
 @pytest.mark.parametrize(("shared", "wins"), [(3000, True), (5600, True), (5800, False), (6000, False), (12000, False)])
 def test_calls_are_shared_if_that_is_faster_by_more_than_a_twentieth(shared: int, wins: bool) -> None:
-    habit = decided(6000, shared)
-    assert (habit.shares, habit.left) == (wins, KEPT if wins else SOON)
+    trial = decided(6000, shared)
+    assert (trial.takes_second, trial.left) == (wins, KEPT if wins else SOON)
 
 
 @pytest.mark.parametrize(("after_shared", "wins"), [(500, True), (1900, True), (2100, False), (9000, False)])
 def test_half_of_what_the_calls_gain_must_be_left_to_the_program(after_shared: int, wins: bool) -> None:
-    assert decided(6000, 4000, (1000, after_shared)).shares == wins
+    assert decided(6000, 4000, (1000, after_shared)).takes_second == wins
 
 
 def test_a_trial_is_calls_alone_and_then_shared_ones() -> None:
-    habit, shares = in_trial(), []
-    while not habit.left:
-        shares.append(habit.shares)
-        habit.took(len(shares), 1)
+    trial, shares = in_trial(), list[bool]()
+    while not trial.left:
+        shares.append(trial.takes_second)
+        trial.note(len(shares), 1)
     assert shares == [False] * EACH + [True] * EACH
 
 
 def test_the_first_calls_of_either_kind_and_single_slow_ones_do_not_decide() -> None:
-    habit, now = in_trial(), 0
+    trial, now = in_trial(), 0
     for took in [9000] * 4 + [6000] * 5 + [10**6] + [50_000] * 4 + [4000] * 5 + [10**6]:
-        habit.took(now, took)
+        trial.note(now, took)
         now += took
-    assert (habit.shares, habit.left) == (True, KEPT)
+    assert (trial.takes_second, trial.left) == (True, KEPT)
 
 
 def test_what_was_decided_is_tried_anew_after_many_calls() -> None:
-    habit = decided(6000, 3000)
-    habit.left = 0
-    try_out(habit, 6000, 12000)
-    assert (habit.shares, habit.left) == (False, SOON)
+    trial = decided(6000, 3000)
+    trial.left = 0
+    try_out(trial, 6000, 12000)
+    assert (trial.takes_second, trial.left) == (False, SOON)
 
 
 def test_what_loses_again_and_again_is_tried_less_and_less_often() -> None:
-    habit, waits = in_trial(), []
+    trial, waits = in_trial(), []
     for _ in range(6):
-        try_out(habit, 6000, 12000)
-        waits.append(habit.left)
-        habit.left = 0
+        try_out(trial, 6000, 12000)
+        waits.append(trial.left)
+        trial.left = 0
     assert waits == [250, 500, 1000, 2000, 4000, 4000]
     assert waits[-1] == LATE
-    try_out(habit, 6000, 3000)
-    habit.left = 0
-    try_out(habit, 6000, 12000)
-    assert habit.left == SOON, "it had won in between"
+    try_out(trial, 6000, 3000)
+    trial.left = 0
+    try_out(trial, 6000, 12000)
+    assert trial.left == SOON, "it had won in between"
 
 
 def test_a_sleeping_worker_begins_a_trial_and_does_not_begin_one_in_a_trial() -> None:
-    habit = decided(6000, 3000)
-    habit.doubt()
-    assert (habit.shares, habit.left) == (False, 0)
+    trial = decided(6000, 3000)
+    trial.restart()
+    assert (trial.takes_second, trial.left) == (False, 0)
     for i in range(EACH):
-        habit.took(i, 6000)
-    habit.doubt()
-    assert (habit.shares, habit.left) == (True, 0)
+        trial.note(i, 6000)
+    trial.restart()
+    assert (trial.takes_second, trial.left) == (True, 0)
 
 
 @pytest.fixture
-def transpose(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompiledReorder]:
-    """A small reorder whose habit is new, on a machine that has three processors."""
+def transpose(monkeypatch: pytest.MonkeyPatch) -> CompiledReorder:
+    """A small reorder whose trial is new, on a machine that has three processors."""
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
-    compiled.forget()
-    yield compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba"))
-    compiled.forget()
+    return compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba"))
 
 
 def test_the_first_calls_are_the_caller_s_alone(transpose: CompiledReorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +110,8 @@ def test_the_first_calls_are_the_caller_s_alone(transpose: CompiledReorder, monk
     x, y = np.zeros((2, *SMALL), np.float32)
     for _ in range(FIRST + EACH):
         transpose.run(x.ctypes.data, y.ctypes.data)
-    assert transpose.habit is not None
-    assert (transpose.habit.left, transpose.habit.shares) == (0, True)
+    assert transpose.trial is not None
+    assert (transpose.trial.left, transpose.trial.takes_second) == (0, True)
 
 
 def test_every_call_of_every_trial_moves_everything(transpose: CompiledReorder) -> None:
@@ -122,16 +121,16 @@ def test_every_call_of_every_trial_moves_everything(transpose: CompiledReorder) 
         y.fill(-1)
         transpose.run(x.ctypes.data, y.ctypes.data)
         assert (y == x.T).all(), f"call {i}"
-    assert transpose.habit is not None
-    assert transpose.habit.left <= KEPT
+    assert transpose.trial is not None
+    assert transpose.trial.left <= KEPT
     assert transpose.task is not None
     transpose.task.watch = TeamWatch()  # whatever else the machine did meanwhile
-    transpose.habit.shares, transpose.habit.left = True, 100
+    transpose.trial.takes_second, transpose.trial.left = True, 100
     y.fill(-1)
     time.sleep(0.01)
     transpose.run(x.ctypes.data, y.ctypes.data)
     assert (y == x.T).all()
-    assert transpose.habit.left == 0, "its workers slept"
+    assert transpose.trial.left == 0, "its workers slept"
 
 
 def test_several_threads_have_one_habit(transpose: CompiledReorder) -> None:
@@ -155,11 +154,11 @@ def test_several_threads_have_one_habit(transpose: CompiledReorder) -> None:
 @pytest.mark.parametrize("most", [1, 2])
 def test_where_the_number_of_threads_was_chosen_nothing_is_tried(most: int) -> None:
     problem = compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba")).problem
-    reorder = compiled_as(problem, Decision(Choice(threads=most)))
-    assert (reorder.habit, reorder.parts) == (None, 1)
+    reorder = compile_problem(problem, Decision(Choice(threads=most)))
+    assert (reorder.trial, reorder.parts) == (None, 1)
 
 
 @pytest.mark.parametrize(("rows", "learns"), [(63, False), (64, True), (511, True), (512, False)])
 def test_what_is_tried_is_large_enough_to_split_and_fits_one_core(rows: int, learns: bool) -> None:
     reorder = compile_reorder(MemoryDesc((rows, 256), "f32", "ab"), MemoryDesc((rows, 256), "f32", "ba"))
-    assert (reorder.habit is not None) == learns
+    assert (reorder.trial is not None) == learns

@@ -13,14 +13,15 @@ from guarded import GuardedBuffer
 from hypothesis import given
 from hypothesis import strategies as st
 from test_reorder import SOME, Flush, check, span_bytes
-from test_reorder_stages import is_small, moves_of, moves_of_nest, tile_indices
+from test_reorder_stages import first_value, is_small, moves_of, moves_of_nest, tile_indices
 from test_reorder_targets import always_streaming, narrow  # noqa: F401  fixtures
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
 from inlay.memory import Memory, Reorder
-from inlay.reordering import compiled, planning, threads
+from inlay.memory.moves import find_reorder
+from inlay.reordering import planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
 from inlay.reordering.kernel import TableShape, shape_of, table_of
 from inlay.reordering.nest import loop_nest
@@ -110,9 +111,9 @@ class TestBytes:
 def cutting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Last tiles are cut off."""
     monkeypatch.setattr(planning, "may_overlap", lambda problem: False)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 @BOTH
@@ -136,8 +137,8 @@ def test_two_threads_may_write_the_same_bytes(count: int, monkeypatch: pytest.Mo
 
 def test_the_last_run_begins_where_the_loop_ends() -> None:
     outer = OuterLoop(0, 4, 16, 11)
-    assert [outer.start(run) for run in range(4)] == [0, 16, 32, 37]
-    assert outer.start(3) + outer.step == 53
+    assert [first_value(outer, run) for run in range(4)] == [0, 16, 32, 37]
+    assert first_value(outer, 3) + outer.step == 53
 
 
 def test_a_table_says_how_far_the_last_run_goes_back() -> None:

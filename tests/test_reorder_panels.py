@@ -18,6 +18,7 @@ from test_reorder_targets import narrow_target
 
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
+from inlay.memory.moves import find_reorder
 from inlay.reordering import buffer_pool, compile_reorder, compiled, panels, planning, threads
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.emit_panels import BUFFER_BYTES, ENTRY, FLAGS, POOL, panels_ir
@@ -38,9 +39,9 @@ def small_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
     for name, value in (("PANEL_BYTES", 1024), ("_ROW_BYTES", 256), ("_SHORTEST_ROW", 128), ("_SHORTEST_RUN", 4)):
         monkeypatch.setattr(panels, name, value)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 # What panels cover
@@ -151,7 +152,7 @@ class TestArrival:
     def test_narrow_registers(self, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         target = narrow_target(width)
         monkeypatch.setattr(compiled, "host_target", lambda: target)
-        compiled._compiled.cache_clear()
+        find_reorder.cache_clear()
         for types in TYPES:
             check(*transpose((130, 97), *types))
 
@@ -222,7 +223,7 @@ def test_the_code_compiles_for_every_target(name: str) -> None:
 def test_a_reorder_says_that_it_has_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     problem = reorder_problem(*transpose((1001, 515)))
-    r = compiled.compiled_as(problem, Decision(Choice(panels=True)))
+    r = compiled.compile_problem(problem, Decision(Choice(panels=True)))
     assert "  stores into a buffer, then streamed: 20 panels of 103 rows of 256 elements\n" in r.explain()
-    straight = compiled.compiled_as(problem, Decision(Choice(panels=False)))
+    straight = compiled.compile_problem(problem, Decision(Choice(panels=False)))
     assert "  stores cached\n" in straight.explain()

@@ -69,6 +69,11 @@ def all_indices(nest: LoopNest) -> list[dict[int, int]]:
     return [dict(enumerate(values)) for values in product(*(range(loop.extent) for loop in nest.loops))]
 
 
+def first_value(outer: OuterLoop, run: int) -> int:
+    """The first value of the nest's loop that a run covers."""
+    return run * outer.step - (outer.back if run == outer.extent - 1 else 0)
+
+
 def tile_indices(plan: Schedule) -> list[dict[int, int]]:
     """Every value of the loops that some tile reaches, tile after tile, bit after bit, and the odd digit's values."""
     indices = []
@@ -77,7 +82,7 @@ def tile_indices(plan: Schedule) -> list[dict[int, int]]:
         for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
             index = dict.fromkeys(odd, value)
             for o, run in zip(plan.outer, starts, strict=True):
-                index[o.loop] = index.get(o.loop, 0) + o.start(run)
+                index[o.loop] = index.get(o.loop, 0) + first_value(o, run)
             for (loop, bit), is_set in zip(plan.tile.src_bits, pattern, strict=True):
                 index[loop] = index.get(loop, 0) + (is_set << bit)
             indices.append(index)

@@ -7,9 +7,8 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
-from inlay.reordering import compile_reorder, compiled, planning, store_trial
-from inlay.reordering.habit import EACH, FIRST
-from inlay.reordering.store_trial import StoreTrial, is_contested
+from inlay.reordering import compile_reorder, compiled, planning, trial
+from inlay.reordering.trial import EACH, FIRST, Trial, is_contested
 
 
 class Clock:
@@ -28,21 +27,22 @@ class FakeWay:
     def __init__(self, clock: Clock, takes: int, after: int = 0) -> None:
         self.clock, self.takes, self.after, self.calls, self.spent_after = clock, takes, after, 0, 0
 
-    def run(self, src_address: int, dst_address: int) -> None:
+    def move(self, src_address: int, dst_address: int, table: int | None) -> bool:
         self.clock.now += self.takes
         self.calls += 1
         self.spent_after = self.after
+        return True
 
 
 def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], count: int) -> list[int]:
     """Calls of each way among `count`, with a program in between that reads the result."""
     clock = Clock()
-    monkeypatch.setattr(store_trial, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
     ways = [FakeWay(clock, *first), FakeWay(clock, *other)]
-    trial = StoreTrial(ways[0], lambda: ways[1])
+    variants = Trial(ways[0], lambda: ways[1])
     for _ in range(count):
         calls = ways[0].calls
-        trial.run(0, 0)
+        variants.run(0, 0, None)
         clock.now += ways[0].after if ways[0].calls > calls else ways[1].after
     return [way.calls for way in ways]
 
@@ -73,12 +73,12 @@ def test_the_second_way_is_compiled_when_it_is_tried(monkeypatch: pytest.MonkeyP
         made.append(1)
         return FakeWay(clock, 1)
 
-    trial = StoreTrial(FakeWay(clock, 1), make)
+    variants = Trial(FakeWay(clock, 1), make)
     for _ in range(FIRST + EACH):
-        trial.run(0, 0)
+        variants.run(0, 0, None)
     assert not made
-    trial.run(0, 0)
-    trial.run(0, 0)
+    variants.run(0, 0, None)
+    variants.run(0, 0, None)
     assert made == [1]
 
 
@@ -93,12 +93,10 @@ def test_both_ways_move_the_same_bytes(monkeypatch: pytest.MonkeyPatch, last: in
     memory = MemoryModel(1 << 12, last, 1 << 12)
     monkeypatch.setattr(compiled, "memory_model", lambda: memory)
     monkeypatch.setattr(planning, "memory_model", lambda: memory)
-    compiled.forget()
     src, dst = (MemoryDesc((64, 96), "f32", tag) for tag in ("ab", "ba"))
     reorder = compile_reorder(src, dst)
-    compiled.forget()
     assert reorder.trial is not None
-    other = reorder.trial.other
+    other = reorder.trial.second()
     assert isinstance(other, compiled.CompiledReorder)
     assert reorder.plan is not None
     assert other.plan is not None

@@ -13,6 +13,7 @@ from test_reorder import check
 
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
+from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, compiled, planning, threads
 from inlay.reordering.target import TARGETS, Target, host_target
 from inlay.testing import reorder_problems
@@ -47,9 +48,9 @@ def always_streaming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 def narrow_target(width: int) -> Target:
@@ -64,9 +65,9 @@ def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """A processor with narrower registers than this one."""
     target = narrow_target(request.param)
     monkeypatch.setattr(compiled, "host_target", lambda: target)
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
     yield target
-    compiled._compiled.cache_clear()
+    find_reorder.cache_clear()
 
 
 @pytest.mark.parametrize(("src_type", "dst_type"), TYPES)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder, compiled, threads
+from inlay.memory.moves import find_reorder
+from inlay.reordering import compile_reorder, threads
 from inlay.reordering.team_watch import SLACK, TRIED, WAITS, TeamWatch
 
 MS = 1_000_000
@@ -24,10 +25,10 @@ class Calls:
     def call(self) -> bool:
         """One call, as `run_parts` does it; answers whether it was shared."""
         watch, began = self.watch, self.now
-        is_shared = not watch.is_in_doubt or watch.shares(began)
+        is_shared = watch.limit > 0 or watch.shares(began)
         took = self.shared if is_shared else self.alone
         self.now += took
-        if watch.is_in_doubt:
+        if not watch.limit:
             watch.took(is_shared, began, took)
         elif self.waited or not watch.usual <= took <= watch.limit:
             watch.note(began, took, self.waited)
@@ -111,7 +112,7 @@ def test_slow_calls_that_lost_little_of_the_time_do_not_count() -> None:
 
 def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
-    compiled.forget()
+    find_reorder.cache_clear()
     try:
         reorder = compile_reorder(MemoryDesc((1024, 1024), "f32", "ab"), MemoryDesc((1024, 1024), "f32", "ba"))
         x = np.arange(1024 * 1024, dtype=np.float32).reshape(1024, 1024)
@@ -122,10 +123,10 @@ def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pyte
         watch = reorder.task.watch
         for _ in range(2):
             watch.note(0, 10**10, 10**10 - 1)
-        assert watch.is_in_doubt
+        assert not watch.limit
         monkeypatch.setattr(threads.Team, "run", lambda *_: pytest.fail("shared"))
         y.fill(0)
         reorder.run(x.ctypes.data, y.ctypes.data)
         assert (y == x.T).all()
     finally:
-        compiled.forget()
+        find_reorder.cache_clear()

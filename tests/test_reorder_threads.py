@@ -50,6 +50,11 @@ def test_workers_that_sleep_are_woken() -> None:
     assert (seen == 5).all()
 
 
+def is_taken(team: Team) -> bool:
+    """Whether a call has the workers."""
+    return bool(team._head[0])
+
+
 def test_call_while_the_team_is_taken_runs_alone() -> None:
     team = threads._team_of(2, host_target())
     task, seen = counted(10)
@@ -57,10 +62,10 @@ def test_call_while_the_team_is_taken_runs_alone() -> None:
     try:
         run_parts(task, 8, 8, 8, 3)
         assert (seen == 1).all()
-        assert team.is_taken, "it is another's"
+        assert is_taken(team), "it is another's"
     finally:
         team._leave(team._base, -1)
-    assert not team.is_taken
+    assert not is_taken(team)
 
 
 def test_callers_in_many_threads_all_get_their_result() -> None:
@@ -75,9 +80,9 @@ def test_callers_in_many_threads_all_get_their_result() -> None:
         for _ in range(100):
             y[:] = -1
             assert r.plan is not None
-            assert r.code is not None
+            assert r.task is not None
             table = r.plan.table
-            task = Task(r.code.entry, r.code.address, table.tiles)
+            task = Task(r.task.entry, r.task.code, table.tiles)
             run_parts(task, x.ctypes.data, y.ctypes.data, table.address, 2)
             good &= bool((y == x.T).all())
         return good
@@ -98,7 +103,7 @@ def test_interrupt_leaves_no_worker_busy() -> None:
         team.run(stopped, 8, 8, 8, 3)
     assert seen.tolist() == [0, 1, 1]
     assert not team._still_busy(2)
-    assert not team.is_taken
+    assert not is_taken(team)
 
 
 def test_interrupt_before_the_answer_leaves_the_team_to_whom_it_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,16 +119,16 @@ def test_interrupt_before_the_answer_leaves_the_team_to_whom_it_belongs(monkeypa
     with pytest.raises(KeyboardInterrupt):  # the workers were asleep: all is posted, nothing was answered
         team.run(task, 8, 8, 8, 3)
     assert seen.tolist() == [0, 1, 1]
-    assert not team.is_taken
+    assert not is_taken(team)
     team._head[0] = -1
     with pytest.raises(KeyboardInterrupt):  # another call has the workers
         team.run(task, 8, 8, 8, 3)
     assert seen.tolist() == [1, 2, 2]
-    assert team.is_taken, "it is another's"
+    assert is_taken(team), "it is another's"
     team._leave(team._base, -2)
-    assert team.is_taken, "who does not have it cannot leave it"
+    assert is_taken(team), "who does not have it cannot leave it"
     team._leave(team._base, -1)
-    assert not team.is_taken
+    assert not is_taken(team)
 
 
 def test_a_call_says_whether_it_woke_a_worker() -> None:

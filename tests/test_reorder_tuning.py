@@ -20,6 +20,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.machine import MemoryModel
 from inlay.memory import tuned as memory_tuned
+from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, tuning
 from inlay.reordering.attributes import Attributes, Scales
 from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
@@ -37,9 +38,9 @@ WON = Decision(Choice(walk="dst"), 1.5, 1.0)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache directory; what was compiled in memory is forgotten."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    compiled.forget()
+    find_reorder.cache_clear()
     yield tmp_path / "cache"
-    compiled.forget()
+    find_reorder.cache_clear()
 
 
 def decisions(directory: Path) -> list[Path]:
@@ -182,17 +183,25 @@ def test_moves_that_memory_has_remembered_are_made_anew(monkeypatch: pytest.Monk
     memory = inlay.pack(np.zeros(SRC.dims, np.float32), "ab")
     inlay.reorder(memory, "ba")
     inlay.Reorder(SRC, DST, tune=True)
-    from inlay.memory.moves import move_for
-
-    move = move_for(SRC, DST)
+    move = find_reorder(SRC, DST)
     assert isinstance(move, compiled.CompiledReorder)
     assert move.decision == WON
+
+
+def test_all_that_moves_takes_its_reorders_from_one_cache() -> None:
+    memory = inlay.pack(np.zeros(SRC.dims, np.float32), "ab")
+    inlay.reorder(memory, "ba").unpack()
+    before = find_reorder.cache_info().misses
+    inlay.Reorder(SRC, DST)
+    inlay.Reorder(SRC, DST)(memory, inlay.Memory(DST))
+    inlay.reorder(memory, "ba").unpack()
+    assert find_reorder.cache_info().misses == before
 
 
 def test_nothing_is_remembered_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     counting(monkeypatch)
     inlay.Reorder(SRC, DST, tune=True)
-    compiled.forget()
+    find_reorder.cache_clear()
     monkeypatch.setenv("INLAY_TUNED", "0")
     assert schedule_line(inlay.Reorder(SRC, DST)) == "  decided by the model"
 

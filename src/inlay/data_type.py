@@ -27,6 +27,64 @@ from inlay.errors import InvalidArguments, shown
 NumberKind = Literal["float", "signed", "unsigned", "bits"]
 
 
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A binary float type: a sign, an exponent and a mantissa.
+
+    >>> form = FLOAT_FORMATS["f8_e4m3"]
+    >>> form.bias, hex(form.greatest), form.quantum == 2**-9
+    (7, '0x7e', True)
+    """
+
+    exponent_bits: int
+    """Bits of the exponent."""
+    mantissa_bits: int
+    """Bits of the mantissa."""
+    beyond: Literal["infinity", "nan", "saturates"] = "infinity"
+    """What lies beyond the greatest finite number."""
+
+    @property
+    def bits(self) -> int:
+        """All bits of an element."""
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def bias(self) -> int:
+        """What is subtracted from the exponent's field."""
+        return (1 << self.exponent_bits - 1) - 1
+
+    @property
+    def lowest(self) -> int:
+        """The exponent of the smallest normal number, and the one that spaces the subnormal ones."""
+        return 1 - self.bias
+
+    @property
+    def quantum(self) -> float:
+        """The smallest positive number."""
+        return 2.0 ** (self.lowest - self.mantissa_bits)
+
+    @property
+    def greatest(self) -> int:
+        """The code of the greatest finite number."""
+        all_ = (1 << self.bits - 1) - 1
+        return {"infinity": all_ - (1 << self.mantissa_bits), "nan": all_ - 1, "saturates": all_}[self.beyond]
+
+    @property
+    def last(self) -> int:
+        """The code, without its sign, of what lies beyond the range: infinity, NaN or the greatest number."""
+        return self.greatest + (self.beyond != "saturates")
+
+    @property
+    def quiet(self) -> int:
+        """The bit that makes a NaN quiet."""
+        return 1 << self.mantissa_bits - 1
+
+    @property
+    def exponent(self) -> int:
+        """The bits of the exponent, all set."""
+        return (1 << self.bits - 1) - (1 << self.mantissa_bits)
+
+
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class DataType:
     """One data type and its names.
@@ -54,7 +112,8 @@ class DataType:
     dtype: np.dtype[np.generic]
     """The type of a logical array of such elements (NumPy's own or one of ml_dtypes)."""
     llvm: str
-    """The LLVM type that holds one element in a register."""
+    """The LLVM type that holds one element in a register: a float that LLVM computes with, or an integer of whole bytes
+    for the code."""
     lowest: float
     """The smallest finite value; 0 for a type that only moves."""
     highest: float
@@ -140,7 +199,36 @@ class DataType:
         """
         if not self.is_sub_byte:
             return self
-        return _made(self.name, self.code, 8, self.kind, self.dtype, self.llvm, self.lowest, self.highest)
+        return _made(self.name, self.code, 8, self.kind, self.dtype, self.lowest, self.highest)
+
+    @property
+    def widened(self) -> "DataType":
+        """A type of whole bytes that has all its numbers: for a sub-byte type another one, else the type itself.
+
+        >>> [DataType(name).widened.name for name in ("s4", "u4", "f4_e2m1", "bf16")]
+        ['s8', 'u8', 'f32', 'bf16']
+        """
+        if not self.is_sub_byte:
+            return self
+        return DATA_TYPES[{"signed": "s8", "unsigned": "u8"}.get(self.kind, "f32")]
+
+    @property
+    def moved_as(self) -> "DataType":
+        """A number of the same whole bytes, whose moves change no bit; two of them make an element of 128 bits.
+
+        >>> [DataType(name).moved_as.name for name in ("bool", "u16", "complex128")]
+        ['u8', 'f16', 's64']
+        """
+        return DATA_TYPES[{1: "u8", 2: "f16", 4: "s32"}.get(self.itemsize, "s64")]
+
+    @property
+    def is_exponent(self) -> bool:
+        """Whether an element is an exponent alone, a power of two: it has no zero, no sign and no mantissa.
+
+        >>> [name for name, data_type in DATA_TYPES.items() if data_type.is_exponent]
+        ['e8m0']
+        """
+        return self.kind == "float" and self.lowest > 0
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` is this type, or its name."""
@@ -166,8 +254,9 @@ class DataType:
 DataTypeLike: TypeAlias = DataType | str | np.dtype[np.generic] | type[np.generic]
 
 
-def _made(name: str, code: int, bits: int, kind: NumberKind, dtype: object, llvm: str, *limits: float) -> DataType:
+def _made(name: str, code: int, bits: int, kind: NumberKind, dtype: object, *limits: float) -> DataType:
     data_type = object.__new__(DataType)
+    llvm = {"f32": "float", "f64": "double"}.get(name, f"i{max(bits, 8)}")
     values = (name, code, bits, kind, np.dtype(cast(Any, dtype)), llvm, *limits)
     for field, value in zip(DataType.__slots__, values, strict=True):
         object.__setattr__(data_type, field, value)
@@ -178,34 +267,34 @@ def _integer(name: str, code: int, bits: int, dtype: object) -> DataType:
     signed = name.startswith("s")
     top = 2 ** (bits - 1) if signed else 2**bits
     kind: NumberKind = "signed" if signed else "unsigned"
-    return _made(name, code, bits, kind, dtype, f"i{bits}", -top if signed else 0, top - 1)
+    return _made(name, code, bits, kind, dtype, -top if signed else 0, top - 1)
 
 
-def _float(name: str, code: int, numpy_type: object, llvm: str, bits: int | None = None) -> DataType:
+def _float(name: str, code: int, numpy_type: object, bits: int | None = None) -> DataType:
     dtype = np.dtype(cast(Any, numpy_type))
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return _made(name, code, bits or dtype.itemsize * 8, "float", dtype, llvm, float(limits.min), float(limits.max))
+    return _made(name, code, bits or dtype.itemsize * 8, "float", dtype, float(limits.min), float(limits.max))
 
 
 def _moved(name: str, dtype: object) -> DataType:
     bits = np.dtype(cast(Any, dtype)).itemsize * 8
-    return _made(name, 0, bits, "bits", dtype, f"i{bits}", 0, 0)
+    return _made(name, 0, bits, "bits", dtype, 0, 0)
 
 
 _NUMBERS = (
-    _float("f16", 1, np.float16, "half"),
-    _float("bf16", 2, ml_dtypes.bfloat16, "bfloat"),
-    _float("f32", 3, np.float32, "float"),
+    _float("f16", 1, np.float16),
+    _float("bf16", 2, ml_dtypes.bfloat16),
+    _float("f32", 3, np.float32),
     _integer("s32", 4, 32, np.int32),
     _integer("s8", 5, 8, np.int8),
     _integer("u8", 6, 8, np.uint8),
-    _float("f64", 7, np.float64, "double"),
-    _float("f8_e5m2", 9, ml_dtypes.float8_e5m2, "i8"),
-    _float("f8_e4m3", 10, ml_dtypes.float8_e4m3fn, "i8"),
+    _float("f64", 7, np.float64),
+    _float("f8_e5m2", 9, ml_dtypes.float8_e5m2),
+    _float("f8_e4m3", 10, ml_dtypes.float8_e4m3fn),
     _integer("s4", 11, 4, ml_dtypes.int4),
     _integer("u4", 12, 4, ml_dtypes.uint4),
-    _float("e8m0", 13, ml_dtypes.float8_e8m0fnu, "i8"),
-    _float("f4_e2m1", 14, ml_dtypes.float4_e2m1fn, "i4", bits=4),
+    _float("e8m0", 13, ml_dtypes.float8_e8m0fnu),
+    _float("f4_e2m1", 14, ml_dtypes.float4_e2m1fn, bits=4),
     _integer("s64", 16, 64, np.int64),
 )
 
@@ -221,6 +310,19 @@ _BITS = (
 
 DATA_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _NUMBERS})
 """The data types of oneDNN by name: those that convert and that primitives compute with."""
+
+FLOAT_FORMATS: Mapping[str, FloatFormat] = MappingProxyType(
+    {
+        "f64": FloatFormat(11, 52),
+        "f32": FloatFormat(8, 23),
+        "bf16": FloatFormat(8, 7),
+        "f16": FloatFormat(5, 10),
+        "f8_e5m2": FloatFormat(5, 2),
+        "f8_e4m3": FloatFormat(4, 3, "nan"),
+        "f4_e2m1": FloatFormat(2, 1, "saturates"),
+    }
+)
+"""How the bits of each float type with a mantissa are read."""
 
 MOVED_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _BITS})
 """The data types that only move, by name."""
@@ -273,6 +375,20 @@ def as_number_type(value: DataTypeLike) -> DataType:
     if not data_type.is_number:
         raise InvalidArguments(f"data type {data_type} only moves: use one of {', '.join(DATA_TYPES)}")
     return data_type
+
+
+def number_kind(dtype: np.dtype[Any]) -> Literal["float", "integer"] | None:
+    """Whether arrays of a NumPy or ml_dtypes type hold floats or integers; None if they hold no real numbers.
+
+    >>> [number_kind(np.dtype(kind)) for kind in (np.uint16, ml_dtypes.bfloat16, np.complex64)]
+    ['integer', 'float', None]
+    """
+    if dtype.kind in "iuf":
+        return "float" if dtype.kind == "f" else "integer"
+    data_type = _BY_NUMPY.get(dtype)
+    if data_type is None or not data_type.is_number:
+        return None
+    return "float" if data_type.kind == "float" else "integer"
 
 
 def _numpy_dtype(value: object) -> np.dtype[np.generic] | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from inlay.bench.tables import table_text
 from inlay.machine import MemoryModel, ReportedCache, model_document, reported_caches
-from inlay.reordering.compiled import copy_bytes
+from inlay.reordering.compiled import Copies
 from inlay.reordering.memory_levels import measure_all
 
 
@@ -44,7 +44,7 @@ class MachineReport:
 
 def measure_machine() -> MachineReport:
     """Measure the machine model anew, remember it, and return it beside what the system reports: some 0.3 seconds."""
-    return MachineReport(measure_all(copy_bytes), reported_caches())
+    return MachineReport(measure_all(Copies()), reported_caches())
 
 
 def _megabytes(nbytes: int) -> str:

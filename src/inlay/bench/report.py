@@ -24,7 +24,8 @@ from inlay.memory.packing import pack
 from inlay.memory.tuned import tuned
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.choice import BY_MODEL, UNMEASURED
-from inlay.reordering.compiled import compiled_as
+from inlay.reordering.compiled import compile_problem
+from inlay.reordering.problem import reorder_problem
 from inlay.reordering.processors import get_num_threads
 
 ROUNDS = 9
@@ -131,15 +132,15 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
     if tune is not None:
         tuned(src, dst, reorder.problem, tune, again=True)
         reorder = compile_reorder(src, dst)
-    two, one = Memory(dst), _filled(src)
+    two, one, moved = Memory(dst), _filled(src), reorder.problem.moved_bytes
     calls = {INLAY: _call(reorder, one, two)}
     if reorder.decision.choice != BY_MODEL:
-        calls[MODEL] = _call(compiled_as(reorder.problem, UNMEASURED), one, two)
+        calls[MODEL] = _call(compile_problem(reorder.problem, UNMEASURED), one, two)
     others, absent = agreeing(calls[INLAY], one, two)
-    times = measure_interleaved(calls | others | _copies(reorder.moved_bytes // 2), rounds)
+    times = measure_interleaved(calls | others | _copies(moved // 2), rounds)
     copy = min((times.pop(name) for name in _COPIES), key=median)
     lines = [Line(name, tuple(seconds)) for name, seconds in ({COPY: copy} | times).items()]
-    return Report(src, dst, reorder.moved_bytes, get_num_threads(), str(reorder.decision), tuple(lines), absent)
+    return Report(src, dst, moved, get_num_threads(), str(reorder.decision), tuple(lines), absent)
 
 
 def _filled(desc: MemoryDesc) -> Memory:
@@ -163,5 +164,5 @@ def _copies(nbytes: int) -> dict[str, Call]:
     one, two = Memory(flat), Memory(flat)
     one.buffer.fill(1)
     two.buffer.fill(2)
-    own = compiled_as(compile_reorder(flat, flat).problem, UNMEASURED)
+    own = compile_problem(reorder_problem(flat, flat), UNMEASURED)
     return dict(zip(_COPIES, (_call(own, one, two), lambda: np.copyto(two.buffer, one.buffer)), strict=True))

@@ -26,14 +26,6 @@ _LARGEST = 1 << 26
 """Bytes of the largest file that is read: 64 MiB, a hundred times what the largest holds."""
 
 
-def cache_directory() -> Path | None:
-    """The directory of the cache, made if need be; None where there is none that is private to this user."""
-    try:
-        return require_cache_directory()
-    except FileError:
-        return None
-
-
 def require_cache_directory() -> Path:
     """Return the directory of the cache, and create it if it does not exist.
 

@@ -16,7 +16,6 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from inlay.errors import FileError
 from inlay.files import file_error
@@ -126,9 +125,7 @@ class PrivateDirectory:
         """Return the directory."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the directory."""
         self.close()
 

@@ -27,7 +27,7 @@ from inlay.graph.run_guards import NO_GUARDS, RunGuards, guard, joined_guard
 from inlay.interop import to_numpy
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate
-from inlay.memory.moves import described, move_for
+from inlay.memory.moves import described, find_reorder
 from inlay.primitives.operation import Engine
 
 
@@ -279,7 +279,7 @@ class Instance:
             np.copyto(result, self.array(name))
         elif result.size:
             plain = described(desc.dims, desc.data_type, None)
-            move_for(desc, plain).run(self.memory(name).address, address_of(result))
+            find_reorder(desc, plain).run(self.memory(name).address, address_of(result))
         return result
 
 

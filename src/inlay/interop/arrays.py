@@ -28,6 +28,7 @@ from inlay.errors import InvalidArguments, MissingExtra
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, array_of
+from inlay.memory.memory import require_memory
 
 
 def from_array(array: object) -> Memory:
@@ -87,10 +88,7 @@ def _start(desc: MemoryDesc) -> int:
 
 def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
     """Elements from one coordinate to the next on each axis; None where an axis has blocks, or bytes hold two."""
-    if not isinstance(memory, Memory):
-        raise InvalidArguments(
-            f"memory is a {type(memory).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )
+    require_memory(memory)
     layout, data_type = memory.desc.layout, memory.desc.data_type
     if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
         return None

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.format_tag import FormatTag
+from inlay.layout import Dims
 from inlay.memory import Memory, reorder
+from inlay.memory.memory import require_memory
 
 
 def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: FormatTag | str | None = None) -> Memory:
@@ -38,27 +40,21 @@ def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: For
     >>> result.desc, np.array_equal(result.unpack(), memory.unpack().transpose(0, 2, 1))
     (MemoryDesc((2, 3, 9), 'f32', 'aBc8b'), True)
     """
-    if not isinstance(memory, Memory):
-        raise InvalidArguments(
-            f"memory is a {type(memory).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )
+    require_memory(memory)
     relabeled = memory.desc.permute_axes(permutation)
-    wanted = _preserved(memory.desc, relabeled) if format is None else _described(relabeled, format)
+    dims = relabeled.dims
+    wanted = _preserved(memory.desc, dims) if format is None else MemoryDesc(dims, relabeled.data_type, format)
     return reorder(Memory(relabeled, memory.buffer), wanted)
 
 
-def _described(desc: MemoryDesc, format: FormatTag | str) -> MemoryDesc:
-    return MemoryDesc(desc.dims, desc.data_type, format)
-
-
-def _preserved(desc: MemoryDesc, relabeled: MemoryDesc) -> MemoryDesc:
-    """The format of `desc` for the dims of `relabeled`."""
+def _preserved(desc: MemoryDesc, dims: Dims) -> MemoryDesc:
+    """The format of `desc` for other dims."""
     if desc.tag is not None:
-        return _described(relabeled, desc.tag)
+        return MemoryDesc(dims, desc.data_type, desc.tag)
     try:
         # For other dims, oneDNN's rules may refuse the strides that a pattern gives.
-        return MemoryDesc(relabeled.dims, desc.data_type, pattern=desc.pattern)
+        return MemoryDesc(dims, desc.data_type, pattern=desc.pattern)
     except InvalidArguments:
         raise InvalidArguments(
-            f"no tag or pattern gives dims {relabeled.dims} the format of {desc!r}: say the one you want as format=..."
+            f"no tag or pattern gives dims {dims} the format of {desc!r}: say the one you want as format=..."
         ) from None

@@ -23,8 +23,8 @@ from inlay.memory.entries import (
     read_entries,
     write_entries,
 )
-from inlay.memory.moves import described, logical_array, move_for
-from inlay.memory.nibbles import CARRIERS, decoded, encoded
+from inlay.memory.moves import described, find_reorder, logical_array
+from inlay.memory.nibbles import decoded, encoded
 from inlay.memory.packed import read_packed, require_packed, write_packed
 from inlay.reordering.problem import require_same_dims
 
@@ -103,10 +103,10 @@ def _dense_codes_in(desc: MemoryDesc, buffer: Bytes, data_type: DataType) -> Cod
 
 def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
     _, data_type = dst.require_layout("reorder")
-    carrier = CARRIERS.get(data_type.name, data_type)
+    carrier = data_type.widened
     if carrier != data_type:
         codes = decoded(codes, data_type).astype(carrier.dtype)
-    move_for(described(dst.dims, carrier, None), dst).run(address_of(codes), address_of(buffer))
+    find_reorder(described(dst.dims, carrier, None), dst).run(address_of(codes), address_of(buffer))
 
 
 def dense_array(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:

@@ -21,6 +21,18 @@ Format: TypeAlias = FormatTag | str | MemoryDesc
 """Where elements shall go: a format tag or alias, or a whole descriptor."""
 
 
+def require_memory(value: object, name: str = "memory") -> None:
+    """Refuse what is no `Memory`.
+
+    Raises:
+        InvalidArguments: `value`, which messages call `name`, is something else.
+    """
+    if not isinstance(value, Memory):
+        raise InvalidArguments(
+            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
+        )
+
+
 class Memory:
     """A descriptor and the bytes it describes.
 

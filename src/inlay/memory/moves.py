@@ -1,12 +1,12 @@
 """What runs between two addresses, and how far from an address a descriptor reaches.
 
 Elements are moved, converted and computed on by compiled code; what it does not do (groups that cut through blocks) is
-the work of the reference, coordinate by coordinate. What was compiled for a pair of descriptors is remembered.
+the work of the reference, coordinate by coordinate. `find_reorder` keeps what was compiled for descriptors.
 """
 
 import ctypes
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,15 @@ from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of, allocate
-from inlay.memory.nibbles import CARRIERS
-from inlay.reordering import compile_reorder
+from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, require_attributes
-from inlay.reordering.compensated import compensated_reorder, require_extras
-from inlay.reordering.computed import compute_reorder
+from inlay.reordering.compensated import require_extras
 from inlay.reordering.operands import Operands, codes_of
-from inlay.reordering.problem import ReorderProblem, require_distinct, require_same_dims
+from inlay.reordering.problem import require_distinct, require_same_dims
 from inlay.reordering.reference import reference_reorder
 
-_REMEMBERED = 512  # moves, descriptors and reaches: a network has hundreds of weights
 
-
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=512)
 def described(dims: Dims, data_type: DataType, format: FormatTag | str | None) -> MemoryDesc:
     """The descriptor of a tensor by format, remembered.
 
@@ -57,7 +53,7 @@ def reach(desc: object) -> tuple[int, int, DataType]:
     return _reach(desc)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=512)
 def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
     if isinstance(desc.layout, kinds.Opaque) and desc.data_type is not None:
         return 0, desc.layout.nbytes, desc.data_type
@@ -86,39 +82,17 @@ _NO_LAYOUT = {
 }
 
 
-class Explained(Protocol):
-    """What can be asked how it is done."""
-
-    @property
-    def problem(self) -> ReorderProblem | None:
-        """What the compiler is given; None where it is given nothing."""
-
-    def explain(self, target: str | None = None) -> str:
-        """What is done and why, as text."""
-
-    def assembly(self, target: str | None = None) -> str:
-        """The machine code, as text."""
-
-
-class Move(Explained, Protocol):
-    """What runs a reorder between two addresses."""
-
-    def run(self, src_address: int, dst_address: int) -> None:
-        """Move from the buffer at one address to the buffer at the other."""
-
-
-class Computation(Explained, Protocol):
-    """What runs a reorder with attributes, whose values each run is given."""
-
-    def run(self, src_address: int, dst_address: int, values: Operands, seed: int) -> None:
-        """Compute from the buffer at one address to the buffer at the other."""
-
-
-class ByCoordinate:
-    """A move or a computation by the reference, one coordinate after the other: what no compiled code does."""
+class ReferenceReorder:
+    """A reorder by the reference, one coordinate after the other: what no compiled code does."""
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> None:
-        self._nbytes = _required(src, dst)
+        """Refuse what no reorder does.
+
+        Raises:
+            InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
+            Unimplemented: as `require_extras`.
+        """
+        self._nbytes = _require_reorder(src, dst)
         self._sides = (src, dst)
         self._attributes = attributes
 
@@ -150,7 +124,7 @@ class ByCoordinate:
         raise Unimplemented("these elements are moved coordinate by coordinate: there is no machine code to show")
 
 
-def _required(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
+def _require_reorder(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     """Refuse what no reorder does; bytes that each side reaches."""
     require_same_dims(src, dst)
     nbytes = (reach(src)[1], reach(dst)[1])
@@ -159,51 +133,39 @@ def _required(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     return nbytes
 
 
-def new_move(src: MemoryDesc, dst: MemoryDesc) -> Move:
-    """The move from memory described by `src` to memory described by `dst`.
+AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder
+"""What runs between two addresses, and can say how."""
+
+
+@lru_cache(maxsize=4096)
+def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> AnyReorder:
+    """The reorder from memory described by `src` to memory described by `dst`: compiled now, or found in this cache.
+
+    This is the one cache of reorders in memory; `cache_clear` makes each be decided anew. Leave `attributes` out where
+    there are none: with PLAIN, the reorder is compiled once more.
 
     Raises:
-        InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
+        InvalidArguments: the dims differ, a side has no layout, elements of the destination overlap, or the attributes
+            do not fit the descriptors.
         Unimplemented: a side is sparse, a dim or stride is RUNTIME, or the destination has extras that no reorder
             computes.
     """
-    _require_one_buffer(src, dst)
-    if dst.extras or src.extras.scale_adjust != 1:
-        _required(src, dst)
-        return compensated_reorder(src, dst)
-    return compile_reorder(src, dst)
-
-
-def new_computation(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Computation:
-    """The reorder with attributes.
-
-    Raises:
-        InvalidArguments: as `new_move`, or the attributes do not fit the descriptors.
-        Unimplemented: as `new_move`.
-    """
-    _require_one_buffer(src, dst)
-    by_coordinate = ByCoordinate(src, dst, attributes)  # refuses what is no reorder at all
-    require_attributes(attributes, src, dst)
-    try:
-        # A side's extras without compensation or factor are none to a reorder.
-        return compensated_reorder(src, dst, attributes) if dst.extras else compute_reorder(src, dst, attributes)
-    except Unimplemented:
-        return by_coordinate
-
-
-def _require_one_buffer(src: MemoryDesc, dst: MemoryDesc) -> None:
     for desc in (src, dst):
         if desc.kind == "sparse":
             raise Unimplemented(
                 f"no move between two addresses exists for {desc!r}, which has several buffers: "
                 "inlay.reorder(memory, dst) converts sparse memory"
             )
-
-
-move_for = lru_cache(maxsize=_REMEMBERED)(new_move)
-"""`new_move`, remembered."""
-computation_for = lru_cache(maxsize=_REMEMBERED)(new_computation)
-"""`new_computation`, remembered."""
+    if attributes == PLAIN:
+        if dst.extras or src.extras.scale_adjust != 1:
+            _require_reorder(src, dst)
+        return compile_reorder(src, dst)
+    by_coordinate = ReferenceReorder(src, dst, attributes)
+    require_attributes(attributes, src, dst)
+    try:
+        return compile_reorder(src, dst, attributes)
+    except Unimplemented:
+        return by_coordinate
 
 
 def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
@@ -213,8 +175,8 @@ def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
         OutOfMemory: there is no room for the array.
     """
     _, data_type = desc.require_layout("unpack")
-    carrier = CARRIERS.get(data_type.name, data_type)
+    carrier = data_type.widened
     plain = described(desc.dims, carrier, None)
     array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)
-    move_for(desc, plain).run(address, address_of(array))
+    find_reorder(desc, plain).run(address, address_of(array))
     return array.astype(data_type.dtype, copy=False)

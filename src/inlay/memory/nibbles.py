@@ -5,19 +5,12 @@
 array([1, -1], dtype=int4)
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DATA_TYPES, DataType
-
-CARRIERS: Mapping[str, DataType] = MappingProxyType(
-    {"s4": DATA_TYPES["s8"], "u4": DATA_TYPES["u8"], "f4_e2m1": DATA_TYPES["f32"]}
-)
-"""For each 4-bit type one of whole bytes that has all its numbers: what compiled reorders make arrays from and of."""
+from inlay.data_type import DataType
 
 
 def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:

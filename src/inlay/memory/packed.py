@@ -18,17 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.sparsity import packed_layout
 from inlay.errors import InvalidArguments
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.memory.entries import Entries, dense_codes, entries_of_codes
 from inlay.memory.handles import codes_in, positions_in
-from inlay.memory.moves import described, move_for
-
-_CODES = {1: DATA_TYPES["u8"], 2: DATA_TYPES["bf16"], 4: DATA_TYPES["s32"], 8: DATA_TYPES["s64"]}
-"""By bytes of an element, a type that moves without a change of bits."""
+from inlay.memory.moves import described, find_reorder
 
 
 def read_packed(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
@@ -49,7 +46,7 @@ def read_packed(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
     whole[stored] = codes[: stored.size]
     rows = described(desc.dims, carrier, None)
     dense = allocate(rows.size)
-    move_for(blocked, rows).run(address_of(whole), address_of(dense))
+    find_reorder(blocked, rows).run(address_of(whole), address_of(dense))
     entries = entries_of_codes(desc.dims, _data_type(desc), dense.view(codes.dtype))
     if entries.count != np.count_nonzero(codes[: stored.size]):
         raise InvalidArguments(f"bitmask stores an element of the padding of {desc!r}, which is zero")
@@ -76,7 +73,7 @@ def write_packed(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -
     blocked, carrier = _blocked(desc)
     dense = dense_codes(kept)
     whole = allocate(blocked.size)
-    move_for(described(desc.dims, carrier, None), blocked).run(address_of(dense), address_of(whole))
+    find_reorder(described(desc.dims, carrier, None), blocked).run(address_of(dense), address_of(whole))
     codes = whole.view(dense.dtype)
     stored = codes != 0
     codes_in(desc, buffers)[:count] = codes[stored]
@@ -128,5 +125,5 @@ def _data_type(desc: MemoryDesc) -> DataType:
 def _blocked(desc: MemoryDesc) -> tuple[MemoryDesc, DataType]:
     """The blocked tensor that is packed, with elements of whole bytes, and their type."""
     assert isinstance(desc.layout, kinds.Packed)
-    carrier = _CODES[_data_type(desc).itemsize]
+    carrier = _data_type(desc).moved_as
     return MemoryDesc.from_layout(packed_layout(desc.dims, desc.layout), carrier, dims=desc.dims), carrier

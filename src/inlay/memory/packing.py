@@ -15,8 +15,8 @@ from inlay.memory.buffers import address_of, array_of
 from inlay.memory.conversion import write_stored
 from inlay.memory.entries import Entries, converted, entries_of_codes
 from inlay.memory.memory import Format, Memory
-from inlay.memory.moves import described, move_for
-from inlay.memory.nibbles import CARRIERS, decoded, encoded
+from inlay.memory.moves import described, find_reorder
+from inlay.memory.nibbles import decoded, encoded
 
 
 def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
@@ -45,10 +45,10 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         write_stored(converted(stored_in(logical), dst_type), dst, memory.buffers)
         return memory
     if src_type.is_sub_byte:
-        numbers, src_type = decoded(encoded(logical, src_type), src_type), CARRIERS[src_type.name]
+        numbers, src_type = decoded(encoded(logical, src_type), src_type), src_type.widened
         logical = numbers.astype(src_type.dtype)
     src, logical = _source(logical, src_type)
-    move_for(src, dst).run(address_of(logical), memory.address)
+    find_reorder(src, dst).run(address_of(logical), memory.address)
     return memory
 
 

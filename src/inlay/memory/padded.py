@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.errors import InvalidArguments
-from inlay.memory.memory import Memory
+from inlay.memory.memory import Memory, require_memory
 from inlay.memory.nibbles import decoded, encoded
 from inlay.padding import (
     Box,
@@ -69,7 +69,7 @@ def check_padding(memory: Memory) -> PaddingReport:
     1 of 1 padding lanes of MemoryDesc((3,), 'u8', 'A4a') are not zero:
         (3,)  beyond a >= 3  element 3  byte 3  holds 4 (04)
     """
-    _require_memory(memory)
+    require_memory(memory)
     return find_dirty(memory.desc, memory.buffer)
 
 
@@ -87,7 +87,7 @@ def zero_padding(memory: Memory) -> None:
     >>> memory.buffer.tolist()
     [1, 2, 3, 0]
     """
-    _require_memory(memory)
+    require_memory(memory)
     zero_lanes(memory.desc, memory.buffer)
 
 
@@ -112,7 +112,7 @@ def map_padded(f: Elementwise, memory: Memory) -> None:
     >>> memory.buffer.view(np.float32).tolist()
     [1.0, 1.0, 1.0, 0.0]
     """
-    _require_memory(memory)
+    require_memory(memory)
     desc, buffer = memory.desc, memory.buffer
     layout, data_type = desc.require_layout("map_padded")
     if not memory.is_writable:
@@ -151,10 +151,3 @@ def _parts(view: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     front, back = np.split(view, [middle], axis)
     yield from _parts(front)
     yield from _parts(back)
-
-
-def _require_memory(value: object) -> None:
-    if not isinstance(value, Memory):
-        raise InvalidArguments(
-            f"memory is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )

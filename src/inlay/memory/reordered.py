@@ -12,17 +12,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.format_tag import FormatTag
 from inlay.memory.conversion import recode, retyped
-from inlay.memory.memory import Format, Memory
-from inlay.memory.moves import (
-    Computation,
-    Explained,
-    Move,
-    computation_for,
-    described,
-    move_for,
-    new_computation,
-    new_move,
-)
+from inlay.memory.memory import Format, Memory, require_memory
+from inlay.memory.moves import AnyReorder, described, find_reorder
 from inlay.memory.tuned import seconds_of, tuned
 from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes
 from inlay.reordering.operands import Given, attributes_of, checked_seed, operands
@@ -40,7 +31,7 @@ class Reorder:
     True
     """
 
-    __slots__ = ("_attributes", "_computation", "_dst", "_either", "_move", "_src")
+    __slots__ = ("_attributes", "_dst", "_reorder", "_src")
 
     def __init__(
         self,
@@ -75,19 +66,14 @@ class Reorder:
         self._dst = dst
         self._attributes = _checked_attributes(attributes)
         seconds = seconds_of(tune)
-        self._compile()
-        if seconds is not None and self._either.problem is not None:
-            tuned(src, dst, self._either.problem, seconds)
-            self._compile()
+        self._reorder = self._found()
+        if seconds is not None and self._reorder.problem is not None:
+            tuned(src, dst, self._reorder.problem, seconds)
+            self._reorder = self._found()
 
-    def _compile(self) -> None:
-        self._move: Move | None = None
-        self._computation: Computation | None = None
-        self._either: Explained
-        if self._attributes == PLAIN:
-            self._either = self._move = new_move(self._src, self._dst)
-        else:
-            self._either = self._computation = new_computation(self._src, self._dst, self._attributes)
+    def _found(self) -> AnyReorder:
+        is_plain = self._attributes is PLAIN
+        return find_reorder(self._src, self._dst) if is_plain else find_reorder(self._src, self._dst, self._attributes)
 
     @property
     def src(self) -> MemoryDesc:
@@ -124,20 +110,21 @@ class Reorder:
             InvalidArguments: an argument is no Memory or has another descriptor than was compiled for, the two lie on
                 one another, `dst` is read-only, or values are missing, not wanted, or wrong (see `operands`).
         """
-        _require_memory("src", src)
-        _require_memory("dst", dst)
+        require_memory(src, "src")
+        require_memory(dst, "dst")
         if not (src._desc is self._src or src._desc == self._src):
             _refuse_other("source", src._desc, self._src)
         if not (dst._desc is self._dst or dst._desc == self._dst):
             _refuse_other("destination", dst._desc, self._dst)
         _require_apart(src, dst)
-        if self._move is not None and (src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
-            self._move.run(src.address, dst.address)
+        if self._attributes is PLAIN and (
+            src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None
+        ):
+            self._reorder.run(src.address, dst.address)
             return
         given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
         values, chosen = operands(self._attributes, dst._desc.dims, given), checked_seed(self._attributes, seed)
-        if self._computation is not None:
-            self._computation.run(src.address, dst.address, values, chosen)
+        self._reorder.run(src.address, dst.address, values, chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by descriptors and attributes: code is compiled, or found, where it is to run."""
@@ -157,7 +144,7 @@ class Reorder:
         Raises:
             InvalidArguments: there is no target of that name (see `assembly`).
         """
-        return self._either.explain(target)
+        return self._reorder.explain(target)
 
     def assembly(self, target: str | None = None) -> str:
         """The machine code as text: for this machine, or for the one that is called `target`.
@@ -169,11 +156,11 @@ class Reorder:
             InvalidArguments: there is no target of that name.
             Unimplemented: no machine code is made.
         """
-        return self._either.assembly(target)
+        return self._reorder.assembly(target)
 
 
 def _checked_attributes(attributes: Any) -> Attributes:
-    if attributes is None:
+    if attributes is None or attributes == PLAIN:
         return PLAIN
     if not isinstance(attributes, Attributes):
         raise InvalidArguments(
@@ -252,7 +239,7 @@ def reorder(
     array([[  0,  10,  20],
            [-30, -40, -50]], dtype=int8)
     """
-    _require_memory("src", src)
+    require_memory(src, "src")
     desc = _resolved(src.desc, dst)
     is_dense = src.desc.kind != "sparse" != desc.kind
     if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
@@ -273,17 +260,17 @@ def reorder(
     values, chosen = operands(wanted, desc.dims, given), checked_seed(wanted, seed)
     if wanted == PLAIN:
         return _moved(src, desc, out)
-    computation = computation_for(src.desc, desc, wanted)
+    compiled = find_reorder(src.desc, desc, wanted)
     result = _destination(src, desc, out)
-    computation.run(src.address, result.address, values, chosen)
+    compiled.run(src.address, result.address, values, chosen)
     return result
 
 
 def _moved(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
     """The elements of dense memory in dense memory, nothing computed on the way."""
-    move = move_for(src.desc, desc)
+    compiled = find_reorder(src.desc, desc)
     result = _destination(src, desc, out)
-    move.run(src.address, result.address)
+    compiled.run(src.address, result.address)
     return result
 
 
@@ -291,18 +278,11 @@ def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
     """`out`, if it can take the elements of `src`, else new memory."""
     if out is None:
         return Memory(desc)
-    _require_memory("out", out)
+    require_memory(out, "out")
     if out.desc != desc:
         raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
     _require_apart(src, out)
     return out
-
-
-def _require_memory(name: str, value: object) -> None:
-    if not isinstance(value, Memory):
-        raise InvalidArguments(
-            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )
 
 
 def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import DataType, number_kind
 from inlay.errors import InvalidArguments, shown
 from inlay.memory.buffers import Bytes
 from inlay.memory.nibbles import decoded, encoded
@@ -37,10 +37,6 @@ def scalar_bytes(value: object, data_type: DataType) -> Bytes:
     return number.view(np.uint8).copy()
 
 
-_SMALL = frozenset(t.dtype for t in DATA_TYPES.values() if t.dtype.kind == "V")
-"""ml_dtypes' own types, which are of NumPy's kind V as raw bytes are."""
-
-
 def _as_number(value: object) -> npt.NDArray[Any]:
     """An array of the one number.
 
@@ -51,7 +47,7 @@ def _as_number(value: object) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0)
-    if array.size != 1 or (array.dtype.kind not in "iuf" and array.dtype not in _SMALL):
+    if array.size != 1 or number_kind(array.dtype) is None:
         raise InvalidArguments(f"the value of a host scalar is {shown(value)}: give one number")
     return array.reshape(1)
 

@@ -9,7 +9,7 @@ from typing import Any
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.memory.buffers import address_of, allocate
-from inlay.memory.moves import computation_for, move_for, reach
+from inlay.memory.moves import find_reorder, reach
 from inlay.reordering.choice import Decision
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.tuning import SECONDS, tune
@@ -50,6 +50,5 @@ def tuned(
     for buffer in (source, destination):
         buffer.fill(_EASY)  # which also brings in its pages
     decision = tune(problem, address_of(source), address_of(destination), seconds, again=again)
-    move_for.cache_clear()
-    computation_for.cache_clear()
+    find_reorder.cache_clear()
     return decision

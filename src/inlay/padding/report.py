@@ -77,6 +77,6 @@ def _row(desc: MemoryDesc, data_type: DataType, lane: DirtyLane) -> tuple[str, .
 def _value(held: bytes, data_type: DataType) -> str:
     """The number that these bytes are."""
     code = np.frombuffer(held, np.uint8)
-    if data_type.name == "s4":
+    if data_type.is_sub_byte and data_type.kind == "signed":
         return str((held[0] ^ 8) - 8)
     return str(code.view(data_type.dtype)[0])

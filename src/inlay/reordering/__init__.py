@@ -14,9 +14,9 @@ It works on descriptors and addresses and knows nothing of buffers. The stages, 
                 elements) and numbers (conversion, bf16, small_floats)
     target      machine code (linking: kept between processes in `inlay.cache`; loaded_code: in this process)
     bound       what time it should take, and why
-    compiled    the call (threads: split over processors; processors: how many; team_watch: whether they run;
-                store_trial: ordinary or streaming stores)
-    computed    the call with values of attributes (operands: their forms; compensated: sums behind int8 weights)
+    compiled    the plan with its code (machine_code) and its calls (computed, operands: with values of attributes;
+                compensated: with sums behind int8 weights; threads: split over processors; processors: how many;
+                team_watch: whether they run; trial: one thread or several, ordinary or streaming stores)
 
 `reference` does the same coordinate by coordinate and shares no code with the others.
 """

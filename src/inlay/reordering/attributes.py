@@ -42,7 +42,6 @@ from inlay.layout.address import as_numbers
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
 Groups: TypeAlias = tuple[()] | tuple[int, int]
 
-_NEED_MASK = ("e8m0", "f8_e4m3", "s4", "u4")
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
@@ -60,7 +59,7 @@ class Entry:
     WORD: ClassVar[str]
     """What messages call the values."""
     TYPES: ClassVar[tuple[str, ...]]
-    """The types that they can have, first the usual one; those of 4 bits, e8m0 and f8_e4m3 need a mask."""
+    """The types that they can have, first the usual one; the last two need a mask."""
 
     def __post_init__(self) -> None:
         """Refuse what oneDNN's setters refuse, and keep the fields as Python's own integers and oneDNN's names.
@@ -80,7 +79,7 @@ class Entry:
         object.__setattr__(self, "data_type", name)
         if name not in self.TYPES:
             raise InvalidArguments(f"{self.WORD} cannot be {name}: use one of {', '.join(self.TYPES)}")
-        if not self.mask and (groups or name in _NEED_MASK):
+        if not self.mask and (groups or name in self.TYPES[-2:]):
             why = "in groups" if groups else f"of type {name}"
             raise InvalidArguments(f"{self.WORD} {why} need a mask: set the bits of the axes along which they differ")
 
@@ -260,7 +259,7 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
             )
         if getattr(attributes, f"{side}_zero_points") and desc.data_type is not None and desc.data_type.kind == "float":
             raise InvalidArguments(f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}")
-    is_nibbles = src.data_type is not None and src.data_type.name in ("s4", "u4")
+    is_nibbles = src.data_type is not None and src.data_type.is_sub_byte and src.data_type.kind != "float"
     if is_nibbles and attributes.src_scales is not None and not attributes.src_scales.mask:
         raise InvalidArguments(
             f"src_scales of {src.data_type} elements need a mask: set the bit of an axis, and give each coordinate one"

@@ -1,4 +1,4 @@
-"""Reorders to int8 weights with extras: the elements as ever, and behind them the sums that convolutions want.
+"""Extras of int8 weights: behind the elements, the sums that convolutions want.
 
 Elements are moved by compiled code into the layout alone; the factor of flag 2 is one more step of the formula. Then
 the stored weights are summed where they lie (`sums`). For each channel, an entry of the padded dims of the mask,
@@ -11,20 +11,15 @@ Source: oneDNN, `memory_extra_desc_t`.
 """
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST
+from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST, Extras
 from inlay.errors import Unimplemented
-from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.computed import ComputedReorder, compute_reorder
-from inlay.reordering.operands import Operands
-from inlay.reordering.problem import ReorderProblem, require_factor
+from inlay.reordering.problem import require_factor
 from inlay.reordering.sums import ChannelSums, channel_sums
 from inlay.reordering.target import host_target
 
@@ -32,47 +27,24 @@ _FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
 
 @dataclass(frozen=True, slots=True)
-class CompensatedReorder:
-    """A reorder to weights with extras, as often as wanted and from several threads at once."""
+class Compensation:
+    """What is written behind the elements of weights."""
 
-    dst: MemoryDesc
-    """The destination."""
-    elements: ComputedReorder
-    """What moves and computes its elements."""
-    sums: tuple[tuple[int, int, ChannelSums], ...]
-    """What is written behind them: for each flag, at which byte, what sums are multiplied by, how they are made."""
+    extras: Extras
+    """Those of the weights."""
+    parts: tuple[tuple[int, int, ChannelSums], ...]
+    """For each flag, at which byte, what sums are multiplied by, how they are made; flags of one mask share sums."""
 
-    @property
-    def problem(self) -> ReorderProblem:
-        """What is moved and computed, the sums left out."""
-        return self.elements.problem
-
-    def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
-        """Move the weights into the buffer at `dst_address` and write their sums behind them."""
-        self.elements.run(src_address, dst_address, values or {}, seed)
-        made: dict[ChannelSums, npt.NDArray[np.int32]] = {}
-        for behind, factor, sums in self.sums:
-            if sums not in made:
-                made[sums] = sums.added(dst_address)
+    def write(self, address: int) -> None:
+        """Write the sums of the weights in the buffer at `address` behind them."""
+        made = {sums: sums.added(address) for _, _, sums in self.parts}
+        for behind, factor, sums in self.parts:
             numbers = np.multiply(made[sums], factor, dtype=np.int32, order="C")
-            ctypes.memmove(dst_address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
+            ctypes.memmove(address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
 
-    def explain(self, target: str | None = None) -> str:
-        """Every stage in words, and what bounds it, on this machine or on the one that is called `target`.
-
-        Raises:
-            InvalidArguments: there is no target of that name.
-        """
-        behind = f"\nbehind the elements\n  {self.dst.extras!r}" if self.sums else ""
-        return self.elements.explain(target) + behind
-
-    def assembly(self, target: str | None = None) -> str:
-        """The assembly of the kernel that moves the elements, on this machine or on the one called `target`.
-
-        Raises:
-            InvalidArguments: there is no target of that name.
-        """
-        return self.elements.assembly(target)
+    def __str__(self) -> str:
+        """The extras."""
+        return repr(self.extras)
 
 
 def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
@@ -103,31 +75,22 @@ def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
         )
 
 
-def compensated_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> CompensatedReorder:
-    """The reorder from memory described by `src` to weights described by `dst`, which `require_extras` lets pass.
-
-    Raises:
-        InvalidArguments: as `compile_reorder`.
-        Unimplemented: as `compute_reorder`.
-    """
-    factor = 1.0 if src.extras.scale_adjust == dst.extras.scale_adjust else dst.extras.scale_adjust
-    plain = [_without_extras(desc) for desc in (src, dst)]
-    elements = compute_reorder(plain[0], plain[1], attributes, factor)
-    return CompensatedReorder(dst, elements, tuple(_sums_of(dst)) if prod(dst.dims) > 0 else ())
-
-
-def _sums_of(dst: MemoryDesc) -> Iterator[tuple[int, int, ChannelSums]]:
-    """What a reorder to `dst` writes behind its elements, in order."""
+def compensation_of(dst: MemoryDesc) -> Compensation | None:
+    """What a reorder to `dst`, which `require_extras` lets pass, writes behind its elements; None for nothing."""
+    sizes = dst.extras.buffer_sizes(dst.padded_dims)
+    if not sizes or not prod(dst.dims):
+        return None
     layout, _ = dst.require_layout("reorder")
     masks = {S8S8: dst.extras.compensation_mask, ASYMMETRIC_SRC: dst.extras.asymmetric_mask}
     made = {mask: channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
-    sizes = dst.extras.buffer_sizes(dst.padded_dims)
-    behind = dst.size - sum(sizes.values())
+    behind, parts = dst.size - sum(sizes.values()), []
     for flag, nbytes in sizes.items():
-        yield behind, _FACTORS[flag], made[masks[flag]]
+        parts.append((behind, _FACTORS[flag], made[masks[flag]]))
         behind += nbytes
+    return Compensation(dst.extras, tuple(parts))
 
 
-def _without_extras(desc: MemoryDesc) -> MemoryDesc:
+def without_extras(desc: MemoryDesc) -> MemoryDesc:
+    """The descriptor of the elements alone."""
     layout, data_type = desc.require_layout("reorder")
     return MemoryDesc.from_layout(layout, data_type, dims=desc.dims, offset0=desc.offset0)

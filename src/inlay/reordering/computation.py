@@ -67,7 +67,7 @@ def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: f
     names = {src.name, dst.name}
     is_exact = "s32" in names and src.kind != "float" and dst.kind != "float"
     is_scaled = attributes.scales or factor != 1
-    return "f64" if names & {"f64", "s64"} or (is_exact and not is_scaled) else "f32"
+    return "f64" if 64 in (src.bits, dst.bits) or (is_exact and not is_scaled) else "f32"
 
 
 @dataclass(frozen=True, slots=True)

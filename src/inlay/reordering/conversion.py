@@ -25,18 +25,10 @@ from inlay.reordering.lanes import Lanes
 from inlay.reordering.small_floats import SMALL_FLOATS, decode, e5m2_as_f16, encode
 
 REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        **{f"i{bits}": f"i{max(bits, 8)}" for bits in (4, 8, 16, 32, 64)},
-        **{t.name: f"i{max(t.bits, 8)}" for t in DATA_TYPES.values()},
-        "f32": "float",
-        "f64": "double",
-    }
+    {**{f"i{bits}": f"i{max(bits, 8)}" for bits in (4, 8, 16, 32, 64)}, **{t.name: t.llvm for t in DATA_TYPES.values()}}
 )
-"""The LLVM type of one element in a register: floats that LLVM computes with, the codes of all other types; elements of
-4 bits have a byte each."""
-
-HAVE_NO_ZERO = frozenset({"e8m0"})
-"""The types whose code 0 is another number than 0."""
+"""The LLVM type of one element in a register, of a data type or of `i4`, `i8`, ..., which are moved without a meaning;
+elements of 4 bits have a byte each."""
 _INTEGERS = frozenset(t.name for t in DATA_TYPES.values() if t.kind != "float")
 
 
@@ -48,7 +40,7 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
         value = _signed(lanes, value, src)
         if dst in _INTEGERS:
             return _clamped(lanes, value, src, dst)
-    if src in ("f64", "s64"):
+    if DATA_TYPES[src].bits == 64:
         wide = value if src == "f64" else lanes.cast("sitofp", value, "i64", "double")
         return _from_f64(lanes, wide, dst)
     if (src, dst) == ("f8_e5m2", "f16"):
@@ -58,7 +50,7 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
     value = _f32_of(lanes, value, src)
     if dst == "bf16" and DATA_TYPES[src].bits <= 8:
         return upper_half(lanes, value)
-    if dst in ("f64", "s64"):
+    if DATA_TYPES[dst].bits == 64:
         value = lanes.cast("fpext", value, "float", "double")
         return value if dst == "f64" else _integer(lanes, value, "double", dst)
     return _from_f32(lanes, value, dst)
@@ -120,7 +112,7 @@ def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
         return value
     if dst in _INTEGERS:
         return _integer(lanes, value, "double", dst)
-    if dst == "e8m0":
+    if DATA_TYPES[dst].is_exponent:
         return _exponent_of_f64(lanes, value)
     narrow = lanes.cast("fptrunc", value, "double", "float")
     return narrow if dst == "f32" else _from_f32(lanes, _made_odd(lanes, narrow, value), dst)
@@ -159,7 +151,7 @@ def _f32_of(lanes: Lanes, value: str, src: str) -> str:
         return decode(lanes, value, src)
     if src == "bf16":
         bits = lanes.apply("shl", "i32", lanes.cast("zext", value, "i16", "i32"), 16)
-    elif src == "e8m0":
+    elif DATA_TYPES[src].is_exponent:
         bits = _exponent_as_f32(lanes, value)
     else:
         return value
@@ -180,7 +172,7 @@ def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
         return _integer(lanes, value, "float", dst)
     if dst in SMALL_FLOATS:
         return encode(lanes, value, dst)
-    if dst == "e8m0":
+    if DATA_TYPES[dst].is_exponent:
         bits = lanes.cast("bitcast", value, "float", "i32")
         return lanes.narrow(lanes.apply("lshr", "i32", bits, 23), "i32", "i8")
     return bf16_of(lanes, value) if dst == "bf16" else value

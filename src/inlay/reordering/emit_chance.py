@@ -9,26 +9,17 @@ takes floor(t + u) steps, as `floor(t)`, and one more where `t - floor(t) >= 1 -
 Source: A. Appleby, MurmurHash3, `fmix32`.
 """
 
-from inlay.data_type import DATA_TYPES
+from inlay.data_type import DATA_TYPES, FLOAT_FORMATS
 from inlay.reordering.conversion import integer_bounds
 from inlay.reordering.lanes import Lanes
 
-_FORMS = {
-    "f32": (23, -126),
-    "bf16": (7, -126),
-    "f16": (10, -14),
-    "f8_e5m2": (2, -14),
-    "f8_e4m3": (3, -6),
-    "f4_e2m1": (1, 0),
-}
-"""For each float type that is rounded to, the bits of its mantissa and the exponent of its least normal number."""
 _WORDS = {"float": ("i32", 23, 127), "double": ("i64", 52, 1023)}
 """For the LLVM type of working numbers, that of their bits, the bits of the mantissa, and the bias."""
 
 
 def is_rounded(working: str, dst: str) -> bool:
     """Whether numbers of the working type are rounded on their way to `dst`."""
-    return dst not in (working, "f64", "e8m0")
+    return dst not in (working, "f64") and not DATA_TYPES[dst].is_exponent
 
 
 def by_chance(lanes: Lanes, value: str, element: str, dst: str, indices: str, seed: str) -> str:
@@ -76,7 +67,8 @@ def _to_bf16(lanes: Lanes, value: str, bits: str) -> str:
 
 def _to_float(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> str:
     word, mantissa, bias = _WORDS[element]
-    digits, lowest = _FORMS[dst]
+    form = FLOAT_FORMATS[dst]
+    digits, lowest = form.mantissa_bits, form.lowest
     magnitude = lanes.call("fabs", element, value)
     code = lanes.cast("bitcast", magnitude, element, word)
     exponent = lanes.apply("lshr", word, code, mantissa)

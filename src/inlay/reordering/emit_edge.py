@@ -5,8 +5,6 @@ tile with zeros where nothing may be read, the tile's own code runs on the scrat
 under the second mask.
 """
 
-from collections.abc import Callable
-
 from inlay.reordering.conversion import convert
 from inlay.reordering.elements import LINE
 from inlay.reordering.emit_mask import FILLED, READ, WRITTEN, Masks, masks_of_tile
@@ -24,17 +22,20 @@ def edge_function(emitter: Emitter) -> tuple[str, Code]:
     code.label("entry")
     masks = masks_of_tile(code, emitter, coordinates)
     if not kernel.shuffles:
-        _register_loop(emitter, code, "move", lambda r: _masked_move(emitter, code, r, masks))
+        with code.loop("move", kernel.registers) as r:
+            _masked_move(emitter, code, r, masks)
         code.do("ret void")
         return f"define internal void @edge({arguments})", code
     sides = [_scratch(emitter, code, side) for side in (0, 1)]
-    _register_loop(emitter, code, "fetch", lambda r: _fetch(emitter, code, r, masks, sides))
+    with code.loop("fetch", kernel.registers) as r:
+        _fetch(emitter, code, r, masks, sides)
     if emitter.keeps_zeros:
         _stored_whole(emitter, code, coordinates, sides[0])
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
     code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]}{value_arguments(kernel, coordinates)})")
-    _register_loop(emitter, code, "put", lambda r: _put(emitter, code, r, masks, sides[1]))
+    with code.loop("put", kernel.registers) as r:
+        _put(emitter, code, r, masks, sides[1])
     code.do("ret void")
     return f"define internal void @edge({arguments})", code
 
@@ -65,12 +66,6 @@ def _stored_whole(emitter: Emitter, code: Code, coordinates: list[str], src: tup
     code.do(f"call void @tile(ptr {src[0]}, ptr {src[1]}, ptr %dst, ptr %dst_offsets, ptr {src[0]})")
     code.do("ret void")
     code.label("parts")
-
-
-def _register_loop(emitter: Emitter, code: Code, name: str, body: Callable[[str], None]) -> None:
-    """Run `body` for every register of the tile, as a loop in the code."""
-    with code.loop(name, emitter.kernel.registers) as index:
-        body(index)
 
 
 def _masked_load(emitter: Emitter, code: Code, r: str, masks: Masks) -> str:

@@ -10,6 +10,8 @@ A call takes the first buffer whose flag is 0, sets the flag to 1, and gives the
 finds none waits: whoever has one is in this code and gives it back without help from anybody.
 """
 
+from dataclasses import dataclass
+
 from inlay.reordering.elements import LINE
 from inlay.reordering.ir import Code, module_text
 
@@ -19,6 +21,11 @@ KERNEL, TABLE, TILES, OFFSETS, ROWS, COUNT, ROW_BYTES, PITCH, FLAGS, BUFFERS, PO
 """Numbers of the words of the table."""
 BUFFER_BYTES = 1 << 19
 """From one buffer of the pool to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelKernel:
+    """The code of both passes: one for all panels, it depends on the target alone."""
 
 
 def panels_ir(fence: str, pause: str, attributes: str) -> str:

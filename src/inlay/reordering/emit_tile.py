@@ -9,7 +9,8 @@ after another, many as a loop: that is compiled in a tenth of the time, and its 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inlay.reordering.conversion import HAVE_NO_ZERO, REGISTER_TYPES, convert
+from inlay.data_type import DATA_TYPES
+from inlay.reordering.conversion import REGISTER_TYPES, convert
 from inlay.reordering.elements import LINE, Elements, bits_of, elements_of
 from inlay.reordering.emit_values import computed, value_parameters
 from inlay.reordering.ir import Code
@@ -64,7 +65,8 @@ class Emitter:
         """Whether the zeros that stand for padding of the source are still zeros when they have been converted."""
         if self.kernel.computation is not None:
             return False
-        return self.kernel.src_type not in HAVE_NO_ZERO or self.kernel.src_type == self.kernel.dst_type
+        src, dst = self.kernel.src_type, self.kernel.dst_type
+        return src == dst or not DATA_TYPES[src].is_exponent
 
     @property
     def alignment(self) -> int:

@@ -10,6 +10,7 @@ from inlay.reordering.emit_chance import by_chance, is_rounded
 from inlay.reordering.ir import Code, suffix
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.lanes import Lanes, shuffle_mask
+from inlay.reordering.network import SIDES
 
 _OPERATIONS = {
     "src_zero_points": "fsub",
@@ -71,7 +72,7 @@ def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, va
     """The values that the lanes of register `r` take."""
     code, element = lanes.code, REGISTER_TYPES[computation.working]
     start = code.let(f"inttoptr i64 {code.load_word('%table', -1 - k)} to ptr")
-    side = ("src", "dst").index(computation.side)
+    side = SIDES.index(computation.side)
     if value.count is not None:
         at = shape.coordinates(side, value.count)
         offset = code.let(f"add i64 %c{value.count}, {code.load_word(code.word('%table', at), r)}")
@@ -101,7 +102,7 @@ def _indices(lanes: Lanes, computation: Computation, shape: TableShape, value: V
     code = lanes.code
     if value.count is None:
         return lanes.spread("0", "i32")
-    side = ("src", "dst").index(computation.side)
+    side = SIDES.index(computation.side)
     at = shape.coordinates(side, value.count)
     first = code.let(f"add i64 %c{value.count}, {code.load_word(code.word('%table', at), r)}")
     where = lane_coordinates(code, shape, side, at + shape.registers, r)

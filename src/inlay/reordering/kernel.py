@@ -23,6 +23,7 @@ from inlay.reordering.network import Network, Run
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Bit, Schedule, Tile
 from inlay.reordering.value_lanes import computation_of
+from inlay.reordering.walk import OuterLoop
 
 Words = npt.NDArray[np.int64]
 Stores = Literal["cached", "streamed", "staged"]
@@ -184,38 +185,23 @@ def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Tab
     tile, nest = schedule.tile, schedule.nest
     odd = None if tile.odd is None else tile.odd.run
     shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd, schedule.overlaps)
-    runs = [_Run(o.extent, o.step, nest.loops[o.loop], o.back) for o in schedule.outer]
+    runs = [(o, nest.loops[o.loop]) for o in schedule.outer]
     if not runs or not schedule.steps_evenly(schedule.outer[-1]):
-        runs.append(_Run(1, 1, Loop(1, 0, 0)))
+        runs.append((OuterLoop(0, 1, 1), Loop(1, 0, 0)))
     words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
     builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
-    words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1].extent // 8
+    words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1][0].extent // 8
     words[shape.AHEAD] = ahead
     builder.registers()
     builder.bounds()
-    builder.loop(shape.INNERMOST, runs[-1])
+    builder.loop(shape.INNERMOST, *runs[-1])
     for i, run in enumerate(reversed(runs[:-1])):
-        builder.loop(shape.loops + i * shape.loop_words, run)
-        builder.tables(shape.loops + i * shape.loop_words + shape.steps, run)
+        builder.loop(shape.loops + i * shape.loop_words, *run)
+        builder.tables(shape.loops + i * shape.loop_words + shape.steps, *run)
     return Table(
-        words, tuple(builder.offsets), schedule.tiles, runs[-1].extent, int(words.__array_interface__["data"][0])
+        words, tuple(builder.offsets), schedule.tiles, runs[-1][0].extent, int(words.__array_interface__["data"][0])
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A loop around the tile: how often, values of the nest's loop at a time, that loop, values to go back at last."""
-
-    extent: int
-    step: int
-    loop: Loop
-    back: int = 0
-
-    @property
-    def maps(self) -> tuple[Map, Map]:
-        """Where the values of the loop lie on both sides."""
-        return self.loop.src, self.loop.dst
 
 
 _Number = TypeVar("_Number", int, Words)
@@ -234,24 +220,24 @@ class _Builder:
         kind = self.types[side]
         return elements * kind.bits // address_bits(kind.name, self.shape.lanes)
 
-    def loop(self, at: int, run: _Run) -> None:
+    def loop(self, at: int, run: OuterLoop, loop: Loop) -> None:
         """Extent and sums of one loop: a table inside the tile moves the register offsets, not the address."""
-        rows = [0 if isinstance(where, int) or run.step == 1 else 8 * self.shape.registers for where in run.maps]
-        words = [run.extent, *self.added(run, run.step, rows)]
+        is_looked_up = run.step == 1
+        rows = [0 if isinstance(where, int) or is_looked_up else 8 * self.shape.registers for where in loop.maps]
+        words = [run.extent, *self.added(loop, run.step, rows)]
         if self.shape.overlaps:
-            words += self.added(run, -run.back, [0, 0])
+            words += self.added(loop, -run.back, [0, 0])
         self.words[at : at + self.shape.steps] = words
 
-    def added(self, run: _Run, values: int, rows: list[int]) -> list[int]:
+    def added(self, loop: Loop, values: int, rows: list[int]) -> list[int]:
         """What so many values of a loop, and such steps of the rows of tables, add to the sums."""
-        moves = [
-            self.places(side, where * values if isinstance(where, int) else 0) for side, where in enumerate(run.maps)
-        ]
-        return [*moves, *rows, *(run.loop.weight(g) * values for g in range(self.shape.guards))]
+        steps = [where * values if isinstance(where, int) else 0 for where in loop.maps]
+        moves = [self.places(side, step) for side, step in enumerate(steps)]
+        return [*moves, *rows, *(loop.weight(g) * values for g in range(self.shape.guards))]
 
-    def tables(self, at: int, run: _Run) -> None:
+    def tables(self, at: int, run: OuterLoop, loop: Loop) -> None:
         """Offsets of a loop without a stride; a loop with one looks up the same zero again and again."""
-        for side, where in enumerate(run.maps):
+        for side, where in enumerate(loop.maps):
             looked_up = isinstance(where, tuple) and run.step == 1
             offsets = self.places(side, np.array(where if looked_up else [0], np.int64))
             self.offsets.append(offsets)

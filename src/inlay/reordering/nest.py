@@ -31,6 +31,11 @@ class Loop:
     counts: tuple[tuple[int, int], ...] = ()
     """(guard, weight): what one step adds to the coordinate of each guard it counts for."""
 
+    @property
+    def maps(self) -> tuple[Map, Map]:
+        """Where its values lie on both sides."""
+        return self.src, self.dst
+
     def weight(self, guard: int) -> int:
         """What one step adds to the coordinate of a guard."""
         return dict(self.counts).get(guard, 0)
@@ -68,6 +73,10 @@ class LoopNest:
     """Every loop has an extent of at least 2."""
     guards: tuple[Guard, ...]
     """The coordinates with bounds, after those that count values."""
+
+    def at(self, side: str, stride: int) -> int | None:
+        """Return the number of the first loop that has this stride on a side."""
+        return next((i for i, loop in enumerate(self.loops) if getattr(loop, side) == stride), None)
 
     def is_cut(self, loop: Loop) -> bool:
         """Whether a bound keeps some of the values of `loop` out."""
@@ -195,7 +204,7 @@ def with_run(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
     run: list[int] = []
     extent = 1
     while not run or extent % lanes:
-        following = next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == extent), None)
+        following = nest.at(side, extent)
         if following is None or nest.loops[following].counts:
             return None
         run.append(following)
@@ -220,7 +229,7 @@ def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int
     other = "dst" if side == "src" else "src"
     stride = 1
     while stride < lanes:
-        i = next((i for i, loop in enumerate(nest.loops) if getattr(loop, side) == stride), None)
+        i = nest.at(side, stride)
         if i is None or nest.is_cut(nest.loops[i]) or not nest.loops[i].is_affine:
             return None
         loop = nest.loops[i]
@@ -241,7 +250,7 @@ def _with_odd_run(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
     start = getattr(nest.loops[i], side)
     extent = nest.loops[i].extent
     while not nest.loops[run[-1]].counts:
-        after = next((k for k, loop in enumerate(nest.loops) if getattr(loop, side) == start * extent), None)
+        after = nest.at(side, start * extent)
         if after is None or not nest.loops[after].is_affine or nest.loops[after].counts:
             break
         extent *= nest.loops[after].extent

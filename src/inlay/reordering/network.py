@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Literal
 
 Side = Literal["src", "dst"]
+SIDES: tuple[Side, Side] = ("src", "dst")
 LANE_BYTES = 16
 """Bytes within which interleaves work on every target."""
 Family = Literal["punpck", "zip"]

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import DATA_TYPES, DataType, number_kind
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes, Entry, Groups, Scales
@@ -33,8 +33,6 @@ _TINY, _HUGE = 1e-30, 1e30  # well within f32
 _MANY = 1 << 30  # well within s32
 _NUMBERS = (float, int)
 _NUMBER = np.dtype(float)
-_SMALL = {t.dtype for t in DATA_TYPES.values() if t.dtype.kind == "V"}
-_SMALL_FLOATS = {t.dtype for t in DATA_TYPES.values() if t.dtype.kind == "V" and t.kind == "float"}
 
 
 def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
@@ -163,7 +161,7 @@ def numbers_of(name: str, value: Any) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except ValueError:
         raise InvalidArguments(f"{name} have rows of different lengths: give an array") from None
-    if array.dtype.kind in "iuf" or array.dtype in _SMALL:
+    if number_kind(array.dtype) is not None:
         return array
     raise InvalidArguments(f"{name} are of type {array.dtype}: give numbers")
 
@@ -200,11 +198,11 @@ def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDAr
         rounded = wide.astype(data_type.dtype)
     back = rounded.astype(np.float64)
     wrong = (back == 0) & (wide != 0) | np.isfinite(wide) & ~np.isfinite(back)
-    if data_type.name == "e8m0":
+    if data_type.is_exponent:
         wrong = back != wide
     if wrong.any():
         number = wide[wrong].flat[0]
-        remedy = "powers of two" if data_type.name == "e8m0" else f"numbers up to {data_type.highest:g}"
+        remedy = "powers of two" if data_type.is_exponent else f"numbers up to {data_type.highest:g}"
         raise InvalidArguments(f"{name} hold {number:g}, which {data_type} cannot: its scales are {remedy}")
     return rounded
 
@@ -214,7 +212,7 @@ def _zero_points(
 ) -> npt.NDArray[Any]:
     if array.dtype == data_type.dtype:
         return array
-    if array.dtype.kind == "f" or array.dtype in _SMALL_FLOATS:
+    if number_kind(array.dtype) == "float":
         raise InvalidArguments(f"{name} are of type {array.dtype}: {what} are integers")
     whole = array if array.dtype.kind in "iu" else array.astype(np.int8)
     wrong = (whole < data_type.lowest) | (whole > data_type.highest)

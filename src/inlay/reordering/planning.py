@@ -1,12 +1,14 @@
-"""From a problem to its plan: schedule, kernel and table, with the memory level that the tensors occupy.
+"""From a problem to its plan: candidate plans, what each costs in memory, and the best of them.
 
+    problem -> loop nest -> candidate schedules -> kernel and table of each -> penalty -> the plan
+
+For one nest and one number of registers, `schedule` finds the tile of the least cost. What is left to compare here are
+the few plans that treat memory differently: tiles that overlap, that are cut off, that are larger, or that fill panels.
 The plan says everything but the machine code. Stores go past the caches (`streamed`, `staged`) only where the tensors
 exceed the last level of the machine model and the tile writes whole cache lines.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from inlay.layout import Map
 from inlay.machine import MemoryModel
@@ -61,111 +63,117 @@ class Plan:
         return self.table.run if is_whole else 1
 
 
-def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL) -> Plan:
+def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True) -> Plan:
     """Return the plan of `problem`, which is not empty, on `target`, for the machine model of this process.
 
-    What `choice` leaves open is decided by the models of the stages.
+    What `choice` leaves open is decided by the models of the stages. Where the destination need not begin at a cache
+    line (not `aligned`), no kernel streams to it: panels do, where there are any.
     """
-    nest, memory = loop_nest(problem), memory_model()
+    memory = memory_model()
     level = level_of(problem.moved_bytes, memory, choice.streams)
     traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
-    arrange = _arranger(problem, target, choice, traffic)
-    straight = _plan_straight(problem, partial(arrange, nest), choice, traffic, memory)
-    around = straight.schedule
-    if choice.registers is None and straight.streams and leaves_pages(around.nest.loops, around.outer, traffic):
-        large = partial(arrange, nest, choice=replace(choice, registers=_LARGE_TILE))
-        with_large = _plan_straight(problem, large, choice, traffic, memory)
-        straight = with_large if with_large.streams else straight
-    wants_panels = _wants_panels(choice, straight.kernel.stores, traffic, target)
-    if wants_panels and (panels := _panels_of(problem, nest)) is not None:
-        return _plan_panels(problem, panels, partial(arrange, panels.nest), choice)
-    return straight
+    choice = choice if aligned else replace(choice, panels=True)
+    planner = _Planner(problem, loop_nest(problem), target, choice, traffic, memory)
+    best = min(planner.candidates(), key=planner.penalty)
+    return best if aligned else replace(best, kernel=replace(best.kernel, stores="cached"))
 
 
-def _arranger(problem: ReorderProblem, target: Target, choice: Choice, traffic: Traffic) -> Callable[..., Schedule]:
-    """Return the search for a schedule of a nest, with everything but the nest and whether tiles may overlap."""
-    types = (problem.src_type, problem.dst_type)
-    # With a sum the formula runs last, on elements that were shuffled as the source has them.
-    narrower = types[0].itemsize if problem.attributes.sum is not None else min(t.itemsize for t in types)
-    return partial(
-        schedule,
-        element_bytes=narrower,
-        vector_bytes=min(target.vector_bytes, choice.width or target.vector_bytes),
-        converts=types[0] != types[1] or problem.computes,
-        shuffles=target.shuffles,
-        traffic=traffic,
-        suits=partial(begins_at_bytes, problem),
-        choice=choice,
-    )
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Makes the candidate plans of a problem, and compares them."""
 
+    problem: ReorderProblem
+    nest: LoopNest
+    target: Target
+    choice: Choice
+    traffic: Traffic
+    memory: MemoryModel
 
-def _plan_straight(
-    problem: ReorderProblem, arrange: Callable[..., Schedule], choice: Choice, traffic: Traffic, memory: MemoryModel
-) -> Plan:
-    """Return the plan that writes straight to the destination."""
-    chosen = arrange(overlaps=may_overlap(problem))
-    is_wide = min(problem.src_type.itemsize, problem.dst_type.itemsize) > 1
-    is_costly = traffic.streams and is_wide and chosen.rewritten > _MOST_REWRITTEN
-    if is_costly and _stores(problem, chosen, table_of(problem, chosen)) == "streamed":
-        chosen = arrange()
-    ahead = choice.ahead
-    if ahead is None:
-        ahead = bytes_ahead(chosen.nest.loops, chosen.outer, chosen.walk, traffic)
-    table = table_of(problem, chosen, ahead)
-    fetches = problem.moved_bytes > memory.l2 if choice.ahead is None else choice.ahead != 0
-    if choice.ahead is None and traffic.level == "L3" and _goes_in_streams(problem, chosen, table):
-        fetches = False
-    may_stream = traffic.streams and problem.attributes.sum is None
-    stores = _stores(problem, chosen, table) if may_stream else "cached"
-    if chosen.overlaps and traffic.streams and stores == "cached":
-        # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
-        guarded = chosen.guarded()
-        if (past := _stores(problem, guarded, table)) != "cached":
-            chosen, table, stores = guarded, table_of(problem, guarded, ahead), past
-    return Plan(chosen, kernel_of(problem, chosen, stores, fetches=fetches), table)
+    def candidates(self) -> list[Plan]:
+        """Return the plans that may be the best, those that differ least from the cheapest schedule first."""
+        choice, plans = self.choice, self._tiled()
+        if not self.traffic.streams:
+            return plans
+        best = min(plans, key=self.penalty)
+        if choice.registers is None and best.streams and self._leaves_pages(best):
+            plans += self._tiled(_LARGE_TILE)
+        wants_panels = not best.streams and self.target.prefers_panels if choice.panels is None else choice.panels
+        if wants_panels and (panels := self._panels()) is not None:
+            plans.append(self._plan_panels(panels))
+        return plans
 
+    def penalty(self, plan: Plan) -> tuple[bool, float, float]:
+        """Return what costs most where plans differ: bytes written again, the way of the stores, pages left early."""
+        if not self.traffic.streams:
+            return False, 0, 0
+        stores = 0 if plan.streams else 2
+        if plan.panels is not None:
+            stores = 1 if self.choice.panels is None else -1
+        pages = -plan.kernel.registers if plan.streams and self.choice.registers is None else 0
+        return self._rewrites_much(plan), stores, pages
 
-def _wants_panels(choice: Choice, stores: Stores, traffic: Traffic, target: Target) -> bool:
-    """Return whether a reorder is to be cut into panels: beyond the caches, where it cannot stream by itself.
+    def _tiled(self, registers: int | None = None) -> list[Plan]:
+        """Return plans that write straight to the destination, with tiles of at least so many registers."""
+        first = self._plan_of(self._schedule(self.nest, overlaps=may_overlap(self.problem), registers=registers))
+        plans = [first]
+        if self._rewrites_much(first):
+            plans.append(self._plan_of(self._schedule(self.nest, overlaps=False, registers=registers)))
+        if first.schedule.overlaps and self.traffic.streams and not first.streams:
+            # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
+            plans.append(self._plan_of(first.schedule.guarded()))
+        return plans
 
-    On AArch64 only if chosen: what its streaming stores gain has not been measured.
-    """
-    wants = stores == "cached" and target.shuffles.family == "punpck" if choice.panels is None else choice.panels
-    return traffic.streams and wants
+    def _schedule(self, nest: LoopNest, *, overlaps: bool, registers: int | None = None) -> Schedule:
+        types = (self.problem.src_type, self.problem.dst_type)
+        # With a sum the formula runs last, on elements that were shuffled as the source has them.
+        sums = self.problem.attributes.sum is not None
+        return schedule(
+            nest,
+            element_bytes=types[0].itemsize if sums else min(t.itemsize for t in types),
+            vector_bytes=min(self.target.vector_bytes, self.choice.width or self.target.vector_bytes),
+            converts=types[0] != types[1] or self.problem.computes,
+            shuffles=self.target.shuffles,
+            traffic=self.traffic,
+            suits=lambda found: begins_at_bytes(self.problem, found),
+            walk=self.choice.walk,
+            registers=registers or self.choice.registers,
+            overlaps=overlaps,
+        )
 
+    def _plan_of(self, found: Schedule) -> Plan:
+        """Return the plan that writes straight to the destination."""
+        problem, ahead = self.problem, self.choice.ahead
+        fetches = problem.moved_bytes > self.memory.l2 if ahead is None else ahead != 0
+        modelled = bytes_ahead(found.nest.loops, found.outer, found.walk, self.traffic)
+        table = table_of(problem, found, modelled if ahead is None else ahead)
+        if ahead is None and self.traffic.level == "L3" and _goes_in_streams(problem, found, table):
+            fetches = False
+        may_stream = self.traffic.streams and problem.attributes.sum is None
+        stores = _stores(problem, found, table) if may_stream else "cached"
+        return Plan(found, kernel_of(problem, found, stores, fetches=fetches), table)
 
-def _panels_of(problem: ReorderProblem, nest: LoopNest) -> Panels | None:
-    """Return the panels of a problem whose elements are only moved or converted, where its nest has any."""
-    sizes = [kind.bits // 8 for kind in (problem.src_type, problem.dst_type)]
-    if not all(sizes) or problem.computes or not may_overlap(problem):
-        return None
-    return cut_into_panels(nest, sizes[0], sizes[1])
+    def _plan_panels(self, panels: Panels) -> Plan:
+        """Return the plan whose schedule, kernel and table fill the buffer of one panel."""
+        found = self._schedule(panels.nest, overlaps=True)
+        next_panel = panels.src_step * self.problem.src_type.bits // 8
+        ahead = next_panel if self.choice.ahead is None else self.choice.ahead
+        kernel = kernel_of(self.problem, found, "cached", fetches=ahead != 0)
+        return Plan(found, kernel, table_of(self.problem, found, ahead), panels)
 
+    def _panels(self) -> Panels | None:
+        """Return the panels of a problem whose elements are only moved or converted, where its nest has any."""
+        sizes = [kind.bits // 8 for kind in (self.problem.src_type, self.problem.dst_type)]
+        if not all(sizes) or self.problem.computes or not may_overlap(self.problem):
+            return None
+        return cut_into_panels(self.nest, *sizes)
 
-def _plan_panels(problem: ReorderProblem, panels: Panels, arrange: Callable[..., Schedule], choice: Choice) -> Plan:
-    """Return the plan whose schedule, kernel and table fill the buffer of one panel."""
-    chosen = arrange(overlaps=True)
-    ahead = panels.src_step * problem.src_type.bits // 8 if choice.ahead is None else choice.ahead
-    kernel = kernel_of(problem, chosen, "cached", fetches=ahead != 0)
-    return Plan(chosen, kernel, table_of(problem, chosen, ahead), panels)
+    def _leaves_pages(self, plan: Plan) -> bool:
+        return leaves_pages(plan.schedule.nest.loops, plan.schedule.outer, self.traffic)
 
-
-def _goes_in_streams(problem: ReorderProblem, chosen: Schedule, table: Table) -> bool:
-    """Whether both sides are gone through in a few streams, which processors guess."""
-    if not chosen.outer:
-        return True
-    inner, lanes = chosen.outer[-1], 1 << chosen.tile.lane_bits
-    loop = chosen.nest.loops[inner.loop]
-    sides = zip((problem.src_type, problem.dst_type), (loop.src, loop.dst), table.offsets[:2], strict=True)
-    return all(
-        goes_in_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
-        for kind, where, offsets in sides
-    )
-
-
-def _in_bytes(where: Map, bits: int) -> Map:
-    """Steps of so many bits times `where`, or the place that each value of a table is at."""
-    return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
+    def _rewrites_much(self, plan: Plan) -> bool:
+        """Return whether tiles that overlap write more bytes again, past the caches, than masks would cost."""
+        is_wide = min(self.problem.src_type.itemsize, self.problem.dst_type.itemsize) > 1
+        return is_wide and plan.kernel.stores == "streamed" and plan.schedule.rewritten > _MOST_REWRITTEN
 
 
 def may_overlap(problem: ReorderProblem) -> bool:
@@ -178,32 +186,44 @@ def may_overlap(problem: ReorderProblem) -> bool:
     return is_plain and not any(t.is_sub_byte for t in types)
 
 
-def _stores(problem: ReorderProblem, chosen: Schedule, table: Table) -> Stores:
-    """How a tensor larger than the caches is written, if its memory begins at a cache line.
+def _goes_in_streams(problem: ReorderProblem, found: Schedule, table: Table) -> bool:
+    """Whether both sides are gone through in a few streams, which processors guess."""
+    if not found.outer:
+        return True
+    inner, lanes = found.outer[-1], 1 << found.tile.lane_bits
+    loop = found.nest.loops[inner.loop]
+    sides = zip((problem.src_type, problem.dst_type), (loop.src, loop.dst), table.offsets[:2], strict=True)
+    return all(
+        goes_in_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
+        for kind, where, offsets in sides
+    )
 
-    `table` is that of the schedule, or of one that differs in guards only.
-    """
-    if chosen.tile.lane_bits == 0:
-        return "cached"
-    bits = problem.dst_type.bits
-    register = (bits << chosen.tile.lane_bits) // 8
-    loops = chosen.nest.loops
-    steps = [_is_lines(loops[o.loop].dst, o.step * bits) for o in chosen.outer]
-    steps += [_is_lines(loops[o.loop].dst, o.back * bits) for o in chosen.outer if o.back]
-    offsets = table.dst_offsets
-    if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
-        return "streamed"
-    stage = register * offsets.size
-    is_cut = chosen.overlaps or any(guard.is_bound for guard in chosen.nest.guards)
-    fills_it = chosen.outer and offsets.shape[0] == table.run and not is_cut
-    if not fills_it or stage % LINE or stage > STAGE_BYTES or not all(steps[:-1]):
-        return "cached"
-    is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
-    return "staged" if is_dense else "cached"
+
+def _in_bytes(where: Map, bits: int) -> Map:
+    """Steps of so many bits times `where`, or the place that each value of a table is at."""
+    return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
 
 
 def _is_lines(where: Map, bits: int) -> bool:
     """Whether steps of so many bits times `where`, or times each place of a table, go from line to line."""
-    if isinstance(where, int):
-        return where * bits // 8 % LINE == 0
-    return all(place * bits // 8 % LINE == 0 for place in where)
+    steps = _in_bytes(where, bits)
+    return not any(step % LINE for step in ((steps,) if isinstance(steps, int) else steps))
+
+
+def _stores(problem: ReorderProblem, found: Schedule, table: Table) -> Stores:
+    """How a tensor larger than the caches is written, if its memory begins at a cache line."""
+    if found.tile.lane_bits == 0:
+        return "cached"
+    bits, loops, offsets = problem.dst_type.bits, found.nest.loops, table.dst_offsets
+    register = (bits << found.tile.lane_bits) // 8
+    steps = [_is_lines(loops[o.loop].dst, o.step * bits) for o in found.outer]
+    steps += [_is_lines(loops[o.loop].dst, o.back * bits) for o in found.outer if o.back]
+    if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
+        return "streamed"
+    stage = register * offsets.size
+    is_cut = found.overlaps or any(guard.is_bound for guard in found.nest.guards)
+    fills_it = found.outer and offsets.shape[0] == table.run and not is_cut
+    if not fills_it or stage % LINE or stage > STAGE_BYTES or not all(steps[:-1]):
+        return "cached"
+    is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
+    return "staged" if is_dense else "cached"

@@ -12,7 +12,7 @@ and become zero, and nothing else is touched.
 from dataclasses import dataclass, replace
 from math import prod
 
-from inlay.data_type import DATA_TYPES, DataType
+from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Digit, Dims, Layout
@@ -141,10 +141,6 @@ def reorder_problem(
     return ReorderProblem(tuple(axes), carrier, carrier, count * starts[0], count * starts[1])
 
 
-_CARRIERS = {8: "u8", 16: "f16", 32: "s32", 64: "s64", 128: "s64"}
-"""The number that stands for an element of each width that only moves; two of them for 128 bits."""
-
-
 def _carrier(src: DataType, dst: DataType) -> DataType:
     """The type whose moves are those of a type that only moves.
 
@@ -156,7 +152,7 @@ def _carrier(src: DataType, dst: DataType) -> DataType:
         raise Unimplemented(
             f"no conversion from {src} to {dst} exists: {moved} only moves; convert the array with astype first"
         )
-    return DATA_TYPES[_CARRIERS[src.bits]]
+    return src.moved_as
 
 
 def _spread(axis: Axis, count: int) -> Axis:

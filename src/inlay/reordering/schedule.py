@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 
-from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
-from inlay.reordering.network import LANE_BYTES, Network, Run, Shuffles, Side, shuffle_network
+from inlay.reordering.network import LANE_BYTES, SIDES, Network, Run, Shuffles, Side, shuffle_network
 from inlay.reordering.walk import OuterLoop, Traffic, distance, walked
 
 Bit = tuple[int, int]
@@ -160,7 +159,8 @@ def schedule(
     shuffles: Shuffles = _ALL_SHUFFLES,
     traffic: Traffic | None = None,
     suits: Callable[[Schedule], bool] = lambda plan: True,
-    choice: Choice = BY_MODEL,
+    walk: Side | None = None,
+    registers: int | None = None,
     overlaps: bool = False,
 ) -> Schedule:
     """The cheapest schedule of `nest` on registers of `vector_bytes`.
@@ -172,7 +172,8 @@ def schedule(
         shuffles: those that the processor has.
         traffic: what the loops around the tile depend on; by default a tensor of such elements that fits the caches.
         suits: which schedules may be chosen; those of one element at a time always may.
-        choice: what is decided already, of the side to walk and the registers of a tile.
+        walk: the side that is gone through in the order in which it lies; None for the better one.
+        registers: how many a tile has at least, where loops have that many values.
         overlaps: whether elements may be written twice, with the same values.
 
     Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what lies beyond them and,
@@ -181,21 +182,21 @@ def schedule(
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
     traffic = traffic or Traffic(8 * element_bytes, 8 * element_bytes)
-    choices = [
+    candidates = [
         found
         for lanes in range(most, -1, -1)
         for variant, odd in _variants(nest, 1 << lanes)
         if (odd is None or shuffles.deals(1 << lanes, element_bytes))
-        and (found := _choice(variant, lanes, converts, odd, choice.registers or _UNROLLED, overlaps)) is not None
+        and (found := _candidate(variant, lanes, converts, odd, registers or _UNROLLED, overlaps)) is not None
     ]
     best, least = None, inf
-    priced = [(found.cost(), i) for i, found in enumerate(choices)]
+    priced = [(found.cost(), i) for i, found in enumerate(candidates)]
     for price, i in sorted(priced):
-        found = choices[i]
+        found = candidates[i]
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
         if price < least and (tile := found.tile(near, shuffles)) is not None:
             cost = found.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(found, tile, traffic, choice.walk)):
+            if cost < least and suits(plan := _around(found, tile, traffic, walk)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
@@ -204,7 +205,7 @@ def schedule(
 def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None]]:
     """The nest as it is, with short loops in a row on one side joined, or with an odd digit among the lanes."""
     yield nest, None
-    for side in _SIDES:
+    for side in SIDES:
         joined = with_run(nest, side, lanes)
         if joined is not None:
             yield joined, None
@@ -214,11 +215,8 @@ def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None
             yield changed, Odd(loop, Run(side, changed.loops[loop].extent, int(log2(below))))
 
 
-_SIDES: tuple[Side, Side] = ("src", "dst")
-
-
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Candidate:
     """A tile whose network is not known yet."""
 
     nest: LoopNest
@@ -263,11 +261,11 @@ class _Choice:
         return beyond if is_free and not any(_leads(self.nest, loop, g, w) for g, w in loop.counts) else 0
 
 
-def _choice(
+def _candidate(
     nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int, overlaps: bool
-) -> _Choice | None:
+) -> _Candidate | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
-    src, dst = (_contiguous_bits(nest.loops, lanes, side, odd) for side in _SIDES)
+    src, dst = (_contiguous_bits(nest, lanes, side, odd) for side in SIDES)
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
@@ -275,10 +273,10 @@ def _choice(
     if odd is not None and registers > _MOST_REGISTERS:
         return None
     bits += _unrolled(nest, bits, odd, unrolled // registers)
-    return _Choice(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
+    return _Candidate(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
 
 
-def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd | None) -> list[Bit] | None:
+def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: Odd | None) -> list[Bit] | None:
     """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first.
 
     The odd digit is left out where it lies in between: its values fill the registers with as many elements each.
@@ -286,22 +284,22 @@ def _contiguous_bits(loops: tuple[Loop, ...], wanted: int, side: str, odd: Odd |
     bits: list[Bit] = []
     stride = 1
     while len(bits) < wanted:
-        found = [i for i, loop in enumerate(loops) if getattr(loop, side) == stride]
-        if not found:
+        i = nest.at(side, stride)
+        if i is None:
             return None
-        extent = loops[found[0]].extent
-        if odd is not None and found[0] == odd.loop:
+        extent, is_affine = nest.loops[i].extent, nest.loops[i].is_affine
+        if odd is not None and i == odd.loop:
             if odd.run.side != side:
                 return None
             stride *= extent
             continue
-        if not loops[found[0]].is_affine and extent % (1 << wanted - len(bits)):
+        if not is_affine and extent % (1 << wanted - len(bits)):
             return None
-        whole = extent & -extent == extent and loops[found[0]].is_affine
+        whole = extent & -extent == extent and is_affine
         here = min(wanted - len(bits), int(log2(extent)) if whole else ceil(log2(extent)))
         if not whole and here < wanted - len(bits):
             return None
-        bits += [(found[0], bit) for bit in range(here)]
+        bits += [(i, bit) for bit in range(here)]
         stride *= extent
     return bits
 
@@ -368,7 +366,7 @@ def _bind(loops: list[Loop], guards: list[Guard], i: int) -> None:
     guards.append(Guard(loop.extent, loop.extent))
 
 
-def _around(found: _Choice, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
+def _around(found: _Candidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
     """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
     nest = found.nest
     loops, guards = list(nest.loops), list(nest.guards)

@@ -11,19 +11,18 @@ results and puts the channels in order.
 An axis that ends inside a block is two axes, one behind the other: its whole blocks, and the rest.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.layout import Axis, Dims, Layout
-from inlay.reordering.compiled import MachineCode, code_of
-from inlay.reordering.emit_sums import ENTRY, SumKernel, sums_ir
+from inlay.layout import Dims, Layout
+from inlay.layout.runs import runs
+from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Words
+from inlay.reordering.machine_code import machine_code
 from inlay.reordering.target import Target
 from inlay.reordering.threads import Task, parts_for, run_parts
 
@@ -120,42 +119,17 @@ def channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> Chan
     """
     axes = layout.normal_form.axes
     kept = [i for i in range(len(axes)) if mask >> i & 1]
-    pieces = [tuple(_pieces(axis, 0, n)) for axis, n in zip(axes, layout.dims, strict=True)]
     parts = []
-    for box in product(*pieces):
+    for box in product(*(tuple(runs(axis, 0, n)) for axis, n in zip(axes, layout.dims, strict=True))):
         digits = [
-            _Digit(extent, stride, kept.index(i) if i in kept else _SUMMED, weight)
-            for i, piece in enumerate(box)
-            for extent, stride, weight in piece.digits
+            _Digit(step.extent, step.stride, kept.index(i) if i in kept else _SUMMED, step.weight)
+            for i, run in enumerate(box)
+            for step in reversed(run.steps)
         ]
-        place = tuple(slice(box[i].begin, box[i].begin + box[i].count) for i in kept)
-        start = offset + sum(axis.offset(piece.begin) for axis, piece in zip(axes, box, strict=True))
+        place = tuple(slice(box[i].start, box[i].start + box[i].count) for i in kept)
+        start = offset + sum(run.offset for run in box)
         parts.append(_part(place, start, digits, target))
     return ChannelSums(tuple(layout.dims[i] for i in kept), tuple(parts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Coordinates of an axis that whole digits describe."""
-
-    begin: int
-    count: int
-    digits: tuple[tuple[int, int, int], ...]
-    """Extent, stride, and what one step adds to the coordinate."""
-
-
-def _pieces(axis: Axis, begin: int, end: int) -> Iterator[_Piece]:
-    """The coordinates from `begin`, where a block begins, to `end`: those of whole blocks, then the others."""
-    digits, weight, count = [], 1, 0
-    for digit in reversed(axis.digits(end - begin)):
-        extent = min(digit.extent, (end - begin) // weight)
-        if extent:
-            digits.append((extent, digit.stride, weight))
-            count = extent * weight
-        weight *= digit.extent
-    yield _Piece(begin, count, tuple(digits))
-    if begin + count < end:
-        yield from _pieces(axis, begin + count, end)
 
 
 def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Target) -> _Part:
@@ -170,7 +144,7 @@ def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Ta
     words = [len(which), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
     words += [word for d in (*which, *around) for word in (d.extent, d.stride)]
     table = np.array(words, np.int64)
-    code = _code(kernel, target)
+    code = machine_code(kernel, target)
     numbers = (*reversed(which), *reversed(lanes))
     kept = [d for d in numbers if d.axis != _SUMMED]
     return _Part(
@@ -213,9 +187,3 @@ def _in_rows(digits: list[_Digit]) -> list[_Digit]:
         else:
             joined.append(digit)
     return joined
-
-
-@lru_cache(maxsize=64)
-def _code(kernel: SumKernel, target: Target) -> MachineCode:
-    """The machine code of `kernel`."""
-    return code_of(kernel, lambda: sums_ir(kernel, target.attributes, target.arithmetic), target, ENTRY)

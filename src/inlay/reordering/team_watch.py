@@ -14,7 +14,7 @@ Slow memory looks the same at first, and costs a few calls alone.
 >>> watch = TeamWatch()
 >>> for _ in range(2):
 ...     watch.note(began=0, took=5_000_000, waited=4_900_000)
->>> watch.is_in_doubt, watch.shares(0)
+>>> watch.limit == 0, watch.shares(0)
 (True, False)
 """
 
@@ -53,18 +53,13 @@ class TeamWatch:
         self.usual = sys.maxsize
         """Nanoseconds of the fastest shared call."""
         self.limit = sys.maxsize
-        """Nanoseconds from which on a shared call is slow; 0 where `shares` must be called before each call."""
+        """Nanoseconds from which on a shared call is slow; 0 while calls are the caller's alone or tried."""
         self._wait = WAITS[0]
         self._first = self._lost = self._spent = self._slow = 0
         self._times: list[int] = []
         self._alone = 0.0  # nanoseconds of a call alone; 0 before any was tried
         self._until = 0  # when calls may be shared again
         self._shared_since = 0
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether calls are now the caller's alone, or tried: `shares` tells which, `took` is called after each."""
-        return self.limit == 0
 
     def note(self, began: int, took: int, waited: int = 0) -> None:
         """Note a shared call that was faster than any before, or slow, or waited for others.

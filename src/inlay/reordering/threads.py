@@ -133,11 +133,6 @@ class Team:
             wake.acquire()
             thread.start()
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether a call has the workers."""
-        return bool(self._head[0])
-
     def _serve(self, i: int, wake: threading.Lock) -> None:
         while True:
             wake.acquire()
@@ -195,8 +190,7 @@ class Team:
         Left alone, a worker is often woken on the caller's own processor, and the two take turns for as long as calls
         come in.
         """
-        here = _this_processor()
-        others = [] if here is None else sorted(os.sched_getaffinity(0) - {here})
+        others = [] if _sched_getcpu is None else sorted(os.sched_getaffinity(0) - {_sched_getcpu()})
         if others and self._places[i] != (place := others[i % len(others)]):
             with suppress(OSError):  # the worker may run where it wants to
                 os.sched_setaffinity(self._threads[i].native_id or 0, {place})
@@ -220,19 +214,8 @@ class Team:
         return bool(self._unfinished(self._base, workers))
 
 
-def _system_call() -> Callable[[], int] | None:
-    """The system's `sched_getcpu`, where threads can be bound to processors at all."""
-    if not hasattr(os, "sched_setaffinity"):
-        return None
-    return getattr(ctypes.CDLL(None), "sched_getcpu", None)
-
-
-_sched_getcpu = _system_call()
-
-
-def _this_processor() -> int | None:
-    """The number of the processor that runs this thread, or None if the system does not tell."""
-    return None if _sched_getcpu is None else _sched_getcpu()
+# Only where threads can be bound to processors at all.
+_sched_getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 
 
 def _give_way() -> None:

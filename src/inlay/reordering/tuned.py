@@ -14,6 +14,7 @@ seconds=1.0)
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -76,28 +77,23 @@ def read(value: Any) -> Decision | None:
     return decision if _is_sound(decision) else None
 
 
+_FURTHEST = 1 << 40
+_ALLOWED: Mapping[str, Sequence[object]] = {
+    "walk": ("src", "dst"),
+    "registers": [1 << i for i in range(9)],
+    "width": [16 << i for i in range(5)],
+    "ahead": range(-_FURTHEST, _FURTHEST + 1),
+    "streams": (False, True),
+    "panels": (False, True),
+    "threads": range(1, (1 << 20) + 1),
+}
+"""What each field of a choice may be beside None, all of one type."""
+
+
 def _is_sound(decision: Decision) -> bool:
     # As they were read: nothing is known of the parts.
-    choice: Any = decision.choice
+    values = ((getattr(decision.choice, name), allowed) for name, allowed in _ALLOWED.items())
     numbers: tuple[Any, ...] = (decision.gain, decision.seconds)
-    return (
-        choice.walk in (None, "src", "dst")
-        and choice.streams in (None, False, True)
-        and choice.panels in (None, False, True)
-        and _is_power(choice.registers, 1, 256)
-        and _is_power(choice.width, 16, 256)
-        and _is_whole(choice.ahead, -_FURTHEST, _FURTHEST)
-        and _is_whole(choice.threads, 1, 1 << 20)
-        and all(isinstance(number, float) and 0 < number < _FURTHEST for number in numbers)
+    return all(isinstance(number, float) and 0 < number < _FURTHEST for number in numbers) and all(
+        value is None or (type(value) is type(allowed[0]) and value in allowed) for value, allowed in values
     )
-
-
-_FURTHEST = 1 << 40
-
-
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    return value is None or (type(value) is int and least <= value <= most)
-
-
-def _is_power(value: Any, least: int, most: int) -> bool:
-    return _is_whole(value, least, most) and (value is None or value & (value - 1) == 0)

@@ -21,8 +21,7 @@ from inlay.forks import RenewedLock
 from inlay.measure.interleaved import Call, Clock, clock, interleave, rotate, seconds_per_call
 from inlay.measure.statistics import spread
 from inlay.reordering.choice import UNMEASURED, Choice, Decision
-from inlay.reordering.compiled import compiled_as, forget
-from inlay.reordering.computed import with_values
+from inlay.reordering.compiled import compile_problem
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.ranking import candidates
@@ -66,7 +65,6 @@ def tune(
         if known is None or known.seconds < seconds:
             known = _measured(problem, src_address, dst_address, seconds)
             remember(problem, target, known)
-    forget()
     return known
 
 
@@ -91,8 +89,8 @@ def _measured(problem: ReorderProblem, src_address: int, dst_address: int, secon
 
 def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
     """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
-    reorder = with_values(compiled_as(problem, Decision(choice)))
-    return lambda: reorder.run(src_address, dst_address, {})
+    reorder = compile_problem(problem, Decision(choice))
+    return lambda: reorder.run(src_address, dst_address)
 
 
 @dataclass(frozen=True, slots=True)

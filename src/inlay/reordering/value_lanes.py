@@ -1,12 +1,9 @@
 """Which values the lanes of a scheduled tile take, and how far into its array each step of a formula reaches."""
 
-from typing import Literal
-
 from inlay.reordering.computation import Computation, Value, step_places, working_type
+from inlay.reordering.network import SIDES, Side
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Schedule
-
-_SIDES: tuple[Literal["src"], Literal["dst"]] = ("src", "dst")
 
 
 def computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
@@ -15,7 +12,7 @@ def computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation |
         return None
     attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
     working = working_type(*types, attributes, problem.factor)
-    choices = [Computation(working, side, _values(problem, schedule, side), len(problem.places)) for side in _SIDES]
+    choices = [Computation(working, side, _values(problem, schedule, side), len(problem.places)) for side in SIDES]
     narrower = types[1].bits - types[0].bits
     if attributes.sum is not None or narrower > 0:
         return choices[1]
@@ -24,7 +21,7 @@ def computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation |
     return min(reversed(choices), key=lambda choice: sum(value.lanes is None for value in choice.values))
 
 
-def _values(problem: ReorderProblem, schedule: Schedule, side: Literal["src", "dst"]) -> tuple[Value, ...]:
+def _values(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[Value, ...]:
     tile = schedule.tile
     lanes = (tile.src_bits if side == "src" else tile.dst_bits)[: tile.lane_bits]
     odd = tile.odd.loop if tile.odd is not None and tile.odd.run.side == side else None

@@ -20,9 +20,8 @@ from inlay.layout import Map
 from inlay.machine import MemoryModel
 from inlay.reordering.elements import LINE
 from inlay.reordering.nest import Loop
-from inlay.reordering.network import Side
+from inlay.reordering.network import SIDES, Side
 
-_SIDES: tuple[Side, Side] = ("src", "dst")
 Level = Literal["L2", "L3", "memory"]
 """Where source and destination live together: in one core's cache, in the shared one, beyond."""
 
@@ -89,10 +88,6 @@ class OuterLoop:
     back: int = 0
     """Values by which the last run begins earlier, so that it ends where the loop does; it overlaps the one before."""
 
-    def start(self, run: int) -> int:
-        """The first value of the nest's loop that a run covers."""
-        return run * self.step - (self.back if run == self.extent - 1 else 0)
-
 
 def distance(loop: Loop, side: Side) -> int:
     """How far one step of `loop` goes on `side`, in elements, or on the other where it stands still there."""
@@ -108,7 +103,7 @@ def walked(
 
     Loops with a table of offsets are outermost, so that the innermost has a stride.
     """
-    orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in _SIDES}
+    orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in SIDES}
     if side is None:
         is_one = orders["src"] == orders["dst"]
         side = "src" if is_one or not _suits_dst(loops, orders, traffic) else "dst"

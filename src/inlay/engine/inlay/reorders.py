@@ -7,7 +7,7 @@ from typing import Any
 from inlay.errors import Unimplemented
 from inlay.memory import Memory
 from inlay.memory.conversion import recode
-from inlay.memory.moves import computation_for, move_for
+from inlay.memory.moves import find_reorder
 from inlay.primitives.attributes import reorder_attributes
 from inlay.primitives.operation import Operation, PlainImplementation
 from inlay.reordering.attributes import PLAIN, Attributes
@@ -26,15 +26,15 @@ def reorder(operation: Operation) -> PlainImplementation:
     attributes = reorder_attributes(operation.attributes)
     src, dst = operation.descs["src"], operation.descs["dst"]
     if attributes == PLAIN:
-        move_for(src, dst)
+        find_reorder(src, dst)
         return PlainImplementation(operation, operation.descs, "compiled", _bind_move)
-    computation_for(src, dst, attributes)
+    find_reorder(src, dst, attributes)
     return PlainImplementation(operation, operation.descs, "compiled", partial(_bind_computation, attributes))
 
 
 def _bind_move(memories: _Memories) -> Callable[[], None]:
     src, dst = memories["src"], memories["dst"]
-    move = move_for(src.desc, dst.desc).run
+    move = find_reorder(src.desc, dst.desc).run
 
     def run() -> None:
         move(src.address, dst.address)
@@ -45,7 +45,7 @@ def _bind_move(memories: _Memories) -> Callable[[], None]:
 def _bind_computation(attributes: Attributes, memories: _Memories) -> Callable[[], None]:
     """What moves these memories; values of attributes are read each time."""
     src, dst = memories["src"], memories["dst"]
-    compute = computation_for(src.desc, dst.desc, attributes).run
+    compute = find_reorder(src.desc, dst.desc, attributes).run
     dims = dst.desc.dims
     given = {name: (memories[name], attributes.entry(name).shape(dims)) for name in attributes.names}
 

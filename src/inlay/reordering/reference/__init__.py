@@ -10,8 +10,8 @@ In the order of the data flow: `elements`, codes in memory; `numbers`, what code
 attributes; `compensation`, what lies behind int8 weights; `reordered`, all of it.
 """
 
-from inlay.reordering.reference.elements import read_codes, stored_bytes, write_codes
+from inlay.reordering.reference.elements import read_codes, write_codes
 from inlay.reordering.reference.formula import computed, convert
 from inlay.reordering.reference.reordered import reference_reorder
 
-__all__ = ["computed", "convert", "read_codes", "reference_reorder", "stored_bytes", "write_codes"]
+__all__ = ["computed", "convert", "read_codes", "reference_reorder", "write_codes"]

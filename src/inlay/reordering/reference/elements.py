@@ -4,7 +4,6 @@ Every coordinate is taken by itself. Its digits give the offset; coordinates of 
 bit of a buffer changes. The arithmetic is this file's own: it reads `desc.digits` and nothing of `Layout`.
 """
 
-from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -82,16 +81,3 @@ def _write(buffer: Bytes, offsets: Offsets, codes: Codes, bits: int) -> None:
         return
     width = bits // 8
     buffer[offsets[:, None] * width + np.arange(width)] = codes.astype(f"u{width}")[:, None].view(np.uint8)
-
-
-def stored_bytes(desc: MemoryDesc, nbytes: int) -> npt.NDArray[np.uint8]:
-    """A mask of `nbytes` bytes: the bits that belong to elements or padding of `desc`; the others are never touched.
-
-    >>> stored_bytes(MemoryDesc((3,), "u8", strides=(2,)), 6).tolist()
-    [255, 0, 255, 0, 255, 0]
-    """
-    mask = np.zeros(nbytes, np.uint8)
-    _, data_type = desc.require_layout("stored_bytes")
-    offsets = _offsets(desc, desc.padded_dims)
-    _write(mask, offsets, np.full(prod(desc.padded_dims), 2**data_type.bits - 1, np.uint64), data_type.bits)
-    return mask

@@ -21,13 +21,12 @@ Source: oneDNN, data types of the reorder primitive; OCP 8-bit floating point sp
 formats 1.0; A. Appleby, MurmurHash3, `fmix32`.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DataType
+from inlay.data_type import FLOAT_FORMATS, DataType
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -35,53 +34,6 @@ Chance: TypeAlias = npt.NDArray[np.float64] | None
 """u for each element, or None to round to nearest."""
 
 
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
-    """A binary float type: a sign, an exponent and a mantissa."""
-
-    exponent_bits: int
-    """Bits of the exponent."""
-    mantissa_bits: int
-    """Bits of the mantissa."""
-    beyond: Literal["infinity", "nan", "saturates"] = "infinity"
-    """What lies beyond the greatest finite number."""
-
-    @property
-    def bits(self) -> int:
-        """All bits of an element."""
-        return 1 + self.exponent_bits + self.mantissa_bits
-
-    @property
-    def lowest(self) -> int:
-        """The exponent of the smallest normal number, and the one that spaces the subnormal ones."""
-        return 2 - (1 << self.exponent_bits - 1)
-
-    @property
-    def greatest(self) -> int:
-        """The code of the greatest finite number."""
-        all_ = (1 << self.bits - 1) - 1
-        return {"infinity": all_ - (1 << self.mantissa_bits), "nan": all_ - 1, "saturates": all_}[self.beyond]
-
-    @property
-    def quiet(self) -> int:
-        """The bit that makes a NaN quiet."""
-        return 1 << self.mantissa_bits - 1
-
-    @property
-    def exponent(self) -> int:
-        """The bits of the exponent, all set."""
-        return (1 << self.bits - 1) - (1 << self.mantissa_bits)
-
-
-FORMATS = {
-    "f64": FloatFormat(11, 52),
-    "f32": FloatFormat(8, 23),
-    "bf16": FloatFormat(8, 7),
-    "f16": FloatFormat(5, 10),
-    "f8_e5m2": FloatFormat(5, 2),
-    "f8_e4m3": FloatFormat(4, 3, "nan"),
-    "f4_e2m1": FloatFormat(2, 1, "saturates"),
-}
 _E8M0_BIAS, _E8M0_NAN = 127, 255
 
 
@@ -105,10 +57,10 @@ def decode(codes: Codes, data_type: DataType, working: str) -> Numbers:
         return _integers(codes, data_type).astype(number)
     if data_type.name == working:
         return np.ascontiguousarray(codes, f"u{number.itemsize}").view(number)
-    if data_type.name == "e8m0":
+    if data_type.is_exponent:
         exponents = np.where(codes == _E8M0_NAN, 0, codes.astype(np.int64) - _E8M0_BIAS)
         return np.where(codes == _E8M0_NAN, np.nan, np.ldexp(1.0, exponents)).astype(number)
-    form = FORMATS[data_type.name]
+    form = FLOAT_FORMATS[data_type.name]
     magnitudes = codes.astype(np.int64) & (1 << form.bits - 1) - 1
     is_negative = codes.astype(np.uint64) >> np.uint64(form.bits - 1) == 1
     fields = magnitudes >> form.mantissa_bits
@@ -130,7 +82,7 @@ def _integers(codes: Codes, data_type: DataType) -> npt.NDArray[np.integer[Any]]
 
 def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) -> Numbers:
     """NaNs of the working type with the payload of those of a narrower one."""
-    narrow, wide = FORMATS[data_type.name], FORMATS[working]
+    narrow, wide = FLOAT_FORMATS[data_type.name], FLOAT_FORMATS[working]
     payload = (magnitudes & (1 << narrow.mantissa_bits) - 1) << wide.mantissa_bits - narrow.mantissa_bits
     if narrow.beyond == "nan":
         payload = np.zeros_like(magnitudes)
@@ -157,22 +109,21 @@ def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes
     is_finite = np.isfinite(values)
     exact = np.abs(np.where(is_finite, values, 0)).astype(np.float64)
     mantissas, exponents = np.frexp(exact)
-    if data_type.name == "e8m0":
+    if data_type.is_exponent:
         codes = np.where(mantissas == 0, 0, np.clip(exponents.astype(np.int64) - 1 + _E8M0_BIAS, 0, _E8M0_NAN))
         return np.where(is_finite, codes, _E8M0_NAN).astype(np.uint8)
-    form = FORMATS[data_type.name]
+    form = FLOAT_FORMATS[data_type.name]
     lead = np.maximum(np.where(mantissas == 0, form.lowest, exponents.astype(np.int64) - 1), form.lowest)
     steps = np.ldexp(exact, form.mantissa_bits - lead)
     magnitudes = (lead - form.lowest << form.mantissa_bits) + _rounded(steps, chance).astype(np.int64)
-    beyond = form.greatest + (form.beyond != "saturates")
-    magnitudes = np.where(is_finite, np.minimum(magnitudes, beyond), beyond)
+    magnitudes = np.where(is_finite, np.minimum(magnitudes, form.last), form.last)
     signs = np.signbit(values).astype(np.int64) << form.bits - 1
     codes = np.where(np.isnan(values), _nan_codes(values, data_type), magnitudes | signs)
     return codes.astype(f"u{data_type.itemsize}")
 
 
 def _integer_codes(values: Numbers, data_type: DataType, chance: Chance) -> Codes:
-    digits = FORMATS[f"f{values.itemsize * 8}"].mantissa_bits + 1
+    digits = FLOAT_FORMATS[f"f{values.itemsize * 8}"].mantissa_bits + 1
     exact = np.where(np.isnan(values), 0, values).astype(np.float64)
     bits = int(data_type.highest + 1).bit_length() - 1
     highest = 2**bits - (2 ** (bits - digits) if bits > digits else 1)
@@ -191,7 +142,7 @@ def _rounded(steps: npt.NDArray[np.float64], chance: Chance) -> npt.NDArray[np.f
 
 def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
     """NaNs of a narrower type: the sign, the quiet bit, and as much of the payload as fits, from the top."""
-    form, wide = FORMATS[data_type.name], FORMATS[f"f{values.itemsize * 8}"]
+    form, wide = FLOAT_FORMATS[data_type.name], FLOAT_FORMATS[f"f{values.itemsize * 8}"]
     bits = values.view(f"u{values.itemsize}").astype(np.uint64)
     signs = (bits >> np.uint64(wide.bits - 1)).astype(np.int64) << form.bits - 1
     if form.beyond != "infinity":
