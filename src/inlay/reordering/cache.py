@@ -45,15 +45,19 @@ def require_cache_directory() -> Path:
         return directory.path
 
 
+def chosen_directory() -> str:
+    """Return the directory of the cache as the environment names it now; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return os.environ.get("INLAY_CACHE_DIR") or str(Path(base) / "inlay")
+
+
 def _opened() -> PrivateDirectory:
     """The directory, open.
 
     Raises:
         FileError: as `require_cache_directory`.
     """
-    chosen = os.environ.get("INLAY_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    path = Path(chosen) if chosen else Path(base) / "inlay"
+    path = Path(chosen_directory())
     try:
         path = path.expanduser()
     except RuntimeError as error:

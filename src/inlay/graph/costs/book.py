@@ -57,6 +57,7 @@ class Book:
         self._read: dict[str, Any] | None = None
         self._new: dict[str, Any] = _empty()
         self._patience = _PATIENCE
+        self._directory = cache.chosen_directory()
         self.unsaved = ""
         """Why the last `save` wrote nothing; empty if it succeeded."""
 
@@ -95,6 +96,9 @@ class Book:
     def save(self) -> None:
         """Add what is new to the file, and set `unsaved` where that is impossible: no part of this fails a plan."""
         if not (self._new["kernels"] or self._new["reorders"]):
+            return
+        if cache.chosen_directory() != self._directory:  # costs that die late would fill a directory not theirs
+            self.unsaved = f"the cache directory is no longer {self._directory}: set it before networks are planned"
             return
         try:
             self._add()
