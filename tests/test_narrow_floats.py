@@ -128,7 +128,8 @@ def test_casts_from_integers_and_to_truth_values_stay(kind: int) -> None:
 @pytest.mark.parametrize("operator", ["Cast", "CastLike"])
 def test_a_cast_to_8_bits_saturates_where_the_node_says_so(kind: int, saturate: int, operator: str) -> None:
     small = np.dtype(ml_dtypes.float8_e4m3fn)
-    reads, to = (["x"], {"to": TensorProto.FLOAT8E4M3FN}) if operator == "Cast" else (["x", "like"], {})
+    to: dict[str, Any] = {"to": TensorProto.FLOAT8E4M3FN} if operator == "Cast" else {}
+    reads = ["x"] if operator == "Cast" else ["x", "like"]
     node = helper.make_node(operator, reads, ["y"], saturate=saturate, **to)
     x = np.array([[1.0, -448.0, 480.0, -1e4]], NARROW[kind])
     outputs = {"y": TensorProto.FLOAT8E4M3FN}
