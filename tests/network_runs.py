@@ -75,8 +75,64 @@ def model_of_node(network: Network, name: str) -> Model:
 
 def run_model(model: Model, inputs: dict[str, Array]) -> dict[str, Array]:
     """The outputs of a model, by the package onnx."""
-    results = ReferenceEvaluator(model, new_ops=[ConvTranspose, BatchNormalization]).run(None, inputs)
+    evaluator = ReferenceEvaluator(model, new_ops=[ConvTranspose, BatchNormalization])
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # its Sigmoid computes two formulas and takes one
+        results = evaluator.run(None, inputs)
     return {value.name: np.asarray(result) for value, result in zip(model.graph.output, results, strict=True)}
+
+
+def run_in_float64(model: Model, inputs: dict[str, Array], seed: int | None = None) -> dict[str, Array]:
+    """The outputs of a model of float32, computed in float64 by the package onnx, node by node.
+
+    With a seed every tensor is rounded to one of the numbers that float32 has on either side of it,
+    at random: how far such runs are from the one without is how far roundings alone may lead.
+    """
+    rng = None if seed is None else np.random.default_rng(seed)
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    arrays = {name: _rounded(array, rng) for name, array in {**stored, **inputs}.items()}
+    for node in model.graph.node:
+        found = run_model(_model_in_float64(model, node, arrays), {name: arrays[name] for name in node.input if name})
+        arrays.update((name, _rounded(array, rng)) for name, array in found.items())
+    return {value.name: arrays[value.name] for value in model.graph.output}
+
+
+def _model_in_float64(model: Model, node: Any, arrays: dict[str, Array]) -> Model:
+    """One node of a model, as a model of its own that reads float64 in place of float32."""
+    copy = onnx.NodeProto.FromString(node.SerializeToString())
+    for attribute in copy.attribute:
+        if (copy.op_type, attribute.name, attribute.i) == ("Cast", "to", TensorProto.FLOAT):
+            attribute.i = TensorProto.DOUBLE
+    reads = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(arrays[name].dtype), None)
+        for name in dict.fromkeys(filter(None, node.input))
+    ]
+    writes = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in node.output if name]
+    graph = helper.make_graph([copy], "node", reads, writes)
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
+
+
+def _rounded(array: Array, rng: np.random.Generator | None) -> Array:
+    """Floats as float64, each moved up or down by half a unit in the last place of float32 if there is a generator.
+
+    Numbers without axes stay: an even exponent is one.
+    """
+    if array.dtype.kind != "f":
+        return array
+    exact = array.astype(np.float64)
+    return exact if rng is None or not exact.ndim else exact * (1 + rng.choice([-1, 1], exact.shape) * 2.0**-24)
+
+
+def rounding_errors(model: Model, inputs: dict[str, Array], samples: int = 4) -> dict[str, float]:
+    """How far the rounding of each number to float32 led, at most, in some random runs; by the name of the output."""
+    exact = run_in_float64(model, inputs)
+    found = [run_in_float64(model, inputs, seed) for seed in range(samples)]
+    return {name: max(_farthest(one[name], array) for one in found) for name, array in exact.items()}
+
+
+def _farthest(one: Array, other: Array) -> float:
+    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0))
 
 
 def run_by_onnxruntime(model: Model, inputs: dict[str, Array], tensors: list[str] | None = None) -> dict[str, Array]:

@@ -103,6 +103,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 # plan
 
 
+@pytest.mark.usefixtures("quiet_machine")  # how many threads a plan is for depends on what else runs
 def test_plan_prints_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
     write_classifier()
     found = plan(load("net.onnx", batch=4), costs="probed")

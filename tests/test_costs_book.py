@@ -83,3 +83,18 @@ def test_two_processes_lose_nothing_of_each_other() -> None:
     book = Book("busy")
     assert all(book.kernel(f"{name} {i}") == Entry("jit", Price(1.0 + i), 0, ()) for name in "xy" for i in range(40))
     assert all(book.reorder(f"{name} {i}") == Price(0.5) for name in "xy" for i in range(40))
+
+
+def test_a_book_writes_to_no_directory_but_that_of_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    late, other = Book("late"), tmp_path / "other"
+    late.write_kernel("a", Entry("jit", Price(1.0), 0, ()))
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(other))
+    late.save()
+    assert late.unsaved == f"the cache directory is no longer {tmp_path}: set it before anything is measured"
+    assert Book("late").kernel("a") is None
+    assert not list(other.glob("*.costs"))
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
+    late.save()
+    assert (late.unsaved, Book("late").kernel("a")) == ("", Entry("jit", Price(1.0), 0, ()))

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import costed_cases as cases
 import pytest
@@ -182,3 +183,47 @@ def test_what_is_measured_is_what_is_probed_and_what_is_remembered() -> None:
     # The yardstick may have been faster since it was first timed: that changes the unit and no ratio.
     assert len(units) == 1
     assert costs.slowdown() > 0.5
+
+
+MEASURED_RECURRENT = """
+import json, sys
+from inlay.graph.costs import measured, measuring, probed, timing
+from inlay.measure.processors import Processors
+from test_costs_onednn import recurrent
+measuring.recent_processors = lambda *_: Processors((1.0, 1.0))
+timing._LOST = timing._DISTURBED = float("inf")
+costs, told, sources = measured("onednn"), probed("onednn"), {}
+for inputs in json.loads(sys.argv[1]):
+    kernel, probe = costs.kernel(recurrent(inputs)), told.kernel(recurrent(inputs))
+    assert kernel.operation.descs == probe.operation.descs
+    sources[inputs] = kernel.source
+costs.save()
+print(json.dumps([sources, costs.sources.measured, costs.sources.remembered]))
+"""
+
+
+def recurrent(inputs: int) -> Operation:
+    """A gated recurrent unit, too narrow for the library's fast code: it packs weights in a format of its own."""
+    kinds = {"src_layer": (1, 3, inputs), "dst_layer": (1, 3, 5), "dst_iter": (1, 1, 3, 5)}
+    descs = {name: MemoryDesc(dims, "f32") for name, dims in kinds.items()}
+    for name, rows in (("weights_layer", inputs), ("weights_iter", 5)):
+        descs[name] = MemoryDesc((1, 1, rows, 3, 5), "f32", "any")
+    return Operation("gru", "forward_inference", descs, {"direction": "left2right", "flags": frozenset()})
+
+
+def measured_elsewhere(inputs: list[int], directory: Path) -> list[Any]:
+    """What a process of its own measures: where a kernel ends the process, only that one ends."""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "INLAY_CACHE_DIR": str(directory)}
+    command = [sys.executable, "-c", MEASURED_RECURRENT, json.dumps(inputs)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+def test_packed_weights_are_timed_with_what_the_library_packs(tmp_path: Path) -> None:
+    """Their counts and offsets are read as such; and another process calls another format by the same name."""
+    tmp_path.chmod(0o700)
+    assert measured_elsewhere([2, 3], tmp_path) == [{"2": "measured", "3": "measured"}, 2, 0]
+    assert measured_elsewhere([3, 2], tmp_path) == [{"3": "measured", "2": "measured"}, 0, 2]

@@ -6,8 +6,10 @@ the operator, and on random nodes with the attributes that these leave out.
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from operator_cases import FIRST, Array, Case, attributes_of, backend_cases, by_runtime, since, versions
 from operator_generators import GENERATORS, case_of
@@ -149,6 +151,33 @@ UNASKED = {
     ("Scatter", 11),  # deprecated
     ("Upsample", 10),  # deprecated
 }
+
+
+RANDOM_NODES: dict[str, tuple[dict[str, Any], Any]] = {
+    "Bernoulli": ({"dtype": onnx.TensorProto.INT32}, np.int32),
+    "RandomNormal": ({"shape": [2, 3], "dtype": onnx.TensorProto.DOUBLE}, np.float64),
+    "RandomNormalLike": ({"dtype": onnx.TensorProto.FLOAT16}, np.float16),
+    "RandomUniform": ({"shape": [2, 3], "dtype": onnx.TensorProto.FLOAT16}, np.float16),
+    "RandomUniformLike": ({}, np.float32),
+}
+"""Attributes of random operators, and the type of what they give."""
+
+
+@pytest.mark.parametrize("operator", RANDOM_NODES)
+@pytest.mark.parametrize("opset", [15, 22])
+def test_random_operators_give_the_types_and_dims_that_onnx_says(operator: str, opset: int) -> None:
+    """Nobody can predict their elements, but of what type they are, how many, and that a seed repeats them."""
+    attributes, dtype = RANDOM_NODES[operator]
+    reads = [] if "shape" in attributes else ["x"]
+    node = onnx.helper.make_node(operator, reads, ["y"], seed=3.0, **attributes)
+    case = Case(operator, node, opset, dict.fromkeys(reads, np.full((2, 3), 0.5, np.float32)), [], True)
+    first, again = (computed(node_of(case), opset, case.arrays)["y"] for _ in range(2))
+    assert (first.shape, first.dtype) == ((2, 3), np.dtype(dtype))
+    assert first.tobytes() == again.tobytes()
+
+
+def test_every_random_operator_that_is_listed_is_compared() -> None:
+    assert {operator for operator in COMPARED if operator.startswith(("Random", "Bernoulli"))} == RANDOM_NODES.keys()
 
 
 def test_what_is_listed_is_an_operator_up_to_its_newest_version() -> None:

@@ -124,6 +124,22 @@ def test_casts_from_integers_and_to_truth_values_stay(kind: int) -> None:
 
 
 @kinds
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize("operator", ["Cast", "CastLike"])
+def test_a_cast_to_8_bits_saturates_where_the_node_says_so(kind: int, saturate: int, operator: str) -> None:
+    small = np.dtype(ml_dtypes.float8_e4m3fn)
+    to: dict[str, Any] = {"to": TensorProto.FLOAT8E4M3FN} if operator == "Cast" else {}
+    reads = ["x"] if operator == "Cast" else ["x", "like"]
+    node = helper.make_node(operator, reads, ["y"], saturate=saturate, **to)
+    x = np.array([[1.0, -448.0, 480.0, -1e4]], NARROW[kind])
+    outputs = {"y": TensorProto.FLOAT8E4M3FN}
+    found = run(network_of([node], (kind, x.shape, outputs), {"like": np.zeros(1, small)}, opset=19), x)["y"]
+    beyond = [448.0, -448.0] if saturate else [np.nan, np.nan]
+    assert found.dtype == small
+    np.testing.assert_array_equal(found.astype(float), [[1.0, -448.0, *beyond]])
+
+
+@kinds
 def test_a_constant_that_is_an_output_keeps_its_type(kind: int) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["c"], ["k"])]
     c = np.array([1.5, 2.5], NARROW[kind])

@@ -37,14 +37,18 @@ def require_cache_directory() -> Path:
         return directory.path
 
 
+def chosen_directory() -> str:
+    """Return the directory of the cache as the environment names it now; it need not exist."""
+    return os.environ.get("INLAY_CACHE_DIR") or str(_user_cache_directory())
+
+
 def _opened() -> PrivateDirectory:
     """The directory, open.
 
     Raises:
         FileError: as `require_cache_directory`.
     """
-    chosen = os.environ.get("INLAY_CACHE_DIR")
-    path = Path(chosen) if chosen else _user_cache_directory()
+    path = Path(chosen_directory())
     try:
         path = path.expanduser()
     except RuntimeError as error:

@@ -1,9 +1,10 @@
 """The operators for which `onnx.reference` is used: those whose results were compared with a second source.
 
 `onnx.reference` documents ONNX; it is not tested as a runtime is, and some of its operators are wrong for dims, types
-or attributes that no example has. So it computes only what is listed here: an operator, up to the newest version and of
-the types for which `tests/test_reference_operators.py` compares it with ONNX Runtime, or with the results that ONNX's
-cases write out where the runtime lacks the operator. What `numpy_operators` computes is not listed.
+or attributes that no example has. So it computes only what is listed here. Each version of an operator, up to the
+newest that is listed, was compared in `tests/test_fallback_operators.py` with ONNX Runtime, or with the results that
+ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each, since neither
+has all of them. Of random operators types and dims alone were compared. What `numpy_operators` computes is not listed.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +37,8 @@ class ComparedOperator:
     """What was compared of one operator."""
 
     types: frozenset[str] | None
-    """Names of the element types of its inputs; None where elements are only moved, so that any type will do."""
+    """Names of the element types of its inputs: one at least was compared, and NumPy computes all by the same code.
+    None where elements are only moved, so that any type will do."""
     newest: int
     """The newest version of the operator, as the opset that brought it."""
     outputs: int = 99

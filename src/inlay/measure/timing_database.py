@@ -47,6 +47,7 @@ class TimingTable:
         self._new: dict[str, Any] = {}
         self._least: dict[str, float] = {}
         self._patience = _PATIENCE
+        self._directory = cache.chosen_directory()
 
     def get(self, key: str) -> Any:
         """Return what `put` stored, here or in another process, as JSON holds it; None where nothing was.
@@ -71,6 +72,9 @@ class TimingTable:
     def save(self) -> None:
         """Add what is new to the file, and set `unsaved` where that is impossible."""
         if not self._new:
+            return
+        if cache.chosen_directory() != self._directory:  # a table that dies late would fill a directory not its own
+            self.unsaved = f"the cache directory is no longer {self._directory}: set it before anything is measured"
             return
         try:
             self._add()

@@ -33,7 +33,7 @@ from inlay.graph.costs.machine import Machine, processor_facts, this_machine
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.sources import CostSources
-from inlay.graph.costs.timing import Bench, Taken, pool_of
+from inlay.graph.costs.timing import Bench, Taken, is_of_engine, pool_of
 from inlay.graph.costs.work import nbytes, work
 from inlay.graph.movers import select_reorder_engine
 from inlay.measure.interleaved import Clock, clock
@@ -232,6 +232,11 @@ class MeasuredCosts(MachineCosts):
             descs = {**operation.descs, **{name: _desc(text) for name, text in entry.descs}}
         except InlayError:
             return None
+        if any(is_of_engine(desc, operation) for desc in descs.values()):  # its name means something else elsewhere
+            made = asked(self._asked, operation)
+            if made is None or made.impl != entry.impl:
+                return None
+            descs = {name: made.descs[name] for name in operation.descs}
         settled = replace(operation, descs=descs)
         if descs.keys() != operation.descs.keys() or any(desc.kind == "any" for desc in descs.values()):
             return None

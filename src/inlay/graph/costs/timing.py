@@ -15,23 +15,29 @@
 - Before each single execution `Bench.deadline` is compared with the clock: after it nothing is executed any more, and
   what had no round has no time.
 
-What stands in the memory is harmless in every type: no infinity, no subnormal number.
+What stands in the memory is harmless in every type: no infinity, no subnormal number. A format that only the engine
+knows may hold more than numbers: packed weights of recurrent networks begin with counts and offsets, and arbitrary ones
+end the process. So the engine itself reorders ones into such a format, and copies of that take turns. Weights of a
+Winograd convolution are numbers alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from statistics import median
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.models import settled_by
 from inlay.graph.costs.work import is_weights
 from inlay.measure.disturbance import is_disturbed, thread_wait_seconds
 from inlay.measure.interleaved import Call, Clock, clock, fastest_call, interleave, time_call
-from inlay.memory import Memory
+from inlay.memory import Memory, pack
 from inlay.memory.buffers import Bytes, allocate
 from inlay.memory.moves import reach
+from inlay.primitives import Reorder
 from inlay.primitives.operation import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
 
@@ -47,6 +53,7 @@ _DISTURBED = 1.8  # times the fastest ever: no clock goes down so far, somebody 
 _AGAIN = 6  # more rounds for those that were disturbed in all
 _ALIGNED = 4096
 _SCRATCHPAD = "scratchpad"
+_MOST_COPIES = 40  # of an argument in an engine's own format: no kernel is executed more often
 _HARMLESS = (0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF)  # bytes of numbers from 0.01 to 2 in every type of floats
 
 
@@ -190,10 +197,15 @@ class Bench:
         return implementation.bind(memories)
 
     def _prepared(self, implementation: Implementation) -> Callable[[], Call]:
-        """What binds the implementation to memory: the next place for activations, the next copy for weights."""
+        """What binds the implementation to memory: the next place for activations, the next copy for weights.
+
+        Raises:
+            InlayError: the engine makes no memory of a format that only it knows.
+        """
         descs = implementation.descs
-        cold = [name for name in descs if is_weights(name, settled_by(implementation))]
-        warm = {name: desc for name, desc in descs.items() if name not in (*cold, _SCRATCHPAD)}
+        own = {name: self._packed(desc) for name, desc in descs.items() if is_of_engine(desc, implementation.operation)}
+        cold = [name for name in descs if name not in own and is_weights(name, settled_by(implementation))]
+        warm = {name: desc for name, desc in descs.items() if name not in (*own, *cold, _SCRATCHPAD)}
         in_place = implementation.operation.kind == "eltwise" and warm.get("src") == warm.get("dst")
 
         def bound() -> Call:
@@ -201,6 +213,7 @@ class Bench:
             if in_place:
                 memories["dst"] = memories["src"]
             memories |= {name: self._next_copy(descs[name]) for name in cold}
+            memories |= {name: next(copies) for name, copies in own.items()}
             if _SCRATCHPAD in descs:
                 memories[_SCRATCHPAD] = self._shared(descs[_SCRATCHPAD])
             return implementation.bind(memories)
@@ -227,6 +240,17 @@ class Bench:
             self._scratch = _harmless(_reach(desc))
         return Memory(desc, self._scratch)
 
+    def _packed(self, desc: MemoryDesc) -> Iterator[Memory]:
+        """Copies of ones in a format that only the engine knows, which take turns; as cold as weights in the pool.
+
+        Raises:
+            InlayError: the engine has no reorder into the format.
+        """
+        ones = pack(np.ones(desc.dims, np.float32), MemoryDesc(desc.dims, desc.data_type))
+        packed: Memory = Reorder(ones.desc, desc, engine=self._engine)(src=ones)
+        count = max(1, min(_MOST_COPIES, self._cold // max(1, packed.buffer.size)))
+        return cycle([packed, *(Memory(desc, _copied(packed.buffer)) for _ in range(count - 1))])
+
     def _next_copy(self, desc: MemoryDesc) -> Memory:
         nbytes = _reach(desc)
         if self._pool is None or self._pool.size < nbytes:
@@ -238,6 +262,11 @@ class Bench:
             _fill(self._pool[self._filled : begin + nbytes])
             self._filled = begin + nbytes
         return Memory(desc, self._pool[begin : begin + nbytes])
+
+
+def is_of_engine(desc: MemoryDesc, operation: Operation) -> bool:
+    """Whether only the engine, in the process in which it chose the format of an argument, knows what stands in it."""
+    return desc.kind == "opaque" and algorithm_of(operation) is None
 
 
 def pool_of(weights: int | None, last_level: int) -> tuple[int, str]:
@@ -261,6 +290,12 @@ def _power(nbytes: int) -> int:
 def _reach(desc: MemoryDesc) -> int:
     """Bytes that a descriptor needs from the beginning of its memory."""
     return max(64, desc.size, reach(desc)[1])
+
+
+def _copied(buffer: Bytes) -> Bytes:
+    copy = allocate(buffer.size)
+    copy[:] = buffer
+    return copy
 
 
 def _filled(desc: MemoryDesc) -> Memory:

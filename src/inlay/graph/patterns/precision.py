@@ -135,9 +135,8 @@ def _on_float32(node: Node, tensors: Mapping[str, Tensor]) -> Node:
     """A Cast of float32 to what has become float32 is nothing; other nodes are as they were."""
     to_float32 = tensors[node.outputs[0]].dtype == F32 if node.outputs and node.outputs[0] else False
     if node.operator == "CastLike":
-        node = replace(
-            node, operator="Cast", inputs=node.inputs[:1], attributes={"to": _number(tensors[node.outputs[0]].dtype)}
-        )
+        attributes = {**node.attributes, "to": _number(tensors[node.outputs[0]].dtype)}
+        node = replace(node, operator="Cast", inputs=node.inputs[:1], attributes=attributes)
     if node.operator != "Cast" or not to_float32:
         return node
     if tensors[node.inputs[0]].dtype == F32:
