@@ -180,7 +180,7 @@ def compile_reorder(
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, or LLVM knows no such processor.
-        OutOfMemory: so much code is in use that no more is loaded; see `load_object`.
+        OutOfMemory: so much code is in use that no more is loaded; see `make_room`.
     """
     return _compiled(reorder_problem(src, dst, attributes, factor))
 
