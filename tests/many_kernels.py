@@ -3,7 +3,7 @@
 Two threads compile and run drawn reorders, and compare each with NumPy, until KERNELS objects were loaded or SECONDS
 have passed. Both keep some reorders and call them again later. The main thread forks meanwhile, and so are children
 checked; and it maps and frees memory, so that code is loaded into gaps that are far apart.
-At most BOUND kernels and reorders stay in the caches.
+At most BOUND kernels stay in the cache.
 
 It prints a JSON object: `loaded` objects, `calls`, `forks`, and at a quarter and at the end of the run the resident
 memory in MB (`resident`) and the number of memory mappings (`mappings`).
@@ -14,9 +14,9 @@ import mmap
 import os
 import random
 import sys
-import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import inlay
-from inlay.memory import moves
-from inlay.reordering import compiled, loaded_code
+from inlay.reordering import compiled, loaded_code, machine_code
 
 KEPT = 40
 """Reorders that a thread keeps."""
@@ -53,7 +52,7 @@ class Drawn:
         array = np.arange(np.prod(dims)).reshape(dims) % 101
         sides = [self._side(rng, array) for _ in range(2)]
         (src, self.given), (dst, self.wanted) = sides
-        self.reorder = moves.find_reorder(src, dst)
+        self.reorder = compiled.compile_reorder(src, dst)
 
     @staticmethod
     def _side(rng: random.Random, array: npt.NDArray[Any]) -> tuple[inlay.MemoryDesc, npt.NDArray[Any]]:
@@ -61,7 +60,8 @@ class Drawn:
         block = rng.choice((0, 0, 4, 8, 16))
         tag = "".join(letters) if not block else f"{letters[0].upper()}{''.join(letters[1:])}{block}{letters[0]}"
         desc = inlay.MemoryDesc(array.shape, rng.choice(TYPES), tag)
-        return desc, physical(array, "".join(letters), block).astype(inlay.DataType(desc.data_type).dtype)
+        _, data_type = desc.require_layout("test")
+        return desc, physical(array, "".join(letters), block).astype(data_type.dtype)
 
     def is_right(self) -> bool:
         """Whether a call gives what NumPy does."""
@@ -84,19 +84,16 @@ class Run:
     def work(self, seed: int) -> None:
         """Compile and call, in a thread."""
         rng, kept = random.Random(seed), list[Drawn]()
-        try:
-            while self.goes_on():
-                drawn = Drawn(rng)
-                if len(kept) < KEPT:
-                    kept.append(drawn)
-                else:
-                    kept[rng.randrange(KEPT)] = drawn
-                for one in (drawn, rng.choice(kept)):
-                    self.calls += 1
-                    if not one.is_right():
-                        self.wrong.append(str(one.reorder.problem))
-        except Exception as error:
-            self.wrong.append(repr(error))
+        while self.goes_on():
+            drawn = Drawn(rng)
+            if len(kept) < KEPT:
+                kept.append(drawn)
+            else:
+                kept[rng.randrange(KEPT)] = drawn
+            for one in (drawn, rng.choice(kept)):
+                self.calls += 1
+                if not one.is_right():
+                    self.wrong.append(str(one.reorder.problem))
 
 
 def loaded() -> int:
@@ -143,30 +140,27 @@ def taken() -> tuple[int, int]:
 
 def main(kernels: int, seconds: float, bound: int, seed: int) -> None:
     """Do what the program's text says."""
-    compiled.machine_code = lru_cache(maxsize=bound)(compiled.machine_code.__wrapped__)  # type: ignore[assignment]
-    moves.find_reorder = lru_cache(maxsize=bound)(moves.find_reorder.__wrapped__)  # type: ignore[assignment]
+    vars(compiled)["machine_code"] = lru_cache(maxsize=bound)(machine_code.machine_code.__wrapped__)
     run, rng, forks = Run(kernels, seconds), random.Random(seed), 0
-    threads = [threading.Thread(target=run.work, args=(seed * 2 + i,)) for i in (1, 2)]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    mapped, quarter = gaps(rng), None
-    while run.goes_on():
-        next(mapped)
-        if not is_right_in_child(rng):
-            run.wrong.append("a child failed")
-        forks += 1
-        if quarter is None and (loaded() > kernels // 4 or time.monotonic() > began + seconds / 4):
-            mapped.close()
-            quarter, mapped = taken(), gaps(rng)
-        time.sleep(0.05)
-    for thread in threads:
-        thread.join()
-    mapped.close()
+    began, gap, quarter = time.monotonic(), gaps(rng), (0, 0)
+    with ThreadPoolExecutor(2) as pool:
+        works = [pool.submit(run.work, seed * 2 + i) for i in (1, 2)]
+        while not any(work.done() for work in works):
+            next(gap)
+            if not is_right_in_child(rng):
+                run.wrong.append("a child failed")
+            forks += 1
+            if not any(quarter) and (loaded() > kernels // 4 or time.monotonic() > began + seconds / 4):
+                gap.close()
+                quarter, gap = taken(), gaps(rng)
+            time.sleep(0.05)
+        gap.close()
+        for work in works:
+            work.result()
     assert not run.wrong, run.wrong[:3]
-    found = {"resident": (quarter, taken()), "loaded": loaded(), "calls": run.calls, "forks": forks}
-    pairs = list(zip(*found.pop("resident"), strict=True))  # type: ignore[call-overload]
-    print(json.dumps({**found, "resident": pairs[0], "mappings": pairs[1]}))
+    resident, mappings = zip(quarter, taken(), strict=True)
+    found = {"loaded": loaded(), "calls": run.calls, "forks": forks, "resident": resident, "mappings": mappings}
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import inlay
 from inlay import primitives
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.graph.magnitude_scan import scan_addresses
+from inlay.primitives.operation import MemoryCheck
 
 try:
     ENGINE: Any = primitives.get_engine("onednn")
@@ -127,7 +128,7 @@ def test_a_failure_says_which_primitive() -> None:
     assert "softmax forward_inference" in str(refused.value)
 
 
-@pytest.mark.skipif(not ENGINE.joins_checks, reason="this library computes while its caller goes on")
+@pytest.mark.skipif(not ENGINE.batches_checks, reason="this library computes while its caller goes on")
 def test_a_check_may_stand_before_the_first_primitive() -> None:
     class Failed(Exception):
         pass
@@ -136,8 +137,8 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
     if scan is None:
         pytest.skip("no machine code for this processor")
     values, chain = np.zeros(70, np.float32), Chain()
-    check = ENGINE.check(scan[0], values.ctypes.data, values.size, Failed, values)
-    (together,) = ENGINE.together([check, *chain.bound])
+    check = MemoryCheck(scan[0], values.ctypes.data, values.size, Failed, values)
+    (together,) = ENGINE.batch([check, *chain.bound])
     assert len(together) == 4
     together.submit()
     values[69] = np.nan

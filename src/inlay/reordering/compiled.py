@@ -145,7 +145,7 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = P
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, groups cut through blocks, extras are refused by `require_extras`, or LLVM
             knows no such processor.
-        OutOfMemory: so much code is in use that no more is loaded; see `load_object`.
+        OutOfMemory: so much code is in use that no more is loaded; see `make_room`.
     """
     if not dst.extras and src.extras.scale_adjust == 1:
         return compile_problem(reorder_problem(src, dst, attributes))

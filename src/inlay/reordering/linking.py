@@ -19,7 +19,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from inlay import cache, data_type
-from inlay.reordering.loaded_code import LoadedCode, load_object
+from inlay.reordering.loaded_code import LoadedCode, load_object, make_room
 from inlay.reordering.target import Target, compile_ir
 
 _resident: list[LoadedCode] = []
@@ -28,9 +28,10 @@ _resident: list[LoadedCode] = []
 def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
     """The addresses of `symbols` in a module, which stays loaded for the life of the process.
 
-    It is for the few modules that every process needs once; arguments and exceptions are those of `load_or_compile`.
+    It is for the few modules that every process needs once, and is not refused; arguments and exceptions are otherwise
+    those of `load_or_compile`.
     """
-    code = load_or_compile(asked, module_text, target, *symbols)
+    code = _load_or_compile(asked, module_text, target, symbols)
     _resident.append(code)
     return code.addresses
 
@@ -45,9 +46,16 @@ def load_or_compile(asked: object, module_text: Callable[[], str], target: Targe
         symbols: the functions that are wanted.
 
     Raises:
-        OutOfMemory: as `load_object`.
+        OutOfMemory: as `make_room`.
         TypeError: `asked` cannot be spelled.
     """
+    make_room()
+    return _load_or_compile(asked, module_text, target, symbols)
+
+
+def _load_or_compile(
+    asked: object, module_text: Callable[[], str], target: Target, symbols: tuple[str, ...]
+) -> LoadedCode:
     # Where the sources cannot be read, as in a zip archive, the module itself tells what the emitter writes.
     key = cache_key(spelled(asked) if SOURCES else module_text(), target)
     code = _loaded(cache.read_object(key), symbols)

@@ -8,10 +8,10 @@ relocations of the small code model cannot reach, and LLVM calls abort().
 unloaded. So a session links `_SESSION_OBJECTS` objects, and ends when the last of them is unloaded.
 
 **Unloading.** A garbage collector may drop the last reference at any moment: in the middle of a call of LLVM, on any
-thread, in a forked child. So it only queues the object, and the next load unloads what is queued.
+thread, in a forked child. So it only queues the object, and `make_room` unloads what is queued.
 
-**Bound.** Code takes two memory mappings for each object, of which Linux allows a process 65,530, and LLVM calls abort()
-where the system refuses one. A load is refused before that.
+**Bound.** The code of an object takes two memory mappings, of which Linux allows a process 65,530, and LLVM calls
+abort() where the system refuses one. So `make_room` refuses before that.
 """
 
 import sys
@@ -52,25 +52,33 @@ class LoadedCode:
 
 
 def load_object(data: bytes, symbols: tuple[str, ...]) -> LoadedCode:
-    """Link an object file into this process, and unload those that nothing refers to.
+    """Link an object file into this process.
 
     Args:
         data: the object file, for this machine.
         symbols: the functions of it that are wanted.
 
     Raises:
-        OutOfMemory: the process has three quarters of the memory mappings that the system allows.
         RuntimeError: LLVM cannot link it.
     """
     with llvm_lock:
-        unload_unused()
-        _require_mappings()
         number = next(_libraries)
         builder = llvm.JITLibraryBuilder().add_object_img(data)
         for symbol in symbols:
             builder.export_symbol(symbol)
         tracker = builder.link(_session(number // _SESSION_OBJECTS), f"inlay-{number}")
         return LoadedCode(tuple(int(tracker[symbol]) for symbol in symbols), tracker)
+
+
+def make_room() -> None:
+    """Unload code that nothing refers to, and check that there is room for more.
+
+    Raises:
+        OutOfMemory: the process has three quarters of the memory mappings that the system allows.
+    """
+    with llvm_lock:
+        unload_unused()
+        _require_mappings()
 
 
 def unload_unused() -> None:
@@ -90,7 +98,7 @@ def _session(number: int) -> Any:
 def _require_mappings() -> None:
     """Raise OutOfMemory if the process has three quarters of the mappings that it may have.
 
-    The rest is for whatever maps memory between two counts.
+    The rest is for whatever maps memory between two counts, and for code that every process needs.
     """
     global _unchecked_loads
     if _unchecked_loads > 0:

@@ -21,7 +21,7 @@ end the process. So the engine itself reorders ones into such a format, and copi
 Winograd convolution are numbers alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import median
