@@ -76,9 +76,7 @@ def model_of_node(network: Network, name: str) -> Model:
 def run_model(model: Model, inputs: dict[str, Array]) -> dict[str, Array]:
     """The outputs of a model, by the package onnx."""
     evaluator = ReferenceEvaluator(model, new_ops=[ConvTranspose, BatchNormalization])
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # its Sigmoid computes two formulas and takes one
+    with np.errstate(over="ignore", invalid="ignore"):  # its Sigmoid computes two formulas and takes one
         results = evaluator.run(None, inputs)
     return {value.name: np.asarray(result) for value, result in zip(model.graph.output, results, strict=True)}
 
