@@ -160,13 +160,13 @@ class Reorder:
 
 
 def _checked_attributes(attributes: Any) -> Attributes:
-    if attributes is None or attributes == PLAIN:
+    if attributes is None:
         return PLAIN
     if not isinstance(attributes, Attributes):
         raise InvalidArguments(
             f"attributes are {shown(attributes)}: give inlay.Attributes, as in Attributes(src_scales=Scales(mask=0b10))"
         )
-    return attributes
+    return PLAIN if attributes == PLAIN else attributes
 
 
 def _refuse_other(side: str, given: MemoryDesc, compiled: MemoryDesc) -> NoReturn:
