@@ -21,7 +21,7 @@ import inlay
 from benchmarks.mobile_networks import mobilenet_v3, resnet18
 from benchmarks.networks import Model, inputs_of, light
 from benchmarks.shared_processors import busy_loops, one_processor
-from inlay.graph.session import Session
+from inlay.graph.runtime.session import Session
 from inlay.measure.interleaved import clock, time_call
 from inlay.measure.processors import allowed_processors
 from inlay.measure.statistics import spread

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from benchmarks.aims import aim_text, misses
 from benchmarks.report import percent_text, ratio_text, time_text
 from benchmarks.runs import Row
-from inlay.render.palette import CHALK, INK
+from inlay.render.text import CHALK, INK
 
 SCALE = 130
 """Percent of the copy at the right edge of a panel."""

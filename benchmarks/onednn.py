@@ -17,7 +17,7 @@ from benchmarks.buffers import Bytes
 from benchmarks.onednn_attributes import STATUS, Functions, Refused, made_attributes, values_for, write_extras
 from inlay import onednn_abi as abi
 from inlay.descriptor import MemoryDesc
-from inlay.format_tag import ENUMERATED
+from inlay.notation.format_tag import ENUMERATED
 from inlay.reordering.attributes import PLAIN, Attributes
 
 __all__ = ["OneDNN", "Refused"]

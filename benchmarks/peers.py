@@ -25,7 +25,7 @@ from benchmarks.onednn import OneDNN, Refused
 from benchmarks.passes import Passes, strided_passes
 from benchmarks.values import values_of
 from inlay import __version__
-from inlay.bench.peers import TORCH_BY_SIZE
+from inlay.bench.report import TORCH_BY_SIZE
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.measure.interleaved import Call

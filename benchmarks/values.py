@@ -9,8 +9,7 @@ from math import prod
 import numpy as np
 
 from inlay.layout import Dims
-from inlay.reordering.attributes import Attributes, Scales
-from inlay.reordering.operands import Operands
+from inlay.reordering.attributes import Attributes, Operands, Scales
 
 _EXPONENTS, _POINTS = 5, 7
 

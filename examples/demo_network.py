@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 import inlay
-from inlay.graph.arena import laid
 from inlay.graph.network import Network
-from inlay.graph.plain import plain_program
 from inlay.graph.plan import Plan
-from inlay.graph.session import Session
-from inlay.primitives.engines import explain_fallback, get_engine
+from inlay.graph.runtime.arena import laid
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
+from inlay.primitives.engine import explain_fallback, get_engine
 from inlay.render.network import PlanPicture
 
 Floats = npt.NDArray[np.float32]

@@ -6,10 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering.attributes import Attributes, Scales
-from inlay.reordering.operands import Operands
-from inlay.reordering.reference import read_codes, write_codes
-from inlay.reordering.reference.numbers import decode
+from inlay.reordering.attributes import Attributes, Operands, Scales
+from inlay.reordering.reference import decode, read_codes, write_codes
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inlay import MemoryDesc
 from inlay.primitives.attributes import PostOp, PrimitiveAttributes
-from inlay.primitives.operation import Operation, Parameter
+from inlay.primitives.engine import Operation, Parameter
 
 IMAGE = (2, 64, 28, 28)
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from guarded import PAGE, GuardedBuffer
 
+from inlay.reordering.attributes import Operands
 from inlay.reordering.choice import Choice
-from inlay.reordering.computed import block_of
-from inlay.reordering.elements import address_bits
+from inlay.reordering.compiled import block_of
+from inlay.reordering.conversion import address_bits
 from inlay.reordering.emit import ENTRY
 from inlay.reordering.machine_code import ir_of
-from inlay.reordering.operands import Operands
 from inlay.reordering.planning import Plan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, compile_ir

@@ -28,15 +28,15 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from inlay import cache
-from inlay.chunked import convert, open_memories, plan_conversion, save_memories
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.machine import read_figures
 from inlay.machine import assume_model, model_to_json, parse_model, reported_caches
 from inlay.memory import pack
-from inlay.reordering import tuned
+from inlay.reordering import choice
 from inlay.reordering.choice import Choice, Decision
+from inlay.storage import convert, open_memories, plan_conversion, save_memories
 
 SECONDS = 20
 BYTES = 2 << 30
@@ -258,8 +258,8 @@ def _read_cache(data: bytes, draw: random.Random) -> None:
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
-    decision = tuned.read(value)
-    assert decision is None or tuned.read(asdict(decision)) == decision
+    decision = choice.read(value)
+    assert decision is None or choice.read(asdict(decision)) == decision
     read_figures(value)
     with suppress(InvalidArguments):
         parse_model(data.decode(errors="replace"), "fuzz")

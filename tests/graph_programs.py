@@ -8,11 +8,10 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Node, Tensor
-from inlay.graph.op import Array, Op, OpGraph, Part, Permute, Reshape
-from inlay.graph.operations import operation_of
+from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape, operation_of
 from inlay.graph.program import Buffer, Program, Step
 from inlay.primitives.attributes import Binary, Eltwise, PostOp, Sum
-from inlay.primitives.operation import Operation, Parameter
+from inlay.primitives.engine import Operation, Parameter
 
 F32 = np.dtype(np.float32)
 RELU: dict[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}

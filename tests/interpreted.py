@@ -9,11 +9,10 @@ from math import prod
 import numpy as np
 
 from inlay.errors import InvalidArguments
-from inlay.graph.nodes import computed
-from inlay.graph.op import Array, Move, Op, OpGraph, Permute, Reshape
-from inlay.graph.operations import constant_desc, operation_of
+from inlay.graph.numpy_operators.evaluation import computed
+from inlay.graph.op_graph import Array, Move, Op, OpGraph, Permute, Reshape, constant_desc, operation_of
 from inlay.memory import Memory, pack
-from inlay.primitives.engines import get_engine
+from inlay.primitives.engine import get_engine
 
 
 def interpret(graph: OpGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:

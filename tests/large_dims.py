@@ -17,7 +17,7 @@ from typing import Any
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import make_engine
+from inlay.engines.onednn import make_engine
 from inlay.errors import InlayError
 
 SIZES = (*(2**k for k in (15, 20, 24, 26, 28, 29, 30, 31, 32, 36, 40)), 2**31 - 1)

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network, Node, Tensor
-from inlay.graph.op import OpGraph
+from inlay.graph.op_graph import OpGraph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import inlay
-from inlay.reordering import compiled, loaded_code, machine_code
+from inlay.reordering import compiled, machine_code, target
 
 KEPT = 40
 """Reorders that a thread keeps."""
@@ -98,7 +98,7 @@ class Run:
 
 def loaded() -> int:
     """How many objects this process has loaded."""
-    return int(repr(loaded_code._libraries)[len("count(") : -1])
+    return int(repr(target._libraries)[len("count(") : -1])
 
 
 def is_right_in_child(rng: random.Random) -> bool:

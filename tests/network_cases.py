@@ -14,7 +14,7 @@ from network_runs import model_of
 from networks import Model
 from onnx import helper
 
-from inlay.graph.op import Array
+from inlay.graph.op_graph import Array
 
 Draw = Callable[[Any], Any]
 

@@ -15,7 +15,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_conv_transpose
 
 from inlay.graph.network import Network
-from inlay.graph.op import Array
+from inlay.graph.op_graph import Array
 
 OneGroup: Any = op_conv_transpose.ConvTranspose
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
-from inlay.primitives.signatures import SIGNATURES, Direction, PropKind
+from inlay.primitives.engine import Engine, Implementation, Operation, Parameter
+from inlay.primitives.rules import SIGNATURES, Direction, PropKind
 
 FORWARD: tuple[PropKind, ...] = ("forward_training", "forward_inference")
 """What forward operations are run for."""

@@ -16,11 +16,11 @@ from typing import Any
 from onednn_cases import FORWARD, backward, directions, forward
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import OnednnEngine, OnednnImplementation, make_engine
+from inlay.engines.onednn import OnednnEngine, OnednnImplementation, make_engine
 from inlay.errors import InlayError
 from inlay.memory import Memory
-from inlay.primitives.operation import Operation, Parameter
-from inlay.primitives.signatures import KINDS
+from inlay.primitives.engine import Operation, Parameter
+from inlay.primitives.rules import KINDS
 
 Hints = Mapping[tuple[str, str], OnednnImplementation]
 

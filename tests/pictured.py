@@ -6,8 +6,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from inlay import RUNTIME, MemoryDesc
-from inlay.render.legend import nearest_tag
-from inlay.render.names import axis_names
+from inlay.render.legend import axis_names, nearest_tag
 from inlay.render.scene import Room
 from inlay.testing import descriptors, shapes
 

@@ -12,15 +12,15 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs.kernel import Costs, Kernel
 from inlay.graph.network import Tensor
-from inlay.graph.op import Array, Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape
 from inlay.graph.plan import Plan
-from inlay.graph.planning.emission import emitted
-from inlay.graph.planning.problem import make_problem
-from inlay.graph.planning.settled import settle
+from inlay.graph.planner.choosing import settle
+from inlay.graph.planner.emission import emitted
+from inlay.graph.planner.problem import make_problem
 from inlay.graph.program import Program, Step
 from inlay.primitives.attributes import Binary
-from inlay.primitives.operation import Operation, Parameter
-from inlay.primitives.signatures import SIGNATURES
+from inlay.primitives.engine import Operation, Parameter
+from inlay.primitives.rules import SIGNATURES
 
 F32 = np.dtype(np.float32)
 WINDOW = {"algorithm": "direct", "strides": (1, 1), "dilations": (0, 0)}

@@ -16,20 +16,8 @@ import numpy as np
 import inlay
 import inlay.primitives as p
 import inlay.testing as t
-from inlay import (
-    Attributes,
-    Axis,
-    Digit,
-    Extras,
-    FormatTag,
-    Layout,
-    Memory,
-    MemoryDesc,
-    Reorder,
-    Scales,
-    interop,
-    sparse,
-)
+from inlay import Attributes, Axis, Digit, Extras, FormatTag, Layout, Memory, MemoryDesc, Reorder, Scales
+from inlay.memory import frameworks, sparse
 
 Given = Mapping[str, Callable[[], Any]]
 Maker = Callable[[], Any]
@@ -316,7 +304,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
 )
 """What is not called, and why."""
 
-PACKAGES = (("", inlay), ("primitives.", p), ("testing.", t), ("interop.", interop), ("sparse.", sparse))
+PACKAGES = (("", inlay), ("primitives.", p), ("testing.", t), ("interop.", frameworks), ("sparse.", sparse))
 
 
 def _bound(descriptor: Any, owner: type, instance: Any, name: str) -> Callable[..., Any]:

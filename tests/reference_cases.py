@@ -15,8 +15,8 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.memory import Memory, pack
 from inlay.primitives.algorithms import ALL_ELTWISE, BINARY, LRN, POOLING, REDUCTION, RESAMPLING, SOFTMAX
-from inlay.primitives.operation import Implementation, Operation
-from inlay.primitives.signatures import SIGNATURES, Direction, PropKind
+from inlay.primitives.engine import Implementation, Operation
+from inlay.primitives.rules import SIGNATURES, Direction, PropKind
 
 Dims: TypeAlias = tuple[int, ...]
 Chooser: TypeAlias = Callable[[str, Dims, str], MemoryDesc]

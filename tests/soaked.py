@@ -18,16 +18,29 @@ from brought import assert_same, values_for
 from edge_codes import edge_codes
 from guarded import GuardedBuffer, stored_bytes
 
-from inlay.descriptor import Extras, MemoryDesc  # noqa: F401  some of the words in which cases are spelled
+from inlay.descriptor import (
+    Extras,  # noqa: F401  some of the words in which cases are spelled
+    MemoryDesc,
+)
 from inlay.errors import InlayError
-from inlay.layout import Axis, Digit, Layout  # noqa: F401
+from inlay.layout import (
+    Axis,  # noqa: F401
+    Digit,  # noqa: F401
+    Layout,  # noqa: F401
+)
 from inlay.machine import MemoryModel
 from inlay.memory import Memory, Reorder
 from inlay.memory.moves import find_reorder, reach
 from inlay.reordering import compiled, planning, threads
-from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, require_attributes  # noqa: F401
-from inlay.reordering.compensated import require_extras
-from inlay.reordering.operands import codes_of
+from inlay.reordering.attributes import (
+    PLAIN,
+    Attributes,
+    Scales,  # noqa: F401
+    ZeroPoints,  # noqa: F401
+    codes_of,
+    require_attributes,
+)
+from inlay.reordering.compensation import require_extras
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS, host_target
 from inlay.testing import Seeded, draw_attributes, draw_reorder_problem, draw_weight_problem

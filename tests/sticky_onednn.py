@@ -15,11 +15,11 @@ from oracles import onednn as oracle
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import Library
+from inlay.engines.onednn import Library
 from inlay.errors import InlayError
-from inlay.graph.op import Op
-from inlay.graph.plain import plain_program
-from inlay.graph.session import Session
+from inlay.graph.op_graph import Op
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 from inlay.memory import Memory, pack
 
 PLAIN = MemoryDesc((2, 16, 5, 7), "f32", "abcd")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.chunked import convert, plan_conversion
+from inlay.storage import convert, plan_conversion
 
 Array = npt.NDArray[Any]
 

@@ -22,7 +22,6 @@ EVERYTHING = sorted(
 ROOMS = (
     "interrupts",
     "errors",
-    "printable",
     "forks",
     "arguments",
     "files",
@@ -31,23 +30,15 @@ ROOMS = (
     "measure",
     "machine",
     "layout",
-    "tag_grammar",
-    "format_tag",
-    "pattern",
-    "views",
+    "notation",
     "onednn_abi",
     "descriptor",
     "reordering",
-    "padding",
     "memory",
-    "sparse",
-    "interop",
-    "vendors",
-    "inference",
+    "storage",
     "primitives",
-    "engine",
+    "engines",
     "graph",
-    "chunked",
     "render",
     "bench",
     "cli",
@@ -170,7 +161,7 @@ def test_no_module_imports_itself_through_others() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "fault"),
     [
-        ("inlay.layout.map", "from inlay.pattern import parse_pattern", "a room below its own"),
+        ("inlay.layout.map", "from inlay.notation.pattern import parse_pattern", "a room below its own"),
         ("inlay.layout.map", "import inlay.render.svg", "a room below its own"),
         ("inlay.layout", "def f():\n    from inlay.memory import Memory", "a room below its own"),
         ("inlay.layout", "if TYPE_CHECKING:\n    from inlay.memory import Memory", "a room below its own"),
@@ -193,7 +184,7 @@ def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
         ("inlay.layout.map", "import numpy as np\nfrom inlay.layout.axis import Axis, _private\n"),
         ("inlay.memory", "def _repr_svg_(self):\n    from inlay.render import show"),
         ("inlay.cli", "from inlay import __version__"),
-        ("inlay.descriptor", "from inlay import views"),
+        ("inlay.descriptor", "from inlay import layout"),
         ("inlay.memory", "import inlayed"),
     ],
 )
@@ -339,5 +330,5 @@ def test_a_clock_of_its_own_is_found() -> None:
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"inlay.errors", "inlay.layout", "inlay.format_tag"} <= {module_name(path) for path in SOURCES}
+    assert {"inlay.errors", "inlay.layout", "inlay.notation.format_tag"} <= {module_name(path) for path in SOURCES}
     assert Path(__file__).resolve() in EVERYTHING

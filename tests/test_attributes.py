@@ -13,7 +13,7 @@ import inlay
 from inlay import Attributes, Memory, MemoryDesc, Scales, ZeroPoints
 from inlay.data_type import DATA_TYPES
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.reordering.operands import attributes_of, operands
+from inlay.reordering.attributes import attributes_of, operands
 
 F32 = MemoryDesc((4, 6), "f32", "ab")
 S8 = MemoryDesc((4, 6), "s8", "ba")

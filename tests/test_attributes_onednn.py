@@ -20,9 +20,7 @@ from oracles import onednn
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
-from inlay.reordering.reference import computed, convert, read_codes, reference_reorder, write_codes
-from inlay.reordering.reference.formula import Values
-from inlay.reordering.reference.numbers import decode
+from inlay.reordering.reference import Values, computed, convert, decode, read_codes, reference_reorder, write_codes
 
 LIVE = onednn.why_unavailable() is None
 MODERN = LIVE and onednn.version() >= (3, 13)

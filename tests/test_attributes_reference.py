@@ -18,8 +18,7 @@ from oracles.numbers import encoded, in_type, value_of
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.reference import computed, read_codes, reference_reorder, write_codes
-from inlay.reordering.reference.formula import Values
+from inlay.reordering.reference import Values, computed, read_codes, reference_reorder, write_codes
 
 DIMS = (4, 6)
 Codes = npt.NDArray[Any]

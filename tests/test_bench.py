@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import inlay
 from inlay import cli
-from inlay.bench import Line, Report, bench, peers, report
+from inlay.bench import Line, Report, bench, report
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.measure import disturbance
@@ -33,7 +33,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No waits, no peers but NumPy, nothing remembered."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(IdleWait, "wait", lambda self: None)
-    monkeypatch.setattr(peers, "PEERS", {"NumPy": peers.numpy})
+    monkeypatch.setattr(report, "PEERS", {"NumPy": report.numpy})
     find_reorder.cache_clear()
     yield
     find_reorder.cache_clear()
@@ -109,7 +109,7 @@ def figures(seconds: list[float], percent: tuple[float, ...], ratio: tuple[float
 # Peers
 
 
-def call_or_reason(peer: peers.Peer, src: Memory, dst: Memory) -> Call | str:
+def call_or_reason(peer: report.Peer, src: Memory, dst: Memory) -> Call | str:
     """What a peer answers."""
     try:
         return peer(src, dst)
@@ -122,7 +122,7 @@ def call_or_reason(peer: peers.Peer, src: Memory, dst: Memory) -> Call | str:
 def test_numpy_does_the_reorder_or_refuses(pair: tuple[MemoryDesc, MemoryDesc]) -> None:
     src, dst = (Memory(desc) for desc in pair)
     src.buffer[:] = np.random.default_rng(0).integers(0, 256, src.buffer.size, np.uint8)
-    call = call_or_reason(peers.numpy, src, dst)
+    call = call_or_reason(report.numpy, src, dst)
     if isinstance(call, str):
         assert call in ("takes more than one copy", "has no views of elements of 4 bits")
         return
@@ -133,11 +133,11 @@ def test_numpy_does_the_reorder_or_refuses(pair: tuple[MemoryDesc, MemoryDesc]) 
 
 
 def test_onednn_does_the_reorder() -> None:
-    pytest.importorskip("inlay.engine.onednn")
+    pytest.importorskip("inlay.engines.onednn")
     src = inlay.pack(np.random.default_rng(0).random(SRC.dims, np.float32), SRC)
     dst, expected = Memory(DST), Memory(DST)
     try:
-        call = peers.onednn(src, dst)
+        call = report.onednn(src, dst)
     except inlay.MissingExtra as reason:
         pytest.skip(str(reason))
     call()
@@ -148,7 +148,7 @@ def test_onednn_does_the_reorder() -> None:
 def test_torch_does_the_reorder_or_is_not_installed() -> None:
     src = inlay.pack(np.random.default_rng(0).random(SRC.dims, np.float32), SRC)
     dst, expected = Memory(DST), Memory(DST)
-    call = call_or_reason(peers.torch, src, dst)
+    call = call_or_reason(report.torch, src, dst)
     if isinstance(call, str):
         assert call == "not installed (pip install torch)"
         return
@@ -164,7 +164,7 @@ def test_who_leaves_other_bytes_or_refuses_does_not_take_part(monkeypatch: pytes
     def without(src: Memory, dst: Memory) -> Any:
         raise Unimplemented("has no such reorder")
 
-    monkeypatch.setattr(peers, "PEERS", {"wrong": wrong, "without": without, "NumPy": peers.numpy})
+    monkeypatch.setattr(report, "PEERS", {"wrong": wrong, "without": without, "NumPy": report.numpy})
     found = bench(SRC, DST, rounds=1)
     assert names(found) == ["copy", "Inlay", "NumPy"]
     assert found.absent == {"wrong": "its bytes differ from Inlay's", "without": "has no such reorder"}

@@ -17,13 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import inlay
 from inlay import cli
-from inlay.bench import models, networks, runtimes
-from inlay.bench.network_report import NetworkLine, NetworkReport
-from inlay.bench.networks import bench_network, difference
+from inlay.bench import networks, runtimes
+from inlay.bench.networks import NetworkLine, NetworkReport, bench_network, difference
 from inlay.bench.runtimes import Given, Variant
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph.numpy_share import NumpyShare
-from inlay.graph.op import Array
+from inlay.graph.op_graph import Array
+from inlay.graph.program import NumpyShare
 from inlay.measure.disturbance import IdleWait
 from inlay.measure.interleaved import Turn
 from inlay.primitives import get_engine
@@ -67,7 +66,7 @@ def fake(change: Callable[[Array], Array] = lambda array: array, how: str = "as 
     """A peer that is the package onnx, with what it answers changed."""
 
     def peer(given: Given) -> Iterator[Variant]:
-        found = run_model(models.answering(given.model, list(given.shown)), dict(given.inputs))
+        found = run_model(runtimes.answering(given.model, list(given.shown)), dict(given.inputs))
         results = {name: change(array) for name, array in found.items()}
         yield Variant(how, lambda: time.sleep(pause), lambda: results)
 
@@ -159,20 +158,20 @@ def test_the_difference_is_the_worst_tensors() -> None:
 def test_weights_are_no_inputs_and_dims_are_numbers() -> None:
     model = small(opset=9, batch="n", listed=True)
     network = inlay.load(model.SerializeToString(), batch=4)
-    ready = models.prepared(model, network)
+    ready = runtimes.prepared(model, network)
     assert [value.name for value in ready.graph.input] == ["x"]
     for value in (*ready.graph.input, *ready.graph.output):
         assert value.type.tensor_type.shape.dim[0].dim_value == 4
-    assert ready.ir_version == models.IR_VERSION
+    assert ready.ir_version == runtimes.IR_VERSION
     onnx.checker.check_model(ready, full_check=True)
 
 
 def test_an_older_opset_is_raised_once() -> None:
-    model = models.newer(small(opset=9))
+    model = runtimes.newer(small(opset=9))
     assert model is not None
     assert model.opset_import[0].version == 13
-    assert models.newer(model) is None
-    assert models.newer(small(opset=17)) is None
+    assert runtimes.newer(model) is None
+    assert runtimes.newer(small(opset=17)) is None
     x = inputs_of(model)
     one, other = (run_model(each, x) for each in (small(opset=9), model))
     assert difference(one, other) < 1e-6
@@ -180,8 +179,8 @@ def test_an_older_opset_is_raised_once() -> None:
 
 def test_what_a_softmax_reads_can_be_an_output() -> None:
     model = small()
-    assert models.hidden(model) == {"y": "f"}
-    shown = models.answering(model, ["f"])
+    assert runtimes.hidden(model) == {"y": "f"}
+    shown = runtimes.answering(model, ["f"])
     assert [value.name for value in shown.graph.output] == ["y", "f"]
     assert [value.name for value in model.graph.output] == ["y"]
 
@@ -330,10 +329,10 @@ def results_of(peer: runtimes.Peer, model: Model) -> list[tuple[str, float]]:
     """Each variant with how far its numbers are from those of the reference."""
     data = model.SerializeToString()
     network = inlay.load(data)
-    ready = models.prepared(onnx.load_from_string(data), network)
+    ready = runtimes.prepared(onnx.load_from_string(data), network)
     graph = inlay.plan(network, costs="analytic").graph
     inputs = inputs_of(ready)
-    shown = tuple(models.hidden(ready).values())
+    shown = tuple(runtimes.hidden(ready).values())
     traced = inlay.plan(network, costs="probed").compile().trace(inputs)
     given = Given(ready, graph, inputs, shown, 1)
     return [(variant.how, difference(variant.results(), traced)) for variant in _skipping(peer, given)]

@@ -19,8 +19,7 @@ from benchmarks.timing import Rounds
 from benchmarks.values import values_of
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.operands import codes_of
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
 from inlay.reordering.reference import reference_reorder
 
 

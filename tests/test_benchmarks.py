@@ -16,15 +16,7 @@ from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
 from benchmarks.copies import ThreadedMemcpy
 from benchmarks.families import TABLES, all_cases
 from benchmarks.machine import Machine, this_machine
-from benchmarks.measure import (
-    DIFFERS,
-    Result,
-    agreeing_calls,
-    fill_source,
-    first_difference,
-    flat_copies,
-    measured,
-)
+from benchmarks.measure import DIFFERS, Result, agreeing_calls, fill_source, first_difference, flat_copies, measured
 from benchmarks.onednn import Refused
 from benchmarks.passes import strided_passes
 from benchmarks.peers import Inlay, Missing, NumPy, Peer

@@ -14,12 +14,12 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from tensor_files import Array, numbered, run
 
-from inlay.chunked import convert, open_memories, parse_rule, plan_conversion, save_memories
-from inlay.chunked.safetensors_file import Entry, write_safetensors
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.files import replacing
 from inlay.memory import Memory, pack
+from inlay.storage import convert, open_memories, parse_rule, plan_conversion, save_memories
+from inlay.storage.safetensors_file import Entry, write_safetensors
 
 TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
 ML_TYPES = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]

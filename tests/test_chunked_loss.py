@@ -9,13 +9,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from tensor_files import Array, numbered, run
 
-from inlay.chunked import convert, plan_conversion, save_memories
-from inlay.chunked.loss import can_lose, count_loss
 from inlay.cli import main
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack, reorder
+from inlay.storage import convert, plan_conversion, save_memories
+from inlay.storage.loss import can_lose, count_loss
 
 WEIGHTS = np.linspace(-0.06, 0.06, 4096, dtype=np.float32).reshape(64, 64)
 

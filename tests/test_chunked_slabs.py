@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay.chunked import convert, open_memories, plan_conversion, save_memories, slabs
-from inlay.chunked.loss_scan import LossScan
 from inlay.descriptor import MemoryDesc
 from inlay.memory import pack
+from inlay.storage import conversion, convert, open_memories, plan_conversion, save_memories
+from inlay.storage.loss import LossScan
 
 CASES = [
     ((999, 7), "ab", "ba", "bf16"),
@@ -28,9 +28,9 @@ def test_slabs_are_the_whole(
     values = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
     source, target = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     save_memories(source, {"t": pack(values, src)})
-    monkeypatch.setattr(slabs, "_SLAB", 1000)
+    monkeypatch.setattr(conversion, "_SLAB", 1000)
     descs = MemoryDesc(dims, "f32", src), MemoryDesc(dims, data_type, dst)
-    assert len(slabs.cut_into_slabs(*descs)) > 2
+    assert len(conversion.cut_into_slabs(*descs)) > 2
     convert(plan_conversion(source, target, [dst], data_type=data_type))
     expected = pack(values.astype(descs[1].data_type.dtype), dst)  # type: ignore[union-attr]
     result = open_memories(target)["t"]
@@ -40,9 +40,9 @@ def test_slabs_are_the_whole(
 
 def test_formats_without_an_outermost_axis_are_one_slab() -> None:
     gaps = MemoryDesc((4096, 4), "f32", strides=(8, 1))
-    assert slabs.cut_into_slabs(gaps, MemoryDesc((4096, 4), "f32", "ab")) == []
-    assert slabs.cut_into_slabs(MemoryDesc((4096, 4), "s4", "ab"), MemoryDesc((4096, 4), "s8", "ab")) == []
-    assert slabs.cut_into_slabs(MemoryDesc((0, 4), "f32", "ab"), MemoryDesc((0, 4), "f32", "ba")) == []
+    assert conversion.cut_into_slabs(gaps, MemoryDesc((4096, 4), "f32", "ab")) == []
+    assert conversion.cut_into_slabs(MemoryDesc((4096, 4), "s4", "ab"), MemoryDesc((4096, 4), "s8", "ab")) == []
+    assert conversion.cut_into_slabs(MemoryDesc((0, 4), "f32", "ab"), MemoryDesc((0, 4), "f32", "ba")) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 1000])

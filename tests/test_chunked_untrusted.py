@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tensor_files import numbered, run
 
-from inlay.chunked import convert, open_memories, plan_conversion
-from inlay.chunked.packed import describe, from_description, save_memories
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import FileError, InlayError
 from inlay.memory import Memory
+from inlay.storage import convert, open_memories, plan_conversion
+from inlay.storage.packed import describe, from_description, save_memories
 
 
 @given(

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from inlay import __version__, chunked, cli
-from inlay.chunked import ConversionPlan, convert, open_memories
-from inlay.format_tag import ALIASES, ENUMERATED
+from inlay import __version__, cli, storage
+from inlay.notation.format_tag import ALIASES, ENUMERATED
 from inlay.render import show
+from inlay.storage import ConversionPlan, convert, open_memories
 
 INLAY = [sys.executable, "-m", "inlay"]
 
@@ -132,7 +132,7 @@ def test_an_interrupt_ends_with_130_and_nothing_half_written(
 
         convert(plan, stop, **options)
 
-    monkeypatch.setattr(chunked, "convert", interrupted)
+    monkeypatch.setattr(storage, "convert", interrupted)
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
     # A shell starts what it puts in the background with interrupts ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

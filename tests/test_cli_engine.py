@@ -12,13 +12,13 @@ import pytest
 from test_cli_networks import IMAGE, complaint, succeed, write_classifier
 
 from inlay import cli, load, plan
-from inlay.cli.watching import Watch
-from inlay.engine import onednn
-from inlay.engine.onednn.library import install_command, load_library
+from inlay.cli.application import Watch
+from inlay.engines import onednn
+from inlay.engines.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
 from inlay.graph.costs import CostSources, analytic, measured
 from inlay.graph.plan import _tier
-from inlay.primitives import engines, set_engine
+from inlay.primitives import engine, set_engine
 
 NO_ENGINE = f"no oneDNN is installed: {install_command()}"
 ALL = re.compile(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n")
@@ -49,7 +49,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MissingExtra(NO_ENGINE)
 
     monkeypatch.setattr(onednn, "load_library", refuse)
-    monkeypatch.delitem(engines._engines, "onednn", raising=False)
+    monkeypatch.delitem(engine._engines, "onednn", raising=False)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def needs_engine() -> None:
 def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
     """INLAY_ONEDNN names what does not exist; what is wrong with that."""
     monkeypatch.setattr(onednn, "load_library", load_library.__wrapped__)
-    monkeypatch.delitem(engines._engines, "onednn", raising=False)
+    monkeypatch.delitem(engine._engines, "onednn", raising=False)
     monkeypatch.setenv("INLAY_ONEDNN", "/nowhere/lib")
     return "INLAY_ONEDNN is '/nowhere/lib', which does not exist: give a libdnnl.so of version 3, or unset INLAY_ONEDNN"
 

@@ -16,12 +16,11 @@ from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
 import inlay
-from inlay import chunked, cli
-from inlay.chunked import open_memories
-from inlay.errors import FileError
+from inlay import cli, storage
+from inlay.errors import FileError, printable, printable_lines
 from inlay.files import abandoned, replacing
 from inlay.layout import Axis, Digit, Layout
-from inlay.printable import printable, printable_lines
+from inlay.storage import open_memories
 
 HOSTILE = "n\x1b]0;title\x07\r\nwrote x\x00\ufffe\u202e\x9b31m\ud800"
 IMAGE = np.arange(2 * 17 * 5 * 4, dtype=np.float32).reshape(2, 17, 5, 4)
@@ -98,7 +97,7 @@ LOADING = """
 
 @unix
 @pytest.mark.parametrize(
-    "module", ["numpy", "numpy._core.umath", "ml_dtypes", "inlay.cli", "typer", "inlay.chunked", "llvmlite"]
+    "module", ["numpy", "numpy._core.umath", "ml_dtypes", "inlay.cli", "typer", "inlay.storage", "llvmlite"]
 )
 def test_ctrl_c_while_modules_are_loaded_ends_without_a_word(directory: Path, module: str) -> None:
     done = program(LOADING, module, *CONVERT)
@@ -123,7 +122,7 @@ def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(
         except KeyboardInterrupt:
             raise ImportError("numpy._core.umath failed to import") from None
 
-    monkeypatch.setattr(chunked, "plan_conversion", loading)
+    monkeypatch.setattr(storage, "plan_conversion", loading)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert cli.main(CONVERT) == 130
@@ -398,14 +397,14 @@ def test_what_the_system_refuses_is_not_told_as_a_failed_write(
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(chunked, "plan_conversion", refuse)
+    monkeypatch.setattr(storage, "plan_conversion", refuse)
     assert complaint(capsys, *CONVERT) == f"error: {message}\n"
 
 
 def test_each_command_has_a_remedy_of_its_own_for_too_little_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import inlay.graph.reading as reading
+    import inlay.graph.onnx.reading as reading
 
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError

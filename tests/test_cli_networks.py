@@ -15,10 +15,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inlay import cli, load, plan
-from inlay.cli.watching import Watch
+from inlay.cli.application import Watch
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explained, figures
-from inlay.primitives import engines, set_engine
+from inlay.primitives import engine, set_engine
 from inlay.render.network import PlanPicture
 
 IMAGE = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
@@ -33,12 +33,12 @@ def _in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture(autouse=True)
 def has_engine() -> Iterator[bool]:
     """Whether oneDNN computes; where it is not installed the reference engine is chosen, and no note is printed."""
-    before = list(engines._default)
-    is_here = engines.explain_fallback() is None
+    before = list(engine._default)
+    is_here = engine.explain_fallback() is None
     if not is_here:
         set_engine("reference")
     yield is_here
-    engines._default[:] = before
+    engine._default[:] = before
 
 
 def info(name: str, *dims: int | str) -> Any:
@@ -161,7 +161,7 @@ def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFi
 def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("inlay.engine.onednn")
+    pytest.importorskip("inlay.engines.onednn")
     from inlay.graph import plan
     from inlay.graph.costs import measuring
     from inlay.measure.processors import Processors
@@ -424,7 +424,7 @@ def test_a_bar_is_drawn_only_where_a_person_watches(monkeypatch: pytest.MonkeyPa
         def stop(self) -> None:
             drawn.append(lambda: "stopped")
 
-    monkeypatch.setattr("inlay.cli.watching._new_bar", lambda: (Bar(), 0))
+    monkeypatch.setattr("inlay.cli.application._new_bar", lambda: (Bar(), 0))
     with Watch() as watch:
         watch.tell(1, 3)
     assert (drawn, watch.count) == ([], 1)

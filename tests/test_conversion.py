@@ -22,7 +22,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, compiled
-from inlay.reordering.lanes import Arithmetic
+from inlay.reordering.ir import Arithmetic
 from inlay.reordering.reference import convert
 from inlay.reordering.target import Target, host_target
 from inlay.testing import CONVERTIBLE, descriptors, reorder_problems, shapes

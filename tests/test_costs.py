@@ -24,14 +24,13 @@ from costed_cases import (
 from inlay import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.costs import AnalyticCosts, Costs, Kernel, Machine, analytic
-from inlay.graph.costs.content import content, key
-from inlay.graph.costs.forms import form
-from inlay.graph.costs.machine import ISAS, read_figures, this_machine
-from inlay.graph.costs.work import Work, work
+from inlay.graph.costs.book import content, key
+from inlay.graph.costs.machine import ISAS, Work, read_figures, this_machine, work
+from inlay.graph.costs.paces import form
 from inlay.graph.network import Tensor
-from inlay.graph.op import Op, OpGraph
+from inlay.graph.op_graph import Op, OpGraph
 from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation
 
 WIDE = Machine("AVX512_CORE", threads=2, peak=230.0, near=150.0, far=40.0, last=32 << 20)
 NARROW = replace(WIDE, isa="AVX2")

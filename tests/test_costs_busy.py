@@ -8,11 +8,10 @@ import pytest
 from test_costs_measured import BEST, CASES, MACHINE, POOL, TIMES, Clock, Engine, costs_of, engine_of, told
 
 from inlay.graph.costs import MeasuredCosts
-from inlay.graph.costs.book import Book
-from inlay.graph.costs.content import key
+from inlay.graph.costs.book import Book, key
 from inlay.graph.costs.timing import Bench
 from inlay.measure.processors import Processors
-from inlay.primitives.engines import engines_beside
+from inlay.primitives.engine import engines_beside
 
 
 @pytest.fixture(autouse=True)

@@ -18,14 +18,12 @@ import pytest
 from inlay import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.graph.costs import Machine, MeasuredCosts, probed
-from inlay.graph.costs.book import Book
-from inlay.graph.costs.content import key
+from inlay.graph.costs.book import Book, key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
 from inlay.measure.disturbance import thread_wait_seconds
 from inlay.memory import Memory
-from inlay.primitives import operation as operations
-from inlay.primitives.engines import engines_beside, get_engine
-from inlay.primitives.operation import KernelKind, Operation, PlainImplementation
+from inlay.primitives import engine as operations
+from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, engines_beside, get_engine
 
 MACHINE = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 22)
 POOL = 1 << 20

@@ -18,8 +18,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs import measured, probed
 from inlay.graph.costs.paces import pace
 from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
-from inlay.primitives.engines import get_engine
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation, get_engine
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 

@@ -18,12 +18,11 @@ import inlay
 from inlay import cache
 from inlay.graph.costs import CostSources, MeasuredCosts, measured, probed, reorder_source
 from inlay.graph.costs import book as books
-from inlay.graph.costs.book import Book, Entry, Price
-from inlay.graph.costs.content import key
+from inlay.graph.costs.book import Book, Entry, Price, key
 from inlay.graph.costs.timing import Bench
 from inlay.machine import MemoryModel
 from inlay.measure import timing_database
-from inlay.primitives.engines import engines_beside, get_engine
+from inlay.primitives.engine import engines_beside, get_engine
 
 MOVE = cases.image("nchw"), cases.image("nhwc")
 ENTRY = Entry("jit:test", Price(1.5), 0, ())

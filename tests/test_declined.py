@@ -13,12 +13,12 @@ from onnx import helper
 from inlay import cli
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.graph.op import Op
-from inlay.graph.plain import plain_program
-from inlay.graph.session import Session
+from inlay.graph.op_graph import Op
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 from inlay.memory import Memory, pack
 from inlay.primitives import Eltwise, get_engine
-from inlay.primitives.operation import Engine, Implementation, Operation, PlainImplementation
+from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def test_a_step_is_declined_that_no_code_is_generated_for() -> None:
 
 def test_a_primitive_moves_to_the_reference_at_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     late = FindingOutLate(("eltwise",))
-    monkeypatch.setattr("inlay.primitives.engines._default", [late])
+    monkeypatch.setattr("inlay.primitives.engine._default", [late])
     src = pack(drawn(2, 3), "ab")
     relu = Eltwise(src.desc, algorithm="relu")
     assert relu.engine is late
@@ -105,7 +105,7 @@ def test_a_primitive_moves_to_the_reference_at_its_first_call(monkeypatch: pytes
 
 def test_a_primitive_stays_where_its_arguments_would_change(monkeypatch: pytest.MonkeyPatch) -> None:
     late = FindingOutLate(("eltwise",), {"workspace": MemoryDesc((8,), "u8")})
-    monkeypatch.setattr("inlay.primitives.engines._default", [late])
+    monkeypatch.setattr("inlay.primitives.engine._default", [late])
     src = pack(drawn(2, 3), "ab")
     with pytest.raises(Unimplemented, match=r"^no code for eltwise$"):
         Eltwise(src.desc, algorithm="relu")(src=src)
@@ -131,7 +131,7 @@ def test_inlay_run_ends_with_the_note(
     kinds: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("inlay.primitives.engines._default", [Lacking(kinds)])
+    monkeypatch.setattr("inlay.primitives.engine._default", [Lacking(kinds)])
     nodes = [
         helper.make_node("Softmax", ["x"], ["s"], "scores", axis=1),
         helper.make_node("Relu", ["s"], ["y"], "relu"),

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from inlay import views
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, kinds
-from inlay.descriptor.parts import Parts, checked
+from inlay.descriptor.serialization import Parts, checked
 from inlay.descriptor.sparsity import sparse_counts
 from inlay.errors import InvalidArguments
-from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Refusal, refine
-from inlay.layout.permutation import nearest_permutation
-from inlay.layout.regroup import Fault
+from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Refusal, refine, views
+from inlay.layout.regroup import Fault, nearest_permutation
 
 ROWS = MemoryDesc((3, 4), "f32")
 CSR = MemoryDesc.csr((3, 4), "f32", 2)

@@ -9,8 +9,8 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FormatTagError, InlayError, InvalidArguments, PatternError, Unimplemented
-from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
+from inlay.notation.format_tag import FormatTag
 
 SCALES = "(m m4 m32) (k k4) -> m k m32 m4 k4"
 """NVFP4's scale factors: a digit order that no tag can say."""

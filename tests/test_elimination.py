@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph import elimination
-from inlay.graph.elimination import elimination_order
-from inlay.graph.factors import Factor, Solution, allowed, check, reduced, total
+from inlay.graph.planner import elimination
+from inlay.graph.planner.elimination import Factor, Solution, allowed, check, elimination_order, reduced, total
 
 INF = math.inf
 

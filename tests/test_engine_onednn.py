@@ -13,23 +13,15 @@ from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import S8S8, SCALE_ADJUST
-from inlay.engine import reference
-from inlay.engine.onednn import Bound, OnednnEngine, make_engine
+from inlay.engines import reference
+from inlay.engines.onednn import Bound, OnednnEngine, make_engine
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, check_padding, pack, reorder
-from inlay.primitives.attributes import (
-    Binary,
-    DepthwiseConvolution,
-    Eltwise,
-    PostOp,
-    PReLU,
-    PrimitiveAttributes,
-    Sum,
-)
-from inlay.primitives.operation import Implementation, Operation, Parameter
-from inlay.primitives.signatures import KINDS
+from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, PrimitiveAttributes, Sum
+from inlay.primitives.engine import Implementation, Operation, Parameter
+from inlay.primitives.rules import KINDS
 from inlay.reordering.attributes import Scales, ZeroPoints
-from inlay.reordering.processors import set_num_threads
+from inlay.reordering.threads import set_num_threads
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 

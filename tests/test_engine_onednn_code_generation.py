@@ -15,11 +15,11 @@ from oracles import onednn as oracle
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import Library, OnednnEngine, load_library, make_engine
-from inlay.engine.onednn.code_generation import CodeGeneration, RuntimeFailure, is_prone, run_on_new_thread
-from inlay.engine.onednn.defects import defect_of
+from inlay.engines.onednn import Library, OnednnEngine, load_library, make_engine
+from inlay.engines.onednn.defects import defect_of
+from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone, run_on_new_thread
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation
 
 LIVE = oracle.why_unavailable() is None
 needs_library = pytest.mark.skipif(not LIVE, reason=str(oracle.why_unavailable()))
@@ -300,7 +300,7 @@ WITHOUT_CARE = """
 import os
 from oracles import onednn as oracle
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import Library
+from inlay.engines.onednn import Library
 
 Library(os.environ["STICKY_REAL"])
 oracle._created_safely = lambda create: create()

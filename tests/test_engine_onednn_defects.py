@@ -19,8 +19,8 @@ from oracles import onednn as oracle
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import make_engine
-from inlay.engine.onednn.defects import defect_of
+from inlay.engines.onednn import make_engine
+from inlay.engines.onednn.defects import defect_of
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PReLU
@@ -198,8 +198,8 @@ def test_what_is_declined_is_computed_by_the_reference(name: str) -> None:
 
 AFTER_A_FAILURE = """
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import OnednnImplementation, make_engine
-from inlay.engine.onednn.creation import primitive_desc
+from inlay.engines.onednn import OnednnImplementation, make_engine
+from inlay.engines.onednn.creation import primitive_desc
 from inlay.errors import OutOfMemory
 from inlay.memory import Memory
 from inlay.primitives import Resampling

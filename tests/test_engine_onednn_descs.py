@@ -7,11 +7,11 @@ from oracles import extras as poked
 from oracles import onednn as oracle
 
 from inlay.descriptor import Extras, MemoryDesc, Opaque
-from inlay.engine.onednn import load_library
-from inlay.engine.onednn.descs import Descriptors
+from inlay.engines.onednn import load_library
+from inlay.engines.onednn.descs import Descriptors
 from inlay.errors import Unimplemented
-from inlay.format_tag import ENUMERATED, FormatTag
 from inlay.layout import RUNTIME
+from inlay.notation.format_tag import ENUMERATED, FormatTag
 from inlay.testing import draw_any_descriptor, draw_flagged
 from inlay.testing.choices import Seeded
 

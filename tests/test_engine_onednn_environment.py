@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from oracles import onednn as oracle
 
-from inlay.engine.onednn import load_library
-from inlay.engine.onednn.lanes import MOST_PER_PROCESSOR, bounded
+from inlay.engines.onednn import load_library
+from inlay.engines.onednn.execution import MOST_PER_PROCESSOR, bounded
 from inlay.errors import MissingExtra, PerformanceWarning
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))

@@ -15,13 +15,13 @@ from onednn_cases import backward, directions, forward
 from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine import reference
-from inlay.engine.onednn import OnednnEngine, make_engine
+from inlay.engines import reference
+from inlay.engines.onednn import OnednnEngine, make_engine
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import Eltwise, PrimitiveAttributes
-from inlay.primitives.operation import Operation
-from inlay.primitives.signatures import KINDS
+from inlay.primitives.engine import Operation
+from inlay.primitives.rules import KINDS
 from inlay.reordering.attributes import Scales
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))

@@ -18,12 +18,12 @@ from onednn_cases import backward, directions, forward
 from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import Library, OnednnEngine, library, load_library, make_engine
-from inlay.engine.onednn.library import candidates, install_command
+from inlay.engines.onednn import Library, OnednnEngine, library, load_library, make_engine
+from inlay.engines.onednn.library import candidates, install_command
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.memory import Memory
 from inlay.onednn_abi import CREATORS, FUNCTIONS, Version
-from inlay.primitives.signatures import KINDS, SIGNATURES
+from inlay.primitives.rules import KINDS, SIGNATURES
 
 needs_library = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -376,12 +376,12 @@ import json, sys
 import numpy as np
 from onednn_cases import DIMS, PARAMETERS
 from inlay.descriptor import MemoryDesc
-from inlay.engine import reference
-from inlay.engine.onednn import make_engine
+from inlay.engines import reference
+from inlay.engines.onednn import make_engine
 from inlay.errors import InlayError
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation
 
 engine = make_engine()
 types = {"weights_layer": "s8", "weights_iter": "s8", "bias": "f32", "src_iter_c": "f32", "dst_iter_c": "f32"}

@@ -11,7 +11,7 @@ from oracles import onednn as oracle
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn.limits import excess_of
+from inlay.engines.onednn.defects import excess_of
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 

@@ -14,9 +14,9 @@ from oracles import onednn as oracle
 import inlay
 from inlay import Memory, MemoryDesc
 from inlay.data_type import DATA_TYPES
-from inlay.engine.onednn import OnednnEngine, make_engine
-from inlay.engine.onednn.handles import Handle, created
-from inlay.engine.onednn.packed_descs import is_filled, read_packed_desc
+from inlay.engines.onednn import OnednnEngine, make_engine
+from inlay.engines.onednn.descs import is_filled, read_packed_desc
+from inlay.engines.onednn.library import Handle, created
 from inlay.errors import Unimplemented
 from inlay.onednn_abi import ExecutionArgument
 

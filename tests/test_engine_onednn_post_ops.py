@@ -8,12 +8,11 @@ import pytest
 from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn.defects import defect_of
+from inlay.engines.onednn.defects import defect_of
 from inlay.errors import Unimplemented
 from inlay.memory import pack
 from inlay.primitives.attributes import PLAIN, Binary, Eltwise, PostOp, PrimitiveAttributes, Sum
-from inlay.primitives.engines import get_engine
-from inlay.primitives.operation import Engine, Operation
+from inlay.primitives.engine import Engine, Operation, get_engine
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 

@@ -13,11 +13,11 @@ from oracles import onednn as oracle
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engine.onednn import load_library
-from inlay.engine.onednn.descs import Descriptors
-from inlay.engine.onednn.spellings import canonical, kernel_rank
-from inlay.graph.costs.content import desc_text
-from inlay.graph.costs.forms import form
+from inlay.engines.onednn import load_library
+from inlay.engines.onednn.creation import canonical, kernel_rank
+from inlay.engines.onednn.descs import Descriptors
+from inlay.graph.costs.book import desc_text
+from inlay.graph.costs.paces import form
 from inlay.layout import Layout
 from inlay.testing import draw_any_descriptor
 from inlay.testing.choices import Seeded
@@ -78,8 +78,8 @@ def test_every_spelling_gets_the_kernel_of_the_best_one(dims: tuple[int, ...], t
 
 def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
     """The kernel that the library has for exactly this spelling."""
-    from inlay.engine.onednn import make_engine
-    from inlay.engine.onednn.creation import implementation_name
+    from inlay.engines.onednn import make_engine
+    from inlay.engines.onednn.creation import implementation_name
 
     engine = make_engine()
     source, weights = MemoryDesc(dims, "f32", src), MemoryDesc((16, dims[1], 1, 1), "f32", "any")

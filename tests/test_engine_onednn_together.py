@@ -9,8 +9,8 @@ import pytest
 import inlay
 from inlay import primitives
 from inlay.errors import InvalidArguments, MissingExtra
-from inlay.graph.magnitude_scan import scan_addresses
-from inlay.primitives.operation import MemoryCheck
+from inlay.graph.runtime.guards import scan_addresses
+from inlay.primitives.engine import MemoryCheck
 
 try:
     ENGINE: Any = primitives.get_engine("onednn")

@@ -12,20 +12,19 @@ import pytest
 from oracles import onednn as oracle
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine import reference
-from inlay.engine.inlay import InlayEngine
-from inlay.engine.inlay import engine as inlay_engine
-from inlay.engine.onednn import make_engine
-from inlay.engine.onednn.lanes import thread_team
+from inlay.engines import reference
+from inlay.engines.inlay import InlayEngine
+from inlay.engines.inlay import engine as inlay_engine
+from inlay.engines.onednn import make_engine
+from inlay.engines.onednn.execution import thread_team
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives import Convolution, Reorder, set_engine
 from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
-from inlay.primitives.engines import create_beside
-from inlay.primitives.operation import Implementation, Operation, Parameter
+from inlay.primitives.engine import Implementation, Operation, Parameter, create_beside
 from inlay.reordering.attributes import Scales
-from inlay.reordering.processors import set_num_threads
 from inlay.reordering.target import TARGETS, host_target
+from inlay.reordering.threads import set_num_threads
 
 if oracle.why_unavailable() is not None:
     pytest.skip(str(oracle.why_unavailable()), allow_module_level=True)

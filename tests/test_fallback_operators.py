@@ -16,9 +16,7 @@ from operator_generators import GENERATORS, case_of
 
 from inlay.errors import Unimplemented
 from inlay.graph.network import Node
-from inlay.graph.nodes import computed
-from inlay.graph.numpy_operators.table import FUNCTIONS
-from inlay.graph.reference_operators import COMPARED
+from inlay.graph.numpy_operators.evaluation import COMPARED, FUNCTIONS, computed
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -34,7 +34,7 @@ def forked(kind: str, rounds: int) -> Counter[str]:
 
 def expected(rounds: int) -> Counter[str]:
     """What children of a process that used oneDNN say: those of a runtime other than OpenMP are refused."""
-    from inlay.engine.onednn import load_library
+    from inlay.engines.onednn import load_library
 
     library = load_library()
     if library.runtime in ("omp", "sequential"):

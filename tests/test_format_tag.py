@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inlay.errors import FormatTagError, InvalidArguments
-from inlay.format_tag import ALIASES, ENUMERATED, LETTERS, FormatTag, tag_of
 from inlay.layout import RUNTIME, Layout
+from inlay.layout.axis import LETTERS
+from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag, tag_of
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "onednn_tags.json").read_text())
 

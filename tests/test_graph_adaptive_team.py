@@ -8,14 +8,14 @@ import pytest
 from graph_programs import conv, drawn, graph_of, pointwise
 
 from inlay.errors import OutOfMemory
-from inlay.graph import adaptive_team
-from inlay.graph.adaptive_team import DOUBT, RETRY, AdaptiveTeam
-from inlay.graph.plain import plain_program
-from inlay.graph.session import Session
+from inlay.graph.runtime import adaptive_team
+from inlay.graph.runtime.adaptive_team import DOUBT, RETRY, AdaptiveTeam
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 from inlay.measure.processors import Processors
 from inlay.primitives import get_engine
-from inlay.primitives.operation import Engine, Implementation, Operation
-from inlay.reordering.processors import get_num_threads, limited
+from inlay.primitives.engine import Engine, Implementation, Operation
+from inlay.reordering.threads import get_num_threads, limited
 
 
 class Runs:

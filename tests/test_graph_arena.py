@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.arena import Arena, Life, arranged, lives_of
-from inlay.graph.homes import home_sizes, places_of, runs_of
+from inlay.graph.runtime.arena import Arena, Life, arranged, home_sizes, lives_of, places_of, runs_of
 
 
 @st.composite

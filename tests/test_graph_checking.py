@@ -9,9 +9,9 @@ from graph_programs import RELU, Writing, conv, drawn, fused_sum, graph_of, relu
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.op import Op, OpGraph
+from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.program import Buffer, Program, Step
-from inlay.graph.session import Session
+from inlay.graph.runtime.session import Session
 
 
 def chain() -> OpGraph:

@@ -18,14 +18,14 @@ from onnx import helper
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.graph.costs import Costs, probed
 from inlay.graph.lowering.translation import lowered
-from inlay.graph.op import Array
+from inlay.graph.onnx.reading import load
+from inlay.graph.op_graph import Array
+from inlay.graph.passes.motion import sunk
 from inlay.graph.plan import plan, planned
-from inlay.graph.planning.emission import emitted
-from inlay.graph.planning.problem import make_problem
-from inlay.graph.planning.settled import settle
-from inlay.graph.reading import load
-from inlay.graph.session import Session
-from inlay.graph.sinking import sunk
+from inlay.graph.planner.choosing import settle
+from inlay.graph.planner.emission import emitted
+from inlay.graph.planner.problem import make_problem
+from inlay.graph.runtime.session import Session
 from inlay.primitives import get_engine
 
 try:

@@ -15,14 +15,14 @@ from inlay.errors import MissingExtra
 from inlay.graph.costs import Costs, analytic, probed
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.lowering.translation import lowered
-from inlay.graph.op import Array, OpGraph
-from inlay.graph.plain import plain_program
+from inlay.graph.onnx.reading import load
+from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.plan import planned
 from inlay.graph.program import Program
-from inlay.graph.reading import load
-from inlay.graph.session import Session
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 from inlay.primitives import get_engine
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation
 
 pytestmark = pytest.mark.heavy
 

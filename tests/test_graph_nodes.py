@@ -7,7 +7,7 @@ import pytest
 
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.graph.network import Node
-from inlay.graph.nodes import computation, computed
+from inlay.graph.numpy_operators.evaluation import computation, computed
 
 pytest.importorskip("onnx")
 

@@ -9,10 +9,9 @@ import pytest
 from inlay import primitives
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.op import Op
-from inlay.graph.operations import operation_of
+from inlay.graph.op_graph import Op, operation_of
 from inlay.primitives.attributes import Eltwise, Sum
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation
 
 
 def some(*dims: int) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -17,14 +17,14 @@ from planned_graphs import RELU, Drawing, HashedCosts, drawn_graph, random_plan
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs.kernel import Kernel
-from inlay.graph.groups import grouped
 from inlay.graph.network import Tensor
-from inlay.graph.op import Array, Op, OpGraph
+from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.graph.passes.groups import grouped
 from inlay.graph.plan import plan, planned
 from inlay.graph.program import Program
-from inlay.graph.session import Session
+from inlay.graph.runtime.session import Session
 from inlay.primitives.attributes import Sum
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation
 
 
 def given(graph: OpGraph) -> dict[str, Array]:

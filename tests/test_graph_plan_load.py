@@ -12,7 +12,7 @@ from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.graph.plan import Plan, planned
 from inlay.graph.report import figures
 from inlay.measure.processors import Processors
-from inlay.reordering.processors import get_num_threads
+from inlay.reordering.threads import get_num_threads
 
 GRAPH = graph_of([conv("conv", "x", "y", drawn(3, 2, 1, 1))], {"x": (1, 2, 4, 4), "y": (1, 3, 4, 4)}, "x", "y")
 MACHINE = Machine("AVX2", threads=1, peak=100.0, near=100.0, far=20.0, last=1 << 22)
@@ -53,11 +53,11 @@ def test_a_plan_says_what_was_left_of_the_processors(processors: Processors | No
 def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself(
     costs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("inlay.engine.onednn")
+    pytest.importorskip("inlay.engines.onednn")
     monkeypatch.setattr(plan_module, "get_num_threads", lambda: 2)
     monkeypatch.setattr(plan_module, "recent_processors", lambda *_: Processors((1.0, 0.3)))
     monkeypatch.setattr("inlay.graph.costs.measuring.recent_processors", lambda *_: Processors((1.0, 0.3)))
-    monkeypatch.setattr("inlay.graph.adaptive_team.cpu_quota", lambda: None)
+    monkeypatch.setattr("inlay.graph.runtime.adaptive_team.cpu_quota", lambda: None)
     outside = get_num_threads()
     plan = inlay.plan(GRAPH, costs=costs)  # type: ignore[arg-type]
     assert (plan.threads, plan.is_limited, get_num_threads()) == (1, True, outside)

@@ -12,10 +12,10 @@ import pytest
 from planned_graphs import HashedCosts, drawn_graph, random_plan, recost
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.groups import Candidate
-from inlay.graph.op import Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.op_graph import Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.passes.groups import Candidate
 from inlay.graph.plan import planned
-from inlay.graph.planning.problem import Problem, make_problem
+from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.program import Program
 
 MOST_COMBINATIONS = 200

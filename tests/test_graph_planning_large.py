@@ -16,22 +16,20 @@ from planned_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph,
 from test_elimination import drawn, minimum, tried
 
 from inlay.errors import InvalidArguments, OutOfMemory
-from inlay.graph import elimination
-from inlay.graph.arena import Life, arranged
-from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
-from inlay.graph.factors import Factor, reduced
-from inlay.graph.marginals import min_marginals
 from inlay.graph.network import Tensor
-from inlay.graph.op import Op, OpGraph, Part
+from inlay.graph.op_graph import Op, OpGraph, Part
+from inlay.graph.passes.motion import nest_concatenations
 from inlay.graph.plan import Plan, planned
-from inlay.graph.planning import choosing
-from inlay.graph.planning.choosing import Choosing
-from inlay.graph.planning.problem import make_problem
+from inlay.graph.planner import choosing, elimination
+from inlay.graph.planner.choosing import Choosing, min_marginals
+from inlay.graph.planner.elimination import Factor, reduced
+from inlay.graph.planner.problem import make_problem
 from inlay.graph.report import explained, figures
-from inlay.graph.session import Session
-from inlay.primitives.operation import Parameter
+from inlay.graph.runtime.arena import Life, arranged
+from inlay.graph.runtime.session import Session
+from inlay.primitives.engine import Parameter
 
 MACHINE = Machine("AVX2", threads=2, peak=200.0, near=80.0, far=20.0, last=1 << 24)
 TANH: Mapping[str, Parameter] = {**RELU, "algorithm": "tanh"}
@@ -279,7 +277,7 @@ def test_what_a_reorder_is_worth_is_computed_when_it_is_read(monkeypatch: pytest
         calls.append(1)
         return min_marginals(*args)
 
-    monkeypatch.setattr("inlay.graph.planning.choosing.min_marginals", counted)
+    monkeypatch.setattr("inlay.graph.planner.choosing.min_marginals", counted)
     plans = (planned(drawn_graph(seed, 8), HashedCosts(seed)) for seed in range(100))
     plan = next(plan for plan in plans if sum(step.alternative is not None for step in plan.reorders) > 1)
     assert not calls
@@ -296,7 +294,7 @@ def test_what_a_reorder_is_worth_is_computed_when_it_is_read(monkeypatch: pytest
 
 def test_a_program_that_cannot_fit_in_memory_is_refused_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice of 67 million rows out of 200 GB: compiling looked at each row for minutes."""
-    monkeypatch.setattr("inlay.graph.arena.usable_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr("inlay.graph.runtime.arena.usable_memory", lambda: 8_000_000_000)
     padded, taken = (1 << 26, 8, 10, 10), (1 << 26, 1, 10, 10)
     weights, told = {"weights": np.ones((8, 1, 1, 1), np.float32)}, cast("Mapping[str, Parameter]", CONV_1)
     ops = [

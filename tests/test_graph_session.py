@@ -13,10 +13,10 @@ from graph_programs import CASES, F32, Case, Writing, blocked, conv, drawn, fuse
 
 import inlay
 from inlay.errors import InvalidArguments, MissingExtra
-from inlay.graph.op import Array, Op, OpGraph, Part, Permute, Reshape
-from inlay.graph.plain import plain_program
+from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape
 from inlay.graph.program import Program
-from inlay.graph.session import Session
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 from inlay.layout import Dims
 from inlay.primitives import get_engine
 

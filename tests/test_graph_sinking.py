@@ -5,10 +5,10 @@ import pytest
 from interpreted import interpret
 from planned_graphs import F32, RELU, he
 
-from inlay.graph.groups import grouped
 from inlay.graph.network import Tensor
-from inlay.graph.op import Op, OpGraph, Reshape
-from inlay.graph.sinking import sunk
+from inlay.graph.op_graph import Op, OpGraph, Reshape
+from inlay.graph.passes.groups import grouped
+from inlay.graph.passes.motion import sunk
 
 RNG = np.random.default_rng(0)
 

@@ -10,10 +10,10 @@ import pytest
 from graph_programs import drawn, graph_of, relu
 
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.op import OpGraph
-from inlay.graph.plain import plain_program
+from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Program
-from inlay.graph.session import Session
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 from inlay.layout import Dims
 
 PATIENCE = 120.0

@@ -19,23 +19,22 @@ from planned_graphs import Drawing, HashedCosts, drawn_graph, he, random_plan, r
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.algorithms import algorithm_of, algorithms
 from inlay.graph.costs import AnalyticCosts, Machine, measured, probed
+from inlay.graph.costs.algorithms import algorithm_of, algorithms
 from inlay.graph.costs.kernel import Kernel
+from inlay.graph.costs.machine import multiplications, work
 from inlay.graph.costs.models import settled_by
-from inlay.graph.costs.work import multiplications, work
-from inlay.graph.formats import Formats
-from inlay.graph.op import OpGraph
+from inlay.graph.op_graph import OpGraph
 from inlay.graph.plan import Plan, plan, planned
-from inlay.graph.prices import Prices
+from inlay.graph.planner.formats import Formats
+from inlay.graph.planner.prices import Prices
 from inlay.graph.program import Program, Step
 from inlay.graph.report import explained, figures
-from inlay.graph.session import Session
-from inlay.graph.weights import Weights
+from inlay.graph.runtime.compiling import Weights
+from inlay.graph.runtime.session import Session
 from inlay.primitives import get_engine
 from inlay.primitives.attributes import Eltwise
-from inlay.primitives.engines import create_beside
-from inlay.primitives.operation import Operation
+from inlay.primitives.engine import Operation, create_beside
 from inlay.reordering.target import host_target
 
 

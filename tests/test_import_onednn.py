@@ -17,8 +17,8 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, Opaque
 from inlay.descriptor.imported import Handle
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.format_tag import ENUMERATED, FormatTag
 from inlay.layout import RUNTIME
+from inlay.notation.format_tag import ENUMERATED, FormatTag
 from inlay.testing import draw_any_kind, draw_blocked, draw_flagged
 from inlay.testing.cases import Scope
 from inlay.testing.choices import Seeded

@@ -26,8 +26,8 @@ HEAVY = (
     "difflib",
 )
 
-_PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "tag_grammar", "format_tag", "pattern")
-DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "views", "descriptor"))
+_PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "notation")
+DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "descriptor"))
 LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
 
 LOADED = """
@@ -103,7 +103,7 @@ def test_no_public_name_is_a_module() -> None:
 
 def test_no_room_hides_one_of_its_files() -> None:
     rooms = [importlib.import_module(m.name) for m in pkgutil.walk_packages(inlay.__path__, "inlay.") if m.ispkg]
-    assert {"inlay.chunked", "inlay.layout"} <= {room.__name__ for room in rooms}
+    assert {"inlay.storage", "inlay.layout"} <= {room.__name__ for room in rooms}
     for room in rooms:
         for file in pkgutil.iter_modules(room.__path__):
             assert isinstance(getattr(room, file.name, importlib), types.ModuleType), f"{room.__name__}.{file.name}"
@@ -138,5 +138,5 @@ def test_primitives_are_a_room_that_is_loaded_late() -> None:
 
 def test_primitives_load_no_engine() -> None:
     packages, modules = loaded_by("inlay.primitives")
-    assert not any(name.startswith("inlay.engine") for name in modules)
+    assert not any(name.startswith("inlay.engines") for name in modules)
     assert packages.isdisjoint({"torch", "onnx"})

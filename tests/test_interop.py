@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, NotationError
-from inlay.format_tag import ALIASES, FormatTag
-from inlay.interop import (
+from inlay.memory import Memory, check_padding, pack
+from inlay.memory.axis_orders import (
     CONVENTIONS,
     LOGICAL_ORDERS,
     AxisOrder,
@@ -29,10 +29,10 @@ from inlay.interop import (
     framework_dims,
     framework_shape,
     from_logical,
-    permute_with_reorder,
     to_logical,
 )
-from inlay.memory import Memory, check_padding, pack
+from inlay.memory.frameworks import permute_with_reorder
+from inlay.notation.format_tag import ALIASES, FormatTag
 from inlay.testing import descriptors
 
 ORDERS = st.sampled_from(LOGICAL_ORDERS).flatmap(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, MissingExtra
-from inlay.interop import from_array, from_jax, from_torch, to_jax, to_numpy, to_torch
 from inlay.memory import Memory, pack
+from inlay.memory.frameworks import from_array, from_jax, from_torch, to_jax, to_numpy, to_torch
 from inlay.testing import descriptors
 
 IMAGE = np.arange(2 * 17 * 5 * 4, dtype=np.float32).reshape(2, 17, 5, 4)

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inlay.interop import AxisOrder, Role, conv_orders, framework_desc, from_jax, from_logical, to_logical
 from inlay.memory import Memory
+from inlay.memory.axis_orders import AxisOrder, Role, conv_orders, framework_desc, from_logical, to_logical
+from inlay.memory.frameworks import from_jax
 
 Array = npt.NDArray[Any]
 GROUPS = pytest.mark.parametrize("groups", [None, 1, 2, 3])

@@ -10,9 +10,9 @@ import pytest
 from inlay.data_type import DATA_TYPES, MOVED_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.interop import from_array, from_jax, from_torch, to_jax, to_torch
 from inlay.layout import Axis, Digit, Layout
 from inlay.memory import Memory, pack, reorder
+from inlay.memory.frameworks import from_array, from_jax, from_torch, to_jax, to_torch
 
 pytestmark = pytest.mark.heavy
 

@@ -19,10 +19,10 @@ from many_kernels import Drawn
 import inlay
 from inlay.errors import OutOfMemory
 from inlay.memory.moves import find_reorder
-from inlay.reordering import compiled, loaded_code, machine_code, sums
+from inlay.reordering import compensation, compiled, machine_code, target
 from inlay.reordering.choice import Choice, Decision
+from inlay.reordering.compensation import channel_sums
 from inlay.reordering.problem import reorder_problem
-from inlay.reordering.sums import channel_sums
 from inlay.reordering.target import host_target
 
 FOLDER = Path(__file__).parent
@@ -35,12 +35,12 @@ def few_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No kernels of other tests, and a cache of 4 kernels."""
     monkeypatch.setattr(machine_code, "_codes", WeakValueDictionary())
     cached = lru_cache(maxsize=4)(machine_code.machine_code.__wrapped__)
-    for module in (compiled, sums):
+    for module in (compiled, compensation):
         monkeypatch.setattr(module, "machine_code", cached)
-    monkeypatch.setattr(loaded_code, "_unchecked_loads", 0)
-    loaded_code.unload_unused()
+    monkeypatch.setattr(target, "_unchecked_loads", 0)
+    target.unload_unused()
     yield
-    loaded_code._mapping_limit.cache_clear()
+    target._mapping_limit.cache_clear()
 
 
 def collect() -> None:
@@ -64,11 +64,11 @@ def test_only_the_kernels_that_were_asked_for_last_stay_loaded() -> None:
         Drawn(rng)
         collect()
         assert len(machine_code._codes) <= 4
-        unloaded += len(loaded_code._unused)
-        assert len(loaded_code._unused) <= 1  # each load unloads what the one before has replaced
+        unloaded += len(target._unused)
+        assert len(target._unused) <= 1  # each load unloads what the one before has replaced
     assert unloaded > 15
-    loaded_code.unload_unused()
-    assert not loaded_code._unused
+    target.unload_unused()
+    assert not target._unused
 
 
 @on_linux
@@ -78,7 +78,7 @@ def test_what_is_unloaded_gives_its_mappings_back() -> None:
     count, most = len(machine_code._codes), mappings()
     held.clear()
     collect()
-    loaded_code.unload_unused()
+    target.unload_unused()
     assert count > 15
     assert mappings() < most - count
 
@@ -90,7 +90,7 @@ def test_a_reorder_in_use_stays_right_whatever_is_loaded_after_it() -> None:
     for _ in range(20):
         assert Drawn(rng).is_right()
     collect()
-    loaded_code.unload_unused()
+    target.unload_unused()
     for tag, reorder in zip(TAGS, used, strict=True):
         dst = inlay.pack(np.zeros_like(array), tag)
         reorder.run(src.address, dst.address)
@@ -139,14 +139,14 @@ def test_sums_keep_their_code() -> None:
 
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """Have the system allow so many mappings."""
-    monkeypatch.setattr(loaded_code, "_LIMIT", tmp_path / "limit")
+    monkeypatch.setattr(target, "_LIMIT", tmp_path / "limit")
     (tmp_path / "limit").write_text(f"{limit}\n")
-    loaded_code._mapping_limit.cache_clear()
+    target._mapping_limit.cache_clear()
 
 
 def test_a_load_is_refused_before_the_system_refuses_mappings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full(tmp_path, monkeypatch, 4)
-    monkeypatch.setattr(loaded_code, "_MAPPINGS", tmp_path / "maps")
+    monkeypatch.setattr(target, "_MAPPINGS", tmp_path / "maps")
     (tmp_path / "maps").write_text("one\ntwo\nthree\n")
     sides = inlay.MemoryDesc((7, 5, 3), "f32", "abc"), inlay.MemoryDesc((7, 5, 3), "s8", "cba")
     with pytest.raises(OutOfMemory) as caught:

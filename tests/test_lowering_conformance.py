@@ -16,8 +16,7 @@ import pytest
 from interpreted import interpret
 from onnx import numpy_helper
 
-from inlay.graph.lowering.table import TABLE
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import TABLE, lowered
 
 _DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 _CASTS_FROM = 24  # onnx.reference does not compute Cast of newer opsets

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from inlay.graph.lowering.table import TABLE
+from inlay.graph.lowering.translation import TABLE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "networks.md"
 

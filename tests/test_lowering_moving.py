@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from inlay.errors import InvalidArguments
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network, Node, Tensor
-from inlay.graph.op import OpGraph, Part, Permute, Reshape
+from inlay.graph.op_graph import OpGraph, Part, Permute, Reshape
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -14,11 +14,10 @@ from test_lowering_conformance import node_cases, with_constants
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.graph.op import Op, OpGraph
-from inlay.graph.operations import constant_desc, operation_of
+from inlay.graph.op_graph import Op, OpGraph, constant_desc, operation_of
 from inlay.memory import Memory, pack
 from inlay.primitives import get_engine
-from inlay.primitives.signatures import SIGNATURES
+from inlay.primitives.rules import SIGNATURES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inlay.measure.cgroups import cpu_quota
-from inlay.measure.processors import Processors, mean_of, measure_processors, recent_processors, shares_of
-from inlay.reordering.processors import ThreadLimit, get_num_threads, limited, set_num_threads
+from inlay.measure.processors import Processors, cpu_quota, mean_of, measure_processors, recent_processors, shares_of
+from inlay.reordering.threads import ThreadLimit, get_num_threads, limited, set_num_threads
 
 
 def quota_in(folder: Path, membership: str, files: Mapping[str, str]) -> float | None:

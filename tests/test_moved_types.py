@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay import InlayError, InvalidArguments, Memory, MemoryDesc, Unimplemented
-from inlay.chunked import open_memories, save_memories
 from inlay.cli import main
-from inlay.interop import from_array, to_numpy
+from inlay.memory.frameworks import from_array, to_numpy
+from inlay.storage import open_memories, save_memories
 
 DTYPES = ("bool", "int16", "uint16", "uint32", "uint64", "complex64", "complex128")
 TAGS = ("abcd", "nhwc", "nChw8c", "ABcd4b16a4b", "dcba", "aBcd3b")

@@ -12,12 +12,12 @@ from network_runs import model_of
 from onnx import TensorProto, helper
 
 from inlay.errors import InlayError, InvalidArguments, OutOfMemory, Unimplemented
-from inlay.graph import arena
 from inlay.graph.network import Node
-from inlay.graph.nodes import computed
-from inlay.graph.op import Array
+from inlay.graph.numpy_operators.evaluation import computed
+from inlay.graph.onnx.reading import load
+from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan
-from inlay.graph.reading import load
+from inlay.graph.runtime import arena
 
 
 def f32(*values: Any) -> Array:
@@ -272,7 +272,7 @@ def test_a_constant_that_cannot_be_folded_is_left_to_the_run(monkeypatch: pytest
     def refuse(*_: Any) -> Any:
         raise Unimplemented("not here")
 
-    monkeypatch.setattr("inlay.graph.folding.computed", refuse)
+    monkeypatch.setattr("inlay.graph.onnx.walking.computed", refuse)
     nodes = [helper.make_node("Sin", ["w"], ["t"], "s"), helper.make_node("Add", ["x", "t"], ["y"], "a")]
     network = load(model_of(nodes, {"x": (3,)}, ["y"], {"w": f32(0, 1, 2)}).SerializeToString())
     assert [node.operator for node in network.nodes] == ["Sin", "Add"]
@@ -325,7 +325,7 @@ def test_a_result_without_room_is_an_error_of_inlay(monkeypatch: pytest.MonkeyPa
     def refuse(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("inlay.graph.instance.np.empty", refuse)
+    monkeypatch.setattr("inlay.graph.runtime.instance.np.empty", refuse)
     with pytest.raises(OutOfMemory) as refused:
         session.run({"x": f32(1, 2)})
     assert str(refused.value) == (

@@ -10,12 +10,10 @@ from onnx import TensorProto, helper
 
 from inlay.errors import Unimplemented
 from inlay.graph.network import Node
-from inlay.graph.nodes import require_computable
-from inlay.graph.numpy_operators.table import FUNCTIONS
-from inlay.graph.op import Array
+from inlay.graph.numpy_operators.evaluation import FUNCTIONS, OPSETS, require_computable
+from inlay.graph.onnx.reading import load
+from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan
-from inlay.graph.reading import load
-from inlay.graph.reference_operators import OPSETS
 
 X = np.random.default_rng(3).standard_normal((2, 3, 4, 5)).astype(np.float32)
 S = np.array([1.0, 2, 3], np.float32)

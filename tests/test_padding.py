@@ -18,9 +18,9 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Layout
-from inlay.layout.runs import runs
+from inlay.layout.axis import runs
 from inlay.memory import Memory, check_padding, map_padded, pack, reorder, zero_padding
-from inlay.padding import DirtyLane, PaddingReport, find_dirty, preserves_padding, zero_lanes
+from inlay.memory.padding import DirtyLane, PaddingReport, find_dirty, preserves_padding, zero_lanes
 from inlay.testing import descriptors, layouts
 
 SOME = settings(max_examples=150)

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inlay.errors import InvalidArguments, PatternError
-from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Axis, Digit, Layout
-from inlay.pattern import parse_pattern, pattern_of
+from inlay.notation.format_tag import FormatTag
+from inlay.notation.pattern import parse_pattern, pattern_of
 
 NVFP4_SCALES = "(m m4 m32) (k k4) -> m k m32 m4 k4"
 

@@ -12,11 +12,10 @@ from network_runs import model_of, rounding_errors, run_in_float64, run_model, r
 from networks import Model
 from onnx import helper
 
-from inlay.graph.binding import bound_inputs
 from inlay.graph.network import Network
-from inlay.graph.opening import opened
-from inlay.graph.patterns import PATTERNS, simplified
-from inlay.graph.reading import load, walked
+from inlay.graph.onnx.parsing import opened
+from inlay.graph.onnx.reading import bound_inputs, load, walked
+from inlay.graph.passes import PATTERNS, simplified
 
 ROUNDINGS = 16
 """How many times as far as random roundings other orders of the same sums and products may lead."""

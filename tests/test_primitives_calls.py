@@ -21,9 +21,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives import attributes as a
-from inlay.primitives import engines
-from inlay.primitives.operation import Engine
-from inlay.primitives.windows import Place, walk
+from inlay.primitives import engine
+from inlay.primitives.engine import Engine
+from inlay.primitives.spatial import Place, walk
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -297,8 +297,8 @@ def test_without_a_library_the_reference_is_the_default(monkeypatch: pytest.Monk
 
     p.set_engine(None)
     monkeypatch.delenv("INLAY_ENGINE", raising=False)
-    monkeypatch.setattr(engines, "_engines", {})
-    monkeypatch.setattr("inlay.engine.onednn.make_engine", missing)
+    monkeypatch.setattr(engine, "_engines", {})
+    monkeypatch.setattr("inlay.engines.onednn.make_engine", missing)
     assert p.get_engine().name == "reference"
 
 

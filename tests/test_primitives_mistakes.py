@@ -19,7 +19,7 @@ from inlay.descriptor import MemoryDesc as M
 from inlay.errors import InlayError
 from inlay.primitives import attributes  # noqa: F401  calls of the file name it
 from inlay.primitives.attributes import PrimitiveAttributes as Attributes
-from inlay.primitives.operation import Engine
+from inlay.primitives.engine import Engine
 
 
 class Silent(Engine):

@@ -15,8 +15,7 @@ from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, PerformanceWarning, Unimplemented
 from inlay.memory import Memory
-from inlay.primitives.operation import Engine, Implementation, KernelKind, Operation, PlainImplementation
-from inlay.primitives.slow_kernels import forget_warnings
+from inlay.primitives.engine import Engine, Implementation, KernelKind, Operation, PlainImplementation, forget_warnings
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 

@@ -18,7 +18,8 @@ from inlay.cache import private_directory
 from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.memory.moves import find_reorder
-from inlay.reordering import compiled, linking
+from inlay.reordering import compiled
+from inlay.reordering import target as linking
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.target import compile_ir, host_target
 

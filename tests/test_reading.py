@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import inlay
 from inlay.errors import FileError, InvalidArguments, Unimplemented
 from inlay.graph.network import Network
-from inlay.graph.reading import load
+from inlay.graph.onnx.reading import load
 
 
 def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:

@@ -9,7 +9,7 @@ from network_runs import relative_error, run_by_onnxruntime, run_model, run_netw
 from networks import EXPORTS, LIGHT, bert, inputs_of, light
 
 from inlay.graph.network import Network
-from inlay.graph.reading import load
+from inlay.graph.onnx.reading import load
 
 TOLERANCE = 1e-4  # relative to the greatest element of a tensor
 OPSETS = (9, 11, 13, 14, 15, 16, 17, 18, 20)

@@ -17,8 +17,8 @@ from networks import Model, bert
 from onnx import TensorProto, helper, numpy_helper
 
 from inlay.errors import FileError, InlayError, InvalidArguments, Unimplemented
-from inlay.graph import opening
-from inlay.graph.reading import load
+from inlay.graph.onnx import parsing
+from inlay.graph.onnx.reading import load
 
 NO_MODEL = "cannot read the model: it is no ONNX model, or was cut short; export or copy it again"
 
@@ -132,7 +132,7 @@ def test_what_protobuf_cannot_hold_is_refused_before_it_is_read(tmp_path: Path) 
 
 
 def test_more_nodes_than_a_network_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MOST_NODES", 9)
+    monkeypatch.setattr(parsing, "MOST_NODES", 9)
     with pytest.raises(Unimplemented) as refused:
         load(SMALL)
     assert str(refused.value) == "the model has 10 nodes: 9 at most are read; cut it in parts"

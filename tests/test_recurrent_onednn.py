@@ -28,7 +28,7 @@ from recurrent_cases import (
 )
 
 import inlay
-import inlay.engine.onednn.engine as onednn_engine
+import inlay.engines.onednn.engine as onednn_engine
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented

@@ -22,7 +22,7 @@ from recurrent_cases import (
 
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.engine.reference.recurrent import Network, backward, forward
+from inlay.engines.reference.recurrent import Network, backward, forward
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
 

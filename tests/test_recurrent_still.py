@@ -5,7 +5,7 @@ import pytest
 from oracles import onednn as oracle
 from recurrent_cases import DIRECTIONS, GATES, Case, make_case, moved, packed, run_backward, run_forward
 
-from inlay.engine.reference.recurrent import Network, backward, forward
+from inlay.engines.reference.recurrent import Network, backward, forward
 from inlay.memory import pack
 
 LIVE = pytest.param(

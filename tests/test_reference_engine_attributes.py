@@ -9,20 +9,12 @@ from oracles import onednn as oracle
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.engine import onednn, reference
+from inlay.engines import onednn, reference
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import (
-    Binary,
-    DepthwiseConvolution,
-    Eltwise,
-    PostOp,
-    PReLU,
-    PrimitiveAttributes,
-    Sum,
-)
-from inlay.primitives.operation import Engine, Operation
+from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, PrimitiveAttributes, Sum
+from inlay.primitives.engine import Engine, Operation
 from inlay.reordering.attributes import Scales, ZeroPoints
 
 RANDOM = np.random.default_rng(0)

@@ -8,9 +8,9 @@ import pytest
 from reference_cases import KINDS, Problem, Random, backward, directions, problem_of, run
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.reference import make_engine
+from inlay.engines.reference import make_engine
 from inlay.memory import Memory, check_padding, pack
-from inlay.primitives.operation import Implementation
+from inlay.primitives.engine import Implementation
 
 SEEDS = range(4)
 

@@ -8,21 +8,7 @@ import numpy as np
 import pytest
 from oracles import formulas
 
-from inlay.engine.reference import (
-    binary,
-    convolution,
-    deconvolution,
-    eltwise,
-    lrn,
-    moving,
-    normalization,
-    pooling,
-    prelu,
-    products,
-    reduction,
-    resampling,
-    softmax,
-)
+from inlay.engines.reference import bandwidth_limited, normalization, products, spatial
 from inlay.primitives.algorithms import ALL_ELTWISE, REDUCTION
 
 
@@ -65,7 +51,7 @@ def test_convolution_is_the_sum_over_channels_and_taps(case: Any, has_bias: bool
     weights = random(1, *([g] if g > 1 else []), oc, ic, *kernel)
     src, bias = random(2, n, g * ic, *size), random(3, g * oc) if has_bias else None
     given = {"strides": strides, "dilations": dilations, "padding_l": pl, "shapes": {"dst": (n, g * oc, *out)}}
-    result = convolution.forward(src=src, weights=weights, bias=bias, **given)
+    result = spatial.convolution(src=src, weights=weights, bias=bias, **given)
     close(result["dst"], formulas.convolution(src, weights, bias, out, strides, dilations, pl))
 
 
@@ -77,7 +63,7 @@ def test_deconvolution_adds_each_element_to_its_taps(case: Any, has_bias: bool) 
     weights = random(1, *([g] if g > 1 else []), oc, ic, *kernel)
     src, bias = random(2, n, g * ic, *size), random(3, g * oc) if has_bias else None
     given = {"strides": strides, "dilations": dilations, "padding_l": pl, "shapes": {"dst": (n, g * oc, *out)}}
-    result = deconvolution.forward(src=src, weights=weights, bias=bias, **given)
+    result = spatial.deconvolution(src=src, weights=weights, bias=bias, **given)
     close(result["dst"], formulas.deconvolution(src, weights, bias, out, strides, dilations, pl))
 
 
@@ -101,7 +87,7 @@ def test_pooling_is_the_greatest_or_the_average_of_each_window(case: Any, algori
     src = np.random.default_rng(5).integers(-2, 2, shape).astype(float)
     window = {"strides": strides, "kernel": kernel, "dilations": dilations, "padding_l": pl}
     shapes = {"dst": (*shape[:2], *out)}
-    result = pooling.forward(src=src, algorithm=algorithm, **window, shapes=shapes, lowest=-3.0)
+    result = spatial.pooling(src=src, algorithm=algorithm, **window, shapes=shapes, lowest=-3.0)
     wanted, index = formulas.pooling(src, algorithm, kernel, out, strides, dilations, pl)
     close(result["dst"], wanted)
     if algorithm == "max":
@@ -111,17 +97,19 @@ def test_pooling_is_the_greatest_or_the_average_of_each_window(case: Any, algori
 def test_a_pooled_window_outside_the_source_holds_the_lowest_number_and_passes_no_gradient() -> None:
     window: Any = {"strides": (1,), "kernel": (1,), "dilations": (0,), "padding_l": (1,)}
     shapes = {"dst": (1, 1, 3), "diff_src": (1, 1, 1)}
-    forward = pooling.forward(src=np.array([[[7.0]]]), algorithm="max", **window, shapes=shapes, lowest=-128.0)
+    forward = spatial.pooling(src=np.array([[[7.0]]]), algorithm="max", **window, shapes=shapes, lowest=-128.0)
     assert forward["dst"].tolist() == [[[-128.0, 7.0, -128.0]]]
     diff = np.array([[[1.0, 10.0, 100.0]]])
-    backward = pooling.backward(diff_dst=diff, workspace=forward["workspace"], algorithm="max", **window, shapes=shapes)
+    backward = spatial.pooling_backward(
+        diff_dst=diff, workspace=forward["workspace"], algorithm="max", **window, shapes=shapes
+    )
     assert backward["diff_src"].tolist() == [[[10.0]]]
 
 
 def test_a_window_of_minus_infinity_has_its_first_tap_inside_as_greatest() -> None:
     window: Any = {"strides": (1,), "kernel": (2,), "dilations": (0,), "padding_l": (1,)}
     src = np.full((1, 1, 2), -np.inf)
-    result = pooling.forward(src=src, algorithm="max", **window, shapes={"dst": (1, 1, 3)}, lowest=-1.0)
+    result = spatial.pooling(src=src, algorithm="max", **window, shapes={"dst": (1, 1, 3)}, lowest=-1.0)
     assert result["workspace"].tolist() == [[[1, 0, 0]]]
 
 
@@ -131,14 +119,21 @@ def test_eltwise_is_the_function_of_each_element(algorithm: str) -> None:
     x = np.linspace(-4, 4, 33)
     x = np.abs(x) + 0.25 if name in ("sqrt", "log", "pow") else x
     for alpha, beta in ((0.5, 1.5), (0.25, 0.5)):
-        result = eltwise.forward(src=x.reshape(3, 11), algorithm=algorithm, alpha=alpha, beta=beta)
+        result = bandwidth_limited.eltwise(src=x.reshape(3, 11), algorithm=algorithm, alpha=alpha, beta=beta)
         wanted = [formulas.ELTWISE[name](v, alpha, beta) for v in x.tolist()]
         close(result["dst"], np.array(wanted).reshape(3, 11))
 
 
 def test_round_takes_halves_to_even() -> None:
     halves = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5])
-    assert eltwise.forward(src=halves, algorithm="round", alpha=0, beta=0)["dst"].tolist() == [-2, -2, 0, 0, 2, 2]
+    assert bandwidth_limited.eltwise(src=halves, algorithm="round", alpha=0, beta=0)["dst"].tolist() == [
+        -2,
+        -2,
+        0,
+        0,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,9 +144,11 @@ def test_round_takes_halves_to_even() -> None:
 def test_eltwise_of_large_numbers_is_finite(algorithm: str, low: float, high: float) -> None:
     x = np.array([-1e3, 1e3])
     alpha = 0.0 if algorithm == "relu" else 1.0
-    result = eltwise.forward(src=x, algorithm=algorithm, alpha=alpha, beta=0)["dst"]
+    result = bandwidth_limited.eltwise(src=x, algorithm=algorithm, alpha=alpha, beta=0)["dst"]
     assert np.abs(result - [low, high]).max() <= 1e-12
-    gradient = eltwise.backward(src=x, diff_dst=np.ones(2), algorithm=algorithm, alpha=alpha, beta=0)["diff_src"]
+    gradient = bandwidth_limited.eltwise_backward(src=x, diff_dst=np.ones(2), algorithm=algorithm, alpha=alpha, beta=0)[
+        "diff_src"
+    ]
     assert np.isfinite(gradient).all()
 
 
@@ -176,7 +173,9 @@ def test_slopes_at_corners_are_those_of_onednn(
     algorithm: str, alpha: float, beta: float, at: float, slope: float
 ) -> None:
     x, diff_dst = np.array([at]), np.array([3.0])
-    result = eltwise.backward(src=x, dst=x, diff_dst=diff_dst, algorithm=algorithm, alpha=alpha, beta=beta)
+    result = bandwidth_limited.eltwise_backward(
+        src=x, dst=x, diff_dst=diff_dst, algorithm=algorithm, alpha=alpha, beta=beta
+    )
     assert result["diff_src"].tolist() == [3.0 * slope]
 
 
@@ -187,7 +186,7 @@ def test_lrn_divides_by_the_squares_around(algorithm: str, size: int, shape: Any
     if algorithm == "within_channel" and len(shape) == 2:
         shape = (*shape, 3)
     src = random(7, *shape)
-    result = lrn.forward(src=src, algorithm=algorithm, local_size=size, alpha=0.7, beta=0.75, k=1.5)
+    result = normalization.forward(src=src, algorithm=algorithm, local_size=size, alpha=0.7, beta=0.75, k=1.5)
     close(result["dst"], formulas.lrn(src, algorithm, size, 0.7, 0.75, 1.5))
 
 
@@ -264,7 +263,7 @@ def test_a_fused_relu_keeps_what_is_positive_and_says_where(flag: str) -> None:
 )
 def test_resampling_takes_the_nearest_or_weighs_two_along_each_axis(algorithm: str, shape: Any, out: Any) -> None:
     src = random(16, *shape)
-    result = resampling.forward(src=src, algorithm=algorithm, shapes={"dst": (*shape[:2], *out)})
+    result = spatial.resampling(src=src, algorithm=algorithm, shapes={"dst": (*shape[:2], *out)})
     close(result["dst"], formulas.resampling(src, algorithm, out))
 
 
@@ -272,13 +271,13 @@ def test_resampling_takes_the_nearest_or_weighs_two_along_each_axis(algorithm: s
 @pytest.mark.parametrize(("shape", "axis"), [((3, 5), 1), ((2, 3, 4), 1), ((4, 1), 1), ((2, 3, 2), 0), ((0, 3), 1)])
 def test_softmax_is_the_share_of_each_power(algorithm: str, shape: Any, axis: int) -> None:
     src = random(17, *shape)
-    result = softmax.forward(src=src, algorithm=algorithm, axis=axis)
+    result = bandwidth_limited.softmax(src=src, algorithm=algorithm, axis=axis)
     close(result["dst"], formulas.softmax(src, algorithm, axis))
 
 
 def test_softmax_of_large_numbers_is_that_of_their_differences() -> None:
-    result = softmax.forward(src=np.array([[1e4, 1e4 - 1]]), algorithm="accurate", axis=1)["dst"]
-    close(result, softmax.forward(src=np.array([[1.0, 0.0]]), algorithm="accurate", axis=1)["dst"])
+    result = bandwidth_limited.softmax(src=np.array([[1e4, 1e4 - 1]]), algorithm="accurate", axis=1)["dst"]
+    close(result, bandwidth_limited.softmax(src=np.array([[1.0, 0.0]]), algorithm="accurate", axis=1)["dst"])
 
 
 @pytest.mark.parametrize("algorithm", REDUCTION)
@@ -291,7 +290,7 @@ def test_reduction_combines_what_has_the_same_coordinate(
     algorithm: str, shape: Any, out: Any, p: float, eps: float
 ) -> None:
     src = random(18, *shape)
-    result = reduction.forward(src=src, algorithm=algorithm, p=p, eps=eps, shapes={"dst": out})
+    result = bandwidth_limited.reduction(src=src, algorithm=algorithm, p=p, eps=eps, shapes={"dst": out})
     close(result["dst"], formulas.reduction(src, algorithm, p, eps, out))
 
 
@@ -303,13 +302,13 @@ def test_binary_combines_elements_of_equal_coordinates(algorithm: str, shapes: A
     rng = np.random.default_rng(19)
     x, y = (rng.integers(1, 4, shape).astype(float) for shape in shapes)
     a, b = np.broadcast_arrays(x, y)
-    result = binary.forward(src_0=x, src_1=y, algorithm=algorithm)["dst"]
+    result = bandwidth_limited.binary(src_0=x, src_1=y, algorithm=algorithm)["dst"]
     close(result, formulas.elementwise(a.shape, lambda at: formulas.BINARY[algorithm](a[at], b[at])))
 
 
 def test_select_takes_src_0_where_the_condition_holds() -> None:
     x, y, condition = np.array([1.0, 2, 3]), np.array([4.0, 5, 6]), np.array([0.0, 1, -1])
-    assert binary.forward(src_0=x, src_1=y, src_2=condition, algorithm="select")["dst"].tolist() == [4, 2, 3]
+    assert bandwidth_limited.binary(src_0=x, src_1=y, src_2=condition, algorithm="select")["dst"].tolist() == [4, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -323,9 +322,9 @@ def test_shuffle_reads_rows_of_a_group_by_columns(shape: Any, axis: int, group: 
         column, row = divmod(at[axis], rows)
         return float(src[(*at[:axis], row * group + column, *at[axis + 1 :])])
 
-    result = moving.shuffle(src=src, axis=axis, group_size=group)["dst"]
+    result = bandwidth_limited.shuffle(src=src, axis=axis, group_size=group)["dst"]
     close(result, formulas.elementwise(shape, element))
-    close(moving.shuffle_backward(diff_dst=result, axis=axis, group_size=group)["diff_src"], src)
+    close(bandwidth_limited.shuffle_backward(diff_dst=result, axis=axis, group_size=group)["diff_src"], src)
 
 
 @pytest.mark.parametrize("weights", [(2, 3, 4), (1, 3, 1), (1, 1, 1), (1, 3, 4)])
@@ -333,15 +332,15 @@ def test_prelu_multiplies_what_is_not_positive(weights: Any) -> None:
     src, w = random(21, 2, 3, 4), random(22, *weights)
     full = np.broadcast_to(w, src.shape)
     wanted = formulas.elementwise(src.shape, lambda at: src[at] if src[at] > 0 else src[at] * full[at])
-    close(prelu.forward(src=src, weights=w)["dst"], wanted)
+    close(bandwidth_limited.prelu(src=src, weights=w)["dst"], wanted)
 
 
 def test_concat_and_sum_of_tensors() -> None:
     a, b = random(23, 2, 3, 4), random(24, 2, 5, 4)
-    result = moving.concat(sources=(a, b), axis=1)["dst"]
+    result = bandwidth_limited.concat(sources=(a, b), axis=1)["dst"]
     assert np.array_equal(result[:, :3], a)
     assert np.array_equal(result[:, 3:], b)
-    total = moving.weighted_sum(sources=(a, a, a), scales=(2.0, -0.5, 0.25))["dst"]
+    total = bandwidth_limited.weighted_sum(sources=(a, a, a), scales=(2.0, -0.5, 0.25))["dst"]
     close(total, 1.75 * a)
 
 

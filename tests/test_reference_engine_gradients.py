@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.engine.reference.eltwise import ALGORITHMS
-from inlay.engine.reference.table import TABLE
-from inlay.primitives.signatures import SIGNATURES
+from inlay.engines.reference.bandwidth_limited import ALGORITHMS
+from inlay.engines.reference.engine import TABLE
+from inlay.primitives.rules import SIGNATURES
 
 Arrays = Mapping[str, Any]
 STEP = 1e-5

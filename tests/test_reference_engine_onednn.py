@@ -15,10 +15,10 @@ from reference_cases import KINDS, Problem, Random, backward, directions, proble
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.engine import reference
-from inlay.engine.onednn import OnednnEngine, make_engine
+from inlay.engines import reference
+from inlay.engines.onednn import OnednnEngine, make_engine
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.primitives.operation import Engine
+from inlay.primitives.engine import Engine
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 

@@ -12,7 +12,7 @@ import pytest
 from reference_cases import KINDS, Problem, backward, directions, problem_of, run
 
 from inlay.descriptor import MemoryDesc
-from inlay.engine.reference import make_engine
+from inlay.engines.reference import make_engine
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.heavy, pytest.mark.parity]

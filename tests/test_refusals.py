@@ -18,9 +18,9 @@ from regrouped import coordinates, regroupings
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.format_tag import FormatTag
 from inlay.layout import Axis, Dims, Layout, Refusal
 from inlay.memory import Memory, pack, reorder
+from inlay.notation.format_tag import FormatTag
 from inlay.reordering.problem import reorder_problem
 from inlay.testing import descriptors
 

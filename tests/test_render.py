@@ -10,12 +10,9 @@ from pictured import EVERYTHING, NCHW8C, SPECIMENS, names_of, small
 from inlay import FormatTag, MemoryDesc
 from inlay.layout import Layout
 from inlay.render import show
-from inlay.render.compose import compose
-from inlay.render.legend import offset_formula
-from inlay.render.names import alias_of, axis_names
-from inlay.render.order import COLORS, blocks_of, elements_between, places
-from inlay.render.picks import Elision, pick
-from inlay.render.scene import Cell, Plane, Room, Scene, Shelf, StripRow
+from inlay.render.compose import COLORS, blocks_of, compose, elements_between, places
+from inlay.render.legend import alias_of, axis_names, offset_formula
+from inlay.render.scene import Cell, Elision, Plane, Room, Scene, Shelf, StripRow, pick
 from inlay.testing import layouts
 
 

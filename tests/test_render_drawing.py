@@ -16,12 +16,12 @@ from pictured import EVERYTHING, NCHW8C, SPECIMENS, names_of, small
 
 from inlay import InvalidArguments, MemoryDesc
 from inlay.errors import FileError
-from inlay.render import palette, show
-from inlay.render.compose import compose
+from inlay.render import show
+from inlay.render import text as palette
+from inlay.render.compose import COLORS, compose
 from inlay.render.legend import legend
-from inlay.render.order import COLORS
 from inlay.render.scene import Room
-from inlay.render.terminal import ASCII, UNICODE, color_depth, glyphs_of
+from inlay.render.text import ASCII, UNICODE, color_depth, glyphs_of
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,14 +9,12 @@ import pytest
 from planned_graphs import Drawing, HashedCosts, drawn_graph
 
 from inlay import InvalidArguments, MemoryDesc
-from inlay.graph.op import OpGraph
+from inlay.graph.op_graph import OpGraph
 from inlay.graph.plan import Plan, planned
 from inlay.render.network import PlanPicture
-from inlay.render.network.colors import BRIGHT, GRAY, format_colors
-from inlay.render.network.flow import flow_of
-from inlay.render.network.layering import crossings, layered
-from inlay.render.network.placing import GAP, placed
-from inlay.render.network.words import format_name
+from inlay.render.network.drawing import BRIGHT, GRAY, format_colors
+from inlay.render.network.flow import flow_of, format_name
+from inlay.render.network.placing import GAP, crossings, layered, placed
 
 SVG = "{http://www.w3.org/2000/svg}"
 GOLDEN = Path(__file__).parent / "golden" / "networks" / "plan.svg"

@@ -23,9 +23,8 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering import planning
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
 from inlay.reordering.machine_code import ir_of
-from inlay.reordering.operands import codes_of
 from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.reference import reference_reorder

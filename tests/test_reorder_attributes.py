@@ -22,8 +22,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.machine import MemoryModel
 from inlay.reordering import compile_reorder, planning
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.operands import codes_of
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
 from inlay.reordering.reference import reference_reorder
 from inlay.testing import attributes, reorder_problems
 

@@ -14,9 +14,8 @@ from inlay.errors import InvalidArguments
 from inlay.machine import MemoryModel
 from inlay.reordering import compiled
 from inlay.reordering.attributes import PLAIN
-from inlay.reordering.bound import CALLS, INSTRUCTIONS, Bound, Work, bound_of
 from inlay.reordering.compiled import explained
-from inlay.reordering.planning import plan_reorder
+from inlay.reordering.planning import CALLS, INSTRUCTIONS, Bound, Work, bound_of, plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS
 

@@ -16,7 +16,8 @@ from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
 from inlay.memory.moves import find_reorder
-from inlay.reordering import compiled, emit, linking, planning
+from inlay.reordering import compiled, emit, planning
+from inlay.reordering import target as linking
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.machine_code import ir_of

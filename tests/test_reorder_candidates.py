@@ -20,13 +20,13 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.machine import MemoryModel
 from inlay.memory.moves import find_reorder
-from inlay.reordering import compiled, planning, ranking, threads
+from inlay.reordering import compiled, planning, threads, tuning
 from inlay.reordering.attributes import Attributes, Scales
 from inlay.reordering.choice import BY_MODEL, Choice, Decision
 from inlay.reordering.compiled import compile_problem
 from inlay.reordering.problem import ReorderProblem, reorder_problem
-from inlay.reordering.ranking import Candidate, ahead_of, candidates
 from inlay.reordering.target import TARGETS, host_target
+from inlay.reordering.tuning import Candidate, ahead_of, candidates
 from inlay.testing import reorder_problems
 
 Pair = tuple[MemoryDesc, MemoryDesc]
@@ -140,7 +140,7 @@ def test_a_tile_that_no_table_describes_is_no_candidate(monkeypatch: pytest.Monk
             raise Unimplemented("the lanes of one register are too far apart")
         return planning.plan_reorder(problem, target, choice)
 
-    monkeypatch.setattr(ranking, "plan_reorder", planned)
+    monkeypatch.setattr(tuning, "plan_reorder", planned)
     rest = all_of(problem, SIZES["L2"])
     assert {c.choice for c in rest} == {c.choice for c in every if c.choice.walk is None}
 

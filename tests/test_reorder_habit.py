@@ -11,9 +11,8 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import CompiledReorder, compile_reorder, compiled, threads
 from inlay.reordering.choice import Choice, Decision
-from inlay.reordering.compiled import compile_problem
-from inlay.reordering.team_watch import TeamWatch
-from inlay.reordering.trial import EACH, FIRST, KEPT, LATE, SOON, Trial
+from inlay.reordering.compiled import EACH, FIRST, KEPT, LATE, SOON, Trial, compile_problem
+from inlay.reordering.threads import TeamWatch
 
 SMALL = (256, 256)
 """256 KiB on each side: half a second-level cache of today."""

@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_reorder import SOME, Flush, check, span_bytes
 from test_reorder_stages import first_value, is_small, moves_of, moves_of_nest, tile_indices
-from test_reorder_targets import always_streaming, narrow  # noqa: F401  fixtures
+from test_reorder_targets import (
+    always_streaming,  # noqa: F401  fixtures
+    narrow,  # noqa: F401  fixtures
+)
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
@@ -22,10 +25,9 @@ from inlay.layout import Layout
 from inlay.memory import Memory, Reorder
 from inlay.memory.moves import find_reorder
 from inlay.reordering import planning, threads
-from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
+from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, codes_of
 from inlay.reordering.kernel import TableShape, shape_of, table_of
 from inlay.reordering.nest import loop_nest
-from inlay.reordering.operands import codes_of
 from inlay.reordering.planning import Plan, may_overlap, plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.reference import reference_reorder

@@ -7,8 +7,8 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
-from inlay.reordering import compile_reorder, compiled, planning, trial
-from inlay.reordering.trial import EACH, FIRST, Trial, is_contested
+from inlay.reordering import compile_reorder, compiled, planning
+from inlay.reordering.compiled import EACH, FIRST, Trial, is_contested
 
 
 class Clock:
@@ -37,7 +37,7 @@ class FakeWay:
 def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], count: int) -> list[int]:
     """Calls of each way among `count`, with a program in between that reads the result."""
     clock = Clock()
-    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
+    monkeypatch.setattr(compiled, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
     ways = [FakeWay(clock, *first), FakeWay(clock, *other)]
     variants = Trial(ways[0], lambda: ways[1])
     for _ in range(count):

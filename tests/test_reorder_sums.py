@@ -9,8 +9,8 @@ from guarded import GuardedBuffer
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Axis, Digit, Layout
+from inlay.reordering.compensation import channel_sums
 from inlay.reordering.reference import reference_reorder
-from inlay.reordering.sums import channel_sums
 from inlay.reordering.target import host_target
 
 WIDTHS = [width for width in (16, 32, 64) if width <= host_target().vector_bytes]

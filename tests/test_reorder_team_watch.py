@@ -8,7 +8,7 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, threads
-from inlay.reordering.team_watch import SLACK, TRIED, WAITS, TeamWatch
+from inlay.reordering.threads import SLACK, TRIED, WAITS, TeamWatch
 
 MS = 1_000_000
 

@@ -19,14 +19,13 @@ from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.machine import MemoryModel
-from inlay.memory import tuned as memory_tuned
+from inlay.memory import reordered as memory_tuned
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, tuning
 from inlay.reordering.attributes import Attributes, Scales
-from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision
+from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision, read, remember, remembered
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.target import host_target
-from inlay.reordering.tuned import read, remember, remembered
 from inlay.reordering.tuning import Verdict, fastest
 
 SRC, DST = (MemoryDesc((96, 160), "f32", tag) for tag in ("ab", "ba"))
@@ -240,9 +239,9 @@ def test_another_machine_has_decisions_of_its_own(monkeypatch: pytest.MonkeyPatc
     remember(PROBLEM, host_target(), WON)
     assert remembered(PROBLEM, replace(host_target(), cpu="another")) is None
     for module, name, value in (
-        ("inlay.reordering.tuned", "memory_model", lambda: MemoryModel(1, 2, 2)),
-        ("inlay.reordering.tuned", "get_num_threads", lambda: 77),
-        ("inlay.reordering.linking", "SOURCES", "another compiler"),
+        ("inlay.reordering.choice", "memory_model", lambda: MemoryModel(1, 2, 2)),
+        ("inlay.reordering.choice", "get_num_threads", lambda: 77),
+        ("inlay.reordering.target", "SOURCES", "another compiler"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys.modules[module], name, value)

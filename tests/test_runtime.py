@@ -10,9 +10,9 @@ from hypothesis import given
 import inlay
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.memory import Memory
+from inlay.notation.format_tag import FormatTag
 from inlay.testing import unbound_descriptors
 
 R = RUNTIME

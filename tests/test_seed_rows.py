@@ -12,8 +12,8 @@ import pytest
 
 import inlay
 from inlay import DataType, FormatTag, FormatTagError, InlayError, InvalidArguments, MemoryDesc, Unimplemented
-from inlay.interop import permute_with_reorder
 from inlay.layout import RUNTIME
+from inlay.memory.frameworks import permute_with_reorder
 from inlay.testing import draw_any_descriptor
 from inlay.testing.choices import Seeded
 
@@ -142,7 +142,7 @@ def test_a_blob_is_a_vector_of_uint8() -> None:
 
 
 def test_a_handle_of_onednn_can_be_had() -> None:
-    onednn = pytest.importorskip("inlay.engine.onednn")
+    onednn = pytest.importorskip("inlay.engines.onednn")
     try:
         library = onednn.load_library().cdll
     except inlay.MissingExtra as error:

@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.descriptor.blob_form import MAGIC, blob_of
-from inlay.descriptor.json_form import MAX_CHARACTERS
-from inlay.descriptor.parts import Parts
+from inlay.descriptor.serialization import MAGIC, MAX_CHARACTERS, Parts, blob_of
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import RUNTIME, Axis, Digit, Layout
 from inlay.testing import any_descriptors, draw_any_descriptor
@@ -289,11 +287,11 @@ def test_an_opaque_format_is_read() -> None:
 
 def resealed(desc: MemoryDesc, edit: Callable[[bytes], bytes]) -> bytes:
     """A blob whose body was changed and whose length and checksum hold: what only malice makes."""
-    from inlay.descriptor import blob_form
+    from inlay.descriptor import serialization
 
     body = edit(desc.to_blob()[30:])
     prefix = struct.pack("<8sHI", MAGIC, 1, len(body))
-    return prefix + blob_form._checksum(prefix, body) + body
+    return prefix + serialization._checksum(prefix, body) + body
 
 
 BLOB = BLOCKED.to_blob()

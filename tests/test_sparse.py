@@ -13,17 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import inlay
-from inlay import Memory, MemoryDesc, pack, reorder, sparse, to_coo, to_csr, to_dense
+from inlay import Memory, MemoryDesc, pack, reorder, to_coo, to_csr, to_dense
 from inlay.data_type import DATA_TYPES, DataType
-from inlay.memory.handles import positions_in
-from inlay.testing import (
-    Seeded,
-    data_types,
-    descriptors,
-    draw_sparse_memory,
-    shapes,
-    sparse_memories,
-)
+from inlay.memory import sparse
+from inlay.memory.buffers import positions_in
+from inlay.testing import Seeded, data_types, descriptors, draw_sparse_memory, shapes, sparse_memories
 
 MATRIX = np.array([[0, 0, 5, 0], [0, 0, 0, 0], [7, 0, 0, 0]], np.float32)
 few = settings(max_examples=60, deadline=None)

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pytest
 import scipy.sparse
 
-from inlay import Memory, MemoryDesc, MissingExtra, Reorder, pack, reorder, sparse, to_coo, to_csr, to_dense
+from inlay import Memory, MemoryDesc, MissingExtra, Reorder, pack, reorder, to_coo, to_csr, to_dense
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME
+from inlay.memory import sparse
 
 MATRIX = np.array([[0, 0, 5, 0], [0, 0, 0, 0], [7, 0, 0, 0]], np.float32)
 ROWS = MemoryDesc.csr((3, 4), "f32", 2)

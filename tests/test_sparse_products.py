@@ -10,8 +10,9 @@ import scipy.sparse
 from oracles import onednn as oracle
 
 import inlay
-from inlay import Memory, MemoryDesc, pack, primitives, reorder, sparse
+from inlay import Memory, MemoryDesc, pack, primitives, reorder
 from inlay.errors import InvalidArguments
+from inlay.memory import sparse
 from inlay.primitives import PrimitiveAttributes, attributes
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))

@@ -7,9 +7,10 @@ import pytest
 from oracles import onednn as oracle
 
 import inlay
-from inlay import Memory, MemoryDesc, pack, primitives, sparse
-from inlay.engine.onednn import make_engine
+from inlay import Memory, MemoryDesc, pack, primitives
+from inlay.engines.onednn import make_engine
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
+from inlay.memory import sparse
 from inlay.primitives import PrimitiveAttributes, attributes
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))

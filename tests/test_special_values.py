@@ -9,8 +9,8 @@ from special_values import COMBINING, ELEMENTWISE, Array, Case, model_of, node_o
 
 import inlay
 from inlay.graph.costs import probed
-from inlay.graph.range_guards import THRESHOLD
-from inlay.graph.session import Session
+from inlay.graph.passes.range_guards import THRESHOLD
+from inlay.graph.runtime.session import Session
 
 ENGINES = ("onednn", "reference")
 

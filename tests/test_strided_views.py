@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import inlay
 from inlay import Axis, Digit, InlayError, InvalidArguments, Layout, Memory, MemoryDesc, Unimplemented
-from inlay.interop import from_array, to_numpy
 from inlay.layout import RUNTIME
+from inlay.memory.frameworks import from_array, to_numpy
 
 BASE = np.arange(60, dtype=np.float32)
 VIEWS: dict[str, npt.NDArray[Any]] = {

@@ -8,13 +8,12 @@ from networks import Model
 
 import inlay
 from inlay.graph.lowering.translation import lowered
-from inlay.graph.magnitude_scan import exceeds
-from inlay.graph.op import OpGraph
-from inlay.graph.plain import plain_program
-from inlay.graph.range_guards import GUARDED, THRESHOLD, _Placing, place_guards
-from inlay.graph.run_guards import guards_of
-from inlay.graph.session import Session
-from inlay.graph.value_ranges import ANY, ValueRange, bounded, hull
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _Placing, place_guards
+from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
+from inlay.graph.runtime.guards import exceeds, guards_of
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
 
 
 def infer_ranges(graph: OpGraph) -> dict[str, ValueRange]:

@@ -9,10 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from regrouped import coordinates, regroupings
 
-from inlay import views
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout import Axis, Digit, Dims, Layout, views
 from inlay.testing import descriptors
 
 Coordinates = npt.NDArray[np.int64]

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from oracles import onednn as oracle
 
 from inlay import MemoryDesc
-from inlay.engine.inlay import WinogradConvolution, is_transformed, transforming, winograd
-from inlay.engine.inlay.convolution import Schedule, registers_of, scheduled
-from inlay.engine.inlay.images import Sizes
-from inlay.engine.inlay.tiles import A_PAIRED, TILE, A, B, G, transformed
+from inlay.engines.inlay import WinogradConvolution, is_transformed, transforming, winograd
+from inlay.engines.inlay.winograd_convolution import Schedule, Sizes, registers_of, scheduled
+from inlay.engines.inlay.winograd_tables import A_PAIRED, TILE, A, B, G, transformed_weights
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import Eltwise, PrimitiveAttributes
-from inlay.primitives.engines import get_engine
-from inlay.primitives.operation import Operation, PlainImplementation, ThreadTeam
+from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam, get_engine
 from inlay.reordering.target import TARGETS, Target, host_target
 
 Floats = npt.NDArray[np.float32]
@@ -226,7 +224,7 @@ def test_pairs_are_sums_and_differences() -> None:
 @pytest.mark.parametrize(("oc", "panel"), [(64, 64), (80, 64), (16, 64), (48, 16)])
 def test_weights_stand_in_panels(oc: int, panel: int) -> None:
     weights = np.random.default_rng(0).standard_normal((oc, 5, 3, 3)).astype(np.float32)
-    found, g, at = transformed(weights, panel), np.array(G), 0
+    found, g, at = transformed_weights(weights, panel), np.array(G), 0
     assert found.dtype == np.float32
     for y, x in product(range(TILE), range(TILE)):
         whole = np.einsum("k,oikl,l->io", g[y], weights.astype(np.float64), g[x]).astype(np.float32)

@@ -16,10 +16,10 @@ from safetensors.numpy import save_file
 from tensor_files import numbered
 
 from inlay import cli
-from inlay.chunked import open_memories, plan_conversion, safetensors_file, save_memories
 from inlay.errors import InlayError, InvalidArguments
 from inlay.files import require_file
 from inlay.memory import Memory, pack
+from inlay.storage import open_memories, plan_conversion, safetensors_file, save_memories
 
 IMAGE = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
 HOSTILE = "n\x1b]0;title\x07\n\x00\ufffe\u202e<b>&\"'"

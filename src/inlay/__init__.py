@@ -27,20 +27,20 @@ from inlay.errors import (
     PerformanceWarning,
     Unimplemented,
 )
-from inlay.format_tag import ALIASES, FormatTag
-from inlay.format_tag import ENUMERATED as TAGS
 from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal
+from inlay.notation.format_tag import ALIASES, FormatTag
+from inlay.notation.format_tag import ENUMERATED as TAGS
 
 if TYPE_CHECKING:
     from inlay import primitives as primitives
+    from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
-    from inlay.graph.reading import load
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
-    from inlay.padding import preserves_padding
+    from inlay.memory.padding import preserves_padding
+    from inlay.memory.sparse import to_coo, to_csr, to_dense
     from inlay.render import show
     from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-    from inlay.reordering.processors import get_num_threads, set_num_threads
-    from inlay.sparse import to_coo, to_csr, to_dense
+    from inlay.reordering.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
@@ -99,18 +99,18 @@ _LATE = {
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
-    "get_num_threads": "inlay.reordering.processors",
-    "load": "inlay.graph.reading",
+    "get_num_threads": "inlay.reordering.threads",
+    "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",
     "plan": "inlay.graph.plan",
-    "preserves_padding": "inlay.padding",
+    "preserves_padding": "inlay.memory.padding",
     "reorder": "inlay.memory",
-    "set_num_threads": "inlay.reordering.processors",
+    "set_num_threads": "inlay.reordering.threads",
     "show": "inlay.render",
-    "to_coo": "inlay.sparse",
-    "to_csr": "inlay.sparse",
-    "to_dense": "inlay.sparse",
+    "to_coo": "inlay.memory.sparse",
+    "to_csr": "inlay.memory.sparse",
+    "to_dense": "inlay.memory.sparse",
     "zero_padding": "inlay.memory",
 }
 """The module of each public name that is loaded when first asked for."""

@@ -1,7 +1,16 @@
-"""Every error that Inlay raises on purpose, and every warning.
+r"""Every error that Inlay raises on purpose, and every warning.
 
 An error says the rule, the value, the place and the remedy. Each class is also a built-in exception, so code that
 knows nothing of Inlay can catch it, and the classes that mirror a oneDNN status carry its name as `status`.
+
+**Texts from files, as they may be shown: a name must not move the cursor, set a title or imitate another line.**
+
+Names of tensors, nodes and files come from anywhere. What is shown of them, in a terminal or in a picture, passes here:
+every character that Python calls not printable, such as control codes, marks of text direction, surrogates and code
+points that mean nothing, is written as its escape.
+
+>>> print(printable("n\x1b]0;title\x07\nb"))
+n\x1b]0;title\x07\nb
 """
 
 from typing import ClassVar
@@ -116,3 +125,15 @@ class FormatTagError(NotationError):
 
 class PatternError(NotationError):
     """A text is not a layout pattern."""
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with the escapes of Python's string literals for what is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The lines of `text`, each as `printable` writes it: for texts whose line ends are Inlay's own."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

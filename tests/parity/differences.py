@@ -12,8 +12,8 @@ import numpy as np
 from oracles import onednn
 
 from inlay.descriptor import MemoryDesc
-from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims
+from inlay.notation.format_tag import FormatTag
 from inlay.testing import ByStrides, ByTag, Reshape, Submemory
 from parity.operations import UNSAID, Answer, Case, Query
 

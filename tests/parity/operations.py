@@ -13,7 +13,7 @@ from oracles import onednn
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
-from inlay.format_tag import ENUMERATED, FormatTag
+from inlay.notation.format_tag import ENUMERATED, FormatTag
 from inlay.testing import (
     ByStrides,
     ByTag,

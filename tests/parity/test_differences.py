@@ -8,8 +8,8 @@ from oracles import onednn
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.format_tag import ENUMERATED
 from inlay.layout import RUNTIME
+from inlay.notation.format_tag import ENUMERATED
 from inlay.testing import ByStrides, ByTag, Reshape, Submemory
 from parity.differences import DIFFERENCES, Difference, applicable, explain
 from parity.operations import OPERATIONS, UNSAID, Case, Query, answer

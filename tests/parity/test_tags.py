@@ -4,8 +4,8 @@ import pytest
 from oracles import onednn
 
 from inlay.descriptor import MemoryDesc
-from inlay.format_tag import ENUMERATED, FormatTag
 from inlay.layout import Dims
+from inlay.notation.format_tag import ENUMERATED, FormatTag
 from parity.operations import facts, scope_of_library
 
 WHY_NOT = onednn.why_unavailable()

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import Unimplemented
-from inlay.graph.op import Array, Op, OpGraph, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, OpGraph, Permute, Reshape
 from inlay.layout import Dims
 
 Torch: TypeAlias = Any  # the module, or something of it: a peer that may be absent

@@ -25,7 +25,12 @@ from typing import Any
 import typer
 
 from inlay import interrupts
-from inlay.cli import converting, describing, networks, timing  # each adds its commands
+from inlay.cli import (
+    converting,  # each adds its commands
+    describing,  # each adds its commands
+    networks,  # each adds its commands
+    timing,  # each adds its commands
+)
 from inlay.cli.application import app
 from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError

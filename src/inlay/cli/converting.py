@@ -10,12 +10,12 @@ import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo
+from inlay.errors import printable
 from inlay.files import Progress
 from inlay.measure.interleaved import time_call
-from inlay.printable import printable
 
 if TYPE_CHECKING:
-    from inlay.chunked import ConversionPlan
+    from inlay.storage import ConversionPlan
 
 
 @app.command(short_help="Convert the tensors of a file to another format.")
@@ -57,8 +57,8 @@ def convert(
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
     """
     # Moving data loads LLVM, and the other commands answer in half the time without it.
-    from inlay.chunked import convert as carry_out
-    from inlay.chunked import plan_conversion
+    from inlay.storage import convert as carry_out
+    from inlay.storage import plan_conversion
 
     logical = None if dims is None else parse_dims(dims)
     plan = plan_conversion(source, target, to, from_ or (), data_type, logical)

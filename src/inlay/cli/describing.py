@@ -11,11 +11,10 @@ from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, pa
 from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
-from inlay.format_tag import ALIASES, ENUMERATED, FormatTag
-from inlay.printable import printable
+from inlay.errors import InvalidArguments, printable
+from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag
 from inlay.render import show as picture
-from inlay.render.explain import explain_offset
+from inlay.render.legend import explain_offset
 
 
 @app.command(short_help="Draw a layout.")

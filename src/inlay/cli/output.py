@@ -10,9 +10,8 @@ import sys
 
 import typer
 
-from inlay.errors import FileError
+from inlay.errors import FileError, printable_lines
 from inlay.files import reason_of
-from inlay.printable import printable_lines
 
 
 def echo(text: str, *, err: bool = False) -> None:

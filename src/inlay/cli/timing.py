@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from inlay.cli.application import TypeOption, app, parse_dims
-from inlay.cli.engines import EngineOption, require_engine_here
-from inlay.cli.networks import algorithms_of, choose_tier, open_dims, options_named
+from inlay.cli.application import TypeOption, Watch, app, parse_dims
+from inlay.cli.networks import EngineOption, algorithms_of, choose_tier, open_dims, options_named, require_engine_here
 from inlay.cli.output import echo
-from inlay.cli.watching import Watch
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 
@@ -111,7 +109,7 @@ def _refuse(options: Mapping[str, object], given: str, needed: str) -> None:
 
 
 def _of_machine(what: list[str]) -> Any:
-    from inlay.bench.machine_report import measure_machine
+    from inlay.bench.report import measure_machine
 
     if what:
         raise InvalidArguments(f"--machine measures the memory of this machine: leave out {' '.join(what)!r}")

@@ -28,10 +28,11 @@ from inlay.descriptor.validation import (
     require_placed,
 )
 from inlay.errors import InvalidArguments, shown
-from inlay.format_tag import LETTERS, FormatTag
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
-from inlay.pattern import parse_pattern
-from inlay.views import axis_name
+from inlay.layout.axis import LETTERS
+from inlay.layout.views import axis_name
+from inlay.notation.format_tag import FormatTag
+from inlay.notation.pattern import parse_pattern
 
 FormatLike: TypeAlias = FormatTag | str
 """A format tag, its text, an alias, or `any`."""

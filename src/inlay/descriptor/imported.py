@@ -20,7 +20,7 @@ from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import Extras
-from inlay.descriptor.parts import Parts
+from inlay.descriptor.serialization import Parts
 from inlay.descriptor.validation import require_nested
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from inlay.arguments import as_flag
 from inlay.data_type import ALL_TYPES, DataType, DataTypeLike
-from inlay.descriptor import creation, described, kinds, ordering, portable, queries, sparsity, textual, viewing
+from inlay.descriptor import creation, described, kinds, portable, queries, sparsity, viewing
 from inlay.descriptor.creation import FormatLike
 from inlay.descriptor.described import Fields, InnerBlocks, Query
 from inlay.descriptor.extras import NO_EXTRAS, Extras
@@ -339,20 +339,20 @@ class MemoryDesc:
     byte_offset = queries.byte_offset
     exact_key = Query(queries.exact_key)
 
-    tag = Query(ordering.tag)
-    has_tag = ordering.has_tag
-    pattern = Query(ordering.pattern)
-    is_plain = Query(ordering.is_plain)
-    is_dense = Query(ordering.is_dense)
-    byte_strides = Query(ordering.byte_strides)
-    order = Query(ordering.order)
+    tag = Query(queries.tag)
+    has_tag = queries.has_tag
+    pattern = Query(queries.pattern)
+    is_plain = Query(queries.is_plain)
+    is_dense = Query(queries.is_dense)
+    byte_strides = Query(queries.byte_strides)
+    order = Query(queries.order)
 
     data_types = Query(sparsity.data_types)
     num_handles = Query(sparsity.num_handles)
     nnz = Query(sparsity.nnz)
     sparse_encoding = Query(sparsity.sparse_encoding)
 
-    text = textual.text
+    text = queries.text
     to_json = portable.to_json
     to_blob = portable.to_blob
     to_onednn = portable.to_onednn
@@ -431,7 +431,7 @@ class MemoryDesc:
         fields = viewing.try_reshape(self, wanted, digits)
         if not isinstance(fields, Fault):
             return _described(fields)
-        from inlay.descriptor.repairs import reshape_refusal  # only refusals need it
+        from inlay.descriptor.viewing import reshape_refusal  # only refusals need it
 
         return reshape_refusal(self, wanted, fields, digits, _described)
 
@@ -528,11 +528,11 @@ class MemoryDesc:
 
     def __str__(self) -> str:
         """oneDNN's textual form, such as `f32:p:blocked:aBcd8b::f0`; dims are no part of it."""
-        return textual.text(self)
+        return queries.text(self)
 
     def __repr__(self) -> str:
         """The call that creates this descriptor."""
-        return textual.call_text(self)
+        return queries.call_text(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the spelling; the hash is another in each process."""

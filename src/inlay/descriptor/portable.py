@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", bound=Described)
 
-_EXPORTER = ("inlay.engine.onednn", "export_descriptor")
+_EXPORTER = ("inlay.engines.onednn", "export_descriptor")
 """What makes handles of a library: engines stand in a room below this one, so it is loaded by name when asked for."""
 
 
@@ -52,7 +52,7 @@ def to_json(desc: Described, *, spelling: bool = True) -> str:
     >>> MemoryDesc((4, 6), "bf16", "any").to_json()
     '{"inlay":"memory_desc","version":1,"kind":"any","dims":[4,6],"data_type":"bf16"}'
     """
-    from inlay.descriptor.json_form import json_of
+    from inlay.descriptor.serialization import json_of
 
     return json_of(desc, spelling=as_flag("spelling", spelling))
 
@@ -63,8 +63,7 @@ def from_json(text: str) -> Fields:
     Raises:
         InvalidArguments, Unimplemented: as there.
     """
-    from inlay.descriptor.json_form import parts_of_json
-    from inlay.descriptor.parts import checked_fields
+    from inlay.descriptor.serialization import checked_fields, parts_of_json
 
     return checked_fields(parts_of_json(text))
 
@@ -77,7 +76,7 @@ def to_blob(desc: Described) -> bytes:
     Raises:
         InvalidArguments: as `to_json`.
     """
-    from inlay.descriptor.blob_form import blob_of
+    from inlay.descriptor.serialization import blob_of
 
     return blob_of(desc)
 
@@ -88,8 +87,7 @@ def from_blob(blob: object) -> Fields:
     Raises:
         InvalidArguments, Unimplemented: as there.
     """
-    from inlay.descriptor.blob_form import bytes_of_blob, parts_of_blob, require_canonical
-    from inlay.descriptor.parts import checked_fields
+    from inlay.descriptor.serialization import bytes_of_blob, checked_fields, parts_of_blob, require_canonical
 
     data = bytes_of_blob(blob)
     parts = parts_of_blob(data)
@@ -135,7 +133,7 @@ def from_onednn(
 
 def _of_handle(handle: "Handle", extras: Extras, name: str, make: Callable[[Fields], D]) -> D:
     from inlay.descriptor.imported import parts_of_handle, require_format, require_known_extras
-    from inlay.descriptor.parts import checked_fields
+    from inlay.descriptor.serialization import checked_fields
 
     plain = parts_of_handle(handle, name)
     # Only what is a descriptor is given back to the library's own arithmetic.

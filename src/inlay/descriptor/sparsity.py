@@ -28,8 +28,8 @@ from inlay.descriptor import kinds
 from inlay.descriptor.described import Described, kind
 from inlay.descriptor.validation import LARGEST, require_dims
 from inlay.errors import InvalidArguments, Unimplemented, shown
-from inlay.format_tag import FormatTag
 from inlay.layout import RUNTIME, Dims, Layout
+from inlay.notation.format_tag import FormatTag
 
 RUNTIME_SIZE = 2**63
 """The size of a descriptor with RUNTIME dims or strides (oneDNN's `DNNL_RUNTIME_SIZE_VAL`)."""

@@ -22,7 +22,7 @@ from inlay.arguments import index_of
 from inlay.data_type import DataType
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Axis, Dims, Layout
-from inlay.views import axis_name
+from inlay.layout.views import axis_name
 
 MAX_NDIMS = 12
 """The most dims a descriptor has (`DNNL_MAX_NDIMS`)."""

@@ -14,27 +14,23 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from inlay.errors import InvalidArguments
-from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
-from inlay.graph.concatenations import nest_concatenations
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
+from inlay.graph.costs.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs.kernel import Costs, Progress
-from inlay.graph.formats import Format
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network
-from inlay.graph.numpy_share import NumpyShare, numpy_share
-from inlay.graph.op import OpGraph
-from inlay.graph.planning.choosing import ELIMINATION, Choosing
-from inlay.graph.planning.comparing import compared
-from inlay.graph.planning.emission import emitted
-from inlay.graph.planning.problem import Problem, make_problem
-from inlay.graph.planning.settled import Settled
-from inlay.graph.program import Program, Step
-from inlay.graph.session import Replan, Session
-from inlay.graph.sinking import sunk
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.passes.motion import nest_concatenations, sunk
+from inlay.graph.planner.choosing import ELIMINATION, Choosing, Settled, compared
+from inlay.graph.planner.emission import emitted
+from inlay.graph.planner.formats import Format
+from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.program import NumpyShare, Program, Step, numpy_share
+from inlay.graph.runtime.session import Replan, Session
 from inlay.layout import Dims
 from inlay.measure.processors import Processors, recent_processors
-from inlay.primitives.engines import EngineLike
-from inlay.reordering.processors import ThreadLimit, get_num_threads
+from inlay.primitives.engine import EngineLike
+from inlay.reordering.threads import ThreadLimit, get_num_threads
 
 Tier: TypeAlias = Literal["analytic", "probed", "measured"]
 """Where prices come from."""

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from inlay.graph.arena import laid
+from inlay.errors import printable
 from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
-from inlay.printable import printable
+from inlay.graph.runtime.arena import laid
 
 _NUMPY = "array"
 _NAMED = 6  # steps with estimated times that are named

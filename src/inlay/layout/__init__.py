@@ -25,7 +25,6 @@ views; `refinement`, two layouts in the digits they share.
 
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims
 from inlay.layout.map import Layout
-from inlay.layout.refinement import CommonDigit, Map, refine
-from inlay.layout.refusal import Refusal
+from inlay.layout.regroup import CommonDigit, Map, Refusal, refine
 
 __all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "Dims", "Layout", "Map", "Refusal", "refine"]

@@ -9,7 +9,7 @@ A view moves nothing. It is another layout of the same elements, so each view ha
     collapse_contiguous()   (12,)      strides (1,)        the same with as few axes as there can be
 
 These are the views of MegEngine's `TensorLayout` and of NumPy's arrays, for layouts of any digits. Those of oneDNN's
-descriptors, which know padding and refuse to cut a block, are in `inlay.views`.
+descriptors, which know padding and refuse to cut a block, are in `inlay.layout.views`.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,18 @@ from inlay.arguments import as_flag
 from inlay.errors import InvalidArguments, shown
 from inlay.layout.address import AddressMap, as_numbers, require_itemsize
 from inlay.layout.axis import RUNTIME, Axis, Dims
-from inlay.layout.permutation import require_permutation
-from inlay.layout.refusal import Refusal, remedy_of
-from inlay.layout.regroup import Fault, collapsed, deed, nearest_dims, nearest_volumes, regrouped, reshaped
+from inlay.layout.regroup import (
+    Fault,
+    Refusal,
+    collapsed,
+    deed,
+    nearest_dims,
+    nearest_volumes,
+    regrouped,
+    remedy_of,
+    require_permutation,
+    reshaped,
+)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from inlay.measure.cgroups import memory_limit
+from inlay.measure.processors import memory_limit
 
 _MEMINFO = Path("/proc/meminfo")
 

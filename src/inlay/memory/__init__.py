@@ -23,10 +23,8 @@ from memory to memory; `packing`, from logical arrays; `padded`, padding checked
 NumPy views by a layout.
 """
 
-from inlay.memory.memory import Memory
-from inlay.memory.packing import pack
+from inlay.memory.memory import Memory, as_strided
 from inlay.memory.padded import check_padding, map_padded, zero_padding
-from inlay.memory.reordered import Reorder, reorder
-from inlay.memory.strided import as_strided
+from inlay.memory.reordered import Reorder, pack, reorder
 
 __all__ = ["Memory", "Reorder", "as_strided", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]

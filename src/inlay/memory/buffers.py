@@ -7,18 +7,62 @@ the operating system for huge pages, since a move through pages of 4 KiB spends 
 **Poison.** Code that relies on new memory being zero works until it is given a buffer that was used before. With
 INLAY_POISON=1 in the environment our own bytes are 0xFF instead: NaN in every float type that has one, and not zero in
 the others. What a move writes is the same as ever, zeros in padding included; what nobody wrote shows.
+
+**Values of 4 bits and their codes, one in each byte of an array.**
+
+>>> from inlay.data_type import DATA_TYPES
+>>> decoded(np.array([1, 15], np.uint8), DATA_TYPES["s4"])
+array([1, -1], dtype=int4)
+
+**The one value of a host scalar: a number in, the bytes of its data type, and back.**
+
+>>> from inlay.data_type import DATA_TYPES
+>>> scalar_bytes(-2, DATA_TYPES["s4"]).tolist(), scalar_value(scalar_bytes(-2, DATA_TYPES["s4"]), DATA_TYPES["s4"])
+([14], -2)
+
+Floats are rounded to the type, to nearest even; integers must be exact and in range.
+
+**The buffers of sparse memory: what each holds, how long it is, and arrays over them.**
+
+A dense tensor has one buffer, a sparse one several (oneDNN's handles): values first, then what says where they belong.
+Each is checked by itself, when wrapped, and is an array of its own type afterwards:
+
+>>> from inlay.descriptor import MemoryDesc
+>>> [f"{h.name}: {h.count} of {h.data_type}" for h in handles_of(MemoryDesc.csr((3, 4), "f32", 2))]
+['values: 2 of f32', 'indices: 2 of s32', 'pointers: 4 of s32']
+
+Values of 4 bits lie one in a byte, the code in its low half: oneDNN's sizes count a byte for each.
 """
 
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DataType
-from inlay.errors import InvalidArguments, OutOfMemory
+from inlay.data_type import DataType, number_kind
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.sparsity import sparse_counts
+from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
+
+
+def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """The values of 4-bit codes."""
+    if data_type.kind == "signed":
+        return ((codes.astype(np.int8) ^ 8) - 8).astype(data_type.dtype)
+    return codes.astype(np.uint8).view(data_type.dtype)
+
+
+def encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """The 4-bit codes of values."""
+    signed = data_type.kind == "signed"
+    return (array.astype(np.int8).view(np.uint8) & 15) if signed else np.ascontiguousarray(array).view(np.uint8) & 15
+
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -156,3 +200,162 @@ def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> No
             f"{name} holds {array.dtype}, the descriptor {data_type} ({data_type.dtype}): convert values with "
             "astype, or pass the bits as they are with view('u1')"
         )
+
+
+def scalar_bytes(value: object, data_type: DataType) -> Bytes:
+    """The bytes of `value`, a number or an array of one, as `data_type`; values of 4 bits lie in the low half of one.
+
+    Raises:
+        InvalidArguments: `value` is no number, or an integer type cannot hold it.
+    """
+    number = _as_number(value)
+    if data_type.kind != "float":
+        _require_exact(number[0].item(), data_type)
+    if data_type.kind == "float" and number.dtype != data_type.dtype:
+        with np.errstate(over="ignore"):
+            number = number.astype(data_type.dtype)
+    elif data_type.kind != "float":
+        number = number.astype(np.int64 if data_type.kind == "signed" else np.uint64).astype(data_type.dtype)
+    if data_type.is_sub_byte:
+        return encoded(number, data_type)
+    return number.view(np.uint8).copy()
+
+
+def _as_number(value: object) -> npt.NDArray[Any]:
+    """An array of the one number.
+
+    Raises:
+        InvalidArguments: `value` is no number.
+    """
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(0)
+    if array.size != 1 or number_kind(array.dtype) is None:
+        raise InvalidArguments(f"the value of a host scalar is {shown(value)}: give one number")
+    return array.reshape(1)
+
+
+def _require_exact(number: float, data_type: DataType) -> None:
+    if number != number or number in (float("inf"), float("-inf")) or number != int(number):
+        raise InvalidArguments(f"the value of a host scalar is {number}: {data_type} holds whole numbers only")
+    if not data_type.lowest <= number <= data_type.highest:
+        raise InvalidArguments(
+            f"the value of a host scalar is {number}: {data_type} holds {data_type.lowest} to {data_type.highest}"
+        )
+
+
+def scalar_value(data: Bytes, data_type: DataType) -> Any:
+    """The value that the bytes hold, as a NumPy or ml_dtypes scalar."""
+    return decoded(data, data_type)[0] if data_type.is_sub_byte else data.view(data_type.dtype)[0]
+
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One buffer of a sparse tensor."""
+
+    name: str
+    """What it holds: `values`, `indices`, `pointers`, `indices of axis 1`."""
+    data_type: DataType
+    """Of its elements; one of 4 bits is a byte wide here."""
+    count: int
+    """How many elements it holds."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.count * self.data_type.itemsize
+
+
+@lru_cache(maxsize=512)
+def handles_of(desc: MemoryDesc) -> tuple[Handle, ...]:
+    """The buffers of a sparse descriptor, in oneDNN's order.
+
+    Raises:
+        InvalidArguments: `desc` is not sparse.
+        Unimplemented: the encoding is packed and has no tag, CSR has one dim only, or a dim is RUNTIME.
+    """
+    match desc.layout:
+        case kinds.CSR() if desc.ndims == 1:
+            raise Unimplemented(f"{desc!r} has no rows to point to: use MemoryDesc.coo, or dims (1, {desc.dims[0]})")
+        case kinds.CSR() as placement:
+            names = ["values", "indices", "pointers"]
+        case kinds.COO() as placement:
+            names = ["values", *(f"indices of axis {i}" for i in range(desc.ndims))]
+        case kinds.Packed(tag=""):
+            raise Unimplemented(
+                f"{desc!r} has no tag yet: take the descriptor of a primitive that was created with it, such as "
+                "product.weights_desc, or use MemoryDesc.csr"
+            )
+        case kinds.Packed() as placement:
+            names = ["values", "block offsets", "bitmask"]
+        case _:
+            raise InvalidArguments(f"{desc!r} is of kind {desc.kind}: only sparse memory has several buffers")
+    if desc.has_runtime:
+        raise Unimplemented(f"memory needs known dims: {desc!r} has RUNTIME ones, bind them first")
+    counts = sparse_counts(desc.dims, placement)
+    return tuple(
+        Handle(name, data_type.in_whole_bytes, count)
+        for name, data_type, count in zip(names, desc.data_types, counts, strict=True)
+        if data_type is not None
+    )
+
+
+def wrapped(desc: MemoryDesc, buffers: object) -> tuple[Bytes, ...]:
+    """The bytes of a caller's buffers, each checked, without a copy.
+
+    Raises:
+        InvalidArguments: `buffers` is no sequence of as many as needed, or one is too small, not contiguous, of another
+            type, not aligned to its elements, or no buffer.
+        Unimplemented: as `handles_of`.
+    """
+    handles = handles_of(desc)
+    names = ", ".join(handle.name for handle in handles)
+    if not isinstance(buffers, (list, tuple)):
+        raise InvalidArguments(
+            f"buffers is of type {type(buffers).__name__}: {desc!r} has {len(handles)}, give a list of {names}"
+        )
+    if len(buffers) != len(handles):
+        raise InvalidArguments(f"{desc!r} has {len(handles)} buffers, not {len(buffers)}: give {names}")
+    return tuple(_checked(i, handle, buffer) for i, (handle, buffer) in enumerate(zip(handles, buffers, strict=True)))
+
+
+def _checked(i: int, handle: Handle, buffer: object) -> Bytes:
+    name = f"buffer {i} ({handle.name})"
+    found = bytes_of(buffer, handle.data_type, name)
+    if found.size < handle.nbytes:
+        raise InvalidArguments(
+            f"{name} of {found.size} bytes is too small: {handle.count} elements of {handle.data_type} take "
+            f"{handle.nbytes} bytes"
+        )
+    if handle.count and address_of(found) % handle.data_type.itemsize:
+        raise InvalidArguments(
+            f"{name} starts at an address that is no multiple of the {handle.data_type.itemsize} bytes of "
+            f"{handle.data_type}: copy it to an array of its own"
+        )
+    return found
+
+
+def allocated(desc: MemoryDesc) -> tuple[Bytes, ...]:
+    """New buffers of zero bytes.
+
+    Raises:
+        Unimplemented: as `handles_of`.
+        OutOfMemory: there is no room for them.
+    """
+    return tuple(allocate(handle.nbytes) for handle in handles_of(desc))
+
+
+def codes_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
+    """The stored values as codes, the unsigned integers of their bits: the memory itself, not a copy."""
+    handle = handles_of(desc)[0]
+    return buffers[0][: handle.nbytes].view(f"u{handle.data_type.itemsize}")
+
+
+def positions_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> list[npt.NDArray[Any]]:
+    """Indices and pointers, each in its own type: the memory itself, not a copy."""
+    handles = handles_of(desc)[1:]
+    return [b[: h.nbytes].view(h.data_type.dtype) for h, b in zip(handles, buffers[1:], strict=True)]

@@ -11,10 +11,28 @@ index of an element; all conversions are arithmetic on places:
 An element of a dense tensor is stored if any of its bits is set, so -0.0 is kept and each conversion is exact. Stored
 zeros stay stored between encodings. Two entries for one element are refused, never summed: a sum has no meaning that
 all data types share.
+
+**The packed encoding: the elements of a blocked tensor in memory order, without the zeros.**
+
+    blocks of 4     . 1 . 2   . . . .   1 2 . 3
+    values          1 2 1 2 3
+    block offsets   0 2 2                 how many values come before each block
+    bitmask         1010 0000 1011        bit i of the tensor: whether element i is stored
+
+A tensor is packed by a reorder to the blocked format of the tag, and unpacked by one back; in between only zeros are
+left out or put in. As in oneDNN, and unlike in CSR and COO, -0.0 is a zero.
+
+Source: oneDNN, `sparse_desc_t::packed_desc` and `simple_sparse_reorder_impl_t`.
+
+**Conversions with a sparse side: CSR, COO, packed and dense memory in any layout, each to each.**
+
+What a source stores is read as `Entries`, gets the type of the destination, and is written as the destination says. A
+dense destination is made row-major first and then moved into its layout, so blocks and padding are as ever.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, NoReturn
 
@@ -23,13 +41,24 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.sparsity import packed_layout
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
-from inlay.memory.buffers import Bytes, allocate
-from inlay.memory.handles import Positions, codes_in, handles_of, positions_in
-from inlay.memory.nibbles import decoded
+from inlay.layout.views import axis_name
+from inlay.memory.buffers import (
+    Bytes,
+    Positions,
+    address_of,
+    allocate,
+    codes_in,
+    decoded,
+    encoded,
+    handles_of,
+    positions_in,
+)
+from inlay.memory.moves import described, find_reorder, logical_array
+from inlay.reordering.problem import require_same_dims
 from inlay.reordering.reference import convert
-from inlay.views import axis_name
 
 Codes = npt.NDArray[Any]
 """Elements as the unsigned integers of their bits."""
@@ -245,3 +274,213 @@ def write_entries(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) 
     for held, found in zip(positions, coordinates, strict=True):
         held[...] = found
     codes_in(desc, buffers)[...] = entries.codes
+
+
+def read_packed(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
+    """What packed buffers store, once offsets and bits have been checked.
+
+    Raises:
+        InvalidArguments: as `require_packed`, or an element of the padding is stored.
+        OutOfMemory: there is no room for the dense tensor.
+    """
+    require_packed(desc, buffers)
+    codes = codes_in(desc, buffers)
+    if 0 in desc.dims:
+        return Entries(desc.dims, _data_type(desc), codes, np.zeros(0, np.int64))
+    blocked, carrier = _blocked(desc)
+    whole = allocate(blocked.size).view(codes.dtype)
+    whole.fill(0)
+    stored = np.flatnonzero(np.unpackbits(_bits(desc, buffers), bitorder="little"))
+    whole[stored] = codes[: stored.size]
+    rows = described(desc.dims, carrier, None)
+    dense = allocate(rows.size)
+    find_reorder(blocked, rows).run(address_of(whole), address_of(dense))
+    entries = entries_of_codes(desc.dims, _data_type(desc), dense.view(codes.dtype))
+    if entries.count != np.count_nonzero(codes[: stored.size]):
+        raise InvalidArguments(f"bitmask stores an element of the padding of {desc!r}, which is zero")
+    return entries
+
+
+def write_packed(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -> None:
+    """Write the entries that are not zero into packed buffers.
+
+    Raises:
+        InvalidArguments: there are more than `nnz`.
+        OutOfMemory: there is no room for the dense tensor.
+    """
+    is_stored = entries.values.astype(np.float64) != 0
+    kept = Entries(entries.dims, entries.data_type, entries.codes[is_stored], entries.places[is_stored])
+    count = kept.count
+    if count > desc.nnz:
+        raise InvalidArguments(
+            f"the source has {count} elements that are not zero, but {desc!r} has room for nnz {desc.nnz}: describe it "
+            f"with nnz={count} or more"
+        )
+    if 0 in desc.dims:
+        return
+    blocked, carrier = _blocked(desc)
+    dense = dense_codes(kept)
+    whole = allocate(blocked.size)
+    find_reorder(described(desc.dims, carrier, None), blocked).run(address_of(dense), address_of(whole))
+    codes = whole.view(dense.dtype)
+    stored = codes != 0
+    codes_in(desc, buffers)[:count] = codes[stored]
+    offsets, bits = positions_in(desc, buffers)
+    bits[...] = np.packbits(stored, bitorder="little")
+    offsets[...] = _offsets(stored.reshape(offsets.size, -1).sum(axis=1))
+
+
+def require_packed(desc: MemoryDesc, buffers: Sequence[Bytes]) -> None:
+    """Refuse packed buffers that reach past the values: whoever reads trusts offsets and bits.
+
+    Raises:
+        InvalidArguments: more bits are set than `nnz`, or an offset is not the number of bits that are set before its
+            block. The first such offset is named.
+    """
+    if 0 in desc.dims:
+        return
+    offsets, _ = positions_in(desc, buffers)
+    words = _bits(desc, buffers).view(np.uint64)
+    counts = np.bitwise_count(words).reshape(offsets.size, -1).sum(axis=1, dtype=np.int64)
+    expected = _offsets(counts)
+    if int(counts.sum()) > desc.nnz:
+        raise InvalidArguments(f"bitmask stores {counts.sum()} elements, but nnz is {desc.nnz}")
+    if (wrong := offsets != expected).any():
+        i = int(np.argmax(wrong))
+        raise InvalidArguments(
+            f"block offsets[{i}] is {offsets[i]}: {expected[i]} elements are stored in the blocks before it"
+        )
+
+
+def _offsets(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """How many elements the blocks before each one store."""
+    before: npt.NDArray[np.int64] = np.cumsum(counts, dtype=np.int64) - counts
+    return before
+
+
+def _bits(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[np.uint8]:
+    """The bitmask as bytes at an address that is a multiple of 8."""
+    bits: npt.NDArray[np.uint8] = positions_in(desc, buffers)[1]
+    return bits if address_of(bits) % 8 == 0 else bits.copy()
+
+
+def _data_type(desc: MemoryDesc) -> DataType:
+    assert desc.data_type is not None
+    return desc.data_type
+
+
+@lru_cache(maxsize=512)
+def _blocked(desc: MemoryDesc) -> tuple[MemoryDesc, DataType]:
+    """The blocked tensor that is packed, with elements of whole bytes, and their type."""
+    assert isinstance(desc.layout, kinds.Packed)
+    carrier = _data_type(desc).moved_as
+    return MemoryDesc.from_layout(packed_layout(desc.dims, desc.layout), carrier, dims=desc.dims), carrier
+
+
+def recode(src: MemoryDesc, src_buffers: Sequence[Bytes], dst: MemoryDesc, dst_buffers: Sequence[Bytes]) -> None:
+    """Write what the source stores into the destination; at least one of them is sparse.
+
+    Raises:
+        InvalidArguments: the dims differ, a dense side has no layout, elements of the destination overlap, the source
+            holds wrong positions (see `read_stored`), or a sparse destination is for another number of elements (packed
+            ones: for fewer) or its indices are too narrow.
+        Unimplemented: a packed encoding has no tag, or no conversion exists between the types.
+        OutOfMemory: there is no room for a row-major copy on the way to dense memory.
+    """
+    require_same_dims(src, dst)
+    assert dst.data_type is not None
+    entries = converted(entries_in(src, src_buffers), dst.data_type)
+    if dst.kind == "sparse":
+        write_stored(entries, dst, dst_buffers)
+    else:
+        _write_dense(dense_codes(entries), dst, dst_buffers[0])
+
+
+def read_stored(desc: MemoryDesc, buffers: Sequence[Bytes], *, ordered: bool = False) -> Entries:
+    """What sparse buffers store, once everything that says where has been checked.
+
+    Raises:
+        InvalidArguments: as `read_entries` and `read_packed`.
+    """
+    if isinstance(desc.layout, kinds.Packed):
+        return read_packed(desc, buffers)
+    return read_entries(desc, buffers, ordered=ordered)
+
+
+def require_stored(desc: MemoryDesc, buffers: Sequence[Bytes]) -> None:
+    """Refuse sparse buffers that a kernel must not be given; those that are in order are not sorted to find out.
+
+    Raises:
+        InvalidArguments: as `read_stored` with `ordered`.
+    """
+    if isinstance(desc.layout, kinds.Packed):
+        require_packed(desc, buffers)
+    elif not is_ordered(desc, buffers):
+        read_entries(desc, buffers, ordered=True)
+
+
+def write_stored(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -> None:
+    """Write the entries into sparse buffers.
+
+    Raises:
+        InvalidArguments: as `write_entries` and `write_packed`.
+    """
+    if isinstance(desc.layout, kinds.Packed):
+        write_packed(entries, desc, buffers)
+    else:
+        write_entries(entries, desc, buffers)
+
+
+def entries_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
+    """The stored elements of sparse memory, or the elements of dense memory that have a bit set.
+
+    Raises:
+        InvalidArguments: as `read_stored`.
+    """
+    if desc.kind == "sparse":
+        return read_stored(desc, buffers)
+    _, data_type = desc.require_layout("reorder")
+    return entries_of_codes(desc.dims, data_type, _dense_codes_in(desc, buffers[0], data_type))
+
+
+def _dense_codes_in(desc: MemoryDesc, buffer: Bytes, data_type: DataType) -> Codes:
+    """The elements of dense memory as codes, row-major."""
+    array = logical_array(desc, address_of(buffer))
+    return encoded(array, data_type) if data_type.is_sub_byte else array.view(f"u{data_type.itemsize}")
+
+
+def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
+    _, data_type = dst.require_layout("reorder")
+    carrier = data_type.widened
+    if carrier != data_type:
+        codes = decoded(codes, data_type).astype(carrier.dtype)
+    find_reorder(described(dst.dims, carrier, None), dst).run(address_of(codes), address_of(buffer))
+
+
+def dense_array(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
+    """What sparse memory stores, as a new logical array.
+
+    Raises:
+        InvalidArguments: as `read_stored`.
+        OutOfMemory: there is no room for it.
+    """
+    entries = read_stored(desc, buffers)
+    codes = dense_codes(entries)
+    return decoded(codes, entries.data_type) if entries.data_type.is_sub_byte else codes.view(entries.data_type.dtype)
+
+
+def retyped(desc: MemoryDesc, data_type: DataType) -> MemoryDesc:
+    """The sparse descriptor with elements of another type.
+
+    >>> from inlay.data_type import DATA_TYPES
+    >>> retyped(MemoryDesc.coo((3, 4), "f32", 2, "s64"), DATA_TYPES["bf16"])
+    MemoryDesc.coo((3, 4), 'bf16', 2, index_type='s64')
+    """
+    match desc.layout:
+        case kinds.CSR(nnz, index_type, pointer_type):
+            return MemoryDesc.csr(desc.dims, data_type, nnz, index_type, pointer_type)
+        case kinds.COO(nnz, index_type):
+            return MemoryDesc.coo(desc.dims, data_type, nnz, index_type)
+        case kinds.Packed(nnz, tag):
+            return MemoryDesc.packed(desc.dims, data_type, nnz, tag)
+    raise InvalidArguments(f"{desc!r} is of kind {desc.kind}: only sparse memory is converted so")

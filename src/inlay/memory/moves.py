@@ -14,13 +14,12 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, Unimplemented, shown
-from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of, allocate
+from inlay.notation.format_tag import FormatTag
 from inlay.reordering import CompiledReorder, compile_reorder
-from inlay.reordering.attributes import PLAIN, Attributes, require_attributes
-from inlay.reordering.compensated import require_extras
-from inlay.reordering.operands import Operands, codes_of
+from inlay.reordering.attributes import PLAIN, Attributes, Operands, codes_of, require_attributes
+from inlay.reordering.compensation import require_extras
 from inlay.reordering.problem import require_distinct, require_same_dims
 from inlay.reordering.reference import reference_reorder
 

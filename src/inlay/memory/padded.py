@@ -36,9 +36,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.errors import InvalidArguments
+from inlay.memory.buffers import decoded, encoded
 from inlay.memory.memory import Memory, require_memory
-from inlay.memory.nibbles import decoded, encoded
-from inlay.padding import (
+from inlay.memory.padding import (
     Box,
     Elementwise,
     PaddingReport,

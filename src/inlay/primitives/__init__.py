@@ -25,7 +25,17 @@ Source: oneAPI specification, "Primitives" and "Memory format propagation".
 """
 
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.batch_normalization import BatchNormalization, BatchNormalizationBackward
+from inlay.primitives.bandwidth_limited import (
+    Eltwise,
+    EltwiseBackward,
+    PReLU,
+    PReLUBackward,
+    Reduction,
+    Shuffle,
+    ShuffleBackward,
+    Softmax,
+    SoftmaxBackward,
+)
 from inlay.primitives.convolution import (
     Convolution,
     ConvolutionBackwardData,
@@ -34,8 +44,7 @@ from inlay.primitives.convolution import (
     DeconvolutionBackwardData,
     DeconvolutionBackwardWeights,
 )
-from inlay.primitives.eltwise import Eltwise, EltwiseBackward
-from inlay.primitives.engines import get_engine, set_engine
+from inlay.primitives.engine import get_engine, set_engine
 from inlay.primitives.gated import (
     AUGRU,
     GRU,
@@ -46,25 +55,22 @@ from inlay.primitives.gated import (
     LBRAUGRUBackward,
     LBRGRUBackward,
 )
-from inlay.primitives.group_normalization import GroupNormalization, GroupNormalizationBackward
-from inlay.primitives.inner_product import (
-    InnerProduct,
-    InnerProductBackwardData,
-    InnerProductBackwardWeights,
-    MatMul,
-)
 from inlay.primitives.joining import Binary, Concat, Sum
-from inlay.primitives.layer_normalization import LayerNormalization, LayerNormalizationBackward
-from inlay.primitives.lrn import LRN, LRNBackward
-from inlay.primitives.pooling import Pooling, PoolingBackward
-from inlay.primitives.prelu import PReLU, PReLUBackward
+from inlay.primitives.normalization import (
+    LRN,
+    BatchNormalization,
+    BatchNormalizationBackward,
+    GroupNormalization,
+    GroupNormalizationBackward,
+    LayerNormalization,
+    LayerNormalizationBackward,
+    LRNBackward,
+)
 from inlay.primitives.primitive import Primitive
+from inlay.primitives.products import InnerProduct, InnerProductBackwardData, InnerProductBackwardWeights, MatMul
 from inlay.primitives.recurrent import LSTM, LSTMBackward, VanillaRNN, VanillaRNNBackward
-from inlay.primitives.reduction import Reduction
 from inlay.primitives.reorder import Reorder
-from inlay.primitives.resampling import Resampling, ResamplingBackward
-from inlay.primitives.shuffle import Shuffle, ShuffleBackward
-from inlay.primitives.softmax import Softmax, SoftmaxBackward
+from inlay.primitives.spatial import Pooling, PoolingBackward, Resampling, ResamplingBackward
 
 __all__ = [
     "AUGRU",

@@ -11,12 +11,11 @@ from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.primitives.algorithms import CONVOLUTION
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engines import EngineLike
+from inlay.primitives.engine import Avoid, EngineLike
 from inlay.primitives.primitive import Primitive, forward_kind
+from inlay.primitives.products import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
 from inlay.primitives.rules import choice, desc_of, require_dims, require_ndims, settled
-from inlay.primitives.slow_kernels import Avoid
-from inlay.primitives.weighted import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
-from inlay.primitives.windows import PerAxis, Place, Walk, walk
+from inlay.primitives.spatial import PerAxis, Place, Walk, walk
 
 _IMAGE = "batch, channels and one to three spatial axes"
 

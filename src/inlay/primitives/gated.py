@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engines import EngineLike
-from inlay.primitives.recurring import Recurrent, RecurrentBackward, State
-from inlay.primitives.slow_kernels import Avoid
+from inlay.primitives.engine import Avoid, EngineLike
+from inlay.primitives.recurrent import Recurrent, RecurrentBackward, State
 
 
 class _Gated(Recurrent):

@@ -8,7 +8,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.primitives.algorithms import BINARY
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engines import EngineLike
+from inlay.primitives.engine import Avoid, EngineLike
 from inlay.primitives.primitive import Primitive
 from inlay.primitives.rules import (
     axis_of,
@@ -22,7 +22,6 @@ from inlay.primitives.rules import (
     settled,
     type_of,
 )
-from inlay.primitives.slow_kernels import Avoid
 
 
 class _Joining(Primitive):

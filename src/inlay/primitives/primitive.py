@@ -13,14 +13,28 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
-from inlay.primitives.calls import Expected, Given, checked, checking, expected, zeroing
-from inlay.primitives.created import created, replaced
-from inlay.primitives.engines import EngineLike
-from inlay.primitives.operation import Engine, Implementation, Operation, Parameter
-from inlay.primitives.rules import choice, desc_of, require_distinct, require_free, settled, type_of
-from inlay.primitives.signatures import SIGNATURES, PropKind
-from inlay.primitives.slow_kernels import Avoid, judge
-from inlay.primitives.values import require_attributes
+from inlay.primitives.calls import Expected, Given, checked, checking, expected, require_attributes, zeroing
+from inlay.primitives.engine import (
+    Avoid,
+    Engine,
+    EngineLike,
+    Implementation,
+    Operation,
+    Parameter,
+    created,
+    judge,
+    replaced,
+)
+from inlay.primitives.rules import (
+    SIGNATURES,
+    PropKind,
+    choice,
+    desc_of,
+    require_distinct,
+    require_free,
+    settled,
+    type_of,
+)
 
 FORWARD: tuple[PropKind, ...] = ("forward_inference", "forward_training")
 """What a forward primitive may be run for."""

@@ -12,14 +12,12 @@ from typing import ClassVar, get_args
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
-from inlay.memory.conversion import retyped
-from inlay.memory.handles import handles_of
+from inlay.memory.buffers import handles_of
+from inlay.memory.entries import retyped
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engines import EngineLike, get_engine
-from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.engine import Avoid, Engine, EngineLike, Implementation, Operation, get_engine
 from inlay.primitives.primitive import Primitive
 from inlay.primitives.rules import desc_of, settled, type_of
-from inlay.primitives.slow_kernels import Avoid
 
 
 class Reorder(Primitive):
@@ -31,7 +29,7 @@ class Reorder(Primitive):
     | dst | those of src | any means that of src; sparse |
 
     Both sides with a layout: Inlay's compiled reorder, unless an engine is named. A sparse side: Inlay's conversion
-    (see `inlay.sparse`), where a sparse dst says how many elements are stored. An opaque side: the engine.
+    (see `inlay.memory.sparse`), where a sparse dst says how many elements are stored. An opaque side: the engine.
 
     Source: oneAPI specification, "Reorder".
 

@@ -36,10 +36,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
-from inlay.render.legend import nearest_tag
-from inlay.render.names import axis_names, checked_names
+from inlay.render.legend import axis_names, checked_names, nearest_tag
 from inlay.render.picture import Picture, PictureFormat
-from inlay.render.terminal import NARROWEST, WIDEST
+from inlay.render.text import NARROWEST, WIDEST
 
 __all__ = ["Picture", "show"]
 

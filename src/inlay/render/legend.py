@@ -5,6 +5,21 @@ uses for its formats:
 
 >>> offset_formula(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), "nchw")
 '480*n + 160*(c//8) + 32*h + 8*w + c%8'
+
+**What the axes are called in a picture: n, c, h, w where oneDNN has such names, the letters of the tag otherwise.**
+
+A descriptor has no names, only axes. Role letters name them: those of the tag that a descriptor was made of. Where it
+was made of abstract letters, strides or another descriptor, a picture takes the names of the first alias that oneDNN
+has for the layout, `nChw8c` for `aBcd8b`, unless its reader says better.
+
+>>> axis_names(4, FormatTag.parse("OIhw16i16o"))
+('o', 'i', 'h', 'w')
+>>> axis_names(2, None)
+('a', 'b')
+
+**Where one element lies, in words: the digits of its coordinate and what each adds to the offset.**
+
+Every line is one axis; the coordinate is split into the digits of the axis, and each digit times its stride adds up.
 """
 
 from collections.abc import Sequence
@@ -12,13 +27,67 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
+from inlay.arguments import entries_of
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.queries import bytes_text
-from inlay.errors import FormatTagError
-from inlay.format_tag import FormatTag
-from inlay.layout import RUNTIME, Layout
-from inlay.render.names import alias_of, has_roles
-from inlay.render.order import Place, blocks_of, places, shares_elements
+from inlay.errors import FormatTagError, InvalidArguments, shown
+from inlay.layout import RUNTIME, Digit, Dims, Layout
+from inlay.layout.axis import LETTERS
+from inlay.notation.format_tag import ALIASES, FormatTag
+from inlay.render.compose import Place, blocks_of, places, shares_elements
+
+_USUAL = {3: "ncw", 4: "nchw", 5: "ncdhw"}
+"""oneDNN's names of the axes of activations, for strided layouts that no tag says."""
+
+
+def alias_of(tag: FormatTag) -> str | None:
+    """The first alias of `tag` in oneDNN's list, activations before weights; None where it has none.
+
+    >>> alias_of(FormatTag.parse("acdb"))
+    'nhwc'
+    """
+    text = str(tag)
+    return next((alias for alias, meant in ALIASES.items() if meant == text), None)
+
+
+def has_roles(tag: FormatTag) -> bool:
+    """Whether the letters that the tag was read from say what the axes are for.
+
+    >>> has_roles(FormatTag.parse("Ohwi16o")), has_roles(FormatTag.parse("Acdb16a"))
+    (True, False)
+    """
+    return tag.letters != LETTERS[: tag.ndims]
+
+
+def axis_names(ndims: int, tag: FormatTag | None) -> tuple[str, ...]:
+    """One name per axis, for a descriptor of `ndims` axes and, where it has one, this `tag`."""
+    if tag is not None and has_roles(tag):
+        return tuple(tag.letters)
+    alias = alias_of(tag) if tag is not None and ndims > 2 else None
+    if tag is not None and alias is not None:
+        return tuple(letter.lower() for _, letter in sorted(zip(tag.order, alias, strict=False)))
+    return tuple(_USUAL.get(ndims, LETTERS[:ndims]))
+
+
+def checked_names(names: object, ndims: int) -> tuple[str, ...]:
+    """`names`, one for each of `ndims` axes.
+
+    Raises:
+        InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
+    """
+    values: tuple[object, ...] = entries_of("names", names) if not isinstance(names, str) else tuple(names)
+    given = [value for value in values if isinstance(value, str)]
+    if len(given) < len(values):
+        raise InvalidArguments(f"names are {shown(names)}: give one text for each axis, such as 'oihw'")
+    if len(given) != ndims:
+        raise InvalidArguments(f"{ndims} axes need {ndims} names, not {len(given)}: {shown(', '.join(given))[1:-1]}")
+    wrong = [name for name in given if not name.isidentifier() or not name.isascii()]
+    if wrong:
+        raise InvalidArguments(f"an axis is named by ASCII letters and digits, like c or row, not {shown(wrong[0])}")
+    if len(set(given)) < ndims:
+        raise InvalidArguments(f"axes need different names: {', '.join(given)}")
+    return tuple(given)
+
 
 Fact = tuple[str, str]
 """What is told, in one word, and its words."""
@@ -267,3 +336,51 @@ def _percent(part: int, whole: int) -> str:
 def _bytes(count: int) -> str:
     exact = f"{count} bytes" if count != 1 else "1 byte"
     return exact if count < 10_000 else f"{exact} ({bytes_text(count)})"
+
+
+def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
+    """How the offset of `coordinate` comes about, one line per axis; offsets count elements unless they say bytes.
+
+    Raises:
+        InvalidArguments: the coordinate lies outside the padded dims or has another number of entries, or `desc` has
+            no layout.
+        Unimplemented: a dim or stride is RUNTIME.
+
+    >>> print(explain_offset(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), (1, 16, 4, 3)))
+    f32:p:blocked:aBcd8b::f0, 2x17x5x4 padded to 2x24x5x4
+      n =  1          1 * 480            480
+      c = 16 = 2,0    2 * 160 + 0 * 1    320
+      h =  4          4 * 32             128
+      w =  3          3 * 8               24
+    element offset 952, byte offset 3808
+    """
+    element, byte = desc.offset(coordinate), desc.byte_offset(coordinate)
+    tag = desc.spelling or desc.tag
+    names = axis_names(desc.ndims, None if tag is None else FormatTag.parse(tag))
+    rows = [_axis_row(name, x, digits) for name, x, digits in zip(names, coordinate, desc.digits, strict=True)]
+    number, sums, part = (max(len(row[i]) for row in rows) for i in (2, 3, 4))
+    width = max(len(row[1]) for row in rows)
+    lines = [_title(desc)]
+    for name, x, spelled, terms, total in rows:
+        lines.append(f"  {name} = {x:>{width}}{spelled:<{number}}    {terms:<{sums}}    {total:>{part}}")
+    if desc.offset0:
+        lines.append(f"  offset0 {desc.offset0}")
+    return "\n".join([*lines, f"element offset {element}, byte offset {byte}"])
+
+
+def _title(desc: MemoryDesc) -> str:
+    dims, padded = ("x".join(map(str, values)) for values in (desc.dims, desc.padded_dims))
+    return f"{desc}, {dims}" + (f" padded to {padded}" if padded != dims else "")
+
+
+def _axis_row(name: str, x: int, digits: tuple[Digit, ...]) -> tuple[str, str, str, str, str]:
+    """The name, the coordinate, its digits where there are several, the terms, and their sum."""
+    values, rest = [], x
+    for digit in reversed(digits[1:]):
+        rest, value = divmod(rest, digit.extent)
+        values.append(value)
+    values = [rest, *reversed(values)]
+    spelled = f" = {','.join(map(str, values))}" if len(values) > 1 else ""
+    terms = " + ".join(f"{value} * {digit.stride}" for value, digit in zip(values, digits, strict=True))
+    total = sum(value * digit.stride for value, digit in zip(values, digits, strict=True))
+    return name, str(x), spelled, terms, str(total)

@@ -15,8 +15,7 @@ from inlay.render.compose import compose
 from inlay.render.legend import Legend, legend
 from inlay.render.scene import Room, Scene
 from inlay.render.svg import draw_svg
-from inlay.render.terminal import Colors, Terminal, this_terminal
-from inlay.render.text import draw_text
+from inlay.render.text import Colors, Terminal, draw_text, this_terminal
 
 PictureFormat = Literal["text", "svg", "html"]
 

@@ -3,6 +3,8 @@
 Every cell is a rectangle in the color of its block with its number on it; its tooltip says coordinate and offset.
 Padding is hatched over that color, memory that belongs to no element is an empty dashed box. A line marks where a block
 begins in memory. Readers that do not see it get the words of the legend as the description.
+
+**Markup that every parser reads: elements become text here, and nothing else.**
 """
 
 import textwrap
@@ -12,12 +14,26 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from inlay.data_type import DataType
+from inlay.errors import printable_lines
 from inlay.render.legend import Legend
-from inlay.render.markup import markup_of
-from inlay.render.palette import CHALK, DARK, INK, LIGHT
-from inlay.render.picks import Elision
-from inlay.render.scene import Cell, Grid, Plane, Scene, Shelf, Strip
-from inlay.render.text import SHARED, coordinate_text, strip_words
+from inlay.render.scene import Cell, Elision, Grid, Plane, Scene, Shelf, Strip
+from inlay.render.text import CHALK, DARK, INK, LIGHT, SHARED, coordinate_text, strip_words
+
+
+def markup_of(root: ElementTree.Element) -> str:
+    r"""`root` as XML with a line end; characters that XML has not, such as control codes, are written as escapes.
+
+    >>> svg = ElementTree.Element("svg", {"id": "a\0"})
+    >>> svg.text = "\x1b[31m <b>"
+    >>> print(markup_of(svg), end="")
+    <svg id="a\x00">\x1b[31m &lt;b&gt;</svg>
+    """
+    for element in root.iter():
+        element.text = printable_lines(element.text or "") or None
+        for name, value in element.items():
+            element.set(name, printable_lines(value))
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
 
 _EM = 7.25
 """Pixels of one character of a number."""

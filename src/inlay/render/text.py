@@ -3,17 +3,117 @@
 Cells of one block share a background color. Without color they share a letter, A to G, written before the number, so
 that nothing is lost: `C17` is element 17 in a block of the third color. Padding is hatched, memory that belongs to no
 element is dotted. No line is longer than the terminal is wide.
+
+**What the terminal can show: how wide it is, how many colors it has, which characters.**
+
+Color is used where standard output is a terminal that has it. NO_COLOR (any value) turns it off, FORCE_COLOR on, as
+https://no-color.org and https://force-color.org ask. Box drawing is used where the encoding has it.
+
+**The colors of blocks, once for every way of drawing.**
+
+Seven colors are told apart in normal and in color-blind vision and carry dark numbers; the letters A to G say the same
+where there is no color. Source: Paul Tol, "Colour Schemes", the light qualitative scheme, made for labeled cells.
 """
 
+import io
+import os
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TextIO, TypeAlias
 
 from inlay.render.legend import Legend
-from inlay.render.palette import LETTERS, TERMINAL_16, TERMINAL_256
-from inlay.render.picks import Elision
-from inlay.render.scene import Cell, Grid, Plane, Scene, Shelf, StripRow
-from inlay.render.terminal import Colors, Terminal
+from inlay.render.scene import Cell, Elision, Grid, Plane, Scene, Shelf, StripRow
+
+Colors = Literal[0, 16, 256]
+
+NARROWEST, WIDEST = 20, 400
+"""The widths, in characters, that a picture can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters a picture is made of; all are one column wide."""
+
+    border: str
+    """Between two blocks of the strip."""
+    hatch: str
+    """Fills padding."""
+    gap: str
+    """Fills memory that belongs to no element."""
+    across: str
+    """Something is left out to the right."""
+    down: str
+    """Something is left out below."""
+
+
+UNICODE = Glyphs("│", "╱", "·", "⋯", "⋮")
+ASCII = Glyphs("|", "/", "-", "~", ":")
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What a picture may use."""
+
+    width: int = 80
+    """Characters across."""
+    colors: Colors = 0
+    """How many colors there are."""
+    glyphs: Glyphs = UNICODE
+    """The characters to draw with."""
+
+
+def this_terminal() -> Terminal:
+    """What standard output can show now; 80 characters without color where it is no terminal and says nothing else."""
+    columns = shutil.get_terminal_size((80, 24)).columns
+    # A process without a console, or one whose output is closed, has no stream at all.
+    stream = sys.stdout or io.StringIO()
+    return Terminal(min(max(columns, NARROWEST), WIDEST), color_depth(stream), glyphs_of(stream))
+
+
+def color_depth(stream: TextIO) -> Colors:
+    """How many colors `stream` shows, by what it is and by the environment."""
+    term = os.environ.get("TERM", "")
+    forced = bool(os.environ.get("FORCE_COLOR"))
+    if os.environ.get("NO_COLOR") or (not forced and (term == "dumb" or not stream.isatty())):
+        return 0
+    return 256 if "256" in term or os.environ.get("COLORTERM") in ("truecolor", "24bit") else 16
+
+
+def glyphs_of(stream: TextIO) -> Glyphs:
+    """Box drawing where the encoding of `stream` has it, plain ASCII otherwise."""
+    wanted = UNICODE.border + UNICODE.hatch + UNICODE.gap + UNICODE.across + UNICODE.down
+    try:
+        # A stream without an encoding, such as StringIO, keeps characters as they are.
+        wanted.encode(getattr(stream, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+LETTERS = "ABCDEFG"
+"""The mark of each color where no color can be shown."""
+
+LIGHT = ("#a9cbee", "#f5b9a3", "#f2e3a4", "#94d3bf", "#ffc9d3", "#d3dd8a", "#bfe9fb")
+"""Fills on a light page, for numbers in `INK`."""
+
+DARK = ("#2f5a86", "#8a4a33", "#7a6a28", "#1f6b57", "#8a4657", "#5f681c", "#2c6f86")
+"""Fills on a dark page, for numbers in `CHALK`."""
+
+INK = "#1b1f24"
+"""Numbers on light fills."""
+
+CHALK = "#f2f4f7"
+"""Numbers on dark fills."""
+
+TERMINAL_256 = (153, 216, 229, 115, 218, 186, 195)
+"""Backgrounds of a terminal with 256 colors, for black numbers."""
+
+TERMINAL_16 = (44, 41, 43, 42, 45, 47, 46)
+"""Background codes of a terminal with 16 colors, for black numbers."""
+
 
 Span: TypeAlias = tuple[str, str]
 """Characters, and the parameters of the escape sequence that styles them; empty for none."""

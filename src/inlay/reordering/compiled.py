@@ -1,32 +1,307 @@
 """A compiled reorder: the plan and the machine code of a problem, and its calls.
 
 problem -> loop nest -> candidate schedules -> cost -> schedule -> kernel and table -> LLVM IR -> machine code
+
+**Buffers that machine code takes and gives back by itself: one for each processor, made when first needed.**
+
+Stacks of threads can be as small as 128 KB, so what passes through a second-level cache has memory of its own.
+
+**Decisions that only calls can show: two variants of a reorder take turns, and the faster one is kept for a while.**
+
+Two questions have no answer before the first call, because nobody knows who touches the data between two calls:
+
+    one thread or several        a tensor that fits the cache of one core (see `threads.small_parts_for`)
+    ordinary or streaming stores a tensor near the size of the last-level cache (see `is_contested`)
+
+A series of calls on data that nobody else touches is up to 1.6 times as fast on two threads: each finds its part in its
+own cache. But where the calling thread wrote the source just before, or reads the result, the other thread's part
+crosses from cache to cache, and the same move takes twice as long. Likewise streaming stores leave the caches to
+others, and ordinary stores leave the result in a cache for whoever reads it next. So the time of the calls is compared,
+and the time from call to call, which must show at least half of what the calls gain.
+
+A trial counts the calls of one reorder. The first calls run the first variant: a program with a few moves wakes no
+thread and compiles nothing for the trial. Then some calls run the first variant and some the second, all timed. The
+faster one is kept for many calls, until the next trial.
+
+    >>> trial = Trial(None, lambda: None)
+    >>> trial.left = 0
+    >>> for i in range(2 * EACH):  # a call every ten microseconds, then every eight
+    ...     trial.note(10_000 * i, 6_000) if i < EACH else trial.note(20_000 + 8_000 * i, 4_000)
+    >>> trial.takes_second, trial.left == KEPT
+    (True, True)
+
+**What a call of a reorder with attributes brings: its values, in a block of memory that the code reads.**
+
+Compiled code finds values through words that lie before its table. A call makes one block of memory of its own,
+
+    addresses of values | table | values of one step | values of the next ...
+
+so calls from several threads do not meet. Values are in the working type, and as many as the tiles reach: what a tile
+computes beyond the tensor is thrown away, but it must be readable.
 """
 
+import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import pairwise
+from statistics import median
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.bound import bound_of
-from inlay.reordering.buffer_pool import buffer_pool
-from inlay.reordering.choice import UNMEASURED, Choice, Decision
-from inlay.reordering.compensated import Compensation, compensation_of, require_extras, without_extras
-from inlay.reordering.computed import Block, block_of
-from inlay.reordering.elements import LINE, address_bits
-from inlay.reordering.emit_panels import PanelKernel
+from inlay.errors import OutOfMemory
+from inlay.forks import RenewedLock, at_fork
+from inlay.machine import MemoryModel
+from inlay.measure.calibration import Buffer
+from inlay.reordering.attributes import PLAIN, Attributes, Operands
+from inlay.reordering.choice import UNMEASURED, Choice, Decision, remembered
+from inlay.reordering.compensation import Compensation, compensation_of, require_extras, without_extras
+from inlay.reordering.conversion import LINE, address_bits
+from inlay.reordering.kernel import Words, reaches
 from inlay.reordering.machine_code import ir_of, machine_code
-from inlay.reordering.memory_levels import measure_slice, memory_model
-from inlay.reordering.operands import Operands
-from inlay.reordering.panels import panel_table
-from inlay.reordering.planning import Plan, plan_reorder
+from inlay.reordering.memory_levels import allocate_lines, measure_slice, memory_model
+from inlay.reordering.panels import BUFFER_BYTES, PanelKernel, panel_table
+from inlay.reordering.planning import Plan, bound_of, plan_reorder
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Task, allowed, parts_for, run_parts, small_parts_for
-from inlay.reordering.trial import Trial, is_contested
-from inlay.reordering.tuned import remembered
+
+_LEAST = 4
+_making = RenewedLock()
+_pool: "BufferPool | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferPool:
+    """Buffers, and a flag for each: 0 while it is free."""
+
+    flags: npt.NDArray[np.int64]
+    """One word for each buffer."""
+    buffers: Buffer
+    """`BUFFER_BYTES` for each of them."""
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """What the table of panels says of it: the addresses of the flags and of the buffers, and their number."""
+        return int(self.flags.ctypes.data), int(self.buffers.ctypes.data), self.flags.size
+
+
+def buffer_pool() -> BufferPool:
+    """Return the pool of this process, which stays for its life.
+
+    Raises:
+        OutOfMemory: there is no room for it.
+    """
+    global _pool
+    with _making:
+        if _pool is None:
+            count = max(_LEAST, os.cpu_count() or 1)
+            try:
+                _pool = BufferPool(np.zeros(count, np.int64), allocate_lines(count * BUFFER_BYTES))
+            except MemoryError:
+                problem = f"{count * BUFFER_BYTES} bytes for the buffers of panels cannot be allocated"
+                raise OutOfMemory(problem) from None
+        return _pool
+
+
+def _renew() -> None:
+    """In a forked child nobody gives back what threads of the parent had taken: the flags are cleared."""
+    if _pool is not None:
+        _pool.flags[:] = 0
+
+
+at_fork(after_in_child=_renew)
+
+
+EACH = 10
+"""Calls of each variant in a trial."""
+FIRST, KEPT = 24, 1000
+"""Calls before the first trial, and after one that the second variant won."""
+SOON, LATE = 250, 4000
+"""Calls after a trial that the second variant lost, for the first time in a row; after each further one twice as many,
+up to so many: a single trial may have been disturbed, and each costs as much as some ten calls."""
+_SETTLING = 4  # calls in which lines come to the caches that they are in for the rest of them
+_GAIN = 0.95  # what is gained by less is not worth a second processor
+_SHOWN = 0.5  # of what the calls gain, the share that is gained from call to call at least
+_FAR = 4  # times the last level, from which on streaming stores win whatever follows
+
+
+def is_contested(moved_bytes: int, memory: MemoryModel) -> bool:
+    """Return whether a footprint lies where a trial decides between ordinary and streaming stores.
+
+    >>> memory = MemoryModel(l2=1 << 20, last_level=32 << 20, streaming_from=8 << 20)
+    >>> [is_contested(size << 20, memory) for size in (4, 16, 100, 200)]
+    [False, True, True, False]
+    """
+    return memory.streaming_from <= moved_bytes < _FAR * memory.last_level
+
+
+class Variant(Protocol):
+    """A reorder that is done in one of two ways."""
+
+    def move(self, src_address: int, dst_address: int, table: int | None) -> bool:
+        """Move the elements; return whether a thread had to be woken."""
+
+
+class Trial:
+    """Two variants of a reorder, and which of them the next calls run.
+
+    Several threads may use it: a count that is off by one does no harm.
+    """
+
+    __slots__ = ("_first", "_shares", "_times", "_wait", "left", "second", "takes_second")
+
+    def __init__(self, first: Variant, make_second: Callable[[], Variant], *, shares: bool = False) -> None:
+        """Run the first variant until the first trial.
+
+        Args:
+            first: the variant that is right where nothing is known.
+            make_second: returns the second variant; called when that is first run.
+            shares: whether the second variant shares its calls among threads, and the first does not.
+        """
+        self._first, self._shares = first, shares
+        self.second = cache(make_second)
+        """Returns the second variant."""
+        self.takes_second = False
+        """Whether the next call runs the second variant."""
+        self.left = FIRST
+        """Calls until the next trial; 0 in a trial, whose calls are timed."""
+        self._times: list[tuple[int, int]] = []
+        self._wait = SOON
+
+    def run(self, src_address: int, dst_address: int, table: int | None) -> None:
+        """Run one call with the variant whose turn it is, or that won the last trial."""
+        variant = self.second() if self.takes_second else self._first
+        if self.left > 0:
+            self.left -= 1
+            if variant.move(src_address, dst_address, table) and self._shares:
+                self.restart()
+            return
+        began = time.perf_counter_ns()
+        variant.move(src_address, dst_address, table)
+        self.note(began, time.perf_counter_ns() - began)
+
+    def note(self, began: int, nanoseconds: int) -> None:
+        """Note when a call of a trial began and how long it took; the last one decides."""
+        times = self._times
+        times.append((began, nanoseconds))
+        self.takes_second = len(times) >= EACH
+        if len(times) >= 2 * EACH:
+            self.takes_second = is_faster(times[_SETTLING:EACH], times[EACH + _SETTLING :])
+            self.left, self._times = KEPT if self.takes_second else self._wait, []
+            self._wait = SOON if self.takes_second else min(2 * self._wait, LATE)
+
+    def restart(self) -> None:
+        """Begin a trial: a shared call met a thread that sleeps, so calls no longer come in a row."""
+        if self.left:
+            self.takes_second, self.left, self._times = False, 0, []
+
+
+def is_faster(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> bool:
+    """Whether the second variant pays: from when calls in a row began, in nanoseconds, and how long each of them took.
+
+    >>> first = [(0, 6), (10, 6), (20, 6)]
+    >>> is_faster(first, [(0, 4), (8, 4), (16, 4)])
+    True
+    >>> is_faster(first, [(0, 4), (12, 4), (24, 4)])  # what was gained was lost in between
+    False
+    """
+    alone = median(took for _, took in first)
+    gain = alone - median(took for _, took in second)
+    lost = median(_between(second)) - median(_between(first))
+    return gain > (1 - _GAIN) * alone and lost < (1 - _SHOWN) * gain
+
+
+def _between(times: list[tuple[int, int]]) -> list[int]:
+    """From the end of one call to the beginning of the next: calls that somebody disturbed do not count here too."""
+    return [following - began - took for (began, took), (following, _) in pairwise(times)]
+
+
+_SPARE = 64
+"""Values after the last: a register of them is loaded whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where the values of one step lie in the block."""
+
+    step: str
+    """The name of the step."""
+    at: int
+    """The word at which they begin."""
+    size: int
+    """How many there is room for."""
+    preset: float
+    """What each of them is that no call sets."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """What calls make: a block of memory that the code finds its values and its table in."""
+
+    size: int
+    """Its words."""
+    table: int
+    """The word at which the table begins: so many addresses lie before it."""
+    head: Words
+    """The table."""
+    slots: tuple[Slot, ...]
+    """For each step with values, where they are."""
+    number: np.dtype[Any]
+    """The working type."""
+    is_seeded: bool
+    """Whether the first word is the seed."""
+    after: Words
+    """For each address, bytes from the start of the block to what is there."""
+
+    def filled(self, values: Operands, seed: int) -> Words:
+        """A new block with what a call brings, for code that reads it where it lies."""
+        words = np.empty(self.size, np.int64)
+        return self.placed(words, words.__array_interface__["data"][0], values, seed)
+
+    def placed(self, words: Words, base: int, values: Operands, seed: int) -> Words:
+        """The same in `words`, of the block's size, which lie, for the code that reads them, at address `base`."""
+        words[: self.table] = self.after + base
+        words[self.table : self.table + self.head.size] = self.head
+        if self.is_seeded:
+            words[0] = seed
+        numbers = words.view(self.number)
+        per_word = 8 // numbers.itemsize
+        for slot in self.slots:
+            room = numbers[slot.at * per_word : slot.at * per_word + slot.size]
+            given = values.get(slot.step)
+            count = 0 if given is None else given.size
+            if given is not None:
+                room[:count] = given.ravel()
+            room[count:] = slot.preset
+        return words
+
+
+def block_of(problem: ReorderProblem, plan: Plan) -> Block | None:
+    """What calls make, with the factors that are the same for all in their places; None where nothing is computed."""
+    computation = plan.kernel.computation
+    if computation is None:
+        return None
+    number = DATA_TYPES[computation.working].dtype
+    furthest = reaches(problem, plan.schedule)
+    presets = {"sum": problem.attributes.sum or 0.0, "factor": problem.factor}
+    count = len(computation.values)
+    at, slots = count + plan.table.words.size, []
+    for value in computation.values:
+        if value.step != "chance":
+            size = _SPARE + (0 if value.count is None else furthest[value.count]) + 1
+            slots.append(Slot(value.step, at, size + size % 2, presets.get(value.step, 1.0)))
+            at += slots[-1].size * number.itemsize // 8
+    is_seeded = len(slots) < count
+    # Value number k is k + 1 words before the table; chance is the last and has the seed for an address.
+    after = np.array([0] * is_seeded + [8 * slot.at for slot in reversed(slots)], np.int64)
+    return Block(at, count, plan.table.words, tuple(slots), number, is_seeded, after)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

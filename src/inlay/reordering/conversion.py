@@ -14,15 +14,219 @@ The greatest integer that a float becomes is the greatest number of the working 
 top of its payload and is made quiet; bf16 -> f32 alone changes no bit. e8m0 keeps the exponent alone.
 
 Source: oneDNN, reorder primitive; the OCP specifications of f8 and of microscaling formats.
+
+**From f32 to bf16, as LLVM IR: the upper half of the bits, rounded to nearest, ties to even.**
+
+Integer arithmetic does it in nine operations. Processors with AVX512_BF16 have one instruction for two registers, but
+it takes every subnormal for zero. So registers are looked at first, and only those with a subnormal among their lanes
+are rounded by integer arithmetic, in a function that keeps all registers of its caller.
+
+**f16, the two f8 and f4_e2m1 to and from f32, as LLVM IR.**
+
+One arithmetic serves all of them: a type is a number of mantissa bits and a bias. With the exponent moved to its place
+in an f32, normal numbers are a shift and an addition; subnormals are their mantissa times a power of two. The other
+way, a normal number is rounded by an integer addition that carries into the exponent, and a subnormal by adding a power
+of two whose last place is that of the type. Where the processor converts f16, the narrower types are read through it.
+
+    f8_e4m3 0x3B = 0 0111 011  ->  f32 0 01111111 0110000...  = 1.375
+
+**Elements of one type, a register of them at a time: how they lie in memory and how in a register.**
+
+Types of whole bytes lie alike in both. Elements of 4 bits share bytes in memory, the one with the even offset in the
+low half; in a register each has a byte of its own, so they are shuffled and converted like bytes:
+
+    memory    0x21 0x43          <2 x i8>
+    register  01 02 03 04        <4 x i8>
+
+Registers of 4-bit elements begin at a whole byte, and hold both elements of each of their bytes; where elements are
+written under a mask, the other halves of their bytes are kept. Only a register of a single element may begin anywhere:
+its addresses count in nibbles, each twice that of its byte.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from inlay.data_type import DATA_TYPES
-from inlay.reordering.bf16 import bf16_of, upper_half
-from inlay.reordering.lanes import Lanes
-from inlay.reordering.small_floats import SMALL_FLOATS, decode, e5m2_as_f16, encode
+from inlay.data_type import DATA_TYPES, FLOAT_FORMATS, FloatFormat
+from inlay.reordering.ir import Code, Lanes, shuffle_mask
+
+_IS_SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512"
+_SUBNORMAL = 32  # the class, as the instruction numbers them
+_PAIR, _SINGLE = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", "llvm.x86.avx512bf16.cvtneps2bf16.512"
+
+
+def bf16_of(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32."""
+    if not lanes.arithmetic.bf16 or lanes.count not in (16, 32):
+        return rounded_bf16(lanes, value)
+    code = lanes.code
+    halves = [_sixteen(lanes, value, first) for first in range(0, lanes.count, 16)]
+    masks = [code.call(_IS_SUBNORMAL, "<16 x i1>", ("<16 x float>", half), ("i32", str(_SUBNORMAL))) for half in halves]
+    any_ = masks[0] if len(masks) == 1 else code.let(f"or <16 x i1> {masks[0]}, {masks[1]}")
+    count = code.let(f"bitcast <16 x i1> {any_} to i16")
+    is_rare = code.let(f"icmp ne i16 {count}, 0")
+    here, rare, done = (f"{count[1:]}.{name}" for name in ("here", "rare", "done"))
+    code.do(f"br label %{here}")
+    code.label(here)
+    bf16 = f"<{lanes.count} x bfloat>"
+    name = _SINGLE if len(halves) == 1 else _PAIR
+    fast = code.call(name, bf16, *(("<16 x float>", half) for half in reversed(halves)))
+    fast = code.let(f"bitcast {bf16} {fast} to {lanes.of('i16')}")
+    code.do(f"br i1 {is_rare}, label %{rare}, label %{done}")
+    code.label(rare)
+    exact = code.let(f"call preserve_allcc {lanes.of('i16')} @{_slow_function(lanes)}({lanes.of('float')} {value})")
+    code.do(f"br label %{done}")
+    code.label(done)
+    return code.let(f"phi {lanes.of('i16')} [{fast}, %{here}], [{exact}, %{rare}]")
+
+
+def _sixteen(lanes: Lanes, value: str, first: int) -> str:
+    """Sixteen lanes of a register, from number `first` on."""
+    if lanes.count == 16:
+        return value
+    vector, chosen = lanes.of("float"), shuffle_mask(range(first, first + 16))
+    return lanes.code.let(f"shufflevector {vector} {value}, {vector} poison, {chosen}")
+
+
+def _slow_function(lanes: Lanes) -> str:
+    """The function that rounds by integer arithmetic, defined beside the caller."""
+    inner = Code()
+    name = f"bf16.of.{lanes.count}.subnormals"
+    result = rounded_bf16(Lanes(inner, lanes.count, lanes.arithmetic), "%value")
+    inner.do(f"ret {lanes.of('i16')} {result}")
+    head = f"define internal preserve_allcc {lanes.of('i16')} @{name}({lanes.of('float')} %value) noinline #0"
+    lanes.code.declarations |= {*inner.declarations, head + " {\n" + "\n".join(inner.lines) + "\n}"}
+    return name
+
+
+def rounded_bf16(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32, by integer arithmetic."""
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 16), 1)
+    rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
+    nan = lanes.test("fcmp uno", "float", value, value)
+    rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, 1 << 22), rounded)
+    return upper_half(lanes, lanes.cast("bitcast", rounded, "i32", "float"))
+
+
+def upper_half(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32 that are exact in bf16, as all numbers of at most 8 bits are."""
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    return lanes.narrow(lanes.apply("lshr", "i32", bits, 16), "i32", "i16")
+
+
+SMALL_FLOATS = {name: form for name, form in FLOAT_FORMATS.items() if form.exponent_bits < 8}
+"""Those whose exponents are narrower than that of f32."""
+
+_QUIET_NAN = 0x7FC00000
+_QUIET = 1 << 22
+
+
+def _element(kind: FloatFormat) -> str:
+    """The LLVM type that holds a code."""
+    return f"i{max(8, kind.bits)}"
+
+
+def decode(lanes: Lanes, codes: str, name: str) -> str:
+    """The f32 values of codes; exact."""
+    kind = SMALL_FLOATS[name]
+    return _through_f16(lanes, codes, kind) if lanes.arithmetic.f16 else _by_integers(lanes, codes, kind)
+
+
+def _by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+    wide = lanes.cast("zext", codes, _element(kind), "i32")
+    size = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
+    bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
+    bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
+    product = lanes.apply("fmul", "float", lanes.cast("sitofp", size, "i32", "float"), kind.quantum)
+    is_subnormal = lanes.test("icmp ult", "i32", size, 1 << kind.mantissa_bits)
+    bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
+    if kind.beyond == "infinity":
+        # The exponent became 31 - 15 + 127: what is missing to 255 is the same again.
+        beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
+        bits = lanes.choose(lanes.test("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
+        quiet = lanes.apply("or", "i32", bits, _QUIET)
+        bits = lanes.choose(lanes.test("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
+    elif kind.beyond == "nan":
+        bits = lanes.choose(lanes.test("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
+    sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
+    return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
+
+
+def _through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+    """Codes as f16 with the same exponent field, times what the bias differs by."""
+    if kind.bits == 16:
+        return _f32_of_f16(lanes, codes)
+    codes = lanes.cast("zext", codes, "i8", "i16")
+    if kind.beyond == "infinity":
+        return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
+    sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
+    size = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
+    value = _f32_of_f16(lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", size, 10 - kind.mantissa_bits), sign))
+    value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
+    if kind.beyond != "nan":
+        return value
+    raw = lanes.cast("bitcast", value, "float", "i32")
+    nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
+    is_nan = lanes.test("icmp eq", "i16", size, kind.last)
+    return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
+
+
+def _f32_of_f16(lanes: Lanes, codes: str) -> str:
+    return lanes.cast("fpext", lanes.cast("bitcast", codes, "i16", "half"), "half", "float")
+
+
+def e5m2_as_f16(lanes: Lanes, codes: str) -> str:
+    """The f16 codes of f8_e5m2, which is the upper half of them; NaNs are made quiet."""
+    bits = lanes.apply("shl", "i16", lanes.cast("zext", codes, "i8", "i16"), 8)
+    is_nan = lanes.test("icmp ugt", "i16", lanes.apply("and", "i16", bits, (1 << 15) - 1), 31 << 10)
+    return lanes.choose(is_nan, "i16", lanes.apply("or", "i16", bits, 1 << 9), bits)
+
+
+def encode(lanes: Lanes, value: str, name: str) -> str:
+    """The codes of f32 values, rounded once to nearest, ties to even."""
+    kind = SMALL_FLOATS[name]
+    if kind.bits == 16 and lanes.arithmetic.f16:
+        return lanes.cast("bitcast", lanes.cast("fptrunc", value, "float", "half"), "half", "i16")
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    size = lanes.apply("and", "i32", bits, (1 << 31) - 1)
+    code = lanes.choose(
+        lanes.test("icmp ult", "i32", size, 128 - kind.bias << 23),
+        "i32",
+        _rounded_subnormal(lanes, size, kind),
+        _rounded_normal(lanes, size, kind),
+    )
+    code = lanes.least("i32", code, kind.last)
+    sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
+    code = lanes.apply("or", "i32", code, sign)
+    if kind.beyond == "infinity":
+        is_nan = lanes.test("icmp ugt", "i32", size, 255 << 23)
+        code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
+    return lanes.narrow(code, "i32", _element(kind))
+
+
+def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
+    """What a NaN becomes: a quiet one with its sign and the top of its payload."""
+    top = lanes.apply("lshr", "i32", bits, 23 - kind.mantissa_bits)
+    payload = lanes.apply("and", "i32", top, (1 << kind.mantissa_bits - 1) - 1)
+    quiet = lanes.apply("or", "i32", payload, kind.last | 1 << kind.mantissa_bits - 1)
+    return lanes.apply("or", "i32", quiet, sign)
+
+
+def _rounded_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+    dropped = 23 - kind.mantissa_bits
+    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", size, dropped), 1)
+    bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
+    return lanes.apply("lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", size, bias), odd), dropped)
+
+
+def _rounded_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+    """A sum with the power of two whose last place is the quantum: what is left of it is the code."""
+    power = kind.quantum * 2.0**23
+    total = lanes.apply("fadd", "float", lanes.cast("bitcast", size, "i32", "float"), power)
+    exponent = 127 + 23 + 1 - kind.bias - kind.mantissa_bits << 23
+    return lanes.apply("sub", "i32", lanes.cast("bitcast", total, "float", "i32"), exponent)
+
 
 REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
     {**{f"i{bits}": f"i{max(bits, 8)}" for bits in (4, 8, 16, 32, 64)}, **{t.name: t.llvm for t in DATA_TYPES.values()}}
@@ -176,3 +380,156 @@ def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
         bits = lanes.cast("bitcast", value, "float", "i32")
         return lanes.narrow(lanes.apply("lshr", "i32", bits, 23), "i32", "i8")
     return bf16_of(lanes, value) if dst == "bf16" else value
+
+
+LINE = 64
+"""Bytes of a cache line."""
+
+
+def bits_of(name: str) -> int:
+    """Bits of one element in memory, of a data type or of `i4`, `i8`, ..., which are moved without a meaning."""
+    return DATA_TYPES[name].bits if name in DATA_TYPES else int(name[1:])
+
+
+def address_bits(name: str, lanes: int) -> int:
+    """What addresses and offsets of elements count: bytes; nibbles where 4-bit elements are taken one by one."""
+    return 4 if bits_of(name) == 4 and lanes == 1 else 8
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of whole bytes."""
+
+    lanes: Lanes
+    """How many there are in a register."""
+    name: str
+    """Name of their type."""
+
+    @property
+    def register(self) -> str:
+        """The LLVM type of a register."""
+        return self.lanes.of(REGISTER_TYPES[self.name])
+
+    @property
+    def memory(self) -> str:
+        """The LLVM type of what a register holds, as it lies in memory."""
+        return self.register
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of that in memory."""
+        return self.lanes.count * bits_of(self.name) // 8
+
+    def load(self, address: str, mask: str | None = None) -> str:
+        """What lies at an address; under a mask, zero for the other elements, which are not touched."""
+        if mask is None:
+            return self.lanes.code.let(f"load {self.memory}, ptr {address}, align 1")
+        return self.lanes.code.masked_load(self.memory, address, mask)
+
+    def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
+        """Put a register in the form of memory there, or those of its elements that a mask selects."""
+        if mask is not None:
+            self.lanes.code.masked_store(self.memory, value, address, mask)
+            return
+        align = min(LINE, self.nbytes) if streams else 1
+        hint = ", !nontemporal !0" if streams else ""
+        self.lanes.code.do(f"store {self.memory} {value}, ptr {address}, align {align}{hint}")
+
+    def unpacked(self, value: str) -> str:
+        """From the form of memory to that of registers."""
+        return value
+
+    def packed(self, value: str) -> str:
+        """From the form of registers to that of memory."""
+        return value
+
+    def only(self, value: str, mask: str) -> str:
+        """A register in the form of memory, with zero for elements that the mask does not select."""
+        bools = self.lanes.of("i1")
+        return self.lanes.code.let(f"select {bools} {mask}, {self.memory} {value}, {self.memory} zeroinitializer")
+
+
+class _Nibbles(Elements):
+    """Elements of 4 bits, two in each byte of memory."""
+
+    __slots__ = ()
+
+    @property
+    def _pairs(self) -> Lanes:
+        return Lanes(self.lanes.code, self.lanes.count // 2, self.lanes.arithmetic)
+
+    @property
+    def memory(self) -> str:
+        return self._pairs.of("i8")
+
+    def load(self, address: str, mask: str | None = None) -> str:
+        if mask is None:
+            return super().load(address)
+        bits = self._bits(mask)
+        value = self.lanes.code.masked_load(self.memory, address, self._pairs.test("icmp ne", "i8", bits, 0))
+        return self._pairs.apply("and", "i8", value, bits)
+
+    def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
+        if mask is None:
+            super().store(value, address, streams=streams)
+            return
+        pairs, bits = self._pairs, self._bits(mask)
+        touched = pairs.test("icmp ne", "i8", bits, 0)
+        old = self.lanes.code.masked_load(self.memory, address, touched)
+        kept = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
+        merged = pairs.apply("or", "i8", kept, pairs.apply("and", "i8", value, bits))
+        self.lanes.code.masked_store(self.memory, merged, address, touched)
+
+    def unpacked(self, value: str) -> str:
+        pairs = self._pairs
+        wide = pairs.cast("zext", value, "i8", "i16")
+        spread = pairs.apply("or", "i16", wide, pairs.apply("shl", "i16", wide, 4))
+        halves = pairs.apply("and", "i16", spread, 0x0F0F)
+        return self.lanes.code.let(f"bitcast {pairs.of('i16')} {halves} to {self.register}")
+
+    def packed(self, value: str) -> str:
+        pairs = self._pairs
+        halves = self.lanes.code.let(f"bitcast {self.register} {value} to {pairs.of('i16')}")
+        joined = pairs.apply("or", "i16", halves, pairs.apply("lshr", "i16", halves, 4))
+        return pairs.narrow(joined, "i16", "i8")
+
+    def only(self, value: str, mask: str) -> str:
+        return self._pairs.apply("and", "i8", value, self._bits(mask))
+
+    def _bits(self, mask: str) -> str:
+        """The bits of memory that belong to the elements of a mask."""
+        return self.packed(self.lanes.choose(mask, "i8", 15, 0))
+
+
+class _LoneNibble(Elements):
+    """One element of 4 bits, at an address that counts nibbles."""
+
+    __slots__ = ()
+
+    def load(self, address: str, mask: str | None = None) -> str:
+        where, shift = self._place(address)
+        value = self.lanes.apply("lshr", "i8", super().load(where, mask), shift)
+        return self.lanes.apply("and", "i8", value, 15)
+
+    def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
+        where, shift = self._place(address)
+        other = self.lanes.apply("xor", "i8", self.lanes.apply("shl", "i8", 15, shift), -1)
+        kept = self.lanes.apply("and", "i8", super().load(where, mask), other)
+        merged = self.lanes.apply("or", "i8", kept, self.lanes.apply("shl", "i8", value, shift))
+        super().store(merged, where, mask)
+
+    def _place(self, address: str) -> tuple[str, str]:
+        """The address of the byte, and by how many bits the element is shifted in it."""
+        code = self.lanes.code
+        number = code.let(f"ptrtoint ptr {address} to i64")
+        where = code.let(f"inttoptr i64 {code.let(f'lshr i64 {number}, 1')} to ptr")
+        half = code.let(f"trunc i64 {code.let(f'and i64 {number}, 1')} to i8")
+        shift = code.let(f"shl i8 {half}, 2")
+        return where, code.let(f"insertelement <1 x i8> poison, i8 {shift}, i64 0")
+
+
+def elements_of(lanes: Lanes, name: str) -> Elements:
+    """Registers of so many elements of the type `name`."""
+    if bits_of(name) != 4:
+        return Elements(lanes, name)
+    return (_LoneNibble if lanes.count == 1 else _Nibbles)(lanes, name)

@@ -14,8 +14,7 @@ it. The table holds what the loops are, in words:
 
 from dataclasses import dataclass
 
-from inlay.reordering.ir import Code
-from inlay.reordering.lanes import Arithmetic, Lanes
+from inlay.reordering.ir import Arithmetic, Code, Lanes
 
 ENTRY = "inlay_sums"
 """The name of the function."""

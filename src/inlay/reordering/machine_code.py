@@ -11,19 +11,17 @@ from functools import lru_cache
 from weakref import WeakValueDictionary
 
 from inlay.forks import RenewedLock
-from inlay.reordering import emit, emit_panels, emit_sums
-from inlay.reordering.emit_panels import PanelKernel
+from inlay.reordering import emit, emit_sums, panels
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Kernel
-from inlay.reordering.linking import load_or_compile
-from inlay.reordering.loaded_code import LoadedCode
-from inlay.reordering.target import Target
+from inlay.reordering.panels import PanelKernel
+from inlay.reordering.target import LoadedCode, Target, load_or_compile
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 AnyKernel = Kernel | PanelKernel | SumKernel
 _SYMBOLS: dict[type[AnyKernel], str] = {
     Kernel: emit.ENTRY,
-    PanelKernel: emit_panels.ENTRY,
+    PanelKernel: panels.ENTRY,
     SumKernel: emit_sums.ENTRY,
 }
 
@@ -67,6 +65,6 @@ def ir_of(kernel: AnyKernel, target: Target) -> str:
         case Kernel():
             return emit.kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)
         case PanelKernel():
-            return emit_panels.panels_ir(target.fence, target.pause, target.attributes)
+            return panels.panels_ir(target.fence, target.pause, target.attributes)
         case SumKernel():
             return emit_sums.sums_ir(kernel, target.attributes, target.arithmetic)

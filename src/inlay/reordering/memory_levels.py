@@ -28,9 +28,9 @@ from inlay.machine import (
 )
 from inlay.measure.calibration import Buffer, Calibration, Copy
 from inlay.measure.timing_database import TimingTable
-from inlay.reordering.elements import LINE
-from inlay.reordering.processors import get_num_threads
+from inlay.reordering.conversion import LINE
 from inlay.reordering.target import host_target
+from inlay.reordering.threads import get_num_threads
 
 FIRST_MEASURED = 4 << 20
 """Bytes of source plus destination above which a reorder starts or continues the measurement."""

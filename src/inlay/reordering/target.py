@@ -9,20 +9,52 @@ says 32 or 64 bytes, and its code runs where the registers have just that width.
 
 Code generation runs without LLVM's optimization passes: the emitter writes what it means, and the passes would merge
 its shuffles into slower ones and double the compile time.
+
+**Machine code in this process: object files that LLVM links into memory, and unloads once nothing refers to them.**
+
+**Linker.** JITLink puts all sections of an object into one block of memory. RuntimeDyld, the other linker of LLVM, maps
+each section by itself: where the sections end up more than 2 GiB apart, as in the gaps that freed memory leaves, the
+relocations of the small code model cannot reach, and LLVM calls abort().
+
+**Sessions.** A session of LLVM (LLJIT) keeps some 9 KB of each object for its own life, also after the object was
+unloaded. So a session links `_SESSION_OBJECTS` objects, and ends when the last of them is unloaded.
+
+**Unloading.** A garbage collector may drop the last reference at any moment: in the middle of a call of LLVM, on any
+thread, in a forked child. So it only queues the object, and `make_room` unloads what is queued.
+
+**Bound.** The code of an object takes two memory mappings, of which Linux allows a process 65,530, and LLVM calls
+abort() where the system refuses one. So `make_room` refuses before that.
+
+**From what is asked for to machine code in this process: from the cache on disk, or compiled now and kept there.**
+
+An object is kept under the digest of everything that its code follows from: what the emitter was asked for (a kernel,
+as text), the source files that say what the emitter writes for it, the target, and the version of LLVM. So a module
+that was compiled before need not even be written, and no version number of the emitter can be forgotten.
+
+    >>> from inlay.reordering.network import Permute
+    >>> spelled(Permute((1, 0)))
+    'Permute((1, 0))'
 """
 
+import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from inlay.errors import InvalidArguments, Unimplemented, shown
+from inlay import cache, data_type
+from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
 from inlay.forks import hold_across_forks
-from inlay.reordering.lanes import Arithmetic
+from inlay.reordering.ir import Arithmetic
 from inlay.reordering.network import LANE_BYTES, Shuffles
 
 llvm_lock = threading.RLock()
@@ -180,3 +212,210 @@ def _parsed(text: str, target: Target) -> Any:
     module.triple = target.triple
     module.data_layout = str(target_machine(target).target_data)
     return module
+
+
+_SESSION_OBJECTS = 16
+_LIMIT, _MAPPINGS = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
+_MOST_UNCHECKED = 256  # loads between two counts of the mappings, which take a microsecond for every two mappings
+
+_unused: deque[Any] = deque()  # resource trackers of objects that nothing refers to
+_libraries = count()
+_unchecked_loads = 0  # so many loads may follow before the mappings are counted again
+
+
+class LoadedCode:
+    """The functions of one object file, which stay loaded while this object is referred to.
+
+    Whoever keeps an address of a function has to keep this object too.
+    """
+
+    __slots__ = ("__weakref__", "addresses")
+
+    def __init__(self, addresses: tuple[int, ...], tracker: object) -> None:
+        """Take over the resource `tracker` of the object file."""
+        self.addresses = addresses
+        """Addresses of the functions, in the order in which they were asked for."""
+        weakref.finalize(self, _unused.append, tracker).atexit = False
+
+
+def load_object(data: bytes, symbols: tuple[str, ...]) -> LoadedCode:
+    """Link an object file into this process.
+
+    Args:
+        data: the object file, for this machine.
+        symbols: the functions of it that are wanted.
+
+    Raises:
+        RuntimeError: LLVM cannot link it.
+    """
+    with llvm_lock:
+        number = next(_libraries)
+        builder = llvm.JITLibraryBuilder().add_object_img(data)
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        tracker = builder.link(_session(number // _SESSION_OBJECTS), f"inlay-{number}")
+        return LoadedCode(tuple(int(tracker[symbol]) for symbol in symbols), tracker)
+
+
+def make_room() -> None:
+    """Unload code that nothing refers to, and check that there is room for more.
+
+    Raises:
+        OutOfMemory: the process has three quarters of the memory mappings that the system allows.
+    """
+    with llvm_lock:
+        unload_unused()
+        _require_mappings()
+
+
+def unload_unused() -> None:
+    """Give back the memory of code that nothing refers to."""
+    with llvm_lock:
+        while _unused:
+            _unused.popleft().close()
+
+
+@lru_cache(maxsize=1)
+def _session(number: int) -> Any:
+    """The session that links now; resource trackers keep the sessions before it as long as they need them."""
+    # Windows has RuntimeDyld alone.
+    return llvm.create_lljit_compiler(target_machine(host_target()), use_jit_link=sys.platform != "win32")
+
+
+def _require_mappings() -> None:
+    """Raise OutOfMemory if the process has three quarters of the mappings that it may have.
+
+    The rest is for whatever maps memory between two counts, and for code that every process needs.
+    """
+    global _unchecked_loads
+    if _unchecked_loads > 0:
+        _unchecked_loads -= 1
+        return
+    limit = _mapping_limit()
+    if limit is None:
+        return
+    mappings = _MAPPINGS.read_bytes().count(b"\n")
+    left = limit * 3 // 4 - mappings
+    if left <= 0:
+        raise OutOfMemory(
+            f"this process has {mappings} memory mappings, and the system allows {limit}: no more machine code is "
+            "loaded; delete reorders and other objects that are not needed, or continue in a new process"
+        )
+    _unchecked_loads = min(_MOST_UNCHECKED, left // 8)
+
+
+@lru_cache(maxsize=1)
+def _mapping_limit() -> int | None:
+    """How many memory mappings a process may have; None where the system has no such limit."""
+    try:
+        return int(_LIMIT.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+_resident: list[LoadedCode] = []
+
+
+def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
+    """The addresses of `symbols` in a module, which stays loaded for the life of the process.
+
+    It is for the few modules that every process needs once, and is not refused; arguments and exceptions are otherwise
+    those of `load_or_compile`.
+    """
+    code = _load_or_compile(asked, module_text, target, symbols)
+    _resident.append(code)
+    return code.addresses
+
+
+def load_or_compile(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
+    """Load the functions `symbols` of a module: from the cache on disk, or compiled now and kept there.
+
+    Args:
+        asked: all that `module_text` depends on beside the target and the source files of this room; see `spelled`.
+        module_text: writes the module; called only where no object is kept.
+        target: the machine that code is made for.
+        symbols: the functions that are wanted.
+
+    Raises:
+        OutOfMemory: as `make_room`.
+        TypeError: `asked` cannot be spelled.
+    """
+    make_room()
+    return _load_or_compile(asked, module_text, target, symbols)
+
+
+def _load_or_compile(
+    asked: object, module_text: Callable[[], str], target: Target, symbols: tuple[str, ...]
+) -> LoadedCode:
+    # Where the sources cannot be read, as in a zip archive, the module itself tells what the emitter writes.
+    key = cache_key(spelled(asked) if SOURCES else module_text(), target)
+    code = _loaded(cache.read_object(key), symbols)
+    if code is None:
+        data = compile_ir(module_text(), target)
+        cache.write_object(key, data)
+        code = load_object(data, symbols)
+    return code
+
+
+def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
+    """A kept object in this process; None if there is none, or it was damaged before it was sealed."""
+    if data is None:
+        return None
+    try:
+        return load_object(data, symbols)
+    except RuntimeError:
+        return None
+
+
+def cache_key(asked: str, target: Target) -> str:
+    """The name of the object that is made when `asked` is: the same everything gives the same code."""
+    return cache.object_key(asked, SOURCES, *_machine_words(target))
+
+
+@lru_cache(maxsize=8)
+def _machine_words(target: Target) -> tuple[str, str]:
+    """The target, and the version of LLVM that makes code for it."""
+    return spelled(target), ".".join(map(str, llvm.llvm_version_info))
+
+
+def spelled(value: object) -> str:
+    """A value as text that leaves nothing out: values are equal if their texts are.
+
+    Raises:
+        TypeError: the value, or a part of it, is no number, text, tuple or dataclass.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(spelled, value))})"
+    kind = type(value)
+    if is_dataclass(kind):
+        return f"{kind.__qualname__}({', '.join([spelled(getattr(value, name)) for name in _fields_of(kind)])})"
+    raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
+
+
+@lru_cache(maxsize=64)
+def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the fields of a dataclass."""
+    return tuple(field.name for field in fields(kind))
+
+
+def emitter_files() -> list[Path]:
+    """The source files that decide what is compiled: those of this room, and the table of data types."""
+    return [*sorted(Path(__file__).parent.glob("*.py")), Path(data_type.__file__)]
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """A digest of the names and contents of `files`; nothing where one cannot be read."""
+    whole = sha256()
+    try:
+        for path in files:
+            content = path.read_bytes()
+            whole.update(f"{path.name} {len(content)}\n".encode() + content)
+    except OSError:
+        return ""
+    return whole.hexdigest()
+
+
+SOURCES = digest_of(emitter_files())
+"""Taken as soon as the code is loaded: a file that is edited while the process runs is not the one that it runs."""

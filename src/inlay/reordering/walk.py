@@ -18,7 +18,7 @@ from typing import Literal
 
 from inlay.layout import Map
 from inlay.machine import MemoryModel
-from inlay.reordering.elements import LINE
+from inlay.reordering.conversion import LINE
 from inlay.reordering.nest import Loop
 from inlay.reordering.network import SIDES, Side
 

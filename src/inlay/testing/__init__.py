@@ -39,7 +39,6 @@ from inlay.testing.cases import (
     draw_submemory,
 )
 from inlay.testing.choices import Choices, Drawn, Seeded, strategy
-from inlay.testing.computing import draw_attributes, draw_weight_problem
 from inlay.testing.drawing import (
     BLOCK_SIZES,
     CONVERTIBLE,
@@ -48,10 +47,18 @@ from inlay.testing.drawing import (
     draw_layout,
     draw_reorder_problem,
     draw_shape,
+    draw_sparse_descriptor,
+    draw_sparse_memory,
     draw_tag,
 )
-from inlay.testing.kinds import draw_any_descriptor, draw_extras, draw_flagged, draw_unbound
-from inlay.testing.sparse import draw_sparse_descriptor, draw_sparse_memory
+from inlay.testing.kinds import (
+    draw_any_descriptor,
+    draw_attributes,
+    draw_extras,
+    draw_flagged,
+    draw_unbound,
+    draw_weight_problem,
+)
 from inlay.testing.strategies import (
     any_descriptors,
     attributes,

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
-from inlay.format_tag import ENUMERATED, FormatTag
 from inlay.layout import RUNTIME, Axis, Dims, Layout
-from inlay.testing.checked import checked
-from inlay.testing.choices import Choices
+from inlay.notation.format_tag import ENUMERATED, FormatTag
+from inlay.testing.choices import Choices, checked
 from inlay.testing.drawing import draw_descriptor, draw_shape, draw_tag, nested_strides
 
 _SOME_DIMS = (1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 0, 8, 12, 16, 17, 31, 32)

@@ -11,14 +11,32 @@ thousand cases that a comparison with another implementation wants. Both draw fr
     >>> from hypothesis import find
     >>> find(strategy(pair)(), lambda drawn: drawn[0] > 1)
     (2, 'a')
+
+**What every drawing function asks of its arguments, by their names: a table, and the decorator that looks there.**
+
+>>> from inlay.testing.choices import Choices, Seeded
+>>> @checked()
+... def draw_mask(choose: Choices, ndims: int = 4) -> int:
+...     return choose.integer(0, 2**ndims - 1)
+>>> draw_mask(Seeded(1), ndims=-1)
+Traceback (most recent call last):
+    ...
+inlay.errors.InvalidArguments: ndims is -1: give 0 or more
 """
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from math import prod
 from random import Random
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from inlay.arguments import as_integer
-from inlay.errors import MissingExtra
+from inlay.arguments import as_flag, as_integer
+from inlay.data_type import as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.descriptor.validation import MAX_NDIMS, as_integers, require_dims
+from inlay.errors import InvalidArguments, MissingExtra, shown
 
 try:
     from hypothesis import strategies as st
@@ -108,3 +126,86 @@ def strategy(function: Callable[Concatenate[Choices, P], T]) -> Callable[P, st.S
         return function(Drawn(draw), *args, **kwargs)
 
     return drawn
+
+
+_MOST_BLOCKS = 64
+_MOST_ELEMENTS = 2**24
+_METHODS = ("integer", "pick", "several", "shuffled")
+
+
+def _require_choices(name: str, value: object) -> None:
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in _METHODS):
+        raise InvalidArguments(f"{name} is {shown(value)}: give a source of choices, such as Seeded(3)")
+
+
+def _require_small_dims(name: str, value: object) -> None:
+    # An iterator would be read here, and empty where it is drawn from.
+    if not isinstance(value, (tuple, list)):
+        raise InvalidArguments(f"{name} is {shown(value)}: give a tuple of integers")
+    dims = as_integers(name, value)
+    require_dims(dims)
+    if not dims or min(dims) < 0 or prod(dims) > _MOST_ELEMENTS:
+        raise InvalidArguments(f"{name} is {shown(value)}: give 1 to 12 known dims, of at most 2**24 elements together")
+
+
+def _require_desc(name: str, value: object) -> None:
+    if not isinstance(value, MemoryDesc):
+        raise InvalidArguments(f"{name} is {shown(value)}: give a MemoryDesc")
+
+
+def _integer(least: int, most: int) -> Callable[[str, object], None]:
+    def require(name: str, value: object) -> None:
+        as_integer(name, value, least, most)
+
+    return require
+
+
+def _flag(name: str, value: object) -> None:
+    as_flag(name, value)
+
+
+def _type(name: str, value: object) -> None:
+    as_data_type(value)  # type: ignore[arg-type]
+
+
+RULES: Mapping[str, Callable[[str, object], None]] = MappingProxyType(
+    {
+        "choose": _require_choices,
+        "dims": _require_small_dims,
+        "src": _require_desc,
+        "dst": _require_desc,
+        "ndims": _integer(0, MAX_NDIMS),
+        "max_size": _integer(1, _MOST_ELEMENTS),
+        "min_blocks": _integer(0, _MOST_BLOCKS),
+        "max_blocks": _integer(0, _MOST_BLOCKS),
+        **dict.fromkeys(("data_type", "index_type", "pointer_type"), _type),
+        **dict.fromkeys(("sub_byte", "zero", "broadcast", "gpu", "convert", "large", "packed", "ordered"), _flag),
+    }
+)
+"""What refuses an argument of each name."""
+
+
+def checked(**kinds: type) -> Callable[[Callable[Concatenate[Choices, P], T]], Callable[Concatenate[Choices, P], T]]:
+    """A decorator that refuses wrong arguments: by `RULES`, and those of `kinds` by their classes.
+
+    Arguments that are left out are not looked at, so most draws cost nothing more.
+    """
+
+    def decorate(function: Callable[Concatenate[Choices, P], T]) -> Callable[Concatenate[Choices, P], T]:
+        parameters = inspect.signature(function).parameters
+        names, optional = tuple(parameters), {name for name, p in parameters.items() if p.default is None}
+
+        @wraps(function)
+        def drawing(choose: Choices, *args: P.args, **kwargs: P.kwargs) -> T:
+            if type(choose) not in (Seeded, Drawn):
+                _require_choices("choose", choose)
+            for name, value in (*zip(names[1:], args, strict=False), *kwargs.items()):
+                if name in kinds and not isinstance(value, kinds[name]):
+                    raise InvalidArguments(f"{name} is {shown(value)}: give a {kinds[name].__name__}")
+                if name in RULES and not (value is None and name in optional):
+                    RULES[name](name, value)
+            return function(choose, *args, **kwargs)
+
+        return cast(Callable[Concatenate[Choices, P], T], drawing)
+
+    return decorate

@@ -4,18 +4,28 @@
 >>> choose = Seeded(3)
 >>> sorted({draw_any_descriptor(choose).kind for _ in range(300)})
 ['any', 'blocked', 'digits', 'host_scalar', 'opaque', 'sparse', 'undef']
+
+**What a reorder computes on the way, as functions of `Choices`: attributes, and int8 weights with compensation.**
+
+>>> from inlay.testing.choices import Seeded
+>>> src, dst = MemoryDesc((4, 6), "f32"), MemoryDesc((4, 6), "s8", "ba")
+>>> choose = Seeded(1)
+>>> all(draw_attributes(choose, src, dst).src_zero_points is None for _ in range(100))
+True
 """
 
 import json
+from typing import Any
 
 from inlay.arguments import as_integer
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import InlayError
-from inlay.layout import RUNTIME
+from inlay.layout import RUNTIME, Dims
+from inlay.reordering.attributes import ENTRIES, Attributes, Entry, Groups, ZeroPoints
+from inlay.reordering.compensation import require_extras
 from inlay.testing.cases import Scope, draw_any_kind
-from inlay.testing.checked import checked
-from inlay.testing.choices import Choices
-from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag
+from inlay.testing.choices import Choices, checked
+from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag, draw_tile_shape
 
 _SCALES = (0.5, 0.25, 0.75, 1.0, 2.0**-20)
 _SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "view")
@@ -98,3 +108,54 @@ def draw_unbound(choose: Choices) -> tuple[MemoryDesc, MemoryDesc, str]:
         # Two elements of 4 bits share a byte, so that type has no odd strides.
         if not bound.is_zero:
             return MemoryDesc(dims, data_type, tag), bound, str(tag)
+
+
+_EITHER = (False, True)
+_FLAGS = (1, 8, 9, 2, 3, 10, 11)
+
+
+@checked()
+def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
+    """Any attributes that a reorder between these descriptors can have, none of them included: see `attributes`."""
+    found: dict[str, Any] = {}
+    for name, kind in ENTRIES.items():
+        _, data_type = (src if name.startswith("src") else dst).require_layout(name)
+        if (kind is not ZeroPoints or data_type.kind != "float") and choose.pick(_EITHER):
+            least_mask = int(name == "src_scales" and data_type.name in ("s4", "u4"))
+            found[name] = _entry(choose, name, kind, src.dims, least_mask)
+    if choose.pick((False, False, True)):
+        found["sum"] = choose.pick((1.0, 0.5, -3.0))
+    return Attributes(**found, rounding_mode=choose.pick(("nearest", "nearest", "nearest", "stochastic")))
+
+
+def _entry(choose: Choices, name: str, kind: type[Entry], dims: Dims, least_mask: int) -> Entry:
+    """Scales or zero points: those of the source in groups too, and zero points of the destination s32."""
+    mask = choose.integer(least_mask, 2 ** len(dims) - 1)
+    groups: Groups = ()
+    if name.startswith("src") and len(dims) > 1 and choose.pick(_EITHER):
+        mask |= 3 << len(dims) - 2
+        groups = (_divisor(choose, dims[-2]), _divisor(choose, dims[-1]))
+    if name == "dst_zero_points":
+        return kind(mask)
+    # The last two types need a mask.
+    return kind(mask, groups, choose.pick(kind.TYPES if mask else kind.TYPES[:-2]))
+
+
+def _divisor(choose: Choices, n: int) -> int:
+    return choose.pick([size for size in range(1, max(n, 2) + 1) if n % size == 0])
+
+
+@checked()
+def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[MemoryDesc, MemoryDesc]:
+    """A source, and int8 weights of equal dims with extras that a reorder computes: see `weight_problems`."""
+    dims = draw_tile_shape(choose) if large else draw_shape(choose)
+    src = draw_descriptor(choose, dims, broadcast=True)
+    extras = extras_of(choose, choose.pick(_FLAGS), len(dims))
+    layout, data_type = draw_descriptor(choose, dims, "s8").require_layout("weights")
+    try:
+        weights = MemoryDesc.from_layout(layout, data_type, dims=dims, extras=extras)
+        require_extras(src, weights)
+    except InlayError:
+        # A part of a block, or gaps: elements would lie where their sums are kept.
+        return src, MemoryDesc(dims, "s8", extras=extras)
+    return src, weights

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from inlay.data_type import DataType, DataTypeLike
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.format_tag import FormatTag
 from inlay.layout import Dims, Layout
 from inlay.memory import Memory
+from inlay.notation.format_tag import FormatTag
 from inlay.reordering.attributes import Attributes
-from inlay.testing import computing, drawing, kinds, sparse
+from inlay.testing import drawing, kinds
 from inlay.testing.choices import strategy
 
 
@@ -129,7 +129,7 @@ def weight_problems(*, large: bool = False) -> st.SearchStrategy[tuple[MemoryDes
     >>> src.dims == dst.dims, dst.data_type.name
     (True, 's8')
     """
-    return strategy(computing.draw_weight_problem)(large=large)
+    return strategy(kinds.draw_weight_problem)(large=large)
 
 
 def attributes(src: MemoryDesc, dst: MemoryDesc) -> st.SearchStrategy[Attributes]:
@@ -140,7 +140,7 @@ def attributes(src: MemoryDesc, dst: MemoryDesc) -> st.SearchStrategy[Attributes
     >>> find(attributes(src, dst), lambda a: a.src_scales and a.src_scales.groups[:1] == (2,)).src_scales.mask
     3
     """
-    return strategy(computing.draw_attributes)(src, dst)
+    return strategy(kinds.draw_attributes)(src, dst)
 
 
 def sparse_descriptors(
@@ -154,7 +154,7 @@ def sparse_descriptors(
     >>> find(sparse_descriptors((2, 3), "f32"), lambda d: d.sparse_encoding == "csr" and d.nnz > 1).dims
     (2, 3)
     """
-    return strategy(sparse.draw_sparse_descriptor)(dims, data_type, packed=packed)
+    return strategy(drawing.draw_sparse_descriptor)(dims, data_type, packed=packed)
 
 
 def sparse_memories(
@@ -166,4 +166,4 @@ def sparse_memories(
     >>> find(sparse_memories((4,), "s8"), lambda m: m.unpack().any()).desc
     MemoryDesc.coo((4,), 's8', 1)
     """
-    return strategy(sparse.draw_sparse_memory)(dims, data_type, ordered=ordered)
+    return strategy(drawing.draw_sparse_memory)(dims, data_type, ordered=ordered)

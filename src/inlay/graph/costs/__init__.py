@@ -10,11 +10,10 @@ bytes; `machine`; `forms`, formats as kernels see them; `paces`, what is fast in
 many estimated.
 """
 
-from inlay.graph.costs.kernel import Costs, Kernel
+from inlay.graph.costs.kernel import Costs, CostSources, Kernel
 from inlay.graph.costs.machine import Machine
 from inlay.graph.costs.measuring import MeasuredCosts, measured, reorder_source
 from inlay.graph.costs.models import AnalyticCosts, ProbedCosts, analytic, probed
-from inlay.graph.costs.sources import CostSources
 
 __all__ = [
     "AnalyticCosts",

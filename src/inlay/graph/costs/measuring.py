@@ -26,21 +26,17 @@ from statistics import median
 from inlay import __version__
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
-from inlay.graph.costs.book import Book, Entry, Price
-from inlay.graph.costs.content import desc_text, key, reorder_key
-from inlay.graph.costs.kernel import Costs, Kernel, Progress, Source
-from inlay.graph.costs.machine import Machine, processor_facts, this_machine
+from inlay.graph.costs.book import Book, Entry, Price, desc_text, key, reorder_key
+from inlay.graph.costs.kernel import Costs, CostSources, Kernel, Progress, Source
+from inlay.graph.costs.machine import Machine, nbytes, processor_facts, this_machine, work
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
-from inlay.graph.costs.sources import CostSources
 from inlay.graph.costs.timing import Bench, Taken, is_of_engine, pool_of
-from inlay.graph.costs.work import nbytes, work
-from inlay.graph.movers import select_reorder_engine
+from inlay.graph.planner.prices import select_reorder_engine
 from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import Processors, recent_processors
 from inlay.memory.reordered import Reorder
-from inlay.primitives.engines import EngineLike, engines_beside, get_engine
-from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.engine import Engine, EngineLike, Implementation, Operation, engines_beside, get_engine
 from inlay.reordering.memory_levels import memory_model
 
 SECONDS = 60.0

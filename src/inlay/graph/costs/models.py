@@ -20,16 +20,22 @@ from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.algorithms import algorithm_of
-from inlay.graph.costs.content import key
+from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.costs.book import key
 from inlay.graph.costs.kernel import Kernel
-from inlay.graph.costs.machine import Machine, this_machine
+from inlay.graph.costs.machine import Machine, nbytes, this_machine, work
 from inlay.graph.costs.paces import Pace, answers, milliseconds, pace, ref, type_name
-from inlay.graph.costs.work import nbytes, work
-from inlay.graph.op import Op, OpGraph
-from inlay.primitives.engines import EngineLike, engines_beside, get_engine
-from inlay.primitives.operation import Engine, Implementation, KernelKind, Operation
-from inlay.primitives.signatures import RECURRENT
+from inlay.graph.op_graph import Op, OpGraph
+from inlay.primitives.engine import (
+    Engine,
+    EngineLike,
+    Implementation,
+    KernelKind,
+    Operation,
+    engines_beside,
+    get_engine,
+)
+from inlay.primitives.rules import RECURRENT
 
 _REORDER_MS = 0.003
 _REORDER_SLOWNESS = 1.4

@@ -29,16 +29,16 @@ from statistics import median
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.algorithms import algorithm_of
+from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.costs.machine import is_weights
 from inlay.graph.costs.models import settled_by
-from inlay.graph.costs.work import is_weights
 from inlay.measure.disturbance import is_disturbed, thread_wait_seconds
 from inlay.measure.interleaved import Call, Clock, clock, fastest_call, interleave, time_call
 from inlay.memory import Memory, pack
 from inlay.memory.buffers import Bytes, allocate
 from inlay.memory.moves import reach
 from inlay.primitives import Reorder
-from inlay.primitives.operation import Engine, Implementation, Operation
+from inlay.primitives.engine import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
 
 SLOW = 30e-3

@@ -18,9 +18,9 @@ import numpy as np
 from inlay.data_type import as_data_type
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, Tensor
-from inlay.graph.op import Array, Move, Op, Part, Permute, Reshape
+from inlay.graph.op_graph import Array, Move, Op, Part, Permute, Reshape
 from inlay.layout import Dims
-from inlay.primitives.operation import Parameter
+from inlay.primitives.engine import Parameter
 
 Operand: TypeAlias = str | Array
 """A tensor by its name, or a constant."""

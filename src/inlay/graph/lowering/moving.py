@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from inlay.graph.lowering.draft import F32, Draft, Operand, require
-from inlay.graph.op import Op, Permute, Reshape
+from inlay.graph.op_graph import Op, Permute, Reshape
 from inlay.layout import Dims
 
 

@@ -10,16 +10,48 @@ itself, is dropped.
 >>> network = Network("tiny", 13, ("x",), ("y",), (Node("n", "Relu", ("x",), ("y",)),), {"x": x, "y": y})
 >>> [(op.name, op.kind, op.parameters["algorithm"]) for op in lowered(network).ops]
 [('n', 'eltwise', 'relu')]
+
+**The table of operators: each of ONNX's that a primitive or a view computes, and its rule.**
+
+>>> TABLE["Conv"].__name__
+'convolution'
+
+What is missing here is a reference: NumPy computes it, as `graph.nodes` says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
 from inlay.graph.lowering.draft import Declined, Draft, Operand, require
-from inlay.graph.lowering.table import TABLE
+from inlay.graph.lowering.elementwise import ARITHMETIC, FUNCTIONS
+from inlay.graph.lowering.moving import MOVING
+from inlay.graph.lowering.normalizations import NORMALIZATIONS, REDUCTIONS
+from inlay.graph.lowering.products import PRODUCTS, RECURRENT
+from inlay.graph.lowering.spatial import CONVOLUTIONS, POOLING, RESIZING
 from inlay.graph.network import Network, Node, Tensor
-from inlay.graph.op import Op, OpGraph
+from inlay.graph.op_graph import Op, OpGraph
+
+Rule: TypeAlias = Callable[[Draft], Operand | tuple[Operand | None, ...]]
+
+TABLE: Mapping[str, Rule] = MappingProxyType(
+    {
+        **CONVOLUTIONS,
+        **PRODUCTS,
+        **POOLING,
+        **NORMALIZATIONS,
+        **FUNCTIONS,
+        **ARITHMETIC,
+        **REDUCTIONS,
+        **RESIZING,
+        **RECURRENT,
+        **MOVING,
+    }
+)
+"""Operator of ONNX to rule."""
+
 
 _OLDEST = 7
 """Before it, Add and its like say by attributes how dims are spread."""

@@ -1,6 +1,16 @@
-"""Pooling: one pass over the image for each tap of the window, so that no window is copied."""
+"""Pooling: one pass over the image for each tap of the window, so that no window is copied.
+
+**Positions of a window that slides over an image, from ONNX's attributes, and the elements under each tap.**
+
+>>> axis = WindowAxis(extent=5, kernel=3, stride=2, dilation=1, before=1, behind=1, positions=3)
+>>> [axis.under(tap) for tap in range(3)]
+[(slice(1, 3, None), slice(1, 4, 2)), (slice(0, 3, None), slice(0, 5, 2)), (slice(0, 2, None), slice(1, 4, 2))]
+
+**ConvTranspose: each element of the image adds its product with the weights to the places under the window.**
+"""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, TypeAlias
@@ -8,10 +18,154 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.graph.numpy_operators.call import OperatorCall
-from inlay.graph.numpy_operators.types import is_float
-from inlay.graph.numpy_operators.windows import WindowAxis, pooling_axes
-from inlay.graph.op import Array
+from inlay.graph.numpy_operators.call import OperatorCall, is_float
+from inlay.graph.op_graph import Array
+from inlay.layout import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis:
+    """A window along one spatial axis."""
+
+    extent: int
+    """Elements of the image."""
+    kernel: int
+    """Taps of the window."""
+    stride: int
+    """Elements between positions."""
+    dilation: int
+    """Elements between taps, 1 if they are neighbors."""
+    before: int
+    """Padding before the image."""
+    behind: int
+    """Padding behind the image."""
+    positions: int
+    """Positions of the window."""
+
+    def under(self, tap: int) -> tuple[slice, slice]:
+        """The positions whose `tap` lies on the image, and the elements of the image there."""
+        start = tap * self.dilation - self.before
+        first = max(0, -(start // self.stride))
+        last = min(self.positions - 1, (self.extent - 1 - start) // self.stride)
+        if last < first:
+            return slice(0, 0), slice(0, 0)
+        at = first * self.stride + start
+        return slice(first, last + 1), slice(at, at + (last - first) * self.stride + 1, self.stride)
+
+    def taps_inside(self, position: int) -> int:
+        """Taps at a position that lie on the image or its padding; `ceil_mode` may reach beyond."""
+        start = position * self.stride - self.before
+        room = self.extent + self.behind - start
+        return min(self.kernel, max(0, -(-room // self.dilation)))
+
+    def taps_on_image(self, position: int) -> int:
+        """Taps at a position that lie on the image."""
+        start = position * self.stride - self.before
+        first = max(0, -(start // self.dilation))
+        last = min(self.kernel - 1, (self.extent - 1 - start) // self.dilation)
+        return max(0, last - first + 1)
+
+
+def pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
+    """The window of a pooling over an image, without batch and channels.
+
+    Raises:
+        InvalidArguments: an attribute has another length than the image has axes, is not positive, or nothing is left.
+    """
+    kernel = _numbers(call, "kernel_shape", len(image), None)
+    strides, dilations = (_numbers(call, name, len(image), 1) for name in ("strides", "dilations"))
+    pads = tuple(call.attribute("pads") or (0,) * 2 * len(image))
+    mode = call.attribute("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER") or len(pads) != 2 * len(image) or min(pads) < 0:
+        raise call.invalid(f"auto_pad {mode!r} and padding {pads} do not fit {len(image)} axes")
+    axes = []
+    for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
+        reach = (taps - 1) * dilation + 1
+        if mode in ("SAME_UPPER", "SAME_LOWER"):
+            count = -(-n // stride)
+            total = max((count - 1) * stride + reach - n, 0)
+            before = total // 2 if mode == "SAME_UPPER" else total - total // 2
+            axes.append(WindowAxis(n, taps, stride, dilation, before, total - before, count))
+            continue
+        before, behind = (pads[k], pads[k + len(image)]) if mode == "NOTSET" else (0, 0)
+        count = _positions(n + before + behind - reach, stride, n + before, bool(call.attribute("ceil_mode", 0)))
+        if count < 1:
+            raise call.invalid(f"a window of {reach} elements finds no place in {n} elements and their padding")
+        axes.append(WindowAxis(n, taps, stride, dilation, before, behind, count))
+    return tuple(axes)
+
+
+def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> int:
+    """Positions of a window that can move by `room`; with `ceil_mode` one more, unless it starts in the padding."""
+    if room < 0:
+        return 0
+    count = (-(-room // stride) if is_ceil else room // stride) + 1
+    return count - 1 if is_ceil and (count - 1) * stride >= before_padding else count
+
+
+def _numbers(call: OperatorCall, name: str, count: int, default: int | None) -> Dims:
+    given = call.attribute(name)
+    if given is None and default is not None:
+        return (default,) * count
+    numbers = tuple(int(n) for n in given or ())
+    if len(numbers) != count or min(numbers) < 1:
+        raise call.invalid(f"{name} {numbers} is no positive number for each of {count} axes")
+    return numbers
+
+
+def conv_transpose(call: OperatorCall) -> Array:
+    """The transpose of a convolution, in groups."""
+    src, weights, bias = call.input(0), call.input(1), call.optional(2)
+    groups = int(call.attribute("group", 1))
+    axes = _axes(call, src.shape[2:], weights.shape[2:])
+    batch, outputs = src.shape[0], weights.shape[1]
+    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, -1)
+    kernel = weights.astype(working).reshape(groups, src.shape[1] // groups, *weights.shape[1:])
+    result = np.zeros((batch, groups, outputs, *(axis.extent for axis in axes)), working)
+    every = (slice(None),) * 3
+    for tap in product(*(range(axis.kernel) for axis in axes)):
+        sides = [axis.under(k) for axis, k in zip(axes, tap, strict=True)]
+        if all(positions.start < positions.stop for positions, _ in sides):
+            products = np.einsum("bgcs,gco->bgos", images, kernel[every + tap])
+            products = products.reshape(batch, groups, outputs, *src.shape[2:])
+            result[(*every, *(elements for _, elements in sides))] += products[(*every, *(at for at, _ in sides))]
+    if bias is not None:
+        result += bias.astype(working).reshape(groups, outputs, *(1,) * len(axes))
+    return result.reshape(batch, groups * outputs, *result.shape[3:]).astype(src.dtype)
+
+
+def _axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
+    """The window that slides over the result, with as many positions as the image has elements."""
+    count = len(image)
+    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
+    more = tuple(call.attribute("output_padding") or (0,) * count)
+    pads = tuple(call.attribute("pads") or (0,) * 2 * count)
+    mode, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
+    if not all(len(numbers) == count for numbers in (strides, dilations, more)) or len(pads) != 2 * count:
+        raise call.invalid(f"strides, dilations or padding have not {count} entries, one for each axis of space")
+    if min((*strides, *dilations, 1)) < 1 or min((*more, *pads, 0)) < 0:
+        raise call.invalid("strides and dilations are positive, padding is not negative")
+    sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
+    axes = []
+    for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
+        full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
+        if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+            total = max(full - sizes[k], 0)
+            before = total // 2 if mode == "SAME_UPPER" else total - total // 2
+            extent = sizes[k]
+        else:
+            before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
+            extent = full - before - behind
+        if extent < 1:
+            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
+        axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
+    return tuple(axes)
+
+
+CONVOLUTION: Mapping[str, Callable[[OperatorCall], Array]] = {"ConvTranspose": conv_transpose}
+"""The function of each operator."""
+
 
 Slices: TypeAlias = tuple[slice, ...]
 Indices: TypeAlias = npt.NDArray[np.int64]

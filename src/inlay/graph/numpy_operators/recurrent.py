@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from inlay.graph.numpy_operators.call import OperatorCall
-from inlay.graph.op import Array
+from inlay.graph.op_graph import Array
 
 Activation: TypeAlias = Callable[[Array], Array]
 Step: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]

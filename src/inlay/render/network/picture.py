@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, printable
 from inlay.files import replacing
 from inlay.graph.plan import Plan
-from inlay.printable import printable
 from inlay.render.network.drawing import draw_plan, heading
 
 SUFFIXES = (".svg", ".html")

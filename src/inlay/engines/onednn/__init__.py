@@ -1,0 +1,58 @@
+"""The engine that computes by oneDNN's shared library, through ctypes.
+
+    engine = make_engine()                      finds the library: see `library`
+    implementation = engine.create(operation)   a primitive descriptor: see `creation`, `engine`
+    implementation.bind(memories)()             an execution: see `execution`
+
+In the order that data flows: `library`, finding and loading; `handles`, what is owned; `descs`, descriptors across the
+border; `spellings`, which of equal ones; what a library lacks: `capabilities`, `defects`, `limits`; `attributes`;
+`creation`; `execution`; `engine`.
+
+**Threads.** oneDNN starts threads of its own. Where they are OpenMP's, `inlay.set_num_threads` says when a primitive is
+created how many it uses; SYCL's and TBB's follow the processors of the process alone.
+
+**Instruction sets.** The library reads `ONEDNN_MAX_CPU_ISA` itself when it is first used: with `AVX2` it chooses and
+computes as on a processor without AVX-512.
+"""
+
+from inlay.descriptor import MemoryDesc
+from inlay.engines.onednn.defects import Capabilities
+from inlay.engines.onednn.engine import OnednnEngine, OnednnImplementation
+from inlay.engines.onednn.execution import Bound
+from inlay.engines.onednn.library import Handle, Library, load_library
+from inlay.primitives.engine import get_engine
+
+__all__ = [
+    "Bound",
+    "Capabilities",
+    "Handle",
+    "Library",
+    "OnednnEngine",
+    "OnednnImplementation",
+    "export_descriptor",
+    "load_library",
+    "make_engine",
+]
+
+
+def export_descriptor(desc: MemoryDesc) -> Handle:
+    """A `dnnl_memory_desc_t` of the engine's library, as `MemoryDesc.to_onednn` asks for it.
+
+    Raises:
+        MissingExtra: no library can be loaded.
+        InvalidArguments: the library refuses the descriptor.
+        Unimplemented: the library, or oneDNN at all, cannot say it.
+    """
+    engine = get_engine("onednn")
+    assert isinstance(engine, OnednnEngine)
+    return engine.descriptors.handle(desc)
+
+
+def make_engine() -> OnednnEngine:
+    """The engine of the library that is found, as `primitives.engines` asks for it.
+
+    Raises:
+        MissingExtra: there is none; the text says what to install.
+        Unimplemented: INLAY_ONEDNN names a library of another version than 3.
+    """
+    return OnednnEngine(load_library())

@@ -1,0 +1,308 @@
+"""What takes elements as they are: shuffle, concat, and the weighted sum of tensors.
+
+A shuffle with groups of g lays the n elements of an axis out as n / g rows of g and reads them by columns:
+
+>>> shuffle(src=np.arange(6.0), axis=0, group_size=2)["dst"].tolist()
+[0.0, 2.0, 4.0, 1.0, 3.0, 5.0]
+
+Source: oneAPI specification, "Shuffle", "Concat" and "Sum".
+
+**Two tensors combined element by element, with axes of length 1 repeated.**
+
+    add sub mul div max min      the operation
+    ge gt le lt eq ne            1 where it holds, else 0
+    select                       src_0 where src_2 is not zero, else src_1
+
+Source: oneAPI specification, "Binary".
+
+**Functions of one element, with their derivatives.**
+
+Each algorithm is a pair of functions of (x, alpha, beta). An algorithm that ends in `_use_dst_for_bwd` computes the
+same, and its derivative from the result instead of the source:
+
+>>> d = eltwise(src=np.array([0.5]), algorithm="tanh", alpha=0, beta=0)["dst"]
+>>> by_dst = eltwise_backward(dst=d, diff_dst=np.ones(1), algorithm="tanh_use_dst_for_bwd", alpha=0, beta=0)
+>>> bool(np.isclose(by_dst["diff_src"], 1 - np.tanh(0.5) ** 2))
+True
+
+Source: oneAPI specification, "Eltwise"; oneDNN for the sides that derivatives take where a function has a corner.
+
+**PReLU: `dst = src if src > 0 else src * weights`, where axes of length 1 of the weights are repeated.**
+
+Source: oneAPI specification, "PReLU".
+
+**Softmax and its logarithm along one axis.**
+
+    accurate   dst = exp(src - max) / sum of exp(src - max)
+    log        dst = src - max - log(sum of exp(src - max))
+
+Gradients are computed from the result.
+
+Source: oneAPI specification, "Softmax" and "LogSoftmax".
+
+**Reduction: axes that have length 1 in the destination become one element.**
+
+    max min sum mul mean
+    norm_lp_max           max(eps, sum of |src|^p)^(1/p)
+    norm_lp_sum           (eps + sum of |src|^p)^(1/p)
+    norm_lp_power_p_max   max(eps, sum of |src|^p)
+    norm_lp_power_p_sum   eps + sum of |src|^p
+
+Source: oneAPI specification, "Reduction".
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from inlay.engines.reference.values import Array, Results, Shapes
+
+_FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "lt": np.less,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+
+
+def binary(*, src_0: Array, src_1: Array, src_2: Array | None = None, algorithm: str) -> Results:
+    """The combination of two tensors, or the choice between them by a third."""
+    if algorithm == "select":
+        assert src_2 is not None
+        return {"dst": np.where(src_2 != 0, src_0, src_1)}
+    return {"dst": combined(algorithm, src_0, src_1)}
+
+
+def combined(algorithm: str, x: Array, y: Array) -> Array:
+    """The combination of two arrays."""
+    return _FUNCTIONS[algorithm](x, y).astype(np.float64)
+
+
+Function: TypeAlias = Callable[[Array, float, float], Array]
+
+FROM_DST = "_use_dst_for_bwd"
+"""How names of algorithms end whose derivative is computed from the result."""
+
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+_erfc: Callable[[Array], Array] = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def eltwise(*, src: Array, algorithm: str, alpha: float, beta: float) -> Results:
+    """The function of each element."""
+    return {"dst": apply(algorithm, src, alpha, beta)}
+
+
+def eltwise_backward(
+    *,
+    src: Array | None = None,
+    dst: Array | None = None,
+    diff_dst: Array,
+    algorithm: str,
+    alpha: float,
+    beta: float,
+) -> Results:
+    """The gradient of the source; `dst` is read by algorithms that say so, else `src`."""
+    table, x = (_BY_DST, dst) if algorithm.endswith(FROM_DST) else (_BY_SRC, src)
+    assert x is not None
+    with np.errstate(all="ignore"):
+        slope = table[algorithm.removesuffix(FROM_DST)](x, alpha, beta)
+        return {"diff_src": diff_dst * slope}
+
+
+def apply(algorithm: str, x: Array, alpha: float, beta: float) -> Array:
+    """The function of each element."""
+    with np.errstate(all="ignore"):
+        return _FORWARD[algorithm.removesuffix(FROM_DST)](x, alpha, beta)
+
+
+def _logistic(x: Array) -> Array:
+    """1 / (1 + exp(-x)), exact for large |x| too."""
+    result: Array = np.exp(-np.logaddexp(0, -x))
+    return result
+
+
+def _relu(x: Array, a: float, b: float) -> Array:
+    """Without a slope, infinity and -0.0 give 0 too."""
+    return np.where(x > 0, x, a * x) if a else np.maximum(x, 0.0)
+
+
+def _gelu_argument(x: Array) -> Array:
+    result: Array = _SQRT_2_OVER_PI * (x + 0.044715 * x**3)
+    return result
+
+
+def _gelu_tanh_slope(x: Array, a: float, b: float) -> Array:
+    t = np.tanh(_gelu_argument(x))
+    inner = _SQRT_2_OVER_PI * (1 + 3 * 0.044715 * x**2)
+    slope: Array = 0.5 * (1 + t) + 0.5 * x * (1 - t**2) * inner
+    return slope
+
+
+def _mish_slope(x: Array, a: float, b: float) -> Array:
+    t = np.tanh(np.logaddexp(0, x))
+    slope: Array = t + x * (1 - t**2) * _logistic(x)
+    return slope
+
+
+def _swish_slope(x: Array, a: float, b: float) -> Array:
+    v = _logistic(a * x)
+    return v + a * x * v * (1 - v)
+
+
+def _hardsigmoid(x: Array, a: float, b: float) -> Array:
+    return np.clip(a * x + b, 0, 1)
+
+
+def _hardsigmoid_slope(x: Array, a: float, b: float) -> Array:
+    v = a * x + b
+    return np.where((v > 0) & (v < 1), a, 0.0)
+
+
+def _pow_slope(x: Array, a: float, b: float) -> Array:
+    return np.zeros_like(x) if b == 0 else a * b * x ** (b - 1)
+
+
+_FORWARD: Mapping[str, Function] = {
+    "relu": _relu,
+    "tanh": lambda x, a, b: np.tanh(x),
+    "elu": lambda x, a, b: np.where(x > 0, x, a * np.expm1(x)),
+    "square": lambda x, a, b: x**2,
+    "abs": lambda x, a, b: np.abs(x),
+    "sqrt": lambda x, a, b: np.sqrt(x),
+    "linear": lambda x, a, b: a * x + b,
+    "soft_relu": lambda x, a, b: np.logaddexp(0, a * x) / a,
+    "hardsigmoid": _hardsigmoid,
+    "logistic": lambda x, a, b: _logistic(x),
+    "mish": lambda x, a, b: x * np.tanh(np.logaddexp(0, x)),
+    "exp": lambda x, a, b: np.exp(x),
+    "gelu_tanh": lambda x, a, b: 0.5 * x * (1 + np.tanh(_gelu_argument(x))),
+    "swish": lambda x, a, b: x * _logistic(a * x),
+    "log": lambda x, a, b: np.log(x),
+    "clip": lambda x, a, b: np.clip(x, a, b),
+    "clip_v2": lambda x, a, b: np.clip(x, a, b),
+    "pow": lambda x, a, b: a * x**b,
+    "gelu_erf": lambda x, a, b: 0.5 * x * _erfc(-x / math.sqrt(2)),
+    "round": lambda x, a, b: np.rint(x),
+    "hardswish": lambda x, a, b: x * _hardsigmoid(x, a, b),
+}
+
+_BY_SRC: Mapping[str, Function] = {
+    "relu": lambda x, a, b: np.where(x > 0, 1.0, a),
+    "tanh": lambda x, a, b: 1 - np.tanh(x) ** 2,
+    "elu": lambda x, a, b: np.where(x > 0, 1.0, a * np.exp(x)),
+    "square": lambda x, a, b: 2 * x,
+    "abs": lambda x, a, b: np.sign(x),
+    "sqrt": lambda x, a, b: 1 / (2 * np.sqrt(x)),
+    "linear": lambda x, a, b: np.full_like(x, a),
+    "soft_relu": lambda x, a, b: _logistic(a * x),
+    "hardsigmoid": _hardsigmoid_slope,
+    "logistic": lambda x, a, b: _logistic(x) * _logistic(-x),
+    "mish": _mish_slope,
+    "exp": lambda x, a, b: np.exp(x),
+    "gelu_tanh": _gelu_tanh_slope,
+    "swish": _swish_slope,
+    "log": lambda x, a, b: 1 / x,
+    "clip": lambda x, a, b: np.where((x > a) & (x <= b), 1.0, 0.0),
+    "clip_v2": lambda x, a, b: np.where((x > a) & (x < b), 1.0, 0.0),
+    "pow": _pow_slope,
+    "gelu_erf": lambda x, a, b: 0.5 * _erfc(-x / math.sqrt(2)) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi),
+    "hardswish": lambda x, a, b: _hardsigmoid(x, a, b) + x * _hardsigmoid_slope(x, a, b),
+}
+
+_BY_DST: Mapping[str, Function] = {
+    "relu": lambda d, a, b: np.where(d > 0, 1.0, a),
+    "tanh": lambda d, a, b: 1 - d**2,
+    "elu": lambda d, a, b: np.where(d > 0, 1.0, d + a),
+    "sqrt": lambda d, a, b: 1 / (2 * d),
+    "logistic": lambda d, a, b: d * (1 - d),
+    "exp": lambda d, a, b: d,
+    "clip_v2": lambda d, a, b: np.where((d > a) & (d < b), 1.0, 0.0),
+}
+
+ALGORITHMS: Mapping[str, tuple[Function, Function | None]] = MappingProxyType(
+    {name: (function, _BY_SRC.get(name)) for name, function in _FORWARD.items()}
+    | {name + FROM_DST: (_FORWARD[name], slope) for name, slope in _BY_DST.items()}
+)
+"""By the name of the algorithm: the function, and its derivative, of the source or of the result; round has none."""
+
+
+def prelu(*, src: Array, weights: Array) -> Results:
+    """The formula above."""
+    return {"dst": np.where(src > 0, src, src * weights)}
+
+
+def prelu_backward(*, src: Array, weights: Array, diff_dst: Array) -> Results:
+    """The gradients of source and weights; what a weight was repeated for is summed."""
+    repeated = tuple(i for i, (n, m) in enumerate(zip(weights.shape, src.shape, strict=True)) if n != m)
+    diff_weights = np.where(src > 0, 0.0, diff_dst * src).sum(axis=repeated, keepdims=True)
+    return {"diff_src": np.where(src > 0, diff_dst, diff_dst * weights), "diff_weights": diff_weights}
+
+
+def softmax(*, src: Array, algorithm: str, axis: int) -> Results:
+    """The formula above."""
+    shifted = src - src.max(axis=axis, keepdims=True, initial=-np.inf)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=axis, keepdims=True)
+    return {"dst": shifted - np.log(total) if algorithm == "log" else powers / total}
+
+
+def softmax_backward(*, dst: Array, diff_dst: Array, algorithm: str, axis: int) -> Results:
+    """The gradient of the source."""
+    if algorithm == "log":
+        return {"diff_src": diff_dst - np.exp(dst) * diff_dst.sum(axis=axis, keepdims=True)}
+    return {"diff_src": dst * (diff_dst - (diff_dst * dst).sum(axis=axis, keepdims=True))}
+
+
+_PLAIN: Mapping[str, Callable[..., Any]] = {"max": np.amax, "min": np.amin, "sum": np.sum, "mul": np.prod}
+_INITIAL = {"max": -np.inf, "min": np.inf, "sum": 0.0, "mul": 1.0}
+
+
+def reduction(*, src: Array, algorithm: str, p: float, eps: float, shapes: Shapes) -> Results:
+    """The formulas above; of no elements, max and min are infinite."""
+    axes = tuple(i for i, (n, m) in enumerate(zip(src.shape, shapes["dst"], strict=True)) if n != m)
+    if algorithm in _PLAIN:
+        return {"dst": _PLAIN[algorithm](src, axis=axes, keepdims=True, initial=_INITIAL[algorithm])}
+    if algorithm == "mean":
+        return {"dst": src.sum(axis=axes, keepdims=True) / np.float64(prod([src.shape[i] for i in axes]))}
+    powers = (np.abs(src) ** p).sum(axis=axes, keepdims=True)
+    bounded = np.maximum(powers, eps) if algorithm.endswith("max") else powers + eps
+    return {"dst": bounded if "power" in algorithm else bounded ** (1 / p)}
+
+
+def shuffle(*, src: Array, axis: int, group_size: int) -> Results:
+    """Rows of `group_size` read by columns."""
+    return {"dst": _transposed(src, axis, group_size)}
+
+
+def shuffle_backward(*, diff_dst: Array, axis: int, group_size: int) -> Results:
+    """The gradient of the source: the way back, which is a shuffle too."""
+    return {"diff_src": _transposed(diff_dst, axis, diff_dst.shape[axis] // group_size)}
+
+
+def concat(*, sources: Sequence[Array], axis: int) -> Results:
+    """One tensor after the other."""
+    return {"dst": np.concatenate(sources, axis=axis)}
+
+
+def weighted_sum(*, sources: Sequence[Array], scales: Sequence[float]) -> Results:
+    """`dst = scales[0] * src_0 + scales[1] * src_1 + ...`."""
+    return {"dst": sum((scale * src for scale, src in zip(scales, sources, strict=True)), np.zeros(()))}
+
+
+def _transposed(array: Array, axis: int, columns: int) -> Array:
+    n = array.shape[axis]
+    rows = n // columns if columns else 0
+    split = array.reshape(*array.shape[:axis], rows, columns, *array.shape[axis + 1 :])
+    return split.swapaxes(axis, axis + 1).reshape(array.shape)

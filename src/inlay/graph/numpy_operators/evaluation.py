@@ -1,0 +1,356 @@
+"""Nodes computed by NumPy: by functions of `numpy_operators`, else by `onnx.reference` as `reference_operators` lists.
+
+What no primitive computes, and what a network is compared with:
+
+>>> node = Node("twice", "Add", inputs=("x", "x"), outputs=("y",))
+>>> computed(node, 17, {"x": np.array([1.5, 2.0], np.float32)})["y"].tolist()
+[3.0, 4.0]
+
+Whatever NumPy raises becomes an error that names the node.
+
+Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
+
+**The table of operators that NumPy computes here, not by `onnx.reference`.**
+
+>>> FUNCTIONS["Pad"].__name__
+'pad'
+
+**The operators for which `onnx.reference` is used: those whose results were compared with a second source.**
+
+`onnx.reference` documents ONNX; it is not tested as a runtime is, and some of its operators are wrong for dims, types
+or attributes that no example has. So it computes only what is listed here. Each version of an operator, up to the
+newest that is listed, was compared in `tests/test_fallback_operators.py` with ONNX Runtime, or with the results that
+ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each, since neither
+has all of them. Of random operators types and dims alone were compared. What `numpy_operators` computes is not listed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from inlay.errors import InlayError, MissingExtra, OutOfMemory, Unimplemented
+from inlay.graph.network import Node
+from inlay.graph.numpy_operators.call import OperatorCall
+from inlay.graph.numpy_operators.moving import CASTING, INDEXING, PADDING, POWERS, QUANTIZATION, SHAPING
+from inlay.graph.numpy_operators.normalization import NORMALIZATION, REDUCTIONS
+from inlay.graph.numpy_operators.pooling import CONVOLUTION, POOLING
+from inlay.graph.numpy_operators.recurrent import RECURRENT
+from inlay.graph.numpy_operators.sampling import RESIZING, SAMPLING
+from inlay.graph.onnx_package import defs, helper, numpy_helper
+from inlay.graph.op_graph import Array
+
+Function: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {
+        **CASTING,
+        **CONVOLUTION,
+        **INDEXING,
+        **NORMALIZATION,
+        **PADDING,
+        **POOLING,
+        **POWERS,
+        **QUANTIZATION,
+        **RECURRENT,
+        **REDUCTIONS,
+        **RESIZING,
+        **SAMPLING,
+        **SHAPING,
+    }
+)
+"""Operator of ONNX to the function that computes it, of every opset that is read."""
+
+
+OPSETS = (9, 28)
+"""The first and the last version of ONNX's operators that were compared."""
+
+F32 = frozenset({"float32"})
+WIDE = frozenset({"float32", "float64"})
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+INTS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+BYTES = frozenset({"int8", "uint8"})
+INDICES = frozenset({"int32", "int64"})
+BOOL = frozenset({"bool"})
+NUMBERS = FLOATS | INTS
+ALL = NUMBERS | BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedOperator:
+    """What was compared of one operator."""
+
+    types: frozenset[str] | None
+    """Names of the element types of its inputs: one at least was compared, and NumPy computes all by the same code.
+    None where elements are only moved, so that any type will do."""
+    newest: int
+    """The newest version of the operator, as the opset that brought it."""
+    outputs: int = 99
+    """How many of its results, from the first one on."""
+    inputs: int = 1 << 31
+    """How many of its inputs, from the first one on."""
+
+
+_NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
+    None: {
+        13: "Concat Expand Tile",
+        14: "Trilu",
+        16: "Where",
+        18: "CenterCropPad Split",
+        22: "EyeLike",
+        24: "TensorScatter",
+        25: "ConstantOfShape Flatten Identity Reshape Shape Size Squeeze Transpose",
+        28: "Compress DepthToSpace ReverseSequence SpaceToDepth",
+    },
+    # Nobody can predict the elements of random operators: types and dims were compared.
+    ALL: {
+        13: "NonZero",
+        19: "Equal",
+        22: "Bernoulli Dropout RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+        28: "OneHot",
+    },
+    NUMBERS: {
+        13: "Abs ArgMax ArgMin Clip Greater Less MatMul Max Min Neg Sign",
+        14: "Add CumSum Div Mul Relu Sub",
+        16: "GreaterOrEqual LessOrEqual PRelu",
+        24: "TopK",
+        26: "BitCast CumProd",
+        27: "Range",
+        28: "Einsum Mod Unique",
+    },
+    FLOATS: {
+        9: "Shrink",
+        13: "Ceil Erf Exp Floor Gemm Log Mean Reciprocal Sigmoid Sqrt Sum Tanh",
+        16: "LeakyRelu",
+        20: "Gelu IsInf IsNaN",
+        22: "Acos Acosh Asin Asinh Atan Atanh Conv Cos Cosh DeformConv Elu HardSigmoid HardSwish "
+        "InstanceNormalization Mish Round Selu Sin Sinh Softplus Softsign Tan ThresholdedRelu",
+        23: "RMSNormalization",
+        24: "Swish",
+        27: "CausalConvWithState LinearAttention",
+        28: "Celu SwiGLU",
+    },
+    WIDE: {22: "Det"},
+    F32: {11: "DynamicQuantizeLinear", 13: "MeanVarianceNormalization"},
+    INTS: {18: "BitwiseAnd BitwiseNot BitwiseOr BitwiseXor", 28: "BitShift"},
+    BYTES: {10: "ConvInteger MatMulInteger"},
+    BOOL: {1: "Not", 7: "And Or Xor"},
+    INDICES: {17: "BlackmanWindow HammingWindow HannWindow"},
+    FLOATS | INDICES: {18: "Col2Im", 20: "DFT", 23: "RotaryEmbedding"},
+    WIDE | INDICES: {13: "SoftmaxCrossEntropyLoss", 17: "STFT", 22: "NegativeLogLikelihoodLoss"},
+    F32 | INDICES: {11: "NonMaxSuppression", 17: "MelWeightMatrix", 20: "AffineGrid"},
+    BYTES | F32: {10: "QLinearConv", 21: "QLinearMatMul"},
+}
+"""Operators by the types of their inputs and by the newest version that was compared."""
+
+COMPARED: Mapping[str, ComparedOperator] = {
+    **{
+        name: ComparedOperator(types, newest)
+        for types, rows in _NEWEST.items()
+        for newest, names in rows.items()
+        for name in names.split()
+    },
+    "Attention": ComparedOperator(FLOATS | BOOL | INDICES, 25, outputs=3),
+    "MaxUnpool": ComparedOperator(FLOATS | INDICES, 22, inputs=2),  # with output_shape, sources disagree
+}
+"""Operator of ONNX to what was compared of it."""
+
+
+def reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
+    """Why `onnx.reference` is not used for a node, as the end of a sentence; empty if it is.
+
+    `dtypes` are the types of the node's inputs, by name.
+    """
+    row = COMPARED.get(node.operator) if node.domain in ("", "ai.onnx") else None
+    if row is None:
+        return f", opset {opset}, is computed by no primitive and by no function of Inlay"
+    version = since(node, opset)
+    if version > row.newest:
+        return f", opset {opset}, is computed as up to opset {row.newest} only"
+    wrong = [str(dtype) for dtype in dtypes.values() if row.types is not None and dtype.name not in row.types]
+    if wrong:
+        return f" of {wrong[0]} is computed by no primitive and by no function of Inlay"
+    if any(node.inputs[row.inputs :]):
+        return f" is computed without its input {node.inputs[row.inputs :][0]!r} only"
+    if any(node.outputs[row.outputs :]):
+        return f" is computed without its result {node.outputs[row.outputs :][0]!r} only"
+    return ""
+
+
+def opset_for(node: Node, opset: int) -> int:
+    """The opset whose version of an operator is used: a pattern puts newer operators together than the model has."""
+    newest = int(defs.onnx_opset_version())
+    return newest if not defs.has(node.operator, opset, "") and defs.has(node.operator, newest, "") else opset
+
+
+def since(node: Node, opset: int) -> int:
+    """The opset that brought the version of the operator that a node has."""
+    version = opset_for(node, opset)
+    return int(defs.get_schema(node.operator, version, "").since_version) if defs.has(node.operator, version, "") else 0
+
+
+def evaluation(
+    node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]
+) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """From the inputs of a node by name, of these types, to its results in order, by `onnx.reference`.
+
+    Raises:
+        MissingExtra: the package onnx is not installed, or without `onnx.reference`.
+        Unimplemented: `onnx.reference` does not take the node.
+    """
+    try:
+        from onnx.reference import ReferenceEvaluator
+    except ImportError:
+        raise MissingExtra("onnx is not installed: pip install 'inlay[onnx]'") from None
+    writes = [name for name in node.outputs if name]
+    try:
+        evaluator = ReferenceEvaluator(_model_of(node, opset_for(node, opset), dtypes))
+    except (LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise Unimplemented(
+            f"node {node.name!r}: {node.operator}, opset {opset}, is not taken by onnx.reference: correct the node, or "
+            "write it with other operators"
+        ) from error
+
+    def evaluate(arrays: Mapping[str, Array]) -> list[Array]:
+        return [np.asarray(result) for result in evaluator.run(writes, dict(arrays))]
+
+    return evaluate
+
+
+def _model_of(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
+    """The node as a model of its own."""
+    proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), node.name)
+    proto.attribute.extend(_attribute(node, opset, name) for name in node.attributes)
+    reads = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
+        for name, dtype in dtypes.items()
+    ]
+    writes = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
+    graph = helper.make_graph([proto], "node", reads, writes)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def _attribute(node: Node, opset: int, name: str) -> Any:
+    """An attribute as ONNX stores it; of the type that the operator's schema says, since () has none."""
+    value = node.attributes[name]
+    declared = defs.get_schema(node.operator, opset, "").attributes.get(name)
+    kind = None if declared is None else int(declared.type)  # type: ignore[call-overload]
+    if isinstance(value, np.ndarray):
+        value = numpy_helper.from_array(value)
+    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)
+
+
+AnyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Computation: TypeAlias = Callable[[Mapping[str, AnyArray]], dict[str, AnyArray]]
+
+Evaluation: TypeAlias = Callable[[Mapping[str, AnyArray]], list[AnyArray]]
+"""From the inputs of a node by name to its results in order, those that it leaves out missing."""
+
+ONNX_DOMAINS = ("", "ai.onnx")
+"""Names of the domain of ONNX's own operators."""
+
+_SHOWN = 200  # characters of another package's text
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What NumPy and `onnx.reference` raise on elements and attributes that they do not expect."""
+
+
+def computed(node: Node, opset: int, arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """The results of a node by name, those that it leaves out missing; `arrays` has its inputs by name.
+
+    Raises:
+        InvalidArguments: the inputs are not such as the operator allows.
+        MissingExtra: the package onnx is not installed.
+        OutOfMemory: there is no room for the results.
+        Unimplemented: nothing here computes the operator, on inputs of these types.
+    """
+    return computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
+
+
+def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
+    """What computes a node again and again, given its inputs by name, of the types `dtypes`.
+
+    It may be called from several threads at once; what it returns is new, or a view of what it was given. A call
+    raises InvalidArguments, OutOfMemory or Unimplemented, as `computed`.
+
+    Raises:
+        MissingExtra: the package onnx is not installed.
+        Unimplemented: nothing here computes the operator, on inputs of these types.
+    """
+    require_computable(node, opset, dtypes)
+    reads = tuple(name for name in dict.fromkeys(node.inputs) if name)
+    writes = tuple(name for name in node.outputs if name)
+    evaluate = _function(node, opset)
+    if evaluate is None:
+        evaluate = evaluation(node, opset, {name: dtypes[name] for name in reads})
+
+    def run(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        try:
+            # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
+            with np.errstate(all="ignore"):
+                results = evaluate({name: arrays[name] for name in reads})
+        except InlayError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemory(f"{_called(node)}: there is no room for its results: give smaller dims") from error
+        except _FAILURES as error:
+            raise _failed(node, [arrays[name] for name in reads], error) from error
+        return dict(zip(writes, results, strict=True))
+
+    return run
+
+
+def require_computable(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> None:
+    """There is code here that computes a node, given inputs of these types by name.
+
+    Raises:
+        MissingExtra: the package onnx is not installed.
+        Unimplemented: there is none.
+    """
+    if node.domain in ONNX_DOMAINS and node.operator in FUNCTIONS:
+        return
+    reason = reason_against(node, opset, {name: dtypes[name] for name in node.inputs if name})
+    if reason:
+        raise Unimplemented(f"{_called(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
+
+
+def _called(node: Node) -> str:
+    return f"node {node.name!r}: {node.operator}" + (f" of {node.domain}" if node.domain else "")
+
+
+def _failed(node: Node, arrays: list[AnyArray], error: Exception) -> Unimplemented:
+    inputs = " and ".join(f"{array.dtype} {array.shape}" for array in arrays) or "nothing"
+    text = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
+    return Unimplemented(
+        f"{_called(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
+        "this, else write it with other operators"
+    )
+
+
+def _function(node: Node, opset: int) -> Evaluation | None:
+    """The node by a function of this package, if there is one: its results in order, those left out missing."""
+    from inlay.graph.numpy_operators.call import OperatorCall
+
+    function = FUNCTIONS.get(node.operator) if node.domain in ONNX_DOMAINS else None
+    if function is None:
+        return None
+
+    def evaluate(arrays: Mapping[str, AnyArray]) -> list[AnyArray]:
+        inputs = tuple(arrays[name] if name else None for name in node.inputs)
+        found = function(OperatorCall(node, opset, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        named = zip(node.outputs, results, strict=False)
+        return [np.asarray(result) for name, result in named if name]
+
+    return evaluate

@@ -1,0 +1,358 @@
+"""QuantizeLinear and DequantizeLinear: by tensor, by axis, and by blocks of an axis; integers and small floats.
+
+**Slice with any steps, and Unsqueeze with axes in any order.**
+
+**Pad: elements before and behind, or taken away where the padding is negative.**
+
+**Elements by index: Gather and Scatter in their forms. An index out of range is an error, never another element.**
+
+**Cast and CastLike: numbers to another type; small floats saturate where the node says so.**
+
+**Pow of integers and floats in any combination.**
+"""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from inlay.graph.numpy_operators.call import OperatorCall, is_float, number_limits, onnx_dtype
+from inlay.graph.op_graph import Array
+
+
+def take_slice(call: OperatorCall) -> Array:
+    """Every `step`-th element between two places of some axes; places beyond the axis are its ends."""
+    src = call.input(0)
+    starts, ends, named, steps = _numbers(call)
+    axes = range(len(starts)) if named is None else [call.axis(axis, src.ndim) for axis in named]
+    strides = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(strides) or 0 in strides or len(starts) > src.ndim:
+        raise call.invalid(f"starts {starts}, ends {ends}, axes {named} and steps {steps} do not fit {src.ndim} axes")
+    places = [slice(None)] * src.ndim
+    for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
+        places[axis] = _places(src.shape[axis], start, end, step)
+    return src[tuple(places)]
+
+
+def _places(n: int, start: int, end: int, step: int) -> slice:
+    """The elements of an axis of `n`, as ONNX clamps them."""
+    start, end = (at + n if at < 0 else at for at in (start, end))
+    if step > 0:
+        return slice(min(max(start, 0), n), min(max(end, 0), n), step)
+    first, last = min(max(start, 0), n - 1), min(max(end, -1), n - 1)
+    return slice(first, None if last < 0 else last, step) if n else slice(0, 0)
+
+
+def _numbers(call: OperatorCall) -> tuple[list[int], list[int], list[int] | None, list[int] | None]:
+    """Starts, ends, axes and steps: attributes before opset 10, then inputs."""
+    if call.opset < 10:
+        axes = call.attribute("axes")
+        starts, ends = (list(call.attribute(name, ())) for name in ("starts", "ends"))
+        return starts, ends, None if axes is None else list(axes), None
+    given = [call.optional(index) for index in range(1, 5)]
+    lists = [None if array is None else [int(n) for n in array.reshape(-1)] for array in given]
+    return lists[0] or [], lists[1] or [], lists[2], lists[3]
+
+
+def unsqueeze(call: OperatorCall) -> Array:
+    """Axes of length 1 at these places of the result."""
+    src = call.input(0)
+    named = call.attribute("axes", ()) if call.opset < 13 else call.input(1).reshape(-1).tolist()
+    count = src.ndim + len(named)
+    axes = tuple(call.axis(int(axis), count) for axis in named)
+    if len(set(axes)) < len(axes):
+        raise call.invalid(f"axes {list(named)} name one twice")
+    return np.expand_dims(src, axes)
+
+
+SHAPING: Mapping[str, Callable[[OperatorCall], Array]] = {"Slice": take_slice, "Unsqueeze": unsqueeze}
+"""The function of each operator."""
+
+
+_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+def pad(call: OperatorCall) -> Array:
+    """What is negative is cut off first; the rest is padded."""
+    data = call.input(0)
+    if call.opset < 11:
+        pads, axes = call.attribute("pads", ()), tuple(range(data.ndim))
+    else:
+        pads, axes = call.input(1).reshape(-1).tolist(), _axes(call, data.ndim)
+    if len(pads) != 2 * len(axes):
+        raise call.invalid(f"{len(pads)} numbers pad {len(axes)} axes, which take {2 * len(axes)}")
+    before, behind = [0] * data.ndim, [0] * data.ndim
+    for k, axis in enumerate(axes):
+        before[axis], behind[axis] = int(pads[k]), int(pads[k + len(axes)])
+    sides = list(zip(before, behind, data.shape, strict=True))
+    if any(n + min(a, 0) + min(b, 0) < 0 for a, b, n in sides):
+        raise call.invalid(f"padding {list(pads)} takes away more than dims {data.shape} have")
+    cut = data[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in sides)]
+    return _padded(call, cut, [(max(a, 0), max(b, 0)) for a, b, _ in sides])
+
+
+def _axes(call: OperatorCall, count: int) -> tuple[int, ...]:
+    given = call.optional(3)
+    return tuple(range(count)) if given is None else tuple(call.axis(int(axis), count) for axis in given.reshape(-1))
+
+
+def _padded(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:
+    mode = call.attribute("mode", "constant")
+    if mode not in _MODES:
+        raise call.invalid(f"mode {mode!r} is none of {', '.join(_MODES)}")
+    if mode == "constant":
+        dims = tuple(a + n + b for (a, b), n in zip(widths, data.shape, strict=True))
+        result = np.full(dims, _value(call, data.dtype), data.dtype)
+        result[tuple(slice(a, a + n) for (a, _), n in zip(widths, data.shape, strict=True))] = data
+        return result
+    if any(n == 0 and (a or b) for (a, b), n in zip(widths, data.shape, strict=True)):
+        raise call.invalid(f"mode {mode} cannot pad an axis without elements")
+    extend: Any = np.pad
+    return np.asarray(extend(data, widths, mode=mode))
+
+
+def _value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
+    if call.opset < 11:
+        return dtype.type(call.attribute("value", 0.0))
+    value = call.optional(2)
+    return np.zeros((), dtype) if value is None or value.size == 0 else value.reshape(-1)[0]
+
+
+PADDING: Mapping[str, Callable[[OperatorCall], Array]] = {"Pad": pad}
+"""The function of each operator."""
+
+
+def gather(call: OperatorCall) -> Array:
+    """Slices along one axis."""
+    data = call.input(0)
+    axis = call.axis(call.attribute("axis", 0), data.ndim)
+    return np.take(data, call.require_indices(1, data.shape[axis], axis), axis=axis)
+
+
+def gather_elements(call: OperatorCall) -> Array:
+    """One element for each index, in the row of the index."""
+    data, indices = call.input(0), call.input(1)
+    axis = call.axis(call.attribute("axis", 0), data.ndim)
+    rows = _rows_of(call, data, indices, axis)
+    return np.take_along_axis(data[rows], call.require_indices(1, data.shape[axis], axis), axis)
+
+
+def scatter_elements(call: OperatorCall) -> Array:
+    """The data with one element replaced, or combined, for each index."""
+    data, indices, updates = (call.input(index) for index in range(3))
+    axis = call.axis(call.attribute("axis", 0), data.ndim)
+    if updates.shape != indices.shape:
+        raise call.invalid(f"updates have dims {updates.shape}, indices {indices.shape}: they must be the same")
+    _rows_of(call, data, indices, axis)
+    grid = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    grid[axis] = call.require_indices(1, data.shape[axis], axis)
+    result = data.copy()
+    _combine(call, result, tuple(grid), updates)
+    return result
+
+
+def _rows_of(call: OperatorCall, data: Array, indices: Array, axis: int) -> tuple[slice, ...]:
+    """The part of `data` that has an index for each row."""
+    if data.ndim != indices.ndim or data.ndim == 0:
+        raise call.invalid(f"indices have {indices.ndim} axes, the data {data.ndim}: they must be as many, 1 or more")
+    if any(n > of for i, (n, of) in enumerate(zip(indices.shape, data.shape, strict=True)) if i != axis):
+        raise call.invalid(f"indices of dims {indices.shape} exceed the data's, {data.shape}")
+    return tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+
+
+def gather_nd(call: OperatorCall) -> Array:
+    """One slice for each tuple of indices."""
+    data, indices = call.input(0), call.input(1)
+    batch = int(call.attribute("batch_dims", 0))
+    tuples = _tuples(call, data, indices, batch)
+    lead = np.ogrid[tuple(slice(n) for n in data.shape[:batch])]
+    spread = indices.ndim - 1 - batch
+    first = [axis.reshape(axis.shape + (1,) * spread) for axis in lead]
+    return np.asarray(data[(*first, *tuples)])
+
+
+def scatter_nd(call: OperatorCall) -> Array:
+    """The data with one slice replaced, or combined, for each tuple of indices."""
+    data, indices, updates = (call.input(index) for index in range(3))
+    tuples = _tuples(call, data, indices, 0)
+    dims = indices.shape[:-1] + data.shape[indices.shape[-1] :]
+    if updates.shape != dims:
+        raise call.invalid(f"updates have dims {updates.shape}, and data and indices ask for {dims}")
+    result = data.copy()
+    _combine(call, result, tuples, updates)
+    return result
+
+
+def _tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tuple[Array, ...]:
+    """The indices of each axis, apart."""
+    if indices.ndim < 1 + batch or not 0 <= batch <= data.ndim or indices.shape[-1] > data.ndim - batch:
+        raise call.invalid(f"indices of dims {indices.shape} do not fit data of dims {data.shape}")
+    if indices.shape[:batch] != data.shape[:batch]:
+        raise call.invalid(f"the {batch} axes of batches differ: {indices.shape} and {data.shape}")
+    return tuple(
+        call.require_indices(1, data.shape[batch + k], batch + k, indices[..., k]) for k in range(indices.shape[-1])
+    )
+
+
+def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
+    reduction = call.attribute("reduction", "none")
+    if reduction not in ("none", *_REDUCTIONS):
+        raise call.invalid(f"reduction {reduction!r} is none of none, {', '.join(_REDUCTIONS)}")
+    if not prod(updates.shape):
+        return
+    if reduction == "none":
+        result[where] = updates
+    else:
+        _REDUCTIONS[reduction].at(result, where, updates)
+
+
+_REDUCTIONS: Mapping[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+INDEXING: Mapping[str, Callable[[OperatorCall], Array]] = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+}
+"""The function of each operator."""
+
+
+def cast(call: OperatorCall) -> Array:
+    """The elements as another type, which `to` names."""
+    return converted(call, call.input(0), onnx_dtype(int(call.attribute("to"))))
+
+
+def cast_like(call: OperatorCall) -> Array:
+    """The elements as the type of the second input."""
+    return converted(call, call.input(0), call.input(1).dtype)
+
+
+def converted(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
+    """Elements of another type: floats to integers are cut, to floats of 8 bits and fewer rounded and saturated."""
+    if "e8m0" in dtype.name:
+        raise call.unsupported("a conversion to FLOAT8E8M0")
+    if is_float(dtype) and dtype.itemsize == 1:
+        return _to_small_float(src, dtype, bool(call.attribute("saturate", 1)))
+    if not is_float(dtype) and dtype.kind == "V":  # integers of 4 and 2 bits wrap, as wider ones do
+        return _to_few_bits(src, dtype)
+    if src.dtype.kind == "V" and dtype.kind in "iub":
+        src = src.astype(np.float32 if is_float(src.dtype) else np.int32)
+    if dtype.kind == "b":
+        return np.asarray(src != 0)
+    return src.astype(dtype)
+
+
+def _to_small_float(src: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
+    values = src.astype(np.float32)
+    if saturates:
+        low, high = number_limits(dtype)
+        values = np.where(np.isnan(values), values, np.clip(values, low, high))
+    return values.astype(dtype)
+
+
+def _to_few_bits(src: Array, dtype: np.dtype[Any]) -> Array:
+    low, high = (int(limit) for limit in number_limits(dtype))
+    whole = src.astype(np.float32) if src.dtype.kind == "V" else src
+    with np.errstate(all="ignore"):
+        numbers = whole.astype(np.int64)
+    return ((numbers - low) % (high - low + 1) + low).astype(np.int8).astype(dtype)
+
+
+CASTING: Mapping[str, Callable[[OperatorCall], Array]] = {"Cast": cast, "CastLike": cast_like}
+"""The function of each operator."""
+
+
+def power(call: OperatorCall) -> Array:
+    """x to the power of y, of the type of x; integers to negative powers are cut, as 2 to -1 to 0."""
+    base, exponent = call.input(0), call.input(1)
+    if is_float(base.dtype) or (not is_float(exponent.dtype) and not (exponent < 0).any()):
+        working = np.result_type(base.dtype, np.float32) if base.dtype.kind in "V" else base.dtype
+        other = exponent.astype(np.float32) if exponent.dtype.kind == "V" else exponent
+        if is_float(base.dtype) and exponent.dtype.kind != "f":
+            other = other.astype(working)
+        return np.asarray(np.power(base.astype(working), other).astype(base.dtype))
+    info = np.iinfo(base.dtype)
+    result = np.power(base.astype(np.float64), exponent.astype(np.float64))
+    high = np.nextafter(info.max, 0.0) if base.dtype.itemsize == 8 else float(info.max)
+    within = np.clip(np.nan_to_num(result, nan=0.0, posinf=high, neginf=float(info.min)), info.min, high)
+    return np.asarray(within.astype(base.dtype))
+
+
+POWERS: Mapping[str, Callable[[OperatorCall], Array]] = {"Pow": power}
+"""The function of each operator."""
+
+
+_F32 = np.dtype(np.float32)
+
+
+def dequantize_linear(call: OperatorCall) -> Array:
+    """(x - zero point) * scale, in f32; of the type of the scale, or `output_dtype`."""
+    src, scale = call.input(0), call.input(1)
+    zero = call.optional(2)
+    if zero is not None and zero.dtype != src.dtype:
+        raise call.invalid(f"its zero point is {zero.dtype}, and x is {src.dtype}: they must be the same")
+    working = _F32 if is_float(src.dtype) else np.dtype(np.int64)
+    moved = src.astype(working)
+    if zero is not None:
+        moved = moved - _spread(call, zero, src.shape).astype(working)
+    result = moved.astype(_F32) * _spread(call, scale, src.shape).astype(_F32)
+    wanted = int(call.attribute("output_dtype", 0))
+    return result.astype(onnx_dtype(wanted) if wanted else scale.dtype)
+
+
+def quantize_linear(call: OperatorCall) -> Array:
+    """Saturated round(x / scale) + zero point, halves to even."""
+    src, scale = call.input(0), call.input(1)
+    zero, wanted = call.optional(2), int(call.attribute("output_dtype", 0))
+    dtype = zero.dtype if zero is not None else onnx_dtype(wanted) if wanted else np.dtype(np.uint8)
+    precision = int(call.attribute("precision", 0))
+    working = onnx_dtype(precision) if precision else _F32
+    quotient = (src.astype(working) / _spread(call, scale, src.shape).astype(working)).astype(_F32)
+    if is_float(dtype):
+        if zero is not None:
+            quotient = quotient + _spread(call, zero, src.shape).astype(_F32)
+        return _quantized_float(quotient, dtype, bool(call.attribute("saturate", 1)))
+    whole = np.rint(quotient)
+    if zero is not None:
+        whole = whole + _spread(call, zero, src.shape).astype(_F32)
+    low, high = number_limits(dtype)
+    within = np.clip(np.nan_to_num(whole, nan=0.0, posinf=high, neginf=low), low, high)
+    return np.asarray(within.astype(np.int32).astype(dtype))
+
+
+def _quantized_float(values: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
+    """Rounded to an 8-bit or smaller float; what is too large becomes its greatest number, NaN stays."""
+    if saturates or not _has_specials(dtype):
+        low, high = number_limits(dtype)
+        values = np.where(np.isnan(values), values, np.clip(values, low, high))
+    return values.astype(dtype)
+
+
+def _has_specials(dtype: np.dtype[Any]) -> bool:
+    return bool(np.isnan(np.float32(np.nan).astype(dtype).astype(np.float32)))
+
+
+def _spread(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Array:
+    """A scale or zero point for each element: one number, a vector along `axis`, or a number for each block of it."""
+    block = int(call.attribute("block_size", 0))
+    if parameter.size == 1 and parameter.ndim <= 1 and not block:
+        return parameter.reshape(())
+    axis = call.axis(int(call.attribute("axis", 1)), len(dims)) if dims else 0
+    if block:
+        blocks = tuple(-(-n // block) if i == axis else n for i, n in enumerate(dims))
+        if parameter.shape != blocks:
+            raise call.invalid(f"dims {parameter.shape} are not those of blocks of {block} along axis {axis}, {blocks}")
+        return np.repeat(parameter, block, axis)[tuple(slice(n) for n in dims)]
+    if parameter.ndim != 1 or not dims or parameter.shape[0] != dims[axis]:
+        raise call.invalid(f"a scale of dims {parameter.shape} fits no axis {axis} of dims {dims}")
+    return parameter.reshape(tuple(n if i == axis else 1 for i, n in enumerate(dims)))
+
+
+QUANTIZATION: Mapping[str, Callable[[OperatorCall], Array]] = {
+    "DequantizeLinear": dequantize_linear,
+    "QuantizeLinear": quantize_linear,
+}
+"""The function of each operator."""

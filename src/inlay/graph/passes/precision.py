@@ -1,0 +1,180 @@
+"""Networks of float16 and bfloat16, computed in float32: kernels for these types exist on few processors.
+
+    x f16 ─ Conv ─ Relu ─ y f16        x f16 ─ Cast ─ Conv ─ Relu ─ Cast ─ y f16, all between of float32
+
+Inputs and outputs keep their types, constants are converted once. What a node computes is rounded to the narrow type at
+outputs alone, so that results are at least as exact as those of kernels that round after each node, and what would
+overflow between does not. A Cast between float types that nothing but Casts and outputs read is there for its rounding,
+and stays; any other is nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.op_graph import Array
+
+_Dtype: TypeAlias = np.dtype[Any]
+
+F32 = np.dtype(np.float32)
+NARROW = frozenset((np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)))
+"""Types that are computed in float32."""
+
+_FLOAT = 1
+"""ONNX's number of float32."""
+_TYPED = frozenset(("ConstantOfShape", "EyeLike"))
+"""Operators whose attributes say the type of their result, beside those with an attribute `dtype`."""
+
+
+def narrow_floats_widened(network: Network) -> Network:
+    """The network with float32 for every tensor of float16 and bfloat16 that is no input and no output."""
+    if not any(tensor.dtype in NARROW for tensor in network.tensors.values()):
+        return network
+    return _Widening(network).network()
+
+
+class _Widening:
+    """A network while its narrow tensors become wide ones."""
+
+    def __init__(self, network: Network) -> None:
+        self._old = network
+        self._rounding = _rounding_casts(network)
+        self._tensors: dict[str, Tensor] = {}
+        self._constants: dict[str, Array] = {}
+        self._nodes: list[Node] = []
+        self._wide: dict[str, str] = {}  # narrow tensors that stay, to their elements in float32
+
+    def network(self) -> Network:
+        old = self._old
+        for name in (*old.inputs, *old.constants):
+            self._source(name)
+        for node in old.nodes:
+            self._add(node)
+        return replace(old, nodes=tuple(self._nodes), tensors=self._tensors, constants=self._constants)
+
+    def _is_narrow(self, name: str) -> bool:
+        return bool(name) and self._old.tensors[name].dtype in NARROW
+
+    def _source(self, name: str) -> None:
+        """An input, which keeps its type, or a constant."""
+        tensor, constant = self._old.tensors[name], self._old.constants.get(name)
+        if constant is not None and self._is_narrow(name) and name not in self._old.outputs:
+            constant, tensor = _read_only(constant.astype(F32)), replace(tensor, dtype=F32)
+        if constant is not None:
+            self._constants[name] = constant
+        self._tensors[name] = tensor
+        if tensor.dtype in NARROW:
+            self._widen(name)
+
+    def _widen(self, name: str) -> None:
+        """Put a Cast to float32 after a tensor that stays narrow."""
+        wide = self._fresh(f"{name}:f32", self._old.tensors[name].dims)
+        self._wide[name] = wide
+        self._nodes.append(Node(self._node_name(wide), "Cast", (name,), (wide,), {"to": _FLOAT}))
+
+    def _fresh(self, name: str, dims: tuple[int, ...]) -> str:
+        while name in self._old.tensors or name in self._tensors:
+            name += "'"
+        self._tensors[name] = Tensor(name, dims, F32)
+        return name
+
+    def _node_name(self, name: str) -> str:
+        names = {node.name for node in self._old.nodes}
+        while name in names:
+            name += "'"
+        return name
+
+    def _add(self, node: Node) -> None:
+        """The node on float32, with Casts after results that stay narrow."""
+        if node.name in self._rounding or self._is_typed(node):
+            self._keep(node)
+            return
+        results = {name: self._result(name) for name in node.outputs if name}
+        inputs = tuple(self._wide.get(name, name) for name in node.inputs)
+        outputs = tuple(results.get(name, "") for name in node.outputs)
+        self._nodes.append(_on_float32(replace(node, inputs=inputs, outputs=outputs), self._tensors))
+        for name, wide in results.items():
+            if wide != name:
+                to = _number(self._old.tensors[name].dtype)
+                self._nodes.append(Node(self._node_name(f"{name}:cast"), "Cast", (wide,), (name,), {"to": to}))
+
+    def _is_typed(self, node: Node) -> bool:
+        is_narrow = any(self._is_narrow(name) for name in node.outputs)
+        return is_narrow and (node.operator in _TYPED or "dtype" in node.attributes)
+
+    def _result(self, name: str) -> str:
+        """The name of a result while it is computed: an output is rounded to its own after that."""
+        tensor = self._old.tensors[name]
+        if tensor.dtype not in NARROW:
+            self._tensors[name] = tensor
+            return name
+        if name not in self._old.outputs:
+            self._tensors[name] = replace(tensor, dtype=F32)
+            return name
+        self._tensors[name] = tensor
+        self._wide[name] = self._fresh(f"{name}:f32", tensor.dims)
+        return self._wide[name]
+
+    def _keep(self, node: Node) -> None:
+        """A node whose results stay as they are, and what it reads too."""
+        inputs = tuple(
+            name if name in self._wide and _is_cast(node) else self._wide.get(name, name) for name in node.inputs
+        )
+        self._nodes.append(replace(node, inputs=inputs))
+        for name in filter(None, node.outputs):
+            self._tensors[name] = self._old.tensors[name]
+            if self._is_narrow(name):
+                self._widen(name)
+
+
+def _on_float32(node: Node, tensors: Mapping[str, Tensor]) -> Node:
+    """A Cast of float32 to what has become float32 is nothing; other nodes are as they were."""
+    to_float32 = tensors[node.outputs[0]].dtype == F32 if node.outputs and node.outputs[0] else False
+    if node.operator == "CastLike":
+        attributes = {**node.attributes, "to": _number(tensors[node.outputs[0]].dtype)}
+        node = replace(node, operator="Cast", inputs=node.inputs[:1], attributes=attributes)
+    if node.operator != "Cast" or not to_float32:
+        return node
+    if tensors[node.inputs[0]].dtype == F32:
+        return replace(node, operator="Identity", attributes={})
+    return replace(node, attributes={**node.attributes, "to": _FLOAT})
+
+
+def _rounding_casts(network: Network) -> frozenset[str]:
+    """Names of Casts between float types whose results only Casts and outputs read, and of the Casts that read them."""
+    readers: dict[str, list[Node]] = {}
+    for node in network.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    return frozenset(_roundings(network, readers))
+
+
+def _roundings(network: Network, readers: Mapping[str, list[Node]]) -> Iterator[str]:
+    for node in network.nodes:
+        if not _is_cast(node):
+            continue
+        source, result = network.tensors[node.inputs[0]], network.tensors[node.outputs[0]]
+        after = readers.get(result.name, [])
+        if source.dtype == F32 and result.dtype in NARROW and after and all(_is_cast(other) for other in after):
+            yield node.name
+            yield from (other.name for other in after)
+
+
+def _is_cast(node: Node) -> bool:
+    return node.operator == "Cast"
+
+
+def _number(dtype: _Dtype) -> int:
+    """ONNX's number of a type."""
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def _read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array

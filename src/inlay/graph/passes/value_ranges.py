@@ -1,0 +1,396 @@
+"""Value range analysis: bounds of the elements of each tensor, from bounds of what its operation reads.
+
+    x in [-2, 3]    relu          y in [0, 3]
+                    convolution   y in [low, high] by the sums of positive and of negative weights of each channel
+                    softmax       y in [0, 1]
+
+A bound holds for what a kernel computes in float32 too: it is kept far from where rounding or the order of a sum could
+make a number infinite (`FINITE`). Where an operation may give NaN, or nothing is known, the range says so.
+
+Source: Moore, "Interval Analysis", 1966; Harrison, "Compiler Analysis of the Value Ranges for Variables", 1977.
+
+**Sums of the positive and of the negative weights of each result of a linear map, computed once for each array.**
+
+>>> positive, negative = signed_sums(np.array([[1.0, -2.0], [3.0, 4.0]], np.float32), "inner_product")
+>>> positive.tolist(), negative.tolist()
+([1.0, 7.0], [2.0, 0.0])
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import exp, inf, isfinite, isnan, log, log1p, prod, sqrt, tanh
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.graph.op_graph import Array, Op
+from inlay.layout import Dims
+from inlay.primitives.engine import Parameter
+from inlay.primitives.rules import RECURRENT
+
+_Sums: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+_lock = threading.Lock()
+_known: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
+
+
+def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
+    """The sums of the positive weights, and of the magnitudes of the negative ones, of each result.
+
+    `weights` are those of a primitive of this kind, finite; of a convolution, with groups if `grouped`.
+    """
+    key = id(weights), kind, grouped
+    with _lock:
+        found = _known.get(key)
+    if found is not None and found[0]() is weights:
+        return found[1]
+    sums = _summed(weights, _summed_axes(weights.ndim, kind, grouped))
+    with _lock:
+        _known[key] = weakref.ref(weights, lambda _: _known.pop(key, None)), sums
+    return sums
+
+
+def _summed_axes(count: int, kind: str, grouped: bool) -> tuple[int, ...]:
+    if kind == "matmul":
+        return (count - 2,)
+    return tuple(range(1 + grouped, count))
+
+
+def _summed(weights: Array, axes: tuple[int, ...]) -> _Sums:
+    """Float32 sums a row of weights to within a few millionths; the bounds have far more room than that."""
+    total = weights.sum(axis=axes, dtype=np.float64 if weights.size < 1 << 16 else None)
+    magnitude = np.abs(weights).sum(axis=axes)
+    return (magnitude + total) / np.float64(2), (magnitude - total) / np.float64(2)
+
+
+FINITE = 2.0**115
+"""What no element may exceed in magnitude where NaN or an infinity would be computed wrongly."""
+SQUARABLE = 2.0**54
+"""The same, for operations that sum squares or cubes."""
+_LARGEST = 2.0**127
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """What the elements of a tensor can be."""
+
+    low: float
+    """No element is less; -inf if an element may be that."""
+    high: float
+    """No element is greater; inf if an element may be that."""
+    may_be_nan: bool = False
+    """Whether an element may be NaN."""
+
+    @property
+    def magnitude(self) -> float:
+        """The greatest magnitude of an element that is not NaN."""
+        return max(-self.low, self.high, 0.0)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no element is NaN, infinite, or nearly so."""
+        return not self.may_be_nan and self.magnitude <= FINITE
+
+
+ANY = ValueRange(-inf, inf, True)
+"""Of a tensor of which nothing is known."""
+BOOLEAN = ValueRange(0.0, 1.0)
+"""Of truth values."""
+
+Ranges: TypeAlias = Mapping[str, ValueRange]
+"""By argument, constants included."""
+_Rule: TypeAlias = Callable[[Op, Ranges, Mapping[str, Dims]], ValueRange]
+
+
+def bounded(low: float, high: float, may_be_nan: bool = False) -> ValueRange:
+    """A range; beyond what float32 holds it is infinite, and nothing is known where a bound is NaN."""
+    if isnan(low) or isnan(high):
+        return ANY
+    low, high = (end if abs(end) < _LARGEST else end * inf for end in (low, high))
+    return ValueRange(low, high, may_be_nan)
+
+
+def symmetric(magnitude: float, may_be_nan: bool = False) -> ValueRange:
+    """The range from minus a magnitude to it."""
+    return bounded(-magnitude, magnitude, may_be_nan)
+
+
+def hull(ranges: Iterable[ValueRange]) -> ValueRange:
+    """The least range that holds all of these, at least one."""
+    known = tuple(ranges)
+    low, high = min(one.low for one in known), max(one.high for one in known)
+    return ValueRange(low, high, any(one.may_be_nan for one in known))
+
+
+def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """The range of every result of `op`, a primitive or a view, whose arguments have these ranges and dims."""
+    rule = _RULES.get(op.kind)
+    return ANY if rule is None else rule(op, ranges, dims)
+
+
+# Elements that are moved or chosen
+
+
+def _number(op: Op, name: str) -> float:
+    value: Parameter = op.parameters[name]
+    assert isinstance(value, (int, float))
+    return float(value)
+
+
+# Sums and products
+
+
+def _add(one: ValueRange, other: ValueRange) -> ValueRange:
+    opposed = (one.low == -inf and other.high == inf) or (one.high == inf and other.low == -inf)
+    may_be_nan = one.may_be_nan or other.may_be_nan or opposed
+    low, high = one.low + other.low, one.high + other.high
+    return bounded(-inf if isnan(low) else low, inf if isnan(high) else high, may_be_nan)
+
+
+def _negative(one: ValueRange) -> ValueRange:
+    return ValueRange(-one.high, -one.low, one.may_be_nan)
+
+
+def _multiply(one: ValueRange, other: ValueRange) -> ValueRange:
+    if not (isfinite(one.magnitude) and isfinite(other.magnitude)):
+        return ANY
+    ends = [a * b for a in (one.low, one.high) for b in (other.low, other.high)]
+    return bounded(min(ends), max(ends), one.may_be_nan or other.may_be_nan)
+
+
+def _divide(one: ValueRange, other: ValueRange) -> ValueRange:
+    if other.low <= 0 <= other.high or not isfinite(other.magnitude):
+        return ANY
+    return _multiply(one, bounded(1 / other.high, 1 / other.low, other.may_be_nan))
+
+
+def _clamped(choose: Callable[[float, float], float]) -> Callable[[ValueRange, ValueRange], ValueRange]:
+    def rule(one: ValueRange, other: ValueRange) -> ValueRange:
+        low, high = choose(one.low, other.low), choose(one.high, other.high)
+        return ValueRange(low, high, one.may_be_nan or other.may_be_nan)
+
+    return rule
+
+
+_BINARY: Mapping[str, Callable[[ValueRange, ValueRange], ValueRange]] = {
+    "add": _add,
+    "sub": lambda one, other: _add(one, _negative(other)),
+    "mul": _multiply,
+    "div": _divide,
+    "max": _clamped(max),
+    "min": _clamped(min),
+}
+
+
+def _binary(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    rule = _BINARY.get(str(op.parameters["algorithm"]))
+    if rule is None:
+        return ANY
+    found = rule(ranges["src_0"], ranges["src_1"])
+    is_square = op.parameters["algorithm"] == "mul" and op.reads.get("src_0") == op.reads.get("src_1")
+    return ValueRange(max(found.low, 0.0), found.high, found.may_be_nan) if is_square else found
+
+
+def _sum(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    scales = op.parameters["scales"]
+    assert isinstance(scales, tuple)
+    total = ValueRange(0.0, 0.0)
+    for one, scale in zip(ranges.values(), scales, strict=True):
+        total = _add(total, _multiply(one, symmetric(abs(float(scale)))))
+    return total
+
+
+def _weighted(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """The range of a linear map, by the sums of positive and of negative weights of each result."""
+    src, weights = ranges["src"], ranges["weights"]
+    if not (src.is_finite and weights.is_finite):
+        return ANY
+    low, high = min(src.low, 0.0), max(src.high, 0.0)  # padding is 0
+    if "weights" in op.constants:
+        positive, negative = signed_sums(op.constants["weights"], op.kind, grouped=_is_grouped(op, dims))
+        least, most = (positive * low - negative * high).min(), (positive * high - negative * low).max()
+        product = bounded(float(least), float(most))
+        # Partial sums are no greater than if all terms had one sign.
+        if float((positive + negative).max()) * src.magnitude > FINITE:
+            return ANY
+    else:
+        product = symmetric(dims["src"][-1] * src.magnitude * weights.magnitude)
+    return _add(product, ranges["bias"]) if "bias" in ranges else product
+
+
+def _is_grouped(op: Op, dims: Mapping[str, Dims]) -> bool:
+    return op.kind in ("convolution", "deconvolution") and len(dims["weights"]) == len(dims["src"]) + 1
+
+
+# Functions of one element
+
+
+def _monotone(function: Callable[[float, float, float], float]) -> _Rule:
+    def rule(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+        src, alpha, beta = ranges["src"], _number(op, "alpha"), _number(op, "beta")
+        ends = [function(end, alpha, beta) for end in (src.low, src.high)]
+        return bounded(min(ends), max(ends), src.may_be_nan)
+
+    return rule
+
+
+def _relu(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    src, alpha = ranges["src"], _number(op, "alpha")
+    ends = [end if end > 0 else alpha * end if alpha else 0.0 for end in (src.low, src.high, 0.0)]
+    return bounded(min(ends), max(ends), src.may_be_nan)
+
+
+def _gated(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """x times a share of at most 1."""
+    src = ranges["src"]
+    may_be_nan = src.may_be_nan or src.low == -inf
+    return ValueRange(min(src.low, 0.0), max(src.high, 0.0), may_be_nan)
+
+
+def _pow(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    src, factor, exponent = ranges["src"], _number(op, "alpha"), _number(op, "beta")
+    if exponent >= 0 and exponent.is_integer() and isfinite(src.magnitude):
+        return symmetric(abs(factor) * _power(max(src.magnitude, 1.0), exponent), src.may_be_nan)
+    if src.low > 0 and isfinite(src.high):
+        ends = [factor * _power(end, exponent) for end in (src.low, src.high)]
+        return bounded(min(ends), max(ends), src.may_be_nan)
+    return ANY
+
+
+def _power(base: float, exponent: float) -> float:
+    return exp(min(700.0, exponent * log(base)))
+
+
+def _clip(x: float, low: float, high: float) -> float:
+    return min(max(x, low), high)
+
+
+def _square_root(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    src = ranges["src"]
+    return ANY if src.low < 0 else ValueRange(sqrt(src.low), sqrt(src.high), src.may_be_nan)
+
+
+def _logarithm(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    src = ranges["src"]
+    if src.low <= 0 or not isfinite(src.high):
+        return ANY
+    return bounded(log(src.low), log(src.high), src.may_be_nan)
+
+
+_ELTWISE: Mapping[str, _Rule] = {
+    "abs": lambda op, ranges, dims: ValueRange(0.0, ranges["src"].magnitude, ranges["src"].may_be_nan),
+    "clip_v2": _monotone(_clip),
+    "elu": _monotone(lambda x, a, b: x if x > 0 else a * (exp(x) - 1)),
+    "exp": _monotone(lambda x, a, b: exp(min(x, 700.0))),
+    "gelu_erf": _gated,
+    "gelu_tanh": _gated,
+    "hardsigmoid": _monotone(lambda x, a, b: _clip(a * x + b if a else b, 0.0, 1.0)),
+    "hardswish": _gated,
+    "linear": _monotone(lambda x, a, b: (a * x if a else 0.0) + b),
+    "log": _logarithm,
+    "logistic": _monotone(lambda x, a, b: 1 / (1 + exp(min(-x, 700.0)))),
+    "mish": _gated,
+    "pow": _pow,
+    "relu": _relu,
+    "round": _monotone(lambda x, a, b: x + 1.0 if x > 0 else x - 1.0),
+    "soft_relu": _monotone(lambda x, a, b: max(a * x, 0.0) / a + log1p(exp(-abs(a * x))) / a),
+    "sqrt": _square_root,
+    "square": lambda op, ranges, dims: bounded(0.0, ranges["src"].magnitude ** 2, ranges["src"].may_be_nan),
+    "swish": _gated,
+    "tanh": _monotone(lambda x, a, b: tanh(x)),
+}
+
+
+def _eltwise(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    rule = _ELTWISE.get(str(op.parameters["algorithm"]))
+    return ANY if rule is None or isnan(ranges["src"].low) else rule(op, ranges, dims)
+
+
+# Windows, reductions, normalizations
+
+
+def _pooling(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    src = ranges["src"]
+    return src if op.parameters["algorithm"] == "max" else hull((src, ValueRange(0.0, 0.0)))
+
+
+def _reduction(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    src, algorithm = ranges["src"], str(op.parameters["algorithm"])
+    if not isfinite(src.magnitude):
+        return ANY
+    if algorithm in ("max", "min", "mean"):
+        return src
+    count, p = prod(dims["src"]) // max(prod(dims["dst"]), 1), _number(op, "p")
+    if algorithm == "sum":
+        return bounded(count * src.low, count * src.high, src.may_be_nan)
+    if algorithm in ("norm_lp_sum", "norm_lp_power_p_sum"):
+        total = count * _power(max(src.magnitude, 1.0), p)
+        return bounded(0.0, total if "power" in algorithm else count * src.magnitude, src.may_be_nan)
+    return symmetric(_power(max(src.magnitude, 1.0), float(count)), src.may_be_nan)
+
+
+def _batch_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    variance = ranges["variance"].low + _number(op, "epsilon")
+    if variance <= 0 or not all(one.is_finite for one in ranges.values()):
+        return ANY
+    factor = ranges["scale"].magnitude / sqrt(variance) if "scale" in ranges else 1 / sqrt(variance)
+    shift = ranges["shift"].magnitude if "shift" in ranges else 0.0
+    return symmetric(factor * (ranges["src"].magnitude + ranges["mean"].magnitude) + shift)
+
+
+def _layer_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """No element is more than the square root of their count times the root of their mean square."""
+    if not all(one.is_finite for one in ranges.values()):
+        return ANY
+    normal = symmetric(2 * sqrt(dims["src"][-1]))
+    scaled = _multiply(normal, ranges["scale"]) if "scale" in ranges else normal
+    return _add(scaled, ranges["shift"]) if "shift" in ranges else scaled
+
+
+def _lrn(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    k, src = _number(op, "k"), ranges["src"]
+    if k <= 0 or _number(op, "alpha") < 0 or not isfinite(src.magnitude):
+        return ANY
+    return symmetric(src.magnitude * max(1.0, _power(k, -_number(op, "beta"))), src.may_be_nan)
+
+
+def _softmax(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """A row of which all elements are -inf gives NaN."""
+    src = ranges["src"]
+    if src.may_be_nan or not isfinite(src.high):
+        return ANY
+    axis = op.parameters["axis"]
+    assert isinstance(axis, int)
+    if op.parameters["algorithm"] == "log":
+        return bounded(src.low - src.high - log(dims["src"][axis]) - 1, 1.0, src.low == -inf)
+    return ValueRange(0.0, 2.0, src.low == -inf)
+
+
+def _recurrent(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """States are means of old states and results of tanh; a cell grows by 1 in each step at most."""
+    activation = op.parameters.get("activation", "tanh")
+    if activation not in ("tanh", "logistic") or not all(one.is_finite for one in ranges.values()):
+        return ANY
+    states = [ranges[name].magnitude for name in ("src_iter", "src_iter_c") if name in ranges]
+    return symmetric(max([1.0, *states]) + dims["src_layer"][0])
+
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(("view", "concat", "shuffle", "resampling"), lambda op, ranges, dims: hull(ranges.values())),
+    **dict.fromkeys(("convolution", "deconvolution", "inner_product", "matmul"), _weighted),
+    **dict.fromkeys(RECURRENT, _recurrent),
+    "batch_normalization": _batch_normalization,
+    "binary": _binary,
+    "eltwise": _eltwise,
+    "layer_normalization": _layer_normalization,
+    "lrn": _lrn,
+    "pooling": _pooling,
+    "prelu": lambda op, ranges, dims: hull((ranges["src"], _multiply(ranges["src"], ranges["weights"]))),
+    "reduction": _reduction,
+    "softmax": _softmax,
+    "sum": _sum,
+}
+"""The rule of each kind."""

@@ -1,0 +1,283 @@
+"""The guards of a program: which buffers a run checks, and after which step.
+
+guards = guards_of(program, graph)          placed once, when the program is compiled
+guards.after["conv3"]                       buffers to check after this step
+
+**The greatest magnitude among many floats, in one pass of machine code: how runs check their guards.**
+
+The bits of a float32 without its sign, read as an integer, order magnitudes; those of infinity and NaN are greater
+than those of any number. So one comparison of integers tells whether all elements are at most a bound:
+
+>>> import numpy as np
+>>> exceeds(np.array([1.0, -8.0], np.float32), 8.0), exceeds(np.array([1.0, np.nan], np.float32), 8.0)
+(False, True)
+"""
+
+from collections.abc import Callable, Mapping
+from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.errors import Unimplemented
+from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.passes.range_guards import MASKED, THRESHOLD, place_guards
+from inlay.graph.program import Program
+from inlay.memory.buffers import address_of
+from inlay.primitives.engine import Engine, MemoryCheck
+from inlay.reordering.target import Target, host_target, linked
+
+Floats = npt.NDArray[np.float32]
+
+_SYMBOL = "inlay_exceeds"
+_FUNCTION = CFUNCTYPE(c_int32, c_void_p, c_int64)
+_LANES, _VECTORS = 16, 4
+_UMAX = f"@llvm.umax.v{_LANES}i32"
+_SIGN = 0x7FFF_FFFF
+_WORDS = ("data", "count", "parallel", "thread_num", "num_threads", "found")
+_LOADED = "\n".join(
+    f"%{name}_at = getelementptr i64, ptr %table, i64 {i}\n%{name} = load {'i64' if name == 'count' else 'ptr'}, "
+    f"ptr %{name}_at"
+    for i, name in enumerate(_WORDS[:-1])
+)
+_TEAM = f"""
+define void @{_SYMBOL}_part(ptr %table) #0 {{
+{_LOADED}
+%thread32 = call i32 %thread_num()
+%threads32 = call i32 %num_threads()
+%thread = zext i32 %thread32 to i64
+%threads = zext i32 %threads32 to i64
+%after = add i64 %thread, 1
+%first = mul i64 %count, %thread
+%last = mul i64 %count, %after
+%begin = udiv i64 %first, %threads
+%end = udiv i64 %last, %threads
+%size = sub i64 %end, %begin
+%mine = getelementptr float, ptr %data, i64 %begin
+%answer = call i32 @{_SYMBOL}(ptr %mine, i64 %size)
+%is_over = icmp ne i32 %answer, 0
+br i1 %is_over, label %over, label %done
+over:
+%found_at = getelementptr i64, ptr %table, i64 5
+store i64 1, ptr %found_at
+br label %done
+done:
+ret void
+}}
+define i32 @{_SYMBOL}_on_team(ptr %table, i64 %threads) #0 {{
+{_LOADED}
+%found_at = getelementptr i64, ptr %table, i64 5
+store i64 0, ptr %found_at
+%threads32 = trunc i64 %threads to i32
+call void %parallel(ptr @{_SYMBOL}_part, ptr %table, i32 %threads32, i32 0)
+%found = load i64, ptr %found_at
+%answer = trunc i64 %found to i32
+ret i32 %answer
+}}
+"""
+
+
+def exceeds(array: Floats, bound: float) -> bool:
+    """Whether an element of a dense array is NaN, infinite, or greater in magnitude than `bound`, which is finite."""
+    function = _scan_function(bound)
+    if function is None:
+        words = array.reshape(-1).view(np.uint32) & np.uint32(_SIGN)
+        return int(words.max(initial=0)) > _bits(bound)
+    return bool(function(address_of(array), array.size))
+
+
+@cache
+def _scan_function(bound: float) -> Callable[[int, int], int] | None:
+    """The first of `scan_addresses`, to be called from Python."""
+    found = scan_addresses(bound)
+    return None if found is None else _FUNCTION(found[0])
+
+
+@cache
+def scan_addresses(bound: float) -> tuple[int, int] | None:
+    """The addresses of two functions for this bound, which answer 1 or 0; None where there is no code for a processor.
+
+    The first is `int32_t exceeds(const float *data, int64_t count)`. The second shares the elements among a team of
+    OpenMP, each part to the thread that mostly wrote it: `int32_t exceeds_on_team(int64_t *table, int64_t threads)`,
+    where a table has the words of `team_table`.
+    """
+    try:
+        target = host_target()
+    except Unimplemented:
+        return None
+    text = _module(target, _bits(bound))
+    one, shared = linked(text, lambda: text, target, _SYMBOL, f"{_SYMBOL}_on_team")
+    return one, shared
+
+
+def team_table(array: Floats, parallel: int, thread_num: int, num_threads: int) -> npt.NDArray[np.int64]:
+    """The words for a scan by a team: elements, their count, addresses of functions of OpenMP, and the answer."""
+    return np.array([address_of(array), array.size, parallel, thread_num, num_threads, 0], np.int64)
+
+
+def _bits(bound: float) -> int:
+    return int(np.float32(bound).view(np.uint32))
+
+
+def _module(target: Target, bound: int) -> str:
+    """A loop over blocks of vectors, then one over the rest; each vector has its own maximum so far."""
+    vector, step = f"<{_LANES} x i32>", _LANES * _VECTORS
+    parts = range(_VECTORS)
+    lines = [f"define i32 @{_SYMBOL}(ptr %data, i64 %count) #0 {{", "entry:"]
+    lines += [f"%blocks = and i64 %count, {-step}", "%is_any = icmp ne i64 %blocks, 0"]
+    lines += ["br i1 %is_any, label %block, label %joined", "block:"]
+    lines += ["%at = phi i64 [0, %entry], [%next, %block]"]
+    lines += [f"%most{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
+    for k in parts:
+        lines += [f"%at{k} = add i64 %at, {k * _LANES}", f"%place{k} = getelementptr i32, ptr %data, i64 %at{k}"]
+        lines += [f"%bits{k} = load {vector}, ptr %place{k}, align 4"]
+        lines += [f"%size{k} = and {vector} %bits{k}, splat (i32 {_SIGN})"]
+        lines += [f"%more{k} = call {vector} {_UMAX}({vector} %most{k}, {vector} %size{k})"]
+    lines += [f"%next = add i64 %at, {step}", "%is_more = icmp ult i64 %next, %blocks"]
+    lines += ["br i1 %is_more, label %block, label %joined", "joined:"]
+    lines += [f"%all{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
+    lines += [*_reduced(vector), *_rest(), f"%is_over = icmp ugt i32 %result, {bound}"]
+    lines += ["%answer = zext i1 %is_over to i32", "ret i32 %answer", "}"]
+    lines += [f"declare {vector} {_UMAX}({vector}, {vector})", "declare i32 @llvm.umax.i32(i32, i32)"]
+    lines += [f"declare i32 @llvm.vector.reduce.umax.v{_LANES}i32({vector})"]
+    return "\n".join([*lines, _TEAM, f"attributes #0 = {{ nounwind {target.attributes} }}\n"])
+
+
+def _reduced(vector: str) -> list[str]:
+    """The greatest element of all maxima."""
+    return [
+        f"%low = call {vector} {_UMAX}({vector} %all0, {vector} %all1)",
+        f"%high = call {vector} {_UMAX}({vector} %all2, {vector} %all3)",
+        f"%both = call {vector} {_UMAX}({vector} %low, {vector} %high)",
+        f"%reduced = call i32 @llvm.vector.reduce.umax.v{_LANES}i32({vector} %both)",
+    ]
+
+
+def _rest() -> list[str]:
+    """Elements after the last block, one by one."""
+    return [
+        "%has_rest = icmp ult i64 %blocks, %count",
+        "br i1 %has_rest, label %single, label %exit",
+        "single:",
+        "%i = phi i64 [%blocks, %joined], [%i_next, %single]",
+        "%so_far = phi i32 [%reduced, %joined], [%greater, %single]",
+        "%one = getelementptr i32, ptr %data, i64 %i",
+        "%word = load i32, ptr %one, align 4",
+        f"%magnitude = and i32 %word, {_SIGN}",
+        "%greater = call i32 @llvm.umax.i32(i32 %so_far, i32 %magnitude)",
+        "%i_next = add i64 %i, 1",
+        "%is_left = icmp ult i64 %i_next, %count",
+        "br i1 %is_left, label %single, label %exit",
+        "exit:",
+        "%result = phi i32 [%reduced, %joined], [%greater, %single]",
+    ]
+
+
+_SHARED = 1 << 14  # bytes from which on a check is shared among threads
+_MOST_FAILURES = 2  # runs in a row whose guards failed, after which guards are checked seldom
+_SKIPPED = 16  # of so many runs then one checks them
+
+
+class GuardFailed(Exception):
+    """A guarded tensor holds NaN, an infinity or a very large number: this run is to be done by exact kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGuards:
+    """What a run checks."""
+
+    inputs: tuple[str, ...] = ()
+    """Buffers of inputs, checked first."""
+    after: Mapping[str, tuple[str, ...]] | None = None
+    """By step, buffers that are checked after it; None where no guards are enough, so that exact kernels compute."""
+    masked: frozenset[str] = frozenset()
+    """Of these buffers, those that may hold minus infinity."""
+
+
+NO_GUARDS = RunGuards(after={})
+"""Of a program whose kernels are exact."""
+
+
+class GuardHistory:
+    """Whether guards failed of late: where they do again and again, runs begin with exact kernels."""
+
+    __slots__ = ("_failures", "_skipped")
+
+    def __init__(self) -> None:
+        """Know of no run."""
+        self._failures = 0
+        self._skipped = 0
+
+    def is_exact_next(self, guards: RunGuards) -> bool:
+        """Whether the next run is done by exact kernels alone."""
+        if guards.after is None:
+            return True
+        if self._failures < _MOST_FAILURES:
+            return False
+        self._skipped = (self._skipped + 1) % _SKIPPED
+        return self._skipped != 0
+
+    def note(self, *, failed: bool) -> None:
+        """Count a run whose guards were checked."""
+        self._failures = self._failures + 1 if failed else 0
+
+
+def guards_of(program: Program, graph: OpGraph) -> RunGuards:
+    """The guards that prove that `program`, which computes `graph`, loses no NaN and no infinity."""
+    inputs = {tensor: name for tensor, name in program.inputs.items() if _is_scanned(program, graph, name)}
+    written: dict[str, tuple[str, str]] = {}
+    for step in program.steps:
+        for name in step.writes.values():
+            tensor = program.buffers[name].tensor
+            if tensor not in program.inputs and _is_scanned(program, graph, name):
+                written.setdefault(tensor, (step.name, name))
+    sizes = {tensor: 4 * prod(graph.tensors[tensor].dims) for tensor in (*inputs, *written)}
+    strict = {name for step in program.steps if step.operation and algorithm_of(step.operation) for name in step.ops}
+    chosen = place_guards(graph, sizes, frozenset(strict))
+    if chosen is None:
+        return RunGuards()
+    after: dict[str, tuple[str, ...]] = {}
+    for tensor in sorted(chosen.keys() & written.keys()):
+        step_name, name = written[tensor]
+        after[step_name] = (*after.get(step_name, ()), name)
+    first = {tensor: name for tensor, name in inputs.items() if tensor in chosen}
+    buffers = first | {tensor: name for tensor, (_, name) in written.items()}
+    masked = frozenset(buffers[tensor] for tensor, known in chosen.items() if known == MASKED)
+    return RunGuards(tuple(first.values()), after, masked)
+
+
+def _is_scanned(program: Program, graph: OpGraph, name: str) -> bool:
+    """Whether all bytes of a buffer are elements of float32, or padding, which is 0."""
+    desc, tensor = program.buffers[name].desc, graph.tensors[program.buffers[name].tensor]
+    if tensor.dtype != np.dtype(np.float32) or not prod(tensor.dims):
+        return False
+    return desc is None or (desc.offset0 == 0 and desc.size == 4 * prod(desc.padded_dims))
+
+
+def guard(data: npt.NDArray[np.uint8], *, is_masked: bool = False) -> None:
+    """Check the bytes of a buffer of float32.
+
+    Raises:
+        GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude; of one `is_masked`, what is negative
+            may be any number.
+    """
+    elements = data.view(np.float32)
+    fails = not elements.max() <= THRESHOLD if is_masked else exceeds(elements, THRESHOLD)
+    if fails:
+        raise GuardFailed
+
+
+def joined_guard(engine: Engine, data: npt.NDArray[np.uint8]) -> MemoryCheck | None:
+    """What does so between calls that `engine` executes together; None where it cannot."""
+    found = scan_addresses(THRESHOLD) if engine.batches_checks else None
+    if found is None:
+        return None
+    elements, team, threads = data.view(np.float32), engine.thread_team, engine.num_threads
+    if team is None or threads < 2 or data.size < _SHARED:
+        return MemoryCheck(found[0], address_of(elements), elements.size, GuardFailed, elements)
+    table = team_table(elements, team.parallel, team.thread_num, team.num_threads)
+    return MemoryCheck(found[1], address_of(table), threads, GuardFailed, (elements, table))

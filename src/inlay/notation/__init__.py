@@ -1,0 +1,1 @@
+"""Texts that name layouts: format tags and role letters, and patterns."""

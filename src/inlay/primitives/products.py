@@ -1,0 +1,337 @@
+"""Inner product and matrix multiplication.
+
+What multiplies by weights: the rules that convolution, deconvolution, inner product and matmul share, and gradients.
+
+All are compute-intensive, so every format may be any: the engine chooses what is fastest for the machine.
+
+Source: oneAPI specification, "Convolution and deconvolution", "Inner product", "Matmul".
+"""
+
+from typing import ClassVar
+
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.engine import Avoid, EngineLike
+from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
+from inlay.primitives.rules import (
+    axes_of,
+    broadcast,
+    desc_of,
+    require_dims,
+    require_ndims,
+    require_one_sparse,
+    settled,
+    type_of,
+)
+
+_FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
+_QUANTIZED = ("s8", "u8")
+_PACKED = ("s8", "u8", "s4", "u4")
+
+
+def require_factors(place: str, src: MemoryDesc, weights: MemoryDesc, compressed: bool = False) -> None:
+    """Refuse types that are not multiplied with one another.
+
+    Raises:
+        InvalidArguments: floats with weights of another type (integers only where weights may be `compressed`), or
+            integers other than s8 and u8 with other weights than s8.
+    """
+    first, second = type_of(src).name, type_of(weights).name
+    allowed: tuple[str, ...] = ()
+    if first in _FLOATS:
+        allowed = tuple(name for name in _FLOATS if name == first or name[:2] == first[:2] == "f8")
+        allowed += _PACKED if compressed else ()
+    elif first in _QUANTIZED:
+        allowed = _PACKED if compressed else ("s8",)
+    else:
+        known = ", ".join((*_FLOATS, *_QUANTIZED))
+        raise InvalidArguments(f"{place}: src is {first}: a product takes one of {known}, reorder it to one")
+    if second not in allowed:
+        raise InvalidArguments(
+            f"{place}: weights are {second} and src is {first}, which is multiplied by {' or '.join(allowed)}: reorder "
+            "one of them"
+        )
+
+
+def dst_type(src: MemoryDesc) -> DataType:
+    """The type of a destination that is left out: that of floats, f32 for integers."""
+    data_type = type_of(src)
+    return data_type if data_type.kind == "float" else DATA_TYPES["f32"]
+
+
+class WeightedBackwardData(Primitive):
+    """The gradient with respect to the source; the classes of each kind say its formula."""
+
+    __slots__ = ()
+    forward: ClassVar[type[Primitive]]
+    """The class whose gradient it is."""
+
+    def __init__(
+        self,
+        diff_dst: MemoryDesc | None = None,
+        weights: MemoryDesc | None = None,
+        diff_src: MemoryDesc | None = None,
+        *,
+        hint_forward: Primitive | None = None,
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+        avoid: Avoid = None,
+    ) -> None:
+        """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
+
+        Raises:
+            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, or what `Primitive`
+                refuses.
+            Unimplemented: no engine computes it.
+        """
+        place = type(self).__name__
+        hint = forward_of(place, hint_forward, self.forward)
+        descs = like_forward(place, hint, diff_dst=diff_dst, weights=weights, diff_src=diff_src)
+        parameters = hint.operation.parameters
+        self._create("backward_data", descs, parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid)
+
+
+class WeightedBackwardWeights(Primitive):
+    """The gradient with respect to weights and bias; the classes of each kind say its formula."""
+
+    __slots__ = ()
+    forward: ClassVar[type[Primitive]]
+    """The class whose gradient it is."""
+
+    def __init__(
+        self,
+        src: MemoryDesc | None = None,
+        diff_dst: MemoryDesc | None = None,
+        diff_weights: MemoryDesc | None = None,
+        diff_bias: MemoryDesc | None = None,
+        *,
+        hint_forward: Primitive | None = None,
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+        avoid: Avoid = None,
+    ) -> None:
+        """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
+
+        There is a gradient of the bias where the forward primitive has a bias.
+
+        Raises:
+            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, `diff_bias` is given
+                without a bias, or what `Primitive` refuses.
+            Unimplemented: no engine computes it.
+        """
+        place = type(self).__name__
+        hint = forward_of(place, hint_forward, self.forward)
+        if diff_bias is not None and hint.bias_desc.is_zero:
+            raise InvalidArguments(f"{place}: diff_bias is given, and hint_forward has no bias: leave it out")
+        descs = like_forward(place, hint, src=src, diff_dst=diff_dst, diff_weights=diff_weights)
+        if not hint.bias_desc.is_zero:
+            descs |= like_forward(place, hint, diff_bias=diff_bias)
+        parameters = hint.operation.parameters
+        self._create(
+            "backward_weights", descs, parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid
+        )
+
+
+class InnerProduct(Primitive):
+    """A fully connected layer: each output is the sum over all of an image, spatial axes included.
+
+        dst[n, o] = bias[o] + sum over c, x of src[n, c, x] * weights[o, c, x]
+
+    | argument | dims | format |
+    |---|---|---|
+    | src | (N, IC), or with one to three spatial axes (N, IC, H, W) | any, sparse |
+    | weights | (OC, IC), or (OC, IC, H, W): those of src but the first | any, sparse |
+    | bias | (OC,), may be left out | any |
+    | dst | (N, OC) | any |
+
+    An image need not be flattened: in whichever format it arrives, the weights are brought to the same. One of src and
+    weights may be sparse, as in `MatMul`.
+
+    Source: oneAPI specification, "Inner product".
+
+    >>> import numpy as np
+    >>> from inlay.memory import pack
+    >>> src, weights = MemoryDesc((2, 3), "f32", "any"), MemoryDesc((1, 3), "f32", "any")
+    >>> dense = InnerProduct(src, weights, engine="reference")
+    >>> rows = pack(np.arange(6, dtype=np.float32).reshape(2, 3), dense.src_desc)
+    >>> dense(src=rows, weights=pack(np.array([[1, 10, 100]], np.float32), dense.weights_desc)).unpack().tolist()
+    [[210.0], [543.0]]
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "inner_product"
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        weights: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        dst: MemoryDesc | None = None,
+        *,
+        prop_kind: str = "forward_inference",
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+        avoid: Avoid = None,
+    ) -> None:
+        """Create it; `dst` left out has the dims that follow and any format.
+
+        Raises:
+            InvalidArguments: axes, dims or types do not fit, or what `Primitive` refuses.
+            Unimplemented: no engine computes it.
+        """
+        place = "InnerProduct"
+        image = desc_of(place, "src", src, sparse=True)
+        matrix = desc_of(place, "weights", weights, sparse=True)
+        require_one_sparse(place, image, matrix)
+        require_ndims(place, "src", image, 2, 5, "batch, channels and up to three spatial axes")
+        require_ndims(place, "weights", matrix, image.ndims, image.ndims, "output channels, then the axes of src")
+        require_factors(place, image, matrix)
+        outputs = matrix.dims[0]
+        require_dims(place, "weights", matrix, (outputs, *image.dims[1:]), f"{outputs} outputs of src {image.dims}")
+        if bias is not None:
+            require_dims(place, "bias", desc_of(place, "bias", bias), (outputs,), f"{outputs} output channels")
+        dims = (image.dims[0], outputs)
+        descs = {"src": image, "weights": matrix, "bias": bias}
+        descs["dst"] = settled(place, "dst", dst, dims, dst_type(image), "src and weights")
+        self._create(forward_kind(place, prop_kind), descs, attributes=attributes, engine=engine, avoid=avoid)
+
+
+class InnerProductBackwardData(WeightedBackwardData):
+    """The gradient of an inner product with respect to its source.
+
+        diff_src[n, c, x] = sum over o of diff_dst[n, o] * weights[o, c, x]
+
+    | argument | dims | format |
+    |---|---|---|
+    | diff_dst | those of dst | any |
+    | weights | those of weights | any |
+    | diff_src | those of src | any |
+
+    Source: oneAPI specification, "Inner product".
+
+    >>> import numpy as np
+    >>> from inlay.memory import pack
+    >>> src, weights = MemoryDesc((1, 3), "f32", "any"), MemoryDesc((1, 3), "f32", "any")
+    >>> dense = InnerProduct(src, weights, prop_kind="forward_training", engine="reference")
+    >>> gradient = InnerProductBackwardData(hint_forward=dense)
+    >>> two = pack(np.array([[2]], np.float32), gradient.diff_dst_desc)
+    >>> matrix = pack(np.array([[1, 10, 100]], np.float32), gradient.weights_desc)
+    >>> gradient(diff_dst=two, weights=matrix).unpack().tolist()
+    [[2.0, 20.0, 200.0]]
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "inner_product"
+    forward = InnerProduct
+
+
+class InnerProductBackwardWeights(WeightedBackwardWeights):
+    """The gradient of an inner product with respect to its weights, and to its bias if it has one.
+
+        diff_weights[o, c, x] = sum over n of diff_dst[n, o] * src[n, c, x]
+        diff_bias[o]          = sum over n of diff_dst[n, o]
+
+    | argument | dims | format |
+    |---|---|---|
+    | src | those of src | any |
+    | diff_dst | those of dst | any |
+    | diff_weights | those of weights | any |
+    | diff_bias | those of bias | any |
+
+    Source: oneAPI specification, "Inner product".
+
+    >>> import numpy as np
+    >>> from inlay.memory import pack
+    >>> src, weights = MemoryDesc((1, 3), "f32", "any"), MemoryDesc((1, 3), "f32", "any")
+    >>> bias = MemoryDesc((1,), "f32", "a")
+    >>> dense = InnerProduct(src, weights, bias, prop_kind="forward_training", engine="reference")
+    >>> gradient = InnerProductBackwardWeights(hint_forward=dense)
+    >>> row = pack(np.array([[1, 2, 3]], np.float32), gradient.src_desc)
+    >>> written = gradient(src=row, diff_dst=pack(np.array([[2]], np.float32), gradient.diff_dst_desc))
+    >>> written["diff_weights"].unpack().tolist(), written["diff_bias"].unpack().tolist()
+    ([[2.0, 4.0, 6.0]], [2.0])
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "inner_product"
+    forward = InnerProduct
+
+
+class MatMul(Primitive):
+    """Matrix multiplication, batched: `dst[b, m, n] = bias + sum over k of src[b, m, k] * weights[b, k, n]`.
+
+    | argument | dims | format |
+    |---|---|---|
+    | src | (M, K), or with up to ten batch axes before them (B, M, K) | any, sparse |
+    | weights | (K, N), with as many batch axes | any, sparse |
+    | bias | the axes of dst, each of its dims or 1; may be left out | any |
+    | dst | (M, N), with the batch axes | any |
+
+    A batch axis of 1 in src or weights is repeated. Weights of 8 or 4 bits may be multiplied by floats. Transposed
+    matrices are other formats of the same dims: `ba`, or strides.
+
+    One of src and weights may be sparse: CSR with two axes, COO or packed. Elements that are not stored take no part:
+    they are not multiplied by an infinity or NaN of the other factor. Where they are stored is checked before each run;
+    entries must be in row-major order, which `inlay.reorder(memory, memory.desc)` brings about. A packed descriptor
+    without a tag leaves the tag to the engine: reorder dense weights to `weights_desc`.
+
+    Source: oneAPI specification, "Matmul"; oneDNN, "Matrix Multiplication", "Sparsity".
+
+    >>> import numpy as np
+    >>> from inlay.memory import pack
+    >>> src, weights = MemoryDesc((2, 2, 3), "f32", "any"), MemoryDesc((1, 3, 1), "f32", "any")
+    >>> product = MatMul(src, weights, engine="reference")
+    >>> left = pack(np.arange(12, dtype=np.float32).reshape(2, 2, 3), product.src_desc)
+    >>> right = pack(np.array([[[1], [10], [100]]], np.float32), product.weights_desc)
+    >>> product(src=left, weights=right).unpack().ravel()
+    array([ 210.,  543.,  876., 1209.], dtype=float32)
+
+    >>> kept = MatMul(MemoryDesc((2, 3), "f32", "ab"), MemoryDesc.packed((3, 2), "f32", nnz=2), engine="reference")
+    >>> few = pack(np.array([[0, 5], [0, 0], [7, 0]], np.float32), kept.weights_desc)
+    >>> kept(src=pack(np.array([[1, 2, 3], [4, 5, 6]], np.float32), "ab"), weights=few).unpack().tolist()
+    [[21.0, 5.0], [42.0, 20.0]]
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "matmul"
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        weights: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        dst: MemoryDesc | None = None,
+        *,
+        attributes: PrimitiveAttributes | None = None,
+        engine: EngineLike = None,
+        avoid: Avoid = None,
+    ) -> None:
+        """Create it; `dst` left out has the dims that follow and any format.
+
+        Raises:
+            InvalidArguments: axes, dims or types do not fit, or what `Primitive` refuses.
+            Unimplemented: no engine computes it.
+        """
+        place = "MatMul"
+        left = desc_of(place, "src", src, sparse=True)
+        right = desc_of(place, "weights", weights, sparse=True)
+        require_one_sparse(place, left, right)
+        require_ndims(place, "src", left, 2, 12, "batch axes, rows and columns")
+        require_ndims(place, "weights", right, left.ndims, left.ndims, f"src has {axes_of(left.ndims)}")
+        require_factors(place, left, right, compressed=True)
+        if left.dims[-1] != right.dims[-2]:
+            raise InvalidArguments(
+                f"{place}: src {left.dims} has {left.dims[-1]} columns, weights {right.dims} have "
+                f"{right.dims[-2]} rows: make them equal"
+            )
+        batch = broadcast(place, ("the batch of src", "the batch of weights"), left.dims[:-2], right.dims[:-2])
+        dims = (*batch, left.dims[-2], right.dims[-1])
+        if bias is not None:
+            added = desc_of(place, "bias", bias).dims
+            if broadcast(place, ("dst", "bias"), dims, added) != dims:
+                raise InvalidArguments(f"{place}: bias {added} is larger than dst {dims}: give each axis that dim or 1")
+        descs = {"src": left, "weights": right, "bias": bias}
+        descs["dst"] = settled(place, "dst", dst, dims, dst_type(left), "src and weights")
+        self._create("forward_inference", descs, attributes=attributes, engine=engine, avoid=avoid)

@@ -1,0 +1,113 @@
+"""The .npy store: one array, row-major or column-major, without a name and without a descriptor.
+
+NumPy's own functions read and write the header. Objects are never unpickled. The format has no words for the types of
+ml_dtypes (a bfloat16 array is saved as nameless two-byte records) and none for blocks, so only row-major tensors of
+NumPy's own types are written.
+"""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from tokenize import TokenError
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from inlay.data_type import ALL_TYPES, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import FileError, InvalidArguments
+from inlay.files import Progress, file_error, replacing, require_file, write_pieces
+from inlay.layout import Dims
+from inlay.notation.format_tag import FormatTag
+from inlay.storage.store import Bytes, Store, StoredTensor, require_dims_for_layout
+
+_NAMED = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
+"""The types whose name survives in a .npy header."""
+
+_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
+"""What NumPy raises on damaged headers, which it reads as Python literals."""
+
+
+def read_npy(path: Path) -> Store:
+    """The store of the .npy file `path`; only its header is read.
+
+    Raises:
+        FileError: the file is missing, is no .npy file, or is shorter than its header says.
+    """
+    size = require_file(path)
+    try:
+        with path.open("rb") as file:
+            shape, column_major, dtype = _read_header(file)
+            begin = file.tell()
+    except OSError as error:
+        raise file_error("read", path, error) from error
+    except _DAMAGE as error:
+        raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
+    if dtype.hasobject:
+        raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
+    nbytes = dtype.itemsize
+    for n in shape:
+        nbytes *= n
+    if size < begin + nbytes:
+        raise FileError(
+            f"cannot read {path}: it is truncated, its header needs {begin + nbytes} bytes and it has {size}; "
+            "copy it again from its source"
+        )
+    try:
+        desc, refusal = _descriptor(shape, column_major, dtype), ""
+    except InvalidArguments as error:
+        desc, refusal = None, str(error)
+    return Store(path, (StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal),), {})
+
+
+def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
+    """Shape, whether column-major, and type; one of `_DAMAGE` where there is no such header."""
+    version = npy_format.read_magic(file)
+    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"version {version}")
+    with warnings.catch_warnings():
+        # NumPy warns about headers that Python 2 wrote; they are read all the same.
+        warnings.simplefilter("ignore")
+        header = readers[version](file)
+    shape, column_major, dtype = header
+    if any(n < 0 for n in shape):
+        raise ValueError(f"shape {shape}")
+    return tuple(int(n) for n in shape), bool(column_major), cast("np.dtype[np.generic]", dtype)
+
+
+def _descriptor(shape: Dims, column_major: bool, dtype: np.dtype[np.generic]) -> MemoryDesc:
+    require_dims_for_layout(shape)
+    if dtype.kind == "V":
+        raise InvalidArguments(
+            f"its header calls the type {dtype.str}, as for bfloat16 and others that a .npy file cannot name; "
+            "save it as .safetensors"
+        )
+    order = reversed(range(len(shape))) if column_major else range(len(shape))
+    return MemoryDesc(shape, as_data_type(dtype), FormatTag(tuple(order)))
+
+
+def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
+    """The type and shape under which a .npy file keeps the row-major tensor `desc`.
+
+    Raises:
+        FileError: a .npy file has no name for the data type.
+    """
+    data_type = desc.data_type
+    if data_type is None or data_type.dtype not in _NAMED:
+        raise FileError(f"a .npy file has no name for data type {data_type}: write a .safetensors file instead")
+    return data_type.dtype, desc.dims
+
+
+def write_npy(target: Path, desc: MemoryDesc, data: Iterable[Bytes], progress: Progress | None = None) -> None:
+    """Write the row-major tensor `desc`, whose elements are the pieces `data`, as the .npy file `target`.
+
+    Raises:
+        FileError: the data type has no name in the format, or the file cannot be written.
+    """
+    dtype, shape = npy_header(desc)
+    header = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with replacing(target) as file:
+        npy_format.write_array_header_1_0(file, header)
+        write_pieces(file, data, progress)
