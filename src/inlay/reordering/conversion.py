@@ -104,7 +104,7 @@ def rounded_bf16(lanes: Lanes, value: str) -> str:
     bits = lanes.cast("bitcast", value, "float", "i32")
     odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 16), 1)
     rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
-    nan = lanes.test("fcmp uno", "float", value, value)
+    nan = lanes.apply("fcmp uno", "float", value, value)
     rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, 1 << 22), rounded)
     return upper_half(lanes, lanes.cast("bitcast", rounded, "i32", "float"))
 
@@ -139,16 +139,16 @@ def _by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
     bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
     bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
     product = lanes.apply("fmul", "float", lanes.cast("sitofp", size, "i32", "float"), kind.quantum)
-    is_subnormal = lanes.test("icmp ult", "i32", size, 1 << kind.mantissa_bits)
+    is_subnormal = lanes.apply("icmp ult", "i32", size, 1 << kind.mantissa_bits)
     bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
     if kind.beyond == "infinity":
         # The exponent became 31 - 15 + 127: what is missing to 255 is the same again.
         beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-        bits = lanes.choose(lanes.test("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
+        bits = lanes.choose(lanes.apply("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
         quiet = lanes.apply("or", "i32", bits, _QUIET)
-        bits = lanes.choose(lanes.test("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
+        bits = lanes.choose(lanes.apply("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
     elif kind.beyond == "nan":
-        bits = lanes.choose(lanes.test("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
+        bits = lanes.choose(lanes.apply("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
     sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
     return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
 
@@ -168,7 +168,7 @@ def _through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
         return value
     raw = lanes.cast("bitcast", value, "float", "i32")
     nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
-    is_nan = lanes.test("icmp eq", "i16", size, kind.last)
+    is_nan = lanes.apply("icmp eq", "i16", size, kind.last)
     return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
 
 
@@ -179,7 +179,7 @@ def _f32_of_f16(lanes: Lanes, codes: str) -> str:
 def e5m2_as_f16(lanes: Lanes, codes: str) -> str:
     """The f16 codes of f8_e5m2, which is the upper half of them; NaNs are made quiet."""
     bits = lanes.apply("shl", "i16", lanes.cast("zext", codes, "i8", "i16"), 8)
-    is_nan = lanes.test("icmp ugt", "i16", lanes.apply("and", "i16", bits, (1 << 15) - 1), 31 << 10)
+    is_nan = lanes.apply("icmp ugt", "i16", lanes.apply("and", "i16", bits, (1 << 15) - 1), 31 << 10)
     return lanes.choose(is_nan, "i16", lanes.apply("or", "i16", bits, 1 << 9), bits)
 
 
@@ -191,7 +191,7 @@ def encode(lanes: Lanes, value: str, name: str) -> str:
     bits = lanes.cast("bitcast", value, "float", "i32")
     size = lanes.apply("and", "i32", bits, (1 << 31) - 1)
     code = lanes.choose(
-        lanes.test("icmp ult", "i32", size, 128 - kind.bias << 23),
+        lanes.apply("icmp ult", "i32", size, 128 - kind.bias << 23),
         "i32",
         _rounded_subnormal(lanes, size, kind),
         _rounded_normal(lanes, size, kind),
@@ -200,7 +200,7 @@ def encode(lanes: Lanes, value: str, name: str) -> str:
     sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
     code = lanes.apply("or", "i32", code, sign)
     if kind.beyond == "infinity":
-        is_nan = lanes.test("icmp ugt", "i32", size, 255 << 23)
+        is_nan = lanes.apply("icmp ugt", "i32", size, 255 << 23)
         code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
     return lanes.narrow(code, "i32", _element(kind))
 
@@ -296,7 +296,7 @@ def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     clamped = lanes.least(source, value, low, of="fcmp ogt")
     clamped = lanes.least(source, clamped, high, of="fcmp olt")
     if low < 0 or not lanes.arithmetic.nan_loses:
-        clamped = lanes.choose(lanes.test("fcmp ord", source, value, value), source, clamped, 0.0)
+        clamped = lanes.choose(lanes.apply("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
     return _coded(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
 
@@ -337,9 +337,9 @@ def _made_odd(lanes: Lanes, narrow: str, exact: str) -> str:
         lanes.apply("and", "i64", lanes.cast("bitcast", side, "double", "i64"), (1 << 63) - 1) for side in (back, exact)
     ]
     bits = lanes.cast("bitcast", narrow, "float", "i32")
-    above = lanes.cast("sext", lanes.test("icmp ugt", "i64", *sizes), "i1", "i32")
+    above = lanes.cast("sext", lanes.apply("icmp ugt", "i64", *sizes), "i1", "i32")
     odd = lanes.apply("or", "i32", lanes.apply("add", "i32", bits, above), 1)
-    is_rounded = lanes.test("fcmp one", "double", back, exact)
+    is_rounded = lanes.apply("fcmp one", "double", back, exact)
     return lanes.cast("bitcast", lanes.choose(is_rounded, "i32", odd, bits), "i32", "float")
 
 
@@ -367,7 +367,7 @@ def _exponent_as_f32(lanes: Lanes, value: str) -> str:
     code = lanes.cast("zext", value, "i8", "i32")
     bits = lanes.apply("shl", "i32", code, 23)
     following = lanes.apply("and", "i32", lanes.apply("add", "i32", code, 1), 255)
-    at_end = lanes.test("icmp ult", "i32", following, 2)
+    at_end = lanes.apply("icmp ult", "i32", following, 2)
     return lanes.choose(at_end, "i32", lanes.apply("or", "i32", bits, 1 << 22), bits)
 
 
@@ -466,7 +466,7 @@ class _Nibbles(Elements):
         if mask is None:
             return super().load(address)
         bits = self._bits(mask)
-        value = self.lanes.code.masked_load(self.memory, address, self._pairs.test("icmp ne", "i8", bits, 0))
+        value = self.lanes.code.masked_load(self.memory, address, self._pairs.apply("icmp ne", "i8", bits, 0))
         return self._pairs.apply("and", "i8", value, bits)
 
     def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
@@ -474,7 +474,7 @@ class _Nibbles(Elements):
             super().store(value, address, streams=streams)
             return
         pairs, bits = self._pairs, self._bits(mask)
-        touched = pairs.test("icmp ne", "i8", bits, 0)
+        touched = pairs.apply("icmp ne", "i8", bits, 0)
         old = self.lanes.code.masked_load(self.memory, address, touched)
         kept = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
         merged = pairs.apply("or", "i8", kept, pairs.apply("and", "i8", value, bits))
