@@ -186,11 +186,11 @@ class Arithmetic:
     by element, and of two steps, to round and to convert, it makes one on AArch64."""
 
 
-BITS: Mapping[str, int] = MappingProxyType(
+_BITS: Mapping[str, int] = MappingProxyType(
     {"i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 )
 """The width of each element type."""
-REGISTER_BITS = 512
+_REGISTER_BITS = 512
 """Of the registers that `Lanes.pick` has an instruction for."""
 _PICKS = {8: "qi", 16: "hi", 32: "d", 64: "q"}
 Operand = str | int | float
@@ -251,8 +251,8 @@ class Lanes:
 
     def _every_second(self, value: str, bits: int) -> str:
         """The low halves of integers of twice as many `bits`."""
-        element, held = f"i{bits}", REGISTER_BITS // bits
-        if bits < self.arithmetic.picks or self.count * bits * 2 < REGISTER_BITS:
+        element, held = f"i{bits}", _REGISTER_BITS // bits
+        if bits < self.arithmetic.picks or self.count * bits * 2 < _REGISTER_BITS:
             return self.cast("trunc", value, f"i{2 * bits}", element)
         halves = self.code.let(f"bitcast {self.of(f'i{2 * bits}')} {value} to <{2 * self.count} x {element}>")
         parts = [self._part(halves, element, 2 * self.count, at, held) for at in range(0, 2 * self.count, held)]
@@ -280,22 +280,22 @@ class Lanes:
         The instruction for it is named where there is one, and its mask is read from memory: of a mask that LLVM can
         look into it tries every other sequence first, which takes ten times as long as all else.
         """
-        bits = BITS[element]
-        if not 0 < self.arithmetic.picks <= bits or self.count * bits != REGISTER_BITS:
+        bits = _BITS[element]
+        if not 0 < self.arithmetic.picks <= bits or self.count * bits != _REGISTER_BITS:
             pair = ", ".join(f"{self.of(element)} {value}" for value in (one, other))
             return self.code.let(f"shufflevector {pair}, {shuffle_mask(order)}")
         integer = self.of(f"i{bits}")
         one, other = (self._bits(value, element) for value in (one, other))
         places = ", ".join(f"i{bits} {max(lane, 0)}" for lane in order)
         place = f"@pick{bits}.{sha256(places.encode()).hexdigest()[:24]}"
-        self.code.declarations.add(f"{place} = private constant {integer} <{places}>, align {REGISTER_BITS // 8}")
-        mask = self.code.let(f"load {integer}, ptr {place}, align {REGISTER_BITS // 8}")
+        self.code.declarations.add(f"{place} = private constant {integer} <{places}>, align {_REGISTER_BITS // 8}")
+        mask = self.code.let(f"load {integer}, ptr {place}, align {_REGISTER_BITS // 8}")
         name = f"llvm.x86.avx512.vpermi2var.{_PICKS[bits]}.512"
         picked = self.code.call(name, integer, (integer, one), (integer, mask), (integer, other))
         return picked if element == f"i{bits}" else self.cast("bitcast", picked, f"i{bits}", element)
 
     def _bits(self, value: str, element: str) -> str:
-        integer = f"i{BITS[element]}"
+        integer = f"i{_BITS[element]}"
         return value if element == integer else self.cast("bitcast", value, element, integer)
 
     def spread(self, one: str, element: str) -> str:
