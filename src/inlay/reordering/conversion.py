@@ -233,11 +233,6 @@ _QUIET_NAN = 0x7FC00000
 _QUIET = 1 << 22
 
 
-def _element(kind: FloatFormat) -> str:
-    """The LLVM type that holds a code."""
-    return f"i{max(8, kind.bits)}"
-
-
 def _decode(lanes: Lanes, codes: str, name: str) -> str:
     """The f32 values of codes; exact."""
     kind = _SMALL_FLOATS[name]
@@ -245,7 +240,7 @@ def _decode(lanes: Lanes, codes: str, name: str) -> str:
 
 
 def _decode_by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
-    wide = lanes.cast("zext", codes, _element(kind), "i32")
+    wide = lanes.cast("zext", codes, f"i{max(8, kind.bits)}", "i32")
     size = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
     bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
     bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
@@ -313,7 +308,7 @@ def _encode(lanes: Lanes, value: str, name: str) -> str:
     if kind.beyond == "infinity":
         is_nan = lanes.apply("icmp ugt", "i32", size, 255 << 23)
         code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
-    return lanes.narrow(code, "i32", _element(kind))
+    return lanes.narrow(code, "i32", REGISTER_TYPES[name])
 
 
 def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
@@ -397,7 +392,7 @@ def _round_to_bf16(lanes: Lanes, value: str) -> str:
     odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 16), 1)
     rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
     nan = lanes.apply("fcmp uno", "float", value, value)
-    rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, 1 << 22), rounded)
+    rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, _QUIET), rounded)
     return _upper_half(lanes, lanes.cast("bitcast", rounded, "i32", "float"))
 
 

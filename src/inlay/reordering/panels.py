@@ -123,13 +123,11 @@ def cut_into_panels(nest: LoopNest, src_bytes: int, dst_bytes: int) -> Panels | 
 def _run_elements(nest: LoopNest, parts: list[Part]) -> int:
     """Return how many elements of the source in a row a panel reads."""
     extents = {part.loop: part.extent for part in parts}
-    covered, found = 1, True
-    while found:
-        following = (i for i in extents if nest.loops[i].src == covered and extents[i] > 1)
-        found = (i := next(following, None)) is not None
-        if i is not None:
-            covered *= extents[i]
-            found = extents.pop(i) == nest.loops[i].extent
+    covered = 1
+    while (i := next((i for i in extents if nest.loops[i].src == covered and extents[i] > 1), None)) is not None:
+        covered *= extents[i]
+        if extents.pop(i) < nest.loops[i].extent:
+            break
     return covered
 
 
@@ -142,11 +140,9 @@ def _chain(loops: Sequence[Loop], side: str, taken: Sequence[int], wanted: int, 
         i = next(following, None)
         if i is None:
             break
-        extent = loops[i].extent
-        part = _cut(i, extent, max(1, wanted // covered), multiple if not parts else 1)
-        parts.append(part)
-        covered *= extent
-        if part.count > 1:
+        parts.append(_cut(i, loops[i].extent, max(1, wanted // covered), multiple if not parts else 1))
+        covered *= loops[i].extent
+        if parts[-1].count > 1:
             break
     return parts
 

@@ -112,7 +112,8 @@ class _Planner:
         if not self.traffic.streams:
             return plans
         best = min(plans, key=self.penalty)
-        if choice.registers is None and best.streams and self._leaves_pages(best):
+        loops, outer = best.schedule.nest.loops, best.schedule.outer
+        if choice.registers is None and best.streams and leaves_pages(loops, outer, self.traffic):
             plans += self._tiled(_LARGE_TILE)
         wants_panels = not best.streams and self.target.prefers_panels if choice.panels is None else choice.panels
         if wants_panels and (panels := self._panels()) is not None:
@@ -183,9 +184,6 @@ class _Planner:
         if not all(sizes) or self.problem.computes or not may_overlap(self.problem):
             return None
         return cut_into_panels(self.nest, *sizes)
-
-    def _leaves_pages(self, plan: Plan) -> bool:
-        return leaves_pages(plan.schedule.nest.loops, plan.schedule.outer, self.traffic)
 
     def _rewrites_much(self, plan: Plan) -> bool:
         """Return whether tiles that overlap write more bytes again, past the caches, than masks would cost."""

@@ -142,16 +142,8 @@ def reorder_problem(
     assert dst.data_type is not None
     _require_no_extras(src, dst)
     require_distinct(dst_layout)
-    axes = [
-        ProblemAxis(n, stored, a, b)
-        for n, stored, a, b in zip(
-            src.dims,
-            dst_layout.dims,
-            src_layout.normal_form.axes,
-            dst_layout.normal_form.axes,
-            strict=True,
-        )
-    ]
+    src_axes, dst_axes = src_layout.normal_form.axes, dst_layout.normal_form.axes
+    axes = [ProblemAxis(*parts) for parts in zip(src.dims, dst_layout.dims, src_axes, dst_axes, strict=True)]
     starts = (src.offset0, dst.offset0)
     if src.data_type.is_number and dst.data_type.is_number:
         return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor)

@@ -43,6 +43,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import SupportsIndex
 
 import numpy as np
@@ -287,37 +288,32 @@ class TeamWatch:
 # The team
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Task:
     """A kernel with its tiles, as the machine code that splits them wants it."""
 
-    __slots__ = ("_words", "address", "code", "entry", "kept", "run", "tiles", "waited", "watch")
+    entry: Callable[[int, int, int, int, int], None]
+    """The kernel's code."""
+    code: int
+    """Its address."""
+    tiles: int
+    """How many tiles there are."""
+    run: int = 1
+    """How many of them stay together on one thread."""
+    kept: object = None
+    """What keeps the code loaded, and what the kernel's table refers to by address."""
+    watch: TeamWatch = field(default_factory=TeamWatch, init=False)
+    """How long it takes on several threads, and whether they run."""
+    waited: int = field(default=0, init=False)
+    """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
+    address: int = field(init=False)
+    """Where machine code finds all that."""
+    _words: npt.NDArray[np.int64] = field(init=False)
 
-    def __init__(
-        self,
-        entry: Callable[[int, int, int, int, int], None],
-        code: int,
-        tiles: int,
-        run: int = 1,
-        kept: object = None,
-    ) -> None:
-        """Of the kernel at the address `code`, which is called as `entry`; `run` tiles stay together on one thread."""
-        self.kept = kept
-        """What keeps the code loaded, and what the kernel's table refers to by address."""
-        self.entry = entry
-        """The kernel's code."""
-        self.code = code
-        """Its address."""
-        self.tiles = tiles
-        """How many tiles there are."""
-        self.run = run
-        """How many of them stay together on one thread."""
-        self.watch = TeamWatch()
-        """How long it takes on several threads, and whether they run."""
-        self.waited = 0
-        """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
-        self._words: npt.NDArray[np.int64] = np.array([code, tiles, run], np.int64)
+    def __post_init__(self) -> None:
+        """Write down what machine code reads."""
+        self._words = np.array([self.code, self.tiles, self.run], np.int64)
         self.address = int(self._words.ctypes.data)
-        """Where machine code finds all that."""
 
 
 _AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
