@@ -96,9 +96,6 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
 # Integers
 
 
-# Integers
-
-
 def _signed(lanes: Lanes, value: str, name: str) -> str:
     """The codes of an integer type as numbers of the width of their register."""
     if name != "s4":
@@ -147,9 +144,6 @@ def integer_bounds(source: str, dst: str) -> tuple[float, float]:
 # Through f64
 
 
-# Through f64
-
-
 def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
     if dst == "f64":
         return value
@@ -180,9 +174,6 @@ def _round_to_odd(lanes: Lanes, narrow: str, exact: str) -> str:
     odd = lanes.apply("or", "i32", lanes.apply("add", "i32", bits, above), 1)
     is_rounded = lanes.apply("fcmp one", "double", back, exact)
     return lanes.cast("bitcast", lanes.choose(is_rounded, "i32", odd, bits), "i32", "float")
-
-
-# Through f32
 
 
 # Through f32
