@@ -1,12 +1,13 @@
-"""The checks of a call: each argument is there, is memory of its descriptor, and lies on nothing that it must not.
+"""The attributes of a primitive and the arguments of its calls: what is refused, and what each call brings.
 
-`expected` settles when a primitive is created which arguments it reads and writes; `checked` holds a call against it.
-What is written may be left out and is new memory then.
-
-**Attributes of primitives: what is refused, and of which form the values are that each call brings.**
+Values of attributes are arguments of each call:
 
     scales={"weights": Scales(mask=1)}      argument weights_scales: one f32 for each output channel
     post_ops=(Binary("add", desc),)         argument post_op_0_src_1: memory of desc, broadcast
+
+`expected` settles when a primitive is created which arguments it reads and writes; `checked` holds a call against it:
+each argument is there, is memory of its descriptor, and lies on nothing that it must not. What is written may be left
+out and is new memory then.
 
 Source: oneAPI specification, "Primitive attributes".
 """

@@ -1,12 +1,11 @@
-"""`Primitive`: what every primitive is made of and answers, and how it is called.
+"""`Primitive`, the base class of all primitives: creation, descriptors, call.
 
-A class of a kind checks by the rules of the specification what it is told, derives what is left out, and makes an
-`Operation`; an engine answers it. What stands here is the same for all kinds: the engine that is asked, the answers
-(`src_desc`, `impl` ...), and the call.
+The class of a kind checks its arguments by the rules of the specification, derives what is left out, and makes an
+`Operation`, for which an engine creates an `Implementation`. This module has what is the same for all kinds: the choice
+of the engine, the descriptors that it chose (`src_desc` ...), and the call.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
@@ -74,12 +73,11 @@ class Primitive:
         self,
         prop_kind: PropKind,
         descs: Mapping[str, MemoryDesc | None],
-        parameters: Mapping[str, Parameter] = MappingProxyType({}),
-        *,
-        attributes: PrimitiveAttributes | None = None,
+        parameters: Mapping[str, Parameter],
+        attributes: PrimitiveAttributes | None,
+        engine: EngineLike,
+        avoid: Avoid,
         hint: "Primitive | None" = None,
-        engine: EngineLike = None,
-        avoid: Avoid = None,
     ) -> None:
         """Check what is common to all kinds, ask the engine, and keep its answer.
 
@@ -89,7 +87,7 @@ class Primitive:
             Unimplemented: no engine computes it, or only a reference kernel, and `avoid` is "reference".
 
         Warns:
-            PerformanceWarning: a reference kernel computes (see `slow_kernels`).
+            PerformanceWarning: a reference kernel computes (see `engine.judge`).
         """
         place = type(self).__name__
         present = {name: desc for name, desc in descs.items() if desc is not None}
@@ -331,8 +329,7 @@ def forward_kind(place: str, prop_kind: str) -> PropKind:
     Raises:
         InvalidArguments: it is another.
     """
-    found = choice(place, "prop_kind", prop_kind, FORWARD)
-    return "forward_training" if found == "forward_training" else "forward_inference"
+    return choice(place, "prop_kind", prop_kind, FORWARD)
 
 
 def forward_of(place: str, hint: Any, forward: type[Primitive]) -> Primitive:
