@@ -11,20 +11,13 @@ A thread has a run of work items, each a block of tiles by a group of destinatio
 Where pixels lie outside of an image, zeros are read and a spare line is written: a table of addresses, with the bytes
 from one vector of channels to the next, says so for each tile.
 
-**Registers of floats in a function, and their products with small matrices of constants.**
-
-**Weights of a Winograd convolution: an opaque format, and the reorder that leads to it.**
-
-For example:
+Weights have an opaque format, and a reorder that leads to it:
 
     desc = weights_desc(64, 32, registers)          inlay-winograd-4x3-64: 36 matrices in panels of 64 columns
     transforming(reorder_operation).bind({"src": weights, "dst": Memory(desc)})()
 
-**Functions that bring one tile of pixels to the products, and their results to one tile.**
-
-**Functions that bring a block of tiles to the products, and their results to a block of tiles.**
-
-**Functions that multiply: tiles of registers of every size, and what divides the 36 products into them.**
+In this order: arithmetic of registers; weights; functions for one tile of pixels and its results, for a block of tiles,
+for the products; the module and its entry.
 """
 
 import json

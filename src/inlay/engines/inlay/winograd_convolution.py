@@ -4,9 +4,8 @@
     implementation.descs["weights"]         an opaque format: see `transforming`
     implementation.bind(memories)()
 
-It runs in the OpenMP threads of somebody else, whose next call finds them awake.
-
-**What a Winograd convolution asks of its images: sizes, and strides that one table of words can say.**
+It runs in the OpenMP threads of another engine, whose next call finds them awake. Its images have strides that one
+table of words can say (`images`); the work is divided into blocks of tiles and groups of channels (`scheduled`).
 """
 
 import ctypes

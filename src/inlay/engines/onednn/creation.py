@@ -1,12 +1,6 @@
-"""From an operation to a primitive descriptor: what the library's creators would crash on is refused before they run.
+"""From an operation to a primitive descriptor: the spelling of its descriptors, and the call of the library's creator.
 
-    eltwise forward: prop algorithm src dst alpha beta      the row of `onednn_abi.CREATORS`
-    c_int(96) c_int(32) md md c_float(0) c_float(0)         what it is called with
-
-The library divides by strides and groups that it was told, and follows a hint that is NULL; so both are looked at here.
-Everything else it checks itself, and its status becomes our error.
-
-**Equal descriptors that oneDNN computes differently: strides of axes of one element, and which of them it is given.**
+oneDNN computes some equal descriptors differently, those that differ in the strides of axes of one element:
 
     (1, 1, 28, 28) as nchw    strides (784, 784, 28, 1)
     (1, 1, 28, 28) as nhwc    strides (784, 1, 28, 1)       the same offsets: the descriptors are equal
@@ -20,6 +14,14 @@ the library gets one of two spellings, each of which depends on the equality cla
     channels last    unit axes are placed as in acdb: for images, where it makes a faster kernel available
 
 `kernel_rank` says which kernel is preferred: one for an instruction set, then any other, then a reference kernel.
+
+A creator is called by its row of words; what it would crash on is refused before:
+
+    eltwise forward: prop algorithm src dst alpha beta      the row of `onednn_abi.CREATORS`
+    c_int(96) c_int(32) md md c_float(0) c_float(0)         what it is called with
+
+The library divides by strides and groups that it was told, and follows a hint that is NULL; so both are looked at here.
+Everything else it checks itself, and its status becomes our error.
 """
 
 import re
@@ -168,7 +170,6 @@ _MAPS = frozenset(
 )
 """Kinds whose destination has the dims of the source."""
 _LARGEST = 2**31 - 1
-_DIRECTION = "direction"
 _POSITIVE = {"strides", "kernel"}
 _COUNTS = ("axis", "group_size", "local_size", "groups")
 

@@ -4,9 +4,9 @@
     impl         its `impl_info_str`
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
-The library is told about tensors without `offset0` (`creation.within`), in the spelling that has the preferred kernel
-(`spellings`). Where it cannot generate the code that it prefers, its next implementation of the same formats computes;
-without one `bind` declines (`code_generation`).
+The library is told about tensors without `offset0` (`Descriptors.given`), in the spelling that has the preferred kernel
+(`creation.spellings`). Where it cannot generate the code that it prefers, its next implementation of the same formats
+computes; without one `bind` declines (`library.CodeGeneration`).
 """
 
 import threading
@@ -115,7 +115,7 @@ class OnednnEngine(Engine):
         Raises:
             InvalidArguments: a backward operation has no hint or one of another kind, or the library, or the check
                 before it, refuses the arguments.
-            Unimplemented: the library lacks it (see `capabilities`), or the hint is of another engine.
+            Unimplemented: the library lacks it (see `defects.lacking`), or the hint is of another engine.
             OutOfMemory: the library says so.
         """
         threads = self.team.wanted

@@ -1,4 +1,6 @@
-"""Batch, layer and group normalization: tensors brought to mean 0 and variance 1.
+"""Batch, layer and group normalization, and local response normalization.
+
+The first three bring tensors to mean 0 and variance 1:
 
     dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
 
@@ -10,7 +12,7 @@ where the result was positive. With `rms_norm` the mean is taken to be 0.
 Source: oneAPI specification, "Batch normalization", "Layer normalization" and "Group normalization"; oneDNN for the
 fused forms.
 
-**Local response normalization: each element divided by a power of the squares around it.**
+Local response normalization divides each element by a power of the squares around it:
 
     dst = src * base^-beta,    base = k + alpha / count * sum of src^2 over the window
 
