@@ -12,7 +12,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
-from inlay.primitives.calls import Expected, Given, checked, checking, expected, require_attributes, zeroing
+from inlay.primitives.calls import CallArguments, Expected, checked, checking, expected, require_attributes, zeroing
 from inlay.primitives.engine import (
     Avoid,
     Engine,
@@ -67,7 +67,7 @@ class Primitive:
     _implementation: Implementation
     _expected: Expected
     _is_named: bool
-    _last: "_Call | None"
+    _last: "_LastCall | None"
 
     def _create(
         self,
@@ -273,7 +273,7 @@ class Primitive:
         run()
         written = {name: given.memories[name] for name in self._expected.results}
         result: Any = written if len(written) != 1 else next(iter(written.values()))
-        self._last = _Call(memories, run, result) if given.is_kept else None
+        self._last = _LastCall(memories, run, result) if given.is_kept else None
         return result
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
@@ -296,7 +296,7 @@ class Primitive:
             self._engine, self._implementation = found
             return self._implementation.bind(memories)
 
-    def _checked(self, memories: Mapping[str, object]) -> Given:
+    def _checked(self, memories: Mapping[str, object]) -> CallArguments:
         return checked(type(self).__name__, self._expected, self.in_place, memories)
 
     def __repr__(self) -> str:
@@ -311,7 +311,7 @@ def _compute_nothing() -> None:
     """Write nothing: all results are without elements."""
 
 
-class _Call:
+class _LastCall:
     """The last call: its arguments, and what it did."""
 
     __slots__ = ("count", "items", "result", "run")

@@ -23,7 +23,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.memory import Memory, reorder
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.calls import Given, zeroing
+from inlay.primitives.calls import CallArguments, zeroing
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
 from inlay.primitives.primitive import Primitive, forward_kind, forward_of
 from inlay.primitives.recurrent_rules import (
@@ -146,7 +146,7 @@ class RecurrentBackward(Primitive):
             return _carrying(memories, {"diff_src_iter": "diff_dst_iter", "diff_src_iter_c": "diff_dst_iter_c"}, sums)
         return super()._bound(memories)
 
-    def _checked(self, memories: Mapping[str, object]) -> Given:
+    def _checked(self, memories: Mapping[str, object]) -> CallArguments:
         """As `Primitive` does; new memory that is added to starts at zero, whatever new memory holds."""
         given = super()._checked(memories)
         for name in given.fresh:

@@ -56,7 +56,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class WindowGeometry:
     """A window with all its numbers, and the spatial dims on both sides; one entry for each spatial axis."""
 
     image: Dims
@@ -92,7 +92,7 @@ def walk(
     dilations: PerAxis,
     padding_l: PerAxis,
     padding_r: PerAxis | None,
-) -> Walk:
+) -> WindowGeometry:
     """The walk of a window; one of `image` and `result` may be None and follows from the other.
 
     Without `padding_r` it is what makes both fit, or `padding_l` where one of them is None.
@@ -123,7 +123,7 @@ def walk(
         image = tuple(map(_covered, result, steps, extents, before, after))
     found = tuple(map(_positions, image, extents, steps, before, after))
     _require_fit(place, image, result, found, extents, (steps, before, after))
-    return Walk(image, found, steps, gaps, before, after)
+    return WindowGeometry(image, found, steps, gaps, before, after)
 
 
 def per_axis(place: str, name: str, value: Any, count: int, least: int | None) -> Dims:
@@ -249,7 +249,7 @@ class Pooling(Primitive):
         self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
-def _require_elements(window: tuple[int, ...], walked: Walk) -> None:
+def _require_elements(window: tuple[int, ...], walked: WindowGeometry) -> None:
     sides = zip(window, walked.dilations, walked.padding_l, walked.padding_r, strict=True)
     for i, (size, gap, *padding) in enumerate(sides):
         extent = (size - 1) * (gap + 1) + 1

@@ -103,7 +103,7 @@ def attributes_handle(library: Library, descriptors: Descriptors, operation: Ope
     """
     attributes = operation.attributes
     handle = created(library, "primitive_attr_create", "primitive_attr")
-    calls = _Calls(library, handle.value, operation.kind)
+    calls = _AttributeSetters(library, handle.value, operation.kind)
     calls.set("scratchpad_mode", abi.SCRATCHPAD_USER)
     if attributes.fpmath_mode != "strict":
         calls.set("fpmath_mode", abi.FPMATH_MODES[attributes.fpmath_mode])
@@ -121,7 +121,7 @@ def attributes_handle(library: Library, descriptors: Descriptors, operation: Ope
     return handle
 
 
-class _Calls:
+class _AttributeSetters:
     """The setters of one `dnnl_primitive_attr_t`."""
 
     def __init__(self, library: Library, handle: int, kind: str) -> None:
@@ -142,7 +142,7 @@ class _Calls:
             self.set(what, code, entry.mask, len(entry.groups), groups, entry.type.code)
 
 
-def _set_recurrent(calls: _Calls, scales: RecurrentScales) -> None:
+def _set_recurrent(calls: _AttributeSetters, scales: RecurrentScales) -> None:
     calls.set("rnn_data_qparams", scales.scale, scales.shift)
     for what, values, mask in (
         ("rnn_weights_qparams", scales.weights, _GATES_AND_CHANNELS),

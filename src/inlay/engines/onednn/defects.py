@@ -224,14 +224,9 @@ def lacking_sparse(operation: Operation) -> str | None:
     if any(0 in desc.dims for desc in descs.values()):
         return "sparse matmul of tensors without elements"
     if isinstance(descs[sparse].layout, kinds.Packed):
-        return _lacking_packed(sparse, descs)
+        is_computed = sparse == "weights" and descs["weights"].data_type == DATA_TYPES["s8"]
+        return None if is_computed else "matmul with packed tensors other than weights of s8"
     return _lacking_positions(sparse, operation)
-
-
-def _lacking_packed(sparse: str, descs: Mapping[str, MemoryDesc]) -> str | None:
-    if sparse != "weights" or descs["weights"].data_type != DATA_TYPES["s8"]:
-        return "matmul with packed tensors other than weights of s8"
-    return None
 
 
 def _lacking_positions(sparse: str, operation: Operation) -> str | None:

@@ -56,7 +56,7 @@ _FURTHEST: Final = 48  # bytes that extras may stand behind the inner blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LibraryDescriptor:
     """A descriptor as an argument of a primitive."""
 
     handle: Handle
@@ -67,12 +67,12 @@ class Given:
     """Bytes from the address of the memory to the one that the library is given."""
 
 
-class _Asked(threading.local):
+class _RecentDescriptors(threading.local):
     """What each thread was given last: more than any primitive has arguments."""
 
     def __init__(self) -> None:
         """Called once in each thread."""
-        self.last: deque[Given] = deque(maxlen=_LAST)
+        self.last: deque[LibraryDescriptor] = deque(maxlen=_LAST)
 
 
 class Descriptors:
@@ -82,12 +82,12 @@ class Descriptors:
         """Begin with none."""
         self._library = library
         self._structure = Structure(library)
-        self._given: dict[Hashable, Given] = {}
+        self._given: dict[Hashable, LibraryDescriptor] = {}
         self._chosen: dict[MemoryDesc, list[tuple[int, MemoryDesc, Handle]]] = {}
         self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
         self._lock = RenewedLock()
-        self._asked = _Asked()
+        self._asked = _RecentDescriptors()
 
     def handle(self, desc: MemoryDesc) -> Handle:
         """The library's descriptor that says the same as `desc`.
@@ -99,7 +99,7 @@ class Descriptors:
         """
         return self._opaque.get(desc) or self._structure.made(desc)
 
-    def given(self, desc: MemoryDesc) -> Given:
+    def given(self, desc: MemoryDesc) -> LibraryDescriptor:
         """The library's descriptor of an argument, remembered; `offset0` is left to the address.
 
         The library has fast code for tensors that start where their memory does. What lies behind elements counts from
@@ -118,7 +118,7 @@ class Descriptors:
             within = _within(desc)
             handle = self.handle(within)
             shift = desc.offset0 * desc.data_type.itemsize if desc.data_type and within is not desc else 0
-            found = Given(handle, handle.value, shift)
+            found = LibraryDescriptor(handle, handle.value, shift)
             # Another thread may do the same: either result is as good.
             if len(self._given) >= _REMEMBERED:
                 self._given.clear()
@@ -375,7 +375,7 @@ _NNZ_AT, _BLOCKED_AT, _COUNT_AT = 8, 24, 8 * abi.MAX_NDIMS
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _FieldOffsets:
     """Bytes from the start of a blocked descriptor to its fields."""
 
     strides: int
@@ -406,7 +406,7 @@ def read_packed_desc(library: Library, pointer: int, dims: Dims, data_type: Data
     library.require(
         library.functions["memory_desc_query_v2"](pointer, abi.QUERY_NNZ, 0, byref(nnz)), lambda: "query nnz"
     )
-    places = _places(library)
+    places = _field_offsets(library)
     start = pointer + places.strides
     at = start + _BLOCKED_AT
     count = c_int.from_address(at + _COUNT_AT).value
@@ -435,10 +435,10 @@ def _described(dims: Dims, data_type: DataType, nnz: int, tag: str) -> MemoryDes
         return None
 
 
-def _places(library: Library) -> _Places:
+def _field_offsets(library: Library) -> _FieldOffsets:
     """The places of the fields, from the pointers that queries of a blocked descriptor answer."""
     some = created(library, "memory_desc_create_with_strides", "memory_desc", 1, abi.DIMS(2), abi.F32, abi.DIMS(1))
-    return _Places(
+    return _FieldOffsets(
         *(query(library, some.value, what) - some.value for what in (abi.QUERY_STRIDES, abi.QUERY_BLKS, abi.QUERY_IDXS))
     )
 

@@ -1,7 +1,7 @@
 """Execution of primitives: arguments are settled once, then each time is one call of the library.
 
-A `Team` is the threads of the library's OpenMP. Each Python thread executes with a `Lane` of its own: a stream, a
-scratchpad that its primitives share, a number of threads.
+An `OpenMPTeam` is the threads of the library's OpenMP. Each Python thread executes with a `Lane` of its own: a stream,
+a scratchpad that its primitives share, a number of threads.
 
     lanes.lane              of the calling thread, made when it is first asked for
     lane.reserve(nbytes)    the scratchpad is at least so large
@@ -66,7 +66,7 @@ def bounded(threads: int, processors: int) -> int:
     return most
 
 
-class Team:
+class OpenMPTeam:
     """How many threads the library starts: OpenMP's number, which each Python thread has for itself."""
 
     def __init__(self, library: Library) -> None:
@@ -165,7 +165,7 @@ class Lane:
     threads: int
     """What the library was last told in this thread; -1 before it was."""
 
-    def __init__(self, library: Library, engine: Handle, scratch: Handle, team: Team) -> None:
+    def __init__(self, library: Library, engine: Handle, scratch: Handle, team: OpenMPTeam) -> None:
         """Make a stream, and a scratchpad without bytes; `scratch` describes some bytes."""
         self._library, self._engine, self._team = library, engine, team
         self._stream = created(library, "stream_create", "stream", engine.value, IN_ORDER)
@@ -223,7 +223,7 @@ class Lanes(threading.local):
         self._loan = _Loan(self.lane, spare)
 
 
-_teams: "WeakSet[Team]" = WeakSet()
+_teams: "WeakSet[OpenMPTeam]" = WeakSet()
 _lanes: "WeakSet[Lane]" = WeakSet()
 
 
@@ -251,7 +251,7 @@ _PLAIN_KINDS = ("blocked", "opaque")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExecutionPlan:
     """What all executions of a primitive have in common."""
 
     primitive: Handle
@@ -320,7 +320,7 @@ class Executable:
         "threads",
     )
 
-    def __init__(self, library: Library, lanes: Lanes, engine: Handle, plan: Plan) -> None:
+    def __init__(self, library: Library, lanes: Lanes, engine: Handle, plan: ExecutionPlan) -> None:
         """Settle what calls look up."""
         self.library, self.lanes, self.plan, self._engine = library, lanes, plan, engine
         self.execute = library.functions["primitive_execute"]
