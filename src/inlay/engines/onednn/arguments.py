@@ -404,7 +404,7 @@ def arguments(
 ) -> list[Argument]:
     """What an execution is given, where `descs` is what was chosen; what the primitive has no use for is left out.
 
-    `spelled` is the operation as the primitive descriptor was created for (see `spellings`).
+    `spelled` is the operation as the primitive descriptor was created for (see `creation.spellings`).
     """
     kind, attributes = operation.kind, operation.attributes
     codes = post_op_codes(attributes) | value_codes(operation)
