@@ -218,7 +218,7 @@ def _parsed(text: str, target: Target) -> Any:
 # Code in this process
 
 
-_SESSION_OBJECTS = 16
+_SESSION_OBJECTS = 32
 _libraries = count()
 
 
@@ -386,17 +386,20 @@ def _machine_words(target: Target) -> tuple[str, str]:
     return spelled(target), ".".join(map(str, llvm.llvm_version_info))
 
 
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
 def spelled(value: object) -> str:
     """A value as text that leaves nothing out: values are equal if their texts are.
 
     Raises:
         TypeError: the value, or a part of it, is no number, text, tuple or dataclass.
     """
-    if value is None or isinstance(value, (bool, int, float, str)):
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, tuple):
         return f"({', '.join(map(spelled, value))})"
-    kind = type(value)
     if is_dataclass(kind):
         return f"{kind.__qualname__}({', '.join([spelled(getattr(value, name)) for name in _fields_of(kind)])})"
     raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
