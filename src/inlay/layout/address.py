@@ -348,8 +348,6 @@ class AddressMap:
 
 # As for `Axis`.
 _set_dims = vars(AddressMap)["dims"].__set__
-
-
 _set_axes = vars(AddressMap)["axes"].__set__
 
 
@@ -490,8 +488,6 @@ def _add_offsets(total: npt.NDArray[np.int64], axis: Axis, x: npt.NDArray[np.int
 
 
 SEARCH_LIMIT = 500_000
-
-
 SEARCH_TEXT = (
     "whether elements of this layout overlap cannot be told in reasonable time: its strides interleave. "
     "Strides that are multiples of the extent they step over are told at once"

@@ -47,7 +47,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import Dims
-from inlay.layout.views import inverse, permuted
+from inlay.layout.regroup import inverse, permuted
 from inlay.notation.format_tag import FormatTag
 
 SPATIAL = "DHW"
