@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Described)
 
 _EXPORTER = ("inlay.engines.onednn", "export_descriptor")
-"""What makes handles of a library: engines stand in a room below this one, so it is loaded by name when asked for."""
+"""What makes handles of a library. Engines are in a package below this one, so it is loaded by name when called."""
 
 
 class OwnedHandle(Protocol):
