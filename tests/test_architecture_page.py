@@ -41,8 +41,10 @@ def test_a_name_that_does_not_exist_is_found() -> None:
     assert not found("nowhere.plan_reorder")
 
 
-def test_every_package_has_its_row() -> None:
-    rows = set(re.findall(r"`([a-z_]+)/?`", "\n".join(line.split("|")[1] for line in TEXT.splitlines() if "|" in line)))
-    for package in (inlay, importlib.import_module("inlay.graph")):
-        modules = {module.name for module in pkgutil.iter_modules(package.__path__)} - {"__main__"}
-        assert modules - rows == set(), package.__name__
+def test_every_package_and_root_module_is_named() -> None:
+    words = set(re.findall(r"`([a-z_.]+)/?`", TEXT))
+    named = {".".join(word.split(".")[:count]) for word in words for count in range(1, 4)}
+    expected = {module.name for module in pkgutil.iter_modules(inlay.__path__)} - {"__main__"}
+    graph = importlib.import_module("inlay.graph")
+    expected |= {f"graph.{module.name}" for module in pkgutil.iter_modules(graph.__path__)} - {"graph.onnx_package"}
+    assert expected - named == set()

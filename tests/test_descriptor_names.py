@@ -13,7 +13,8 @@ from inlay.descriptor.serialization import Parts, checked
 from inlay.descriptor.sparsity import sparse_counts
 from inlay.errors import InvalidArguments
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Refusal, refine, views
-from inlay.layout.regroup import Fault, nearest_permutation
+from inlay.layout.permutation import nearest_permutation
+from inlay.layout.regroup import Fault
 
 ROWS = MemoryDesc((3, 4), "f32")
 CSR = MemoryDesc.csr((3, 4), "f32", 2)

@@ -17,7 +17,7 @@ from public_calls import LEFT_OUT, Subject, public, subjects
 
 import inlay
 from inlay import InlayError, MemoryDesc, PerformanceWarning
-from inlay.layout.regroup import inverse
+from inlay.layout.permutation import inverse
 
 NOT_YET: tuple[str, ...] = ()
 """The packages whose checks are being mended: to be emptied."""

@@ -20,15 +20,18 @@ This package knows no tags and no data types.
 
 The modules, each built on those before it:
 
-    axis       one axis: its digits, their normal form, and its runs
-    address    the address formula: offsets, spans, and whether elements overlap
-    regroup    digits under other dims, digits that two layouts share, and views that are refused
-    map        `Layout`: how it is made, compared, and viewed as NumPy views arrays
-    views      the views of oneDNN's descriptors, which know padding and blocks
+    axis           one axis: its digits, their normal form, and its runs
+    address        the address formula: offsets, spans, and whether elements overlap
+    permutation    permutations of axes, and the nearest right one where one is wrong
+    regroup        the rules of reshape: digits under other dims, and views that are refused
+    refinement     digits that two layouts of an axis share
+    map            `Layout`: how it is made, compared, and viewed as NumPy views arrays
+    views          the views of oneDNN's descriptors, which know padding and blocks
 """
 
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims
 from inlay.layout.map import Layout
-from inlay.layout.regroup import CommonDigit, Map, Refusal, refine
+from inlay.layout.refinement import CommonDigit, Map, refine
+from inlay.layout.regroup import Refusal
 
 __all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "Dims", "Layout", "Map", "Refusal", "refine"]

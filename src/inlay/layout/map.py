@@ -24,6 +24,7 @@ from inlay.arguments import as_flag
 from inlay.errors import InvalidArguments, shown
 from inlay.layout.address import AddressMap, as_numbers, require_itemsize
 from inlay.layout.axis import RUNTIME, Axis, Dims
+from inlay.layout.permutation import require_permutation
 from inlay.layout.regroup import (
     Fault,
     Refusal,
@@ -33,7 +34,6 @@ from inlay.layout.regroup import (
     nearest_volumes,
     regrouped,
     remedy_of,
-    require_permutation,
     reshaped,
 )
 

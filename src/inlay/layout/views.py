@@ -21,19 +21,8 @@ from math import prod
 
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.layout.axis import LETTERS
-from inlay.layout.regroup import (
-    Fault,
-    Name,
-    Run,
-    attempt_text,
-    inverse,
-    pairs_up,
-    permuted,
-    regroup,
-    require_permutation,
-    runs,
-    stride_problem,
-)
+from inlay.layout.permutation import inverse, permuted, require_permutation
+from inlay.layout.regroup import Fault, Name, Run, attempt_text, pairs_up, regroup, runs, stride_problem
 
 __all__ = [
     "axis_name",

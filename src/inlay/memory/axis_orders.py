@@ -45,7 +45,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import Dims
-from inlay.layout.regroup import inverse, permuted
+from inlay.layout.permutation import inverse, permuted
 from inlay.notation.format_tag import FormatTag
 
 SPATIAL = "DHW"
