@@ -14,9 +14,6 @@ from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import laid
 
-_NUMPY = "array"
-_NAMED = 6  # steps with estimated times that are named
-
 
 def explained(plan: Plan) -> str:
     """The plan in words and tables.
@@ -84,16 +81,13 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
 def _format(plan: Plan, name: str) -> str:
     """The tag of a buffer's format; `strided` where there is none, `array` where only NumPy reads it."""
     desc = plan.program.buffers[name].desc
-    return _NUMPY if desc is None else desc.tag or "strided"
+    return "array" if desc is None else desc.tag or "strided"
 
 
 def _constants(plan: Plan) -> int:
     """Bytes of all constants, each array once."""
     arrays = {id(array): array for step in plan.program.steps for array in step.constants.values()}
     return sum(array.nbytes for array in arrays.values())
-
-
-# Parts of the text
 
 
 def _heading(plan: Plan) -> str:
@@ -123,6 +117,9 @@ def _proof(plan: Plan) -> str:
         else "this is the best that was found"
     )
     return f"{found}, and none takes less than {_ms(plan.bound)}"
+
+
+_NAMED = 6  # steps with estimated times that are named
 
 
 def _sources(plan: Plan) -> Iterator[str]:

@@ -37,11 +37,6 @@ from inlay.primitives.engine import (
 )
 from inlay.primitives.rules import RECURRENT
 
-_REORDER_MS = 0.003
-_REORDER_SLOWNESS = 1.4
-_NODE_MS = 0.02
-_NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
-
 
 def analytic(isa: str | None = None, threads: int | None = None) -> "AnalyticCosts":
     """Costs by arithmetic, bytes and a table of what is fast, for this machine or one with another instruction set.
@@ -59,6 +54,10 @@ def probed(engine: EngineLike = None) -> "ProbedCosts":
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
     return ProbedCosts(engines_beside(get_engine(engine)), this_machine())
+
+
+_NODE_MS = 0.02
+_NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
 
 
 class MachineCosts:
@@ -80,8 +79,10 @@ class MachineCosts:
         return self.machine.threads
 
     def reference(self, op: Op, graph: OpGraph) -> float:
-        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
-        return reference_ms(op, graph)
+        """Milliseconds of an operator that only NumPy computes: its bytes, and the way through Python."""
+        tensors = [graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
+        moved = sum(prod(tensor.dims) * tensor.dtype.itemsize for tensor in tensors)
+        return _NODE_MS + moved / _NODE_BANDWIDTH / 1e6
 
 
 class ModelledCosts(MachineCosts):
@@ -161,6 +162,32 @@ def asked(engines: Iterable[Engine], operation: Operation) -> Implementation | N
     return None
 
 
+def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tuple[Engine, Implementation]:
+    """Return who of `engines_beside(engine)` computes a reorder among calls of `engine`, and how.
+
+    It is the first that has machine code for it and batches it with other calls, else the last that computes it.
+    Inlay's machine code is the faster one by itself. But Inlay's threads would have to take the processors from the
+    engine's, which wait for their next call busily; a reorder that the engine executes together with the calls before
+    and after it spares that.
+
+    Raises:
+        Unimplemented, InvalidArguments: none computes it; what the first one says.
+    """
+    chosen: tuple[Engine, Implementation] | None = None
+    refusals: list[Exception] = []
+    for engine in engines:
+        try:
+            chosen = engine, engine.create(operation)
+        except (Unimplemented, InvalidArguments) as error:
+            refusals.append(error)
+            continue
+        if chosen[1].is_batched and chosen[1].kernel_kind == "jit":
+            break
+    if chosen is None:
+        raise refusals[0]
+    return chosen
+
+
 def estimated(implementation: Implementation, machine: Machine) -> Kernel:
     """A kernel as the engine has it, at the pace of such kernels."""
     settled = settled_by(implementation)
@@ -200,6 +227,10 @@ def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Ker
     return Kernel(settled, impl, milliseconds(settled, rate, machine), roofline, 0, least.nbytes)
 
 
+_REORDER_MS = 0.003
+_REORDER_SLOWNESS = 1.4
+
+
 def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
     """What Inlay's reorder takes, a copy where both are equal: bytes at the bandwidth of where they are."""
     moved = nbytes(src) + nbytes(dst)
@@ -207,10 +238,3 @@ def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
         return 0.0
     bandwidth = machine.near if moved <= machine.last // 2 else machine.far
     return _REORDER_MS + _REORDER_SLOWNESS * moved / bandwidth / 1e6
-
-
-def reference_ms(op: Op, graph: OpGraph) -> float:
-    """What an operator takes in NumPy: its bytes, and the way through Python."""
-    tensors = [graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
-    moved = sum(prod(tensor.dims) * tensor.dtype.itemsize for tensor in tensors)
-    return _NODE_MS + moved / _NODE_BANDWIDTH / 1e6

@@ -1,5 +1,10 @@
 """Which kernels are fast in which format, as a table for each instruction set, and what they take.
 
+Kernels see formats of activations by where channels are: first, last, or in blocks.
+
+>>> [form(MemoryDesc((2, 32, 4, 4), "f32", tag)) for tag in ("nchw", "nhwc", "nChw16c", "cdba")]
+[Form(kind='ncx', block=1), Form(kind='nxc', block=1), Form(kind='blocked', block=16), Form(kind='other', block=1)]
+
 The table holds what oneDNN was seen to do with networks' shapes in f32 under SSE41, AVX2 and AVX512_CORE: convolutions
 want channels last or in blocks of their registers, on both sides alike; what works along an axis wants it innermost;
 what broadcasts over channels wants them unblocked. Where no fast kernel fits, generic code computes element by element,
@@ -9,11 +14,6 @@ up to thousands of times slower: a cliff.
 >>> layer = Operation("softmax", "forward_inference", {"src": image, "dst": image}, {"axis": 3})
 >>> pace(layer, "AVX2").impl
 'ref'
-
-**Formats of activations by what kernels make of them: channels first, channels last, channels in blocks.**
-
->>> [form(MemoryDesc((2, 32, 4, 4), "f32", tag)) for tag in ("nchw", "nhwc", "nChw16c", "cdba")]
-[Form(kind='ncx', block=1), Form(kind='nxc', block=1), Form(kind='blocked', block=16), Form(kind='other', block=1)]
 """
 
 import re
@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.costs.algorithms import algorithm_of
-from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, work
+from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, taps, work
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 
@@ -297,18 +297,13 @@ def _pooling(operation: Operation, isa: str) -> Pace | None:
     if src.kind == "blocked":
         return Pace("jit") if src.block in blocks(isa) else None
     if src.kind == "nxc":
-        return Pace("jit") if prod(_sizes(operation, "kernel")) <= _LARGEST_WINDOW else None
+        return Pace("jit") if taps(operation.parameters) <= _LARGEST_WINDOW else None
     if isa_level(isa) >= isa_level("AVX512_CORE"):
         return Pace("jit", slowness=4.0)
     return Pace("simple", slowness=12.0, efficiency=0.008)
 
 
 _LARGEST_WINDOW = 400
-
-
-def _sizes(operation: Operation, name: str) -> tuple[int, ...]:
-    value = operation.parameters[name]
-    return tuple(int(n) for n in value) if isinstance(value, tuple) else ()
 
 
 def _blocks_or_plain(
@@ -359,11 +354,9 @@ def _joined(operation: Operation, isa: str) -> Pace:
 
 
 def _resampling(operation: Operation, isa: str) -> Pace | None:
-    rule = _blocks_or_plain(5.0, 2.0, 2.0)
-    found = rule(operation, isa)
-    is_slow = found is not None and form(operation.descs["src"]).kind == "ncx"
-    linear = operation.parameters["algorithm"] == "linear"
-    return replace(found, slowness=20.0) if found is not None and is_slow and linear else found
+    found = _blocks_or_plain(5.0, 2.0, 2.0)(operation, isa)
+    is_slow = form(operation.descs["src"]).kind == "ncx" and operation.parameters["algorithm"] == "linear"
+    return replace(found, slowness=20.0) if found is not None and is_slow else found
 
 
 _RULES: Mapping[str, Callable[[Operation, str], Pace | None]] = {

@@ -1,22 +1,16 @@
 """`Prices`: costs, asked once for each problem: what differs in names alone has one price.
 
 A network has many equal layers, and making an operation to ask for takes longer than finding it here. Where an
-operation can be computed by several algorithms, the price is that of the cheapest (see `algorithms`).
-
-**Who reorders between the calls of an engine: the engine itself, where that is faster than it looks, or Inlay.**
-
-Inlay's machine code is the faster one by itself. But threads of Inlay's would have to take the processors from the
-engine's, which wait for their next call busily; a reorder that the engine executes together with the calls before and
-after it spares that.
+operation can be computed by several algorithms, the price is that of the cheapest (see `costs.algorithms`).
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
 from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.graph.costs.algorithms import Convolutions, algorithms
 from inlay.graph.costs.kernel import Costs, Kernel
 from inlay.graph.network import Tensor
@@ -24,30 +18,7 @@ from inlay.graph.op_graph import Op, operation_of
 from inlay.graph.passes.groups import KernelCall
 from inlay.graph.planner.formats import Format, Formats
 from inlay.primitives.attributes import PostOp
-from inlay.primitives.engine import Engine, Implementation, Operation
-
-
-def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tuple[Engine, Implementation]:
-    """Return who of `engines_beside(engine)` computes a reorder among calls of `engine`, and how.
-
-    It is the first that has machine code for it and batches it with other calls, else the last that computes it.
-
-    Raises:
-        Unimplemented, InvalidArguments: none computes it; what the first one says.
-    """
-    chosen: tuple[Engine, Implementation] | None = None
-    refusals: list[Exception] = []
-    for engine in engines:
-        try:
-            chosen = engine, engine.create(operation)
-        except (Unimplemented, InvalidArguments) as error:
-            refusals.append(error)
-            continue
-        if chosen[1].is_batched and chosen[1].kernel_kind == "jit":
-            break
-    if chosen is None:
-        raise refusals[0]
-    return chosen
+from inlay.primitives.engine import Operation
 
 
 class Prices:
@@ -61,7 +32,10 @@ class Prices:
         self._calls: dict[Hashable, KernelCall | None] = {}
         self._wanted: list[Operation] | None = None
         self._naturals: dict[Hashable, dict[str, Format]] = {}
-        self._reorder = cache(lambda src, dst: costs.reorder(formats[src], formats[dst]))
+        self.reorder: Callable[[Format, Format], float] = cache(
+            lambda src, dst: costs.reorder(formats[src], formats[dst])
+        )
+        """Milliseconds from one format to another."""
 
     def shape(self, op: Op) -> Hashable:
         """Equal for operations that differ in names and in the elements of constants alone."""
@@ -112,10 +86,10 @@ class Prices:
         arguments = {name: tensors[tensor] for name, tensor in (*op.reads.items(), *op.writes.items())}
         key = (self.shape(op), tuple((name, tensor.dims, tensor.dtype) for name, tensor in arguments.items()))
         if key not in self._naturals:
-            self._naturals[key] = self._answer(op, arguments)
+            self._naturals[key] = self._natural(op, arguments)
         return self._naturals[key]
 
-    def _answer(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
+    def _natural(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
         kernel = self._free_kernel(op, arguments) if all(map(self.formats.plain, arguments.values())) else None
         descs = {} if kernel is None else {name: kernel.operation.descs[name] for name in arguments}
         return {name: self.formats.add(desc) for name, desc in descs.items() if desc.kind == "blocked"}
@@ -127,7 +101,3 @@ class Prices:
             return self.costs.kernel(operation_of(op, free))
         except InvalidArguments:  # a constant of a type that oneDNN lacks
             return None
-
-    def reorder(self, src: Format, dst: Format) -> float:
-        """Milliseconds from one format to another."""
-        return self._reorder(src, dst)

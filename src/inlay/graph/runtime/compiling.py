@@ -3,11 +3,9 @@
     prepared = prepare(program, ...)        once: a step each
     call = prepared[0].bound(room)          once for each piece of memory that it runs in; a call without arguments
 
-A `Room` answers the memory, or the array, of each buffer.
-
-**`Weights`: constants in the formats that implementations chose, each kept once.**
-
-Sessions of one network for several batch sizes share them, and so do steps whose constants have equal elements.
+`Weights` are the constants in the formats that implementations chose, each kept once: sessions of one network for
+several batch sizes share them, and so do steps whose constants have equal elements. A `Room` answers the memory, or the
+array, of each buffer.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +19,11 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import RenewedLock
 from inlay.graph.costs.algorithms import direct
+from inlay.graph.costs.models import select_reorder_engine
 from inlay.graph.network import has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
-from inlay.graph.planner.prices import select_reorder_engine
 from inlay.graph.program import Buffer, Program, Step
 from inlay.graph.runtime.checking import OLD
 from inlay.layout import Layout
@@ -35,7 +33,6 @@ from inlay.primitives.calls import Expected, expected, zeroing
 from inlay.primitives.engine import Engine, Implementation, Operation, create_beside, engines_beside, get_engine
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
-_SAMPLES = 64
 
 
 class Weights:
@@ -85,6 +82,9 @@ class Weights:
             return sum(
                 memory.buffer.size for alike in self._known.values() for _, all_ in alike for memory in all_.values()
             )
+
+
+_SAMPLES = 64
 
 
 def _key(array: Array) -> _Key:
