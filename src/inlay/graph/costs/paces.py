@@ -26,12 +26,12 @@ from typing import Literal, TypeAlias
 from inlay.descriptor import MemoryDesc
 from inlay.graph.costs.algorithms import algorithm_of
 from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, taps, work
+from inlay.layout.axis import LETTERS
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 
 FormKind: TypeAlias = Literal["ncx", "nxc", "blocked", "other"]
 _BLOCKED = re.compile(r"aBc?d?e?(\d+)b")
-_LETTERS = "abcdefghijkl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def form(desc: MemoryDesc) -> Form:
 @lru_cache(maxsize=8192)
 def _form(desc: MemoryDesc, _: Hashable) -> Form:
     tag = desc.tag or ""
-    letters = _LETTERS[: desc.ndims]
+    letters = LETTERS[: desc.ndims]
     if found := _BLOCKED.fullmatch(tag):
         return Form("blocked", int(found[1]))
     if tag == "a" + letters[2:] + "b":
@@ -83,7 +83,7 @@ def tag_of(form: Form, ndims: int) -> str:
     >>> tag_of(Form("blocked", 8), 5), tag_of(Form("nxc"), 4)
     ('aBcde8b', 'acdb')
     """
-    letters = _LETTERS[:ndims]
+    letters = LETTERS[:ndims]
     if form.kind == "blocked":
         return f"aB{letters[2:]}{form.block}b"
     return "a" + letters[2:] + "b" if form.kind == "nxc" else letters
