@@ -90,13 +90,20 @@ def _constants(plan: Plan) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def _heading(plan: Plan) -> str:
+def heading(plan: Plan) -> tuple[str, str]:
+    """The network with its time and size, and a line on where its numbers come from."""
     steps, reorders = len(plan.program.steps), len(plan.reorders)
     of = f" of {plan.engine}" if plan.engine else ""
+    return (
+        f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
+        f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
+    )
+
+
+def _heading(plan: Plan) -> str:
     return _lines(
         (
-            f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
-            f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
+            *heading(plan),
             *_sources(plan),
             f"of all ways to choose among the same kernels {_proof(plan)}: {plan.method}, width {plan.width}",
             *([str(plan.numpy)] if plan.numpy.count else []),

@@ -20,6 +20,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from inlay.graph.plan import Plan
+from inlay.graph.report import heading
 from inlay.render.network.flow import ROW_MAJOR, Flow, Mark, flow_of
 from inlay.render.network.placing import EM, FOOT, LANE, Box, Layering, Link, Placing, layered, placed
 from inlay.render.svg import document, identity_of, px
@@ -148,7 +149,7 @@ def draw_plan(plan: Plan) -> str:
     layering = layered(flow)
     placing = placed(flow, layering)
     drawing = _Drawing(flow)
-    lines = list(heading(plan))
+    lines = heading(plan)
     width = max(_NARROWEST, *(column.right for column in placing.columns), len(lines[1]) * EM)
     body_top = drawing.legend(lines, width)
     body = ElementTree.SubElement(drawing.root, "g", {"transform": f"translate({px(_MARGIN)} {px(body_top)})"})
@@ -161,15 +162,6 @@ def draw_plan(plan: Plan) -> str:
     return drawing.finished(lines, width + 2 * _MARGIN, height)
 
 
-def heading(plan: Plan) -> Iterator[str]:
-    """The title of the picture, and under it where its numbers come from."""
-    steps, reorders = len(plan.program.steps), len(plan.reorders)
-    counts = f"{steps} step{'s' * (steps != 1)}, {reorders} reorder{'s' * (reorders != 1)}"
-    yield f"{plan.graph.name}: {plan.ms:.3f} ms predicted, {counts}"
-    of = f" of {plan.engine}" if plan.engine else ""
-    yield f"{plan.costs} costs{of}, {plan.isa}, {plan.threads} thread{'s' * (plan.threads != 1)}"
-
-
 class _Drawing:
     """What all parts of a drawing share."""
 
@@ -179,7 +171,7 @@ class _Drawing:
         self.longest = max((mark.ms for mark in flow.marks if mark.ms is not None), default=0.0)
         self.root = ElementTree.Element("g")
 
-    def legend(self, lines: list[str], width: float) -> float:
+    def legend(self, lines: tuple[str, str], width: float) -> float:
         """Words on top: the heading, the formats, the shapes. Where the graph begins."""
         y = _MARGIN + 12
         _text(self.root, _MARGIN, y, lines[0], "title")
@@ -244,7 +236,7 @@ class _Drawing:
             bar = f"M{px(left + 5)} {px(box.y + box.height - 2)}h{px(length)}"
             ElementTree.SubElement(group, "path", {"class": "time", "d": bar})
 
-    def finished(self, lines: list[str], width: float, height: float) -> str:
+    def finished(self, lines: tuple[str, str], width: float, height: float) -> str:
         """The whole `svg` element."""
         formats = ", ".join(f"{name} {count}" for name, count in self.flow.formats.items())
         about = f"{lines[1]}. Tensors by format: {formats}."
