@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import numpy as np
 import typer
@@ -241,10 +241,14 @@ def choose_tier(
 ) -> "Tier":
     """The tier of costs that these options of the command line choose together.
 
+    By default they are measured; analytic for another processor, and for the reference engine.
+
     Raises:
-        InvalidArguments: one of them has no meaning, alone or beside the others.
+        InvalidArguments: one of them has no meaning, alone or beside the others, or there is no engine of this name.
         MissingExtra: the library of the engine cannot be loaded.
     """
+    from inlay.primitives.engine import get_engine
+
     if costs is not None and costs not in _TIERS:
         raise InvalidArguments(f"--costs is {costs!r}: give {', '.join(_TIERS)}")
     if (isa is not None or threads is not None) and costs not in (None, "analytic"):
@@ -252,32 +256,14 @@ def choose_tier(
         raise InvalidArguments(
             f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
         )
-    tier: Tier = "analytic" if isa is not None or threads is not None else suitable_costs(costs, engine)
+    if costs is None:
+        is_modelled = isa is not None or threads is not None or get_engine(engine).name == "reference"
+        costs = "analytic" if is_modelled else "measured"
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
-    if seconds is not None and tier != "measured":
-        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
-    return tier
-
-
-def suitable_costs(costs: str | None, engine: str | None) -> "Tier":
-    """The tier that --costs names; by default measured, or analytic for the reference engine.
-
-    Raises:
-        InvalidArguments: there is no engine of this name.
-        MissingExtra: the library of the engine cannot be loaded.
-    """
-    from inlay.primitives.engine import get_engine
-
-    match costs:
-        case "analytic":
-            return "analytic"
-        case "probed":
-            return "probed"
-        case None if get_engine(engine).name == "reference":
-            return "analytic"
-        case _:
-            return "measured"
+    if seconds is not None and costs != "measured":
+        raise InvalidArguments(f"--seconds is for measuring, and costs are {costs} here: leave it out")
+    return cast("Tier", costs)
 
 
 def require_engine_here(engine: str | None, other_machine: str | None) -> None:

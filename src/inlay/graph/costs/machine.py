@@ -287,6 +287,11 @@ _HALVED = ("znver4",)
 """Processors whose registers are twice as wide as what computes."""
 
 
+_VERSION, _FIGURES = "6", "figures"
+_TRIES = 4
+_SECONDS = 0.06  # of each figure
+
+
 @lru_cache(maxsize=1)
 def _figures() -> tuple[float, float, float]:
     """Peak and bandwidths of this machine with all threads, from the cache or measured.
@@ -313,11 +318,6 @@ def processor_facts() -> tuple[str, str, str]:
     """
     target = host_target()
     return target.cpu, target.features, cache_hierarchy(reported_caches())
-
-
-_VERSION, _FIGURES = "6", "figures"
-_TRIES = 4
-_SECONDS = 0.06  # of each figure
 
 
 def read_figures(value: Any) -> tuple[int, tuple[float, float, float]]:

@@ -207,7 +207,7 @@ def pace_of_kind(operation: Operation, kind: KernelKind, isa: str) -> Pace:
     """The pace of a kernel of this kind; the table says what the kind does not."""
     if kind == "numpy":
         return replace(ref(operation), each=max(8.0, ref(operation).each / 4))
-    if kind == "reference" and operation.kind not in _FINE_AS_REF:
+    if kind == "reference" and operation.kind not in ("shuffle", *RECURRENT):
         return ref(operation)
     if (algorithm := algorithm_of(operation)) is not None:
         return Pace(algorithm.name, algorithm.efficiency)
@@ -215,9 +215,6 @@ def pace_of_kind(operation: Operation, kind: KernelKind, isa: str) -> Pace:
     if table.each:
         return Pace("gemm", 0.6, 4.0) if kind == "gemm" else Pace("jit", 0.8, 2.0)
     return table
-
-
-_FINE_AS_REF = ("shuffle", *RECURRENT)
 
 
 def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Kernel:

@@ -290,6 +290,9 @@ def _binary(operation: Operation, isa: str) -> Pace | None:
     return Pace("jit", slowness=2.4 if shape.kind == "nxc" else 1.2)
 
 
+_LARGEST_WINDOW = 400
+
+
 def _pooling(operation: Operation, isa: str) -> Pace | None:
     src = form(operation.descs["src"])
     if not same(operation.descs["src"], operation.descs["dst"]):
@@ -301,9 +304,6 @@ def _pooling(operation: Operation, isa: str) -> Pace | None:
     if isa_level(isa) >= isa_level("AVX512_CORE"):
         return Pace("jit", slowness=4.0)
     return Pace("simple", slowness=12.0, efficiency=0.008)
-
-
-_LARGEST_WINDOW = 400
 
 
 def _blocks_or_plain(
