@@ -56,7 +56,7 @@ _ABSENT_CLOCKS = ("clock_", "CLOCK_", "pthread_")
 
 PACKAGES = (
     *("numpy", "ml_dtypes", "llvmlite.binding", "rich.progress", "safetensors.numpy", "typer", "filelock"),
-    *("subprocess", "onnx", "onnx.reference"),
+    *("platformdirs.unix", "subprocess", "onnx", "onnx.reference"),
 )
 """What Inlay imports of others, and what they import later; who has no onnx plans no network."""
 
@@ -66,6 +66,8 @@ def take_away() -> None:
     for name in PACKAGES:
         with suppress(ImportError):
             importlib.import_module(name)
+    filelock = sys.modules["filelock"]
+    vars(filelock)["FileLock"] = filelock.SoftFileLock
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
     for name in [name for name in vars(os) if not name.startswith("_") and name not in WINDOWS]:

@@ -196,8 +196,8 @@ def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
 
 FORK = """
 import os
-from inlay.reordering import buffer_pool
-flags = buffer_pool.buffer_pool().flags
+from inlay.reordering.compiled import buffer_pool
+flags = buffer_pool().flags
 flags[:] = 1
 child = os.fork()
 if child == 0:

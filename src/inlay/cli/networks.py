@@ -26,7 +26,7 @@ from inlay.files import file_error, replacing, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
-    from inlay.graph.costs.algorithms import Convolutions
+    from inlay.graph.algorithms import Convolutions
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
     from inlay.graph.runtime.session import Session

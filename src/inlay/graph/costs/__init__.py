@@ -7,7 +7,6 @@
 In the order that data flows:
 
     kernel        what a planner is told, and how many prices were measured and how many estimated
-    algorithms    how convolutions may be computed
     machine       what an operation has to do, and how fast a processor does it
     paces         formats as kernels see them, and what is fast in which
     book          operations as text, and what was measured of them, on disk

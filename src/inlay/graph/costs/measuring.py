@@ -33,7 +33,6 @@ from inlay.graph.costs.models import (
     asked,
     estimated,
     reorder_ms,
-    select_reorder_engine,
     with_attributes,
 )
 from inlay.graph.costs.paces import type_name
@@ -41,7 +40,15 @@ from inlay.graph.costs.timing import Bench, Taken, is_of_engine, pool_of
 from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import Processors, recent_processors
 from inlay.memory.reordered import Reorder
-from inlay.primitives.engine import Engine, EngineLike, Implementation, Operation, engines_beside, get_engine
+from inlay.primitives.engine import (
+    Engine,
+    EngineLike,
+    Implementation,
+    Operation,
+    engines_beside,
+    get_engine,
+    select_reorder_engine,
+)
 from inlay.reordering.memory_levels import memory_model
 
 SECONDS = 60.0

@@ -20,7 +20,7 @@ from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.book import key
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.machine import Machine, nbytes, this_machine, work
@@ -160,32 +160,6 @@ def asked(engines: Iterable[Engine], operation: Operation) -> Implementation | N
         with suppress(Unimplemented, InvalidArguments):
             return engine.create(wanted)
     return None
-
-
-def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tuple[Engine, Implementation]:
-    """Return who of `engines_beside(engine)` computes a reorder among calls of `engine`, and how.
-
-    It is the first that has machine code for it and batches it with other calls, else the last that computes it.
-    Inlay's machine code is the faster one by itself. But Inlay's threads would have to take the processors from the
-    engine's, which wait for their next call busily; a reorder that the engine executes together with the calls before
-    and after it spares that.
-
-    Raises:
-        Unimplemented, InvalidArguments: none computes it; what the first one says.
-    """
-    chosen: tuple[Engine, Implementation] | None = None
-    refusals: list[Exception] = []
-    for engine in engines:
-        try:
-            chosen = engine, engine.create(operation)
-        except (Unimplemented, InvalidArguments) as error:
-            refusals.append(error)
-            continue
-        if chosen[1].is_batched and chosen[1].kernel_kind == "jit":
-            break
-    if chosen is None:
-        raise refusals[0]
-    return chosen
 
 
 def estimated(implementation: Implementation, machine: Machine) -> Kernel:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from inlay.graph.costs.algorithms import ALGORITHMS
+from inlay.graph.algorithms import ALGORITHMS
 from inlay.graph.op_graph import Array, Op, OpGraph, writers_of
 from inlay.graph.passes.value_ranges import (
     ANY,

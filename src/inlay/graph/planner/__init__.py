@@ -1,6 +1,7 @@
 """The planner: chooses a kernel for each group and formats for each tensor, at the least cost, with the proof.
 
     formats        descriptors by number
+    groups         operations that one kernel may compute together
     prices         costs of kernels and reorders, cached by these numbers
     domains        formats that each tensor may have, and those that each operation is tried in
     candidates     kernels of each group in these formats: fused or not, in place or not

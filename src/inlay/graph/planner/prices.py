@@ -1,7 +1,7 @@
 """`Prices`: costs, asked once for each problem: what differs in names alone has one price.
 
 A network has many equal layers, and making an operation to ask for takes longer than finding it here. Where an
-operation can be computed by several algorithms, the price is that of the cheapest (see `costs.algorithms`).
+operation can be computed by several algorithms, the price is that of the cheapest (see `algorithms`).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from functools import cache
 from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.costs.algorithms import Convolutions, algorithms
+from inlay.graph.algorithms import Convolutions, algorithms
 from inlay.graph.costs.kernel import Costs, Kernel
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, operation_of
-from inlay.graph.passes.groups import KernelCall
 from inlay.graph.planner.formats import Format, Formats
+from inlay.graph.planner.groups import KernelCall
 from inlay.primitives.attributes import PostOp
 from inlay.primitives.engine import Operation
 
