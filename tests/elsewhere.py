@@ -61,13 +61,25 @@ PACKAGES = (
 """What Inlay imports of others, and what they import later; who has no onnx plans no network."""
 
 
+class FreeLock:
+    """In place of the build of `filelock` for another system: a lock that nobody else wants."""
+
+    def __init__(self, path: object, **_: object) -> None:
+        """Take any file."""
+
+    def acquire(self, timeout: float) -> None:
+        """Return at once."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
 def take_away() -> None:
     """Make this process one of a system without what only Linux or Unix has."""
     for name in PACKAGES:
         with suppress(ImportError):
             importlib.import_module(name)
-    filelock = sys.modules["filelock"]
-    vars(filelock)["FileLock"] = filelock.SoftFileLock
+    vars(sys.modules["filelock"])["FileLock"] = FreeLock
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
     for name in [name for name in vars(os) if not name.startswith("_") and name not in WINDOWS]:
