@@ -1,15 +1,10 @@
 """`inlay bench`: one reorder against a copy of as many bytes, a network against other runtimes.
 
-tables    what was measured, as text
-
-peers     who takes part in a reorder, as calls that leave the same bytes
-report    what was measured of it, as a table and as JSON
-
-models          a network's file as runtimes like it best
-runtimes        who takes part in a network: ONNX Runtime, OpenVINO and PyTorch
+tables          what was measured, as text
+report          a reorder beside oneDNN, NumPy and PyTorch; the machine model beside what the system reports
+runtimes        who takes part in a network: ONNX Runtime, OpenVINO and PyTorch, and a file as they like it best
 torch_graphs    a network in functions of PyTorch
-networks        numbers are compared, then runs are timed
-network_report  what was measured, as a table and as JSON
+networks        a network beside these: numbers are compared, then runs are timed
 """
 
 from inlay.bench.report import ROUNDS, Line, Report, bench

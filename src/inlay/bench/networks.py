@@ -5,8 +5,6 @@
 Everybody gets the same arrays, seeded normal numbers, and the same number of threads. Who answers other numbers than
 Inlay is left out; where an output is a softmax, what it is computed of is compared too. Of the configurations of a peer
 the fastest takes part.
-
-**What was measured of a network, and how it is said.**
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,10 +32,6 @@ from inlay.measure.interleaved import Turn, measure_interleaved, time_call
 from inlay.measure.statistics import Spread, paired_ratio
 from inlay.primitives.engine import EngineLike, explain_fallback
 from inlay.reordering.threads import available_threads, get_num_threads, set_num_threads
-
-INLAY = "Inlay"
-"""How Inlay's line is called."""
-
 
 _FIGURES = ("predicted_ms", "bound_ms", "arena_bytes", "steps", "reorders", "planning", "compiling", "note")
 
@@ -91,10 +85,8 @@ class NetworkReport:
     """Seconds from the plan to the session."""
     note: str = ""
     """What `Session.note` says of steps that the engine declined; empty if there are none."""
-
     numpy: NumpyShare | None = None
     """How many steps NumPy computes, and their share of the measured time; None if it computes none."""
-
     sources: CostSources | None = None
     """How many costs of kernels were measured, now or earlier, and how many estimated; None where a model has all."""
 
@@ -147,6 +139,8 @@ class NetworkReport:
         return "\n".join([*rows, *(f"{name}: {reason}" for name, reason in self.absent.items())])
 
 
+INLAY = "Inlay"
+"""How Inlay's line is called."""
 ROUNDS = 15
 """How many rounds are measured unless told otherwise; a run of over 50 ms takes part in a third of them."""
 CLOSE = 1e-4
@@ -335,10 +329,7 @@ def _difference(found: Array, expected: Array) -> float:
     if found.size != expected.size:
         return float("inf")
     one, other = (np.asarray(array, np.float64).reshape(-1) for array in (found, expected))
-    if not one.size:
-        return 0.0
-    largest = float(np.abs(other).max())
-    error = float(np.abs(one - other).max())
+    largest, error = (float(np.abs(numbers).max(initial=0.0)) for numbers in (other, one - other))
     if not np.isfinite(error):
         return float("inf")
     return error / largest if largest else error

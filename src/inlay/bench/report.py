@@ -1,17 +1,13 @@
-"""What was measured of one reorder, and how it is said.
+"""A reorder beside a copy and whoever else can do it; the machine model beside what the operating system reports.
 
 The yardstick is a copy of as many bytes as the reorder must move, on as many threads: Inlay's own of a flat array, or
 NumPy's, whichever is faster. Memory is aligned and on huge pages where the system gives them, and has been written
 before anything is timed. What fits a cache is timed in that cache.
 
-**Who takes part: oneDNN, NumPy and PyTorch, where they are installed and can do the reorder.**
-
-Each is a call between the same two memories, as its user would write it once everything is prepared. NumPy and PyTorch
-copy one strided view into another, of the loops that both layouts share; where a side has padding, or a loop has no
-stride, one copy does not do it, and they are left out. Who leaves other bytes than Inlay is left out too: conversions
-differ in rounding and saturation.
-
-**The machine model beside what the operating system reports, as a table and as JSON.**
+oneDNN, NumPy and PyTorch take part where they are installed and can do the reorder. Each is a call between the same two
+memories, as its user would write it once everything is prepared. NumPy and PyTorch copy one strided view into another,
+of the loops that both layouts share; where a side has padding, or a loop has no stride, one copy does not do it, and
+they are left out. Who leaves other bytes than Inlay is left out too: conversions differ in rounding and saturation.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +39,6 @@ from inlay.reordering.problem import reorder_problem
 from inlay.reordering.threads import get_num_threads
 
 Peer = Callable[[Memory, Memory], Call]
-_LEFTOVER = 0xA5
 TORCH_BY_SIZE = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}
 """By bytes of an element, the type of PyTorch as which it moves."""
 _TORCH = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64", "s32": "int32", "s8": "int8"}
@@ -109,6 +104,9 @@ def require_installed(package: str) -> Any:
 
 PEERS: dict[str, Peer] = {"oneDNN": onednn, "NumPy": numpy, "torch": torch}
 """Everybody, by name."""
+
+
+_LEFTOVER = 0xA5
 
 
 def agreeing(inlay: Call, src: Memory, dst: Memory) -> tuple[dict[str, Call], dict[str, str]]:

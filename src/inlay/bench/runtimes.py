@@ -8,11 +8,10 @@
 All have the same number of threads, and are given the same arrays. A peer answers its variants one by one, so that one
 whose numbers are wrong or which is slower can be dropped before the next is made.
 
-**A model as runtimes like it best: dims fixed, weights constant, its operators of a newer version, logits visible.**
-
-Old files list initializers as inputs too, and before version 4 of the format they had to: a runtime then cannot take
-them for constants, and folds nothing. Operators of opset 13 let ONNX Runtime see patterns that it misses in older ones.
-A softmax hides differences, since of saturated inputs it makes 0 and 1: for comparing, its input becomes an output.
+The model is prepared as runtimes like it best: dims fixed, weights constant. Old files list initializers as inputs too,
+and before version 4 of the format they had to: a runtime then cannot take them for constants, and folds nothing.
+Operators of opset 13 let ONNX Runtime see patterns that it misses in older ones. A softmax hides differences, since of
+saturated inputs it makes 0 and 1: for comparing, its input becomes an output.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +35,6 @@ IR_VERSION = 8
 NEWER_OPSET = 13
 """The operators that ONNX Runtime optimizes best."""
 _MOST_BYTES = (1 << 31) - 1
-_HIDING = ("Softmax", "LogSoftmax")
 
 
 def prepared(model: Model, network: Network) -> Model:
@@ -59,6 +57,18 @@ def prepared(model: Model, network: Network) -> Model:
     return model
 
 
+def _fix(value: Any, tensor: Tensor) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(tensor.dtype)
+    value.CopyFrom(helper.make_tensor_value_info(value.name, kind, tensor.dims))
+
+
+def _replace(field: Any, values: list[Any]) -> None:
+    """Let a repeated field have these values."""
+    kept = [type(value).FromString(value.SerializeToString()) for value in values]
+    del field[:]
+    field.extend(kept)
+
+
 def newer(model: Model) -> Model | None:
     """The same with operators of opset 13; None where it has them, or cannot be converted."""
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
@@ -76,7 +86,11 @@ def hidden(model: Model) -> dict[str, str]:
     """By output that a softmax writes, the tensor that it reads."""
     writers = {name: node for node in model.graph.node for name in node.output}
     found = {value.name: writers.get(value.name) for value in model.graph.output}
-    return {name: node.input[0] for name, node in found.items() if node is not None and node.op_type in _HIDING}
+    return {
+        name: node.input[0]
+        for name, node in found.items()
+        if node is not None and node.op_type in ("Softmax", "LogSoftmax")
+    }
 
 
 def answering(model: Model, tensors: list[str]) -> Model:
@@ -88,30 +102,12 @@ def answering(model: Model, tensors: list[str]) -> Model:
     return copy
 
 
-def serialized(model: Model) -> bytes:
-    """The file."""
-    data: bytes = model.SerializeToString()
-    return data
-
-
-def _fix(value: Any, tensor: Tensor) -> None:
-    kind = helper.np_dtype_to_tensor_dtype(tensor.dtype)
-    value.CopyFrom(helper.make_tensor_value_info(value.name, kind, tensor.dims))
-
-
-def _replace(field: Any, values: list[Any]) -> None:
-    """Let a repeated field have these values."""
-    kept = [type(value).FromString(value.SerializeToString()) for value in values]
-    del field[:]
-    field.extend(kept)
-
-
 @dataclass(frozen=True, slots=True)
 class Given:
     """What every peer is given."""
 
     model: Model
-    """The model as `models.prepared` makes it."""
+    """The model as `prepared` makes it."""
     graph: OpGraph
     """The same, in operations."""
     inputs: Mapping[str, Array]
@@ -159,7 +155,7 @@ def _onnxruntime_run(library: Any, model: Model, given: Given) -> tuple[Call, Ru
     options.intra_op_num_threads, options.inter_op_num_threads = given.threads, 1
     options.log_severity_level = 4
     try:
-        session = library.InferenceSession(serialized(model), options, providers=["CPUExecutionProvider"])
+        session = library.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except RuntimeError as error:
         raise Unimplemented(_first_line(error)) from None
     names = [value.name for value in session.get_outputs()]
@@ -195,7 +191,7 @@ def _openvino_run(library: Any, model: Model, given: Given) -> tuple[Call, Run]:
     }
     core = library.Core()
     try:
-        compiled = core.compile_model(core.read_model(serialized(model)), "CPU", options)
+        compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options)
     except RuntimeError as error:
         raise Unimplemented(_first_line(error)) from None
     request = compiled.create_infer_request()
@@ -220,8 +216,7 @@ def _variant(how: str, prepare: Callable[[Model, Given], tuple[Call, Run]], mode
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"cannot run it: {lines[0]}" if lines else f"cannot run it: {type(error).__name__}"
+    return f"cannot run it: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
 def torch(given: Given) -> Iterator[Variant]:

@@ -63,7 +63,8 @@ class _Draft:
         for name in self.graph.inputs:
             given = self.fx.placeholder(f"input{len(self.nodes)}")
             is_image = len(self.graph.tensors[name].dims) == 4
-            self.nodes[name] = self.fx.call_method("contiguous", (given,), _format(self.format)) if is_image else given
+            named = {"memory_format": self.format}
+            self.nodes[name] = self.fx.call_method("contiguous", (given,), named) if is_image else given
         # Placeholders come first in a graph of torch.fx.
         for op in self.graph.ops:
             if op.kind not in KINDS:
@@ -75,10 +76,6 @@ class _Draft:
         for name, tensor in self.constants.items():
             holder.register_buffer(name, tensor)
         return self.torch.fx.GraphModule(holder, self.fx)
-
-
-def _format(chosen: Torch) -> dict[str, Torch]:
-    return {"memory_format": chosen}
 
 
 def runs(
@@ -108,9 +105,6 @@ def _run(torch: Torch, module: Torch, tensors: list[Torch], outputs: tuple[str, 
         return {name: result.numpy() for name, result in zip(outputs, results, strict=True)}
 
     return run
-
-
-# Windows
 
 
 def _convolution(draft: _Draft, op: Op) -> Torch:
@@ -209,9 +203,6 @@ def _resampling(draft: _Draft, op: Op) -> Torch:
     return draft.call(draft.functions.interpolate, draft.operand(op, "src"), size=size, mode=mode, align_corners=False)
 
 
-# Products
-
-
 def _inner_product(draft: _Draft, op: Op) -> Torch:
     weights = op.constants["weights"]
     flat = draft.call(draft.torch.flatten, draft.operand(op, "src"), 1)
@@ -227,9 +218,6 @@ def _matmul(draft: _Draft, op: Op) -> Torch:
         return draft.call(draft.functions.linear, src, draft.constant(weights.T), flat)
     product = draft.call(draft.torch.matmul, src, draft.operand(op, "weights"))
     return product if bias is None else draft.call(draft.torch.add, product, bias)
-
-
-# Element by element
 
 
 def _eltwise(draft: _Draft, op: Op) -> Torch:
@@ -293,9 +281,6 @@ def _prelu(draft: _Draft, op: Op) -> Torch:
     return draft.call(draft.functions.prelu, draft.operand(op, "src"), draft.constant(weights.reshape(-1)))
 
 
-# Normalizations
-
-
 def _batch_normalization(draft: _Draft, op: Op) -> Torch:
     operands = (draft.operand(op, name) for name in ("src", "mean", "variance", "scale", "shift"))
     return draft.call(draft.functions.batch_norm, *operands, False, 0.0, op.parameters["epsilon"])
@@ -339,9 +324,6 @@ def _reduction(draft: _Draft, op: Op) -> Torch:
     sides = enumerate(zip(draft.dims(op, "src"), draft.dims(op), strict=True))
     axes = [axis for axis, (n, out) in sides if n != out]
     return draft.call(getattr(draft.torch, _REDUCTIONS[algorithm]), draft.operand(op, "src"), axes, keepdim=True)
-
-
-# What moves elements
 
 
 def _view(draft: _Draft, op: Op) -> Torch:

@@ -12,6 +12,9 @@
 The exit code is 0 when all went well, 2 with one message on the error stream when it did not, and 130 after Ctrl-C; it
 is 1, without a message, where the reader of the output, such as `head`, stops early. With INLAY_DEBUG set in the
 environment an error keeps its traceback.
+
+`application` has the application and the kinds of arguments that commands share, `output` prints; the commands are in
+`describing` (show, offset, names), `converting`, `networks` (plan, run) and `timing` (bench).
 """
 
 import os
@@ -25,12 +28,7 @@ from typing import Any
 import typer
 
 from inlay import interrupts
-from inlay.cli import (
-    converting,  # each adds its commands
-    describing,  # each adds its commands
-    networks,  # each adds its commands
-    timing,  # each adds its commands
-)
+from inlay.cli import converting, describing, networks, timing  # each adds its commands
 from inlay.cli.application import app
 from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError

@@ -1,8 +1,7 @@
-"""The application, options that come before a command, and the kinds of arguments that commands share.
+"""What commands share: the application, kinds of arguments, a note on files that killed runs left, and a progress bar.
 
-**`Watch`: a progress bar over what is measured, and afterwards how much was, and how long that took.**
-
-The bar is drawn on the error stream, and only where a person watches it.
+`Watch` tells how far measuring is, and afterwards how much was measured, and how long that took. The bar is drawn on
+the error stream, and only where a person watches it.
 """
 
 import re
@@ -20,6 +19,11 @@ from inlay.errors import InvalidArguments, printable
 from inlay.files import abandoned, remove_abandoned
 from inlay.layout import Dims
 from inlay.measure.interleaved import clock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from inlay.graph.costs import CostSources
 
 app = typer.Typer(
     help="Memory layout of tensors: draw it, explain it, convert files, plan and run networks.",
@@ -104,12 +108,6 @@ def common(
     ] = False,
 ) -> None:
     """Take the options that come before a command."""
-
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from inlay.graph.costs import CostSources
 
 
 class Watch:

@@ -1,11 +1,9 @@
-"""Commands on networks in ONNX files: `inlay plan`, `inlay run`.
+"""Commands on networks in ONNX files, `inlay plan` and `inlay run`, and what `inlay bench` shares with them.
 
-**The engine of `inlay plan`, `inlay run` and `inlay bench`: its option, its costs, and a note where it is slow.**
+Without `--engine` and without INLAY_ENGINE the engine is oneDNN, where its library is found. Where it is not, the
+reference engine computes with NumPy, hundreds of times as slowly: `plan` and `run` note that, and `bench` refuses.
 
-Without `--engine` and without INLAY_ENGINE it is oneDNN, where its library is found. Where it is not, the reference
-engine computes with NumPy, hundreds of times as slowly: `plan` and `run` note that, and `bench` refuses.
-
-**Arrays of a run on the command line: read from .npy files, described in lines, written to .npz and .npy files.**
+Arrays of a run are read from .npy files, described in lines, or written to .npz and .npy files.
 """
 
 import json
@@ -15,7 +13,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import numpy as np
 import typer
@@ -28,7 +26,10 @@ from inlay.files import file_error, replacing, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
-    from inlay.graph.plan import Tier
+    from inlay.graph.algorithms import Convolutions
+    from inlay.graph.network import Network
+    from inlay.graph.plan import Plan, Tier
+    from inlay.graph.runtime.session import Session
 
 EngineOption = Annotated[
     str | None,
@@ -38,212 +39,6 @@ EngineOption = Annotated[
         help="onednn, or reference (NumPy); INLAY_ENGINE by default, else onednn where its library is found.",
     ),
 ]
-
-
-def suitable_costs(costs: str | None, engine: str | None) -> "Tier":
-    """The tier that --costs names; by default measured, or analytic for the reference engine.
-
-    Raises:
-        InvalidArguments: there is no engine of this name.
-        MissingExtra: the library of the engine cannot be loaded.
-    """
-    from inlay.primitives.engine import get_engine
-
-    match costs:
-        case "analytic":
-            return "analytic"
-        case "probed":
-            return "probed"
-        case None if get_engine(engine).name == "reference":
-            return "analytic"
-        case _:
-            return "measured"
-
-
-def require_engine_here(engine: str | None, other_machine: str | None) -> None:
-    """Check the name of the engine, and that the plan is for this machine, on which the engine computes.
-
-    Raises:
-        InvalidArguments: there is no engine of this name, or the option `other_machine` is given beside it.
-        MissingExtra: the library of the engine cannot be loaded.
-    """
-    from inlay.primitives.engine import get_engine
-
-    if engine is None:
-        return
-    if other_machine is not None:
-        raise InvalidArguments(
-            f"--engine {engine} computes on this machine, and {other_machine} plans for another one: "
-            "leave one of them out"
-        )
-    get_engine(engine)
-
-
-def note_reference_engine(engine: str | None, effect: str) -> None:
-    """Print one line on the error stream if the environment, and not --engine, makes the reference engine compute.
-
-    `effect` is the consequence, such as "costs are analytic".
-    """
-    from inlay.primitives.engine import explain_fallback, get_engine
-
-    if engine is not None or get_engine().name != "reference":
-        return
-    reason = explain_fallback()
-    if reason is None and os.environ.get("INLAY_ENGINE"):
-        reason = "INLAY_ENGINE is 'reference'"
-    if reason is not None:
-        echo(f"note: {effect}, since {reason}", err=True)
-
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-_ROWS = 8
-"""Rows of scores that are printed."""
-_BEST = 5
-_FEWEST = 10
-"""Entries from which on a row is taken for one of scores."""
-
-
-def split_named(texts: Sequence[str]) -> dict[str | None, Path]:
-    """Files by the name of the input; None where the text is a file alone.
-
-    Raises:
-        InvalidArguments: a name comes twice, or a file without a name beside others.
-
-    >>> [(name, path.name) for name, path in split_named(["ids=a.npy", "mask=b.npy"]).items()]
-    [('ids', 'a.npy'), ('mask', 'b.npy')]
-    """
-    found: dict[str | None, Path] = {}
-    for text in texts:
-        before, equals, after = text.partition("=")
-        is_named = bool(equals) and not Path(text).exists()
-        name = before if is_named else None
-        if name in found:
-            raise InvalidArguments(f"--input {name or text} is given twice: give each input one file, as NAME=FILE")
-        found[name] = Path(after if is_named else text)
-    if None in found and len(found) > 1:
-        raise InvalidArguments(f"--input {found[None]} does not say for which input it is: give NAME=FILE for each")
-    return found
-
-
-def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:
-    """The arrays of .npy files; nothing in them is unpickled.
-
-    Raises:
-        FileError: a file is missing, is no .npy file, is cut short, or holds Python objects.
-    """
-    from inlay.storage.npy import read_npy
-
-    arrays: dict[str | None, Array] = {}
-    for name, path in files.items():
-        read_npy(path)
-        try:
-            arrays[name] = np.load(path, allow_pickle=False)
-        except OSError as error:
-            raise file_error("read", path, error) from error
-    return arrays
-
-
-# What comes out
-
-
-def described(name: str, array: Array) -> Iterator[str]:
-    """Lines on an output: dims, range, mean; the greatest entries of rows of scores, with their index.
-
-    >>> list(described("y", np.array([[0.25, 0.75]], np.float32)))
-    ['y (1, 2) float32: 0.25, 0.75']
-    """
-    yield f"{printable(name)} {array.shape} {array.dtype}: {_summary(array)}"
-    width = array.shape[1] if array.ndim > 1 and array.shape[1] >= _FEWEST else 0
-    if array.dtype.kind != "f" or not width or array.size != array.shape[0] * width:
-        return
-    rows = array.reshape(-1, width)
-    for number, row in enumerate(rows[:_ROWS]):
-        best = np.argsort(-row, kind="stable")[:_BEST]
-        yield f"  row {number}: " + ", ".join(f"[{i}] {float(row[i]):.4g}" for i in best)
-    if len(rows) > _ROWS:
-        yield f"  {len(rows) - _ROWS} more rows: -o FILE.npz writes all"
-
-
-def _summary(array: Array) -> str:
-    if array.size == 0:
-        return "no elements"
-    if array.dtype.kind == "b":
-        return f"{int(array.sum())} of {array.size} are true"
-    values = array.astype(np.float64).ravel()
-    finite = values[np.isfinite(values)]
-    others = f", {values.size - finite.size} not finite" if finite.size < values.size else ""
-    if not finite.size:
-        return others.removeprefix(", ")
-    if values.size <= 4:
-        return ", ".join(f"{value:.6g}" for value in values)
-    return f"from {finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}{others}"
-
-
-def require_target(target: Path | None, sources: Iterable[Path]) -> None:
-    """Refuse to begin what could not be written.
-
-    Raises:
-        InvalidArguments: `target` ends in neither .npz nor .npy.
-        FileError: it is one of `sources`, the files that are read.
-    """
-    if target is None:
-        return
-    require_unused(target, *sources)
-    if target.suffix.lower() not in (".npz", ".npy"):
-        raise InvalidArguments(
-            f"outputs are written as .npz, or one of them as .npy, not {target.suffix or 'without an ending'!r}"
-        )
-
-
-def require_names_for(target: Path, outputs: Sequence[str]) -> None:
-    """Refuse outputs that the file `target` cannot keep.
-
-    Raises:
-        InvalidArguments: a .npy file is asked for several outputs, or a name would be cut short in a .npz file.
-    """
-    if target.suffix.lower() == ".npy":
-        if len(outputs) != 1:
-            raise InvalidArguments(
-                f"the network has {len(outputs)} outputs, {', '.join(map(printable, outputs))}: a .npy file holds one, "
-                "write a .npz file"
-            )
-        return
-    for name in outputs:
-        if "\0" in name:
-            raise InvalidArguments(
-                f"a .npz file cannot keep the output {name!r}: names end at the character NUL there; rename the output "
-                "in the model"
-            )
-
-
-def write_outputs(target: Path, results: Mapping[str, Array]) -> None:
-    """Write all outputs by name as .npz, or the only one as .npy; the file appears whole or not at all.
-
-    Raises:
-        InvalidArguments: the file cannot keep these outputs, see `require_names_for`.
-        FileError: it cannot be written.
-    """
-    require_names_for(target, list(results))
-    with replacing(target) as file:
-        if target.suffix.lower() == ".npy":
-            npy_format.write_array(file, next(iter(results.values())), allow_pickle=False)
-            return
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    npy_format.write_array(member, array, allow_pickle=False)
-
-
-if TYPE_CHECKING:
-    from inlay.graph.algorithms import Convolutions
-    from inlay.graph.network import Network
-    from inlay.graph.plan import Plan, Tier
-    from inlay.graph.runtime.session import Session
-
-_TIERS = ("measured", "probed", "analytic")
-_PATIENCE = 2.0
-"""Seconds of a run after which it is not run again for its time."""
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 1 to 28.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
@@ -263,6 +58,9 @@ ConvolutionsOption = Annotated[
         help="How convolutions are computed: auto (default), whichever takes less; direct, without Winograd's.",
     ),
 ]
+
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 @app.command(short_help="Choose formats and kernels for a network, and explain them.")
@@ -394,6 +192,10 @@ def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Arr
     return results, [words, *filter(None, (session.note, numpy))]
 
 
+_PATIENCE = 2.0
+"""Seconds of a run after which it is not run again for its time."""
+
+
 def _timed_run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
     """What comes out, and how long that took: the second time if that is soon over, since the first wakes threads."""
     first, results = time_call(lambda: session.run(arrays))
@@ -403,15 +205,50 @@ def _timed_run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[st
     return results, f"ran in {second * 1e3:.3f} ms with {session.engine.name}, the first time in {first * 1e3:.3f} ms"
 
 
+def _loaded(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
+    """The network, with what is wrong about its dims told in options of the command line too."""
+    from inlay.graph.onnx.reading import load
+
+    with options_named():
+        return load(model, dims=dims, batch=batch)
+
+
+def _planned(
+    network: "Network",
+    tier: "Tier",
+    how: "Convolutions",
+    isa: str | None,
+    threads: int | None,
+    seconds: float | None,
+    engine: str | None,
+) -> "Plan":
+    """The plan, with a progress bar while it is measured, and lines on how much was, and how long that took."""
+    from inlay.graph.plan import plan as choose
+
+    if tier != "measured":
+        return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how, engine=engine)
+    with Watch() as watch:
+        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how, engine=engine)
+    watch.report(found.sources)
+    return found
+
+
+_TIERS = ("measured", "probed", "analytic")
+
+
 def choose_tier(
     costs: str | None, isa: str | None, threads: int | None, seconds: float | None, engine: str | None
 ) -> "Tier":
     """The tier of costs that these options of the command line choose together.
 
+    By default they are measured; analytic for another processor, and for the reference engine.
+
     Raises:
-        InvalidArguments: one of them has no meaning, alone or beside the others.
+        InvalidArguments: one of them has no meaning, alone or beside the others, or there is no engine of this name.
         MissingExtra: the library of the engine cannot be loaded.
     """
+    from inlay.primitives.engine import get_engine
+
     if costs is not None and costs not in _TIERS:
         raise InvalidArguments(f"--costs is {costs!r}: give {', '.join(_TIERS)}")
     if (isa is not None or threads is not None) and costs not in (None, "analytic"):
@@ -419,12 +256,49 @@ def choose_tier(
         raise InvalidArguments(
             f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
         )
-    tier: Tier = "analytic" if isa is not None or threads is not None else suitable_costs(costs, engine)
+    if costs is None:
+        is_modelled = isa is not None or threads is not None or get_engine(engine).name == "reference"
+        costs = "analytic" if is_modelled else "measured"
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
-    if seconds is not None and tier != "measured":
-        raise InvalidArguments(f"--seconds is for measuring, and costs are {tier} here: leave it out")
-    return tier
+    if seconds is not None and costs != "measured":
+        raise InvalidArguments(f"--seconds is for measuring, and costs are {costs} here: leave it out")
+    return cast("Tier", costs)
+
+
+def require_engine_here(engine: str | None, other_machine: str | None) -> None:
+    """Check the name of the engine, and that the plan is for this machine, on which the engine computes.
+
+    Raises:
+        InvalidArguments: there is no engine of this name, or the option `other_machine` is given beside it.
+        MissingExtra: the library of the engine cannot be loaded.
+    """
+    from inlay.primitives.engine import get_engine
+
+    if engine is None:
+        return
+    if other_machine is not None:
+        raise InvalidArguments(
+            f"--engine {engine} computes on this machine, and {other_machine} plans for another one: "
+            "leave one of them out"
+        )
+    get_engine(engine)
+
+
+def note_reference_engine(engine: str | None, effect: str) -> None:
+    """Print one line on the error stream if the environment, and not --engine, makes the reference engine compute.
+
+    `effect` is the consequence, such as "costs are analytic".
+    """
+    from inlay.primitives.engine import explain_fallback, get_engine
+
+    if engine is not None or get_engine().name != "reference":
+        return
+    reason = explain_fallback()
+    if reason is None and os.environ.get("INLAY_ENGINE"):
+        reason = "INLAY_ENGINE is 'reference'"
+    if reason is not None:
+        echo(f"note: {effect}, since {reason}", err=True)
 
 
 def algorithms_of(text: str | None) -> "Convolutions":
@@ -453,14 +327,6 @@ def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
     return found
 
 
-def _loaded(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
-    """The network, with what is wrong about its dims told in options of the command line too."""
-    from inlay.graph.onnx.reading import load
-
-    with options_named():
-        return load(model, dims=dims, batch=batch)
-
-
 @contextmanager
 def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
     """Name these options of the command line in what is raised about dims."""
@@ -472,21 +338,136 @@ def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]
         raise InvalidArguments(f"{error}\n(here: {options})") from error
 
 
-def _planned(
-    network: "Network",
-    tier: "Tier",
-    how: "Convolutions",
-    isa: str | None,
-    threads: int | None,
-    seconds: float | None,
-    engine: str | None,
-) -> "Plan":
-    """The plan, with a progress bar while it is measured, and lines on how much was, and how long that took."""
-    from inlay.graph.plan import plan as choose
+def split_named(texts: Sequence[str]) -> dict[str | None, Path]:
+    """Files by the name of the input; None where the text is a file alone.
 
-    if tier != "measured":
-        return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how, engine=engine)
-    with Watch() as watch:
-        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how, engine=engine)
-    watch.report(found.sources)
+    Raises:
+        InvalidArguments: a name comes twice, or a file without a name beside others.
+
+    >>> [(name, path.name) for name, path in split_named(["ids=a.npy", "mask=b.npy"]).items()]
+    [('ids', 'a.npy'), ('mask', 'b.npy')]
+    """
+    found: dict[str | None, Path] = {}
+    for text in texts:
+        before, equals, after = text.partition("=")
+        is_named = bool(equals) and not Path(text).exists()
+        name = before if is_named else None
+        if name in found:
+            raise InvalidArguments(f"--input {name or text} is given twice: give each input one file, as NAME=FILE")
+        found[name] = Path(after if is_named else text)
+    if None in found and len(found) > 1:
+        raise InvalidArguments(f"--input {found[None]} does not say for which input it is: give NAME=FILE for each")
     return found
+
+
+def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:
+    """The arrays of .npy files; nothing in them is unpickled.
+
+    Raises:
+        FileError: a file is missing, is no .npy file, is cut short, or holds Python objects.
+    """
+    from inlay.storage.npy import read_npy
+
+    arrays: dict[str | None, Array] = {}
+    for name, path in files.items():
+        read_npy(path)
+        try:
+            arrays[name] = np.load(path, allow_pickle=False)
+        except OSError as error:
+            raise file_error("read", path, error) from error
+    return arrays
+
+
+_ROWS = 8
+"""Rows of scores that are printed."""
+_BEST = 5
+_FEWEST = 10
+"""Entries from which on a row is taken for one of scores."""
+
+
+def described(name: str, array: Array) -> Iterator[str]:
+    """Lines on an output: dims, range, mean; the greatest entries of rows of scores, with their index.
+
+    >>> list(described("y", np.array([[0.25, 0.75]], np.float32)))
+    ['y (1, 2) float32: 0.25, 0.75']
+    """
+    yield f"{printable(name)} {array.shape} {array.dtype}: {_summary(array)}"
+    width = array.shape[1] if array.ndim > 1 and array.shape[1] >= _FEWEST else 0
+    if array.dtype.kind != "f" or not width or array.size != array.shape[0] * width:
+        return
+    rows = array.reshape(-1, width)
+    for number, row in enumerate(rows[:_ROWS]):
+        best = np.argsort(-row, kind="stable")[:_BEST]
+        yield f"  row {number}: " + ", ".join(f"[{i}] {float(row[i]):.4g}" for i in best)
+    if len(rows) > _ROWS:
+        yield f"  {len(rows) - _ROWS} more rows: -o FILE.npz writes all"
+
+
+def _summary(array: Array) -> str:
+    if array.size == 0:
+        return "no elements"
+    if array.dtype.kind == "b":
+        return f"{int(array.sum())} of {array.size} are true"
+    values = array.astype(np.float64).ravel()
+    finite = values[np.isfinite(values)]
+    others = f", {values.size - finite.size} not finite" if finite.size < values.size else ""
+    if not finite.size:
+        return others.removeprefix(", ")
+    if values.size <= 4:
+        return ", ".join(f"{value:.6g}" for value in values)
+    return f"from {finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}{others}"
+
+
+def require_target(target: Path | None, sources: Iterable[Path]) -> None:
+    """Refuse to begin what could not be written.
+
+    Raises:
+        InvalidArguments: `target` ends in neither .npz nor .npy.
+        FileError: it is one of `sources`, the files that are read.
+    """
+    if target is None:
+        return
+    require_unused(target, *sources)
+    if target.suffix.lower() not in (".npz", ".npy"):
+        raise InvalidArguments(
+            f"outputs are written as .npz, or one of them as .npy, not {target.suffix or 'without an ending'!r}"
+        )
+
+
+def require_names_for(target: Path, outputs: Sequence[str]) -> None:
+    """Refuse outputs that the file `target` cannot keep.
+
+    Raises:
+        InvalidArguments: a .npy file is asked for several outputs, or a name would be cut short in a .npz file.
+    """
+    if target.suffix.lower() == ".npy":
+        if len(outputs) != 1:
+            raise InvalidArguments(
+                f"the network has {len(outputs)} outputs, {', '.join(map(printable, outputs))}: a .npy file holds one, "
+                "write a .npz file"
+            )
+        return
+    for name in outputs:
+        if "\0" in name:
+            raise InvalidArguments(
+                f"a .npz file cannot keep the output {name!r}: names end at the character NUL there; rename the output "
+                "in the model"
+            )
+
+
+def write_outputs(target: Path, results: Mapping[str, Array]) -> None:
+    """Write all outputs by name as .npz, or the only one as .npy; the file appears whole or not at all.
+
+    Raises:
+        InvalidArguments: the file cannot keep these outputs, see `require_names_for`.
+        FileError: it cannot be written.
+    """
+    require_names_for(target, list(results))
+    with replacing(target) as file:
+        if target.suffix.lower() == ".npy":
+            npy_format.write_array(file, next(iter(results.values())), allow_pickle=False)
+            return
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in results.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy_format.write_array(member, array, allow_pickle=False)

@@ -1,5 +1,6 @@
 """The command that measures: `inlay bench`, of a reorder or of a network."""
 
+import json
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
@@ -86,8 +87,6 @@ def bench(
         report = _of_reorder(what, data_type, to_type, rounds, seconds, tune)
         head = f"{what[0]} -> {what[1]}, "
     if as_json:
-        import json
-
         echo(json.dumps(report.as_json(), indent=2))
         return
     echo(f"{head}{report}")

@@ -6,7 +6,7 @@
     plan.totals["greedy"]                 what propagation as the specification has it would take
     plan.compile().run({"data": x})
 
-See `planning` for how it is chosen.
+See `planner` for how it is chosen.
 """
 
 from collections.abc import Callable, Mapping
@@ -315,7 +315,7 @@ def _cliffs(problem: Problem, plans: Mapping[str, Settled]) -> tuple[Cliff, ...]
                     name = group.names[call.first][0]
                     cliff = Cliff(name, formats, call.impl, call.ms, call.roofline, ())
                     found.setdefault((name, tuple(formats.items())), (cliff, []))[1].append(plan)
-    return tuple(Cliff(c.op, c.formats, c.impl, c.ms, c.roofline, tuple(names)) for c, names in found.values())
+    return tuple(replace(cliff, plans=tuple(names)) for cliff, names in found.values())
 
 
 __all__ = ["Cliff", "Network", "Plan", "Progress", "planned"]

@@ -1,10 +1,10 @@
-"""`Program`: what a session executes, a flat list of steps with every format settled, and the buffers they use.
+"""`Program`: what a session executes, a flat list of steps with every format chosen, and the buffers they use.
 
 A buffer is one tensor in one format. A tensor that is kept in two formats has two buffers, with a reorder between. A
 buffer that is a part or another description of another one, its home, lies in the home's bytes: the source of a
 concatenation without a copy, a transpose that costs nothing, a sum in place.
 
-**How much of a network NumPy computes, for want of a kernel: how many steps, and their share of the time.**
+`NumpyShare` says how many steps NumPy computes, for want of a kernel.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -122,9 +122,6 @@ class Program:
     """Tensor that a run answers to its buffer, in a plain dense format."""
 
 
-_NUMPY_IMPLEMENTATIONS = ("numpy", "reference")  # names of implementations
-
-
 @dataclass(frozen=True, slots=True)
 class NumpyShare:
     """Steps that NumPy computes, among all.
@@ -151,7 +148,7 @@ class NumpyShare:
 
 def numpy_share(steps: Iterable[tuple[Step, str, float]], how: str) -> NumpyShare:
     """The share of NumPy in these steps, each with its implementation and its milliseconds."""
-    known = [(step.kind == "reference" or impl in _NUMPY_IMPLEMENTATIONS, ms) for step, impl, ms in steps]
+    known = [(step.kind == "reference" or impl in ("numpy", "reference"), ms) for step, impl, ms in steps]
     total = sum(ms for _, ms in known)
     spent = sum(ms for is_numpy, ms in known if is_numpy)
     return NumpyShare(sum(is_numpy for is_numpy, _ in known), len(known), spent / total if total else 0.0, how)

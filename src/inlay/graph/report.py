@@ -14,9 +14,6 @@ from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import laid
 
-_NUMPY = "array"
-_NAMED = 6  # steps with estimated times that are named
-
 
 def explained(plan: Plan) -> str:
     """The plan in words and tables.
@@ -84,7 +81,7 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
 def _format(plan: Plan, name: str) -> str:
     """The tag of a buffer's format; `strided` where there is none, `array` where only NumPy reads it."""
     desc = plan.program.buffers[name].desc
-    return _NUMPY if desc is None else desc.tag or "strided"
+    return "array" if desc is None else desc.tag or "strided"
 
 
 def _constants(plan: Plan) -> int:
@@ -93,16 +90,20 @@ def _constants(plan: Plan) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-# Parts of the text
+def heading(plan: Plan) -> tuple[str, str]:
+    """The network with its time and size, and a line on where its numbers come from."""
+    steps, reorders = len(plan.program.steps), len(plan.reorders)
+    of = f" of {plan.engine}" if plan.engine else ""
+    return (
+        f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
+        f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
+    )
 
 
 def _heading(plan: Plan) -> str:
-    steps, reorders = len(plan.program.steps), len(plan.reorders)
-    of = f" of {plan.engine}" if plan.engine else ""
     return _lines(
         (
-            f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
-            f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
+            *heading(plan),
             *_sources(plan),
             f"of all ways to choose among the same kernels {_proof(plan)}: {plan.method}, width {plan.width}",
             *([str(plan.numpy)] if plan.numpy.count else []),
@@ -123,6 +124,9 @@ def _proof(plan: Plan) -> str:
         else "this is the best that was found"
     )
     return f"{found}, and none takes less than {_ms(plan.bound)}"
+
+
+_NAMED = 6  # steps with estimated times that are named
 
 
 def _sources(plan: Plan) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """Pictures of layouts: the logical tensor, and below it its memory in address order.
 
-`show` makes a `Picture`. On the way, `names` says what the axes are called, `order` finds blocks and the element at an
-offset, `picks` chooses what fits, `compose` puts cells into a `scene`, `legend` finds the words, and `text` and `svg`
-draw both.
+`show` makes a `Picture` (`picture`). When it is drawn, `compose` finds blocks and elements and puts the cells that fit
+into a scene (`scene`), `legend` finds the words, and `text` or `svg` draws both. `network` has the pictures of plans.
 
 >>> show(MemoryDesc((3, 4), "f32", "Ab2a"), width=80, color=False)
 Ab2a, 3 x 4 of f32

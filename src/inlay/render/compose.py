@@ -4,11 +4,9 @@
 >>> [cell.label for cell in scene.strip.rows[0].cells]
 ['0', '3', '1', '4', '2', '5']
 
-**The digits of a layout as memory meets them, and the way back from an offset to a coordinate.**
-
 A layout answers "where does this coordinate lie". A picture of memory asks the opposite, for any stretch of a tensor of
-any size, so this module sorts the digits by how far one step of them jumps and searches them outermost first, leaving
-out every value whose reach misses the stretch. nChw8c of 2 x 17 x 5 x 4, outermost first:
+any size, so the digits of the layout are sorted by how far one step of them jumps, and searched outermost first; every
+value whose reach misses the stretch is left out. nChw8c of 2 x 17 x 5 x 4, outermost first:
 
     n      c // 8   h     w     c % 8
     480    160      32    8     1
@@ -286,19 +284,18 @@ class _Composer:
         return 0 if axis is None else len(f"{self.names[axis]}={self.layout.dims[axis] - 1}")
 
     def _picks(self, axis: int, room: int, cost: int = 1, gap_cost: int = 1) -> Picks:
+        return pick(self.layout.dims[axis], self._borders(axis), room, cost, gap_cost)
+
+    def _borders(self, axis: int) -> list[int]:
         weights = [place.weight for place in self.places if place.axis == axis]
-        wanted = borders(self.layout.dims[axis], self.desc.dims[axis], weights)
-        return pick(self.layout.dims[axis], wanted, room, cost, gap_cost)
+        return borders(self.layout.dims[axis], self.desc.dims[axis], weights)
 
     def _shelves(self, down: Sequence[int], room: int) -> Picks:
         """Which combinations of the coordinates along `down`, numbered row by row, to show."""
         if not down:
             return (0,)
         count = prod(self.layout.dims[axis] for axis in down)
-        last = down[-1]
-        weights = [place.weight for place in self.places if place.axis == last]
-        wanted = borders(self.layout.dims[last], self.desc.dims[last], weights)
-        return pick(count, [0, count - 1, *wanted], max(room, 2))
+        return pick(count, [0, count - 1, *self._borders(down[-1])], max(room, 2))
 
     def _shelf(self, frame: "_Frame", number: int) -> Shelf:
         coordinate = [0] * self.layout.ndims

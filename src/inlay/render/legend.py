@@ -1,4 +1,13 @@
-"""What a picture says in words: which layout it is, its formula, its size, what the colors mean.
+"""What a picture says in words: its axes, which layout it is, its formula, its size, what the colors mean.
+
+A descriptor has no names, only axes. Role letters name them: those of the tag that a descriptor was made of. Where it
+was made of abstract letters, strides or another descriptor, a picture takes the names of the first alias that oneDNN
+has for the layout, `nChw8c` for `aBcd8b`, unless its reader says better; else the letters of the tag.
+
+>>> axis_names(4, FormatTag.parse("OIhw16i16o"))
+('o', 'i', 'h', 'w')
+>>> axis_names(2, None)
+('a', 'b')
 
 The offset formula is written as one would write it in code, outermost term first, in the form oneDNN's documentation
 uses for its formats:
@@ -6,20 +15,8 @@ uses for its formats:
 >>> offset_formula(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), "nchw")
 '480*n + 160*(c//8) + 32*h + 8*w + c%8'
 
-**What the axes are called in a picture: n, c, h, w where oneDNN has such names, the letters of the tag otherwise.**
-
-A descriptor has no names, only axes. Role letters name them: those of the tag that a descriptor was made of. Where it
-was made of abstract letters, strides or another descriptor, a picture takes the names of the first alias that oneDNN
-has for the layout, `nChw8c` for `aBcd8b`, unless its reader says better.
-
->>> axis_names(4, FormatTag.parse("OIhw16i16o"))
-('o', 'i', 'h', 'w')
->>> axis_names(2, None)
-('a', 'b')
-
-**Where one element lies, in words: the digits of its coordinate and what each adds to the offset.**
-
-Every line is one axis; the coordinate is split into the digits of the axis, and each digit times its stride adds up.
+`explain_offset` says where one element lies: the coordinate is split into the digits of each axis, and each digit times
+its stride adds up.
 """
 
 from collections.abc import Sequence

@@ -9,13 +9,10 @@ consecutive offsets. A cell is one place of either view; an element has the same
            3 4 5     9 10 11              8 |  4 10  5 11      nhwc of 1 x 2 x 2 x 3
 
 `compose` makes the scene of a descriptor; `text` and `svg` draw it. Widths are in characters, whatever draws it. A
-tensor of any size gives a scene of at most a few thousand cells; what is left out is an `Elision` in its place.
-
-**What to show of a row that is too long: its ends, its borders, and an honest mark for the rest.**
-
-Planes, rows, columns and the lines of the memory strip are all sequences of items of which only some fit. The items
-that teach most are the first ones, the last, and both sides of a border: the end of a block, the first padding.
-Everything between is left out as an `Elision` that knows how much it stands for.
+tensor of any size gives a scene of at most a few thousand cells: planes, rows, columns and the lines of the strip are
+all sequences of items of which only some fit. The items that teach most are the first ones, the last, and both sides of
+a border: the end of a block, the first padding. Everything between is left out as an `Elision` in its place, which
+knows how much it stands for.
 
 >>> pick(24, [0, 23, 16, 17, 1], room=7)
 (0, 1, Elision(first=2, count=14), 16, 17, Elision(first=18, count=5), 23)

@@ -3,8 +3,6 @@
 Every cell is a rectangle in the color of its block with its number on it; its tooltip says coordinate and offset.
 Padding is hatched over that color, memory that belongs to no element is an empty dashed box. A line marks where a block
 begins in memory. Readers that do not see it get the words of the legend as the description.
-
-**Markup that every parser reads: elements become text here, and nothing else.**
 """
 
 import textwrap
@@ -17,23 +15,7 @@ from inlay.data_type import DataType
 from inlay.errors import printable_lines
 from inlay.render.legend import Legend
 from inlay.render.scene import Cell, Elision, Grid, Plane, Scene, Shelf, Strip
-from inlay.render.text import CHALK, DARK, INK, LIGHT, SHARED, coordinate_text, strip_words
-
-
-def markup_of(root: ElementTree.Element) -> str:
-    r"""`root` as XML with a line end; characters that XML has not, such as control codes, are written as escapes.
-
-    >>> svg = ElementTree.Element("svg", {"id": "a\0"})
-    >>> svg.text = "\x1b[31m <b>"
-    >>> print(markup_of(svg), end="")
-    <svg id="a\x00">\x1b[31m &lt;b&gt;</svg>
-    """
-    for element in root.iter():
-        element.text = printable_lines(element.text or "") or None
-        for name, value in element.items():
-            element.set(name, printable_lines(value))
-    return ElementTree.tostring(root, encoding="unicode") + "\n"
-
+from inlay.render.text import CHALK, DARK, INK, LIGHT, SHARED, coordinate_text, examples, strip_words
 
 _EM = 7.25
 """Pixels of one character of a number."""
@@ -46,6 +28,7 @@ _FACT = 62
 _ELISION = 44
 _WORDS = 96
 """Characters of a line of words."""
+_ACROSS, _DOWN = "\N{MIDLINE HORIZONTAL ELLIPSIS}", "\N{VERTICAL ELLIPSIS}"
 
 
 def draw_svg(legend: Legend, scene: Scene | None, data_type: DataType | None) -> str:
@@ -54,9 +37,7 @@ def draw_svg(legend: Legend, scene: Scene | None, data_type: DataType | None) ->
     `data_type` tells the tooltips at which byte an element lies.
     """
     about = "\n".join([legend.title, *(f"{name}: {words}" for name, words in legend.facts), legend.note]).strip()
-    # Several pictures can share a page, so names inside are made from the words and the numbering.
-    identity = f"{zlib.crc32(repr((about, scene and scene.is_numbered_by_offset)).encode()):08x}"
-    canvas = _Canvas(data_type, identity)
+    canvas = _Canvas(data_type, identity_of((about, scene and scene.is_numbered_by_offset)))
     canvas.words(legend)
     if scene is not None:
         canvas.grid(scene)
@@ -94,37 +75,21 @@ class _Canvas:
 
     def finished(self, title: str, about: str) -> str:
         """The whole `svg` element, as large as what was drawn."""
-        width, height = _pixels(self.right + _MARGIN), _pixels(self.y + _MARGIN - 6)
-        names = {"title": f"inlay-title-{self.identity}", "desc": f"inlay-desc-{self.identity}"}
-        svg = ElementTree.Element(
-            "svg",
-            {
-                "xmlns": "http://www.w3.org/2000/svg",
-                "class": "inlay-picture",
-                "role": "img",
-                "aria-labelledby": f"{names['title']} {names['desc']}",
-                "viewBox": f"0 0 {width} {height}",
-                "width": width,
-                "height": height,
-            },
+        size = self.right + _MARGIN, self.y + _MARGIN - 6
+        return document(
+            self.body, "inlay-picture", self.identity, (title, about), size, _style(), self._hatch_pattern()
         )
-        ElementTree.SubElement(svg, "title", {"id": names["title"]}).text = title
-        ElementTree.SubElement(svg, "desc", {"id": names["desc"]}).text = about
-        ElementTree.SubElement(svg, "style").text = _style()
-        self._hatch_pattern(ElementTree.SubElement(svg, "defs"))
-        ElementTree.SubElement(svg, "rect", {"class": "page", "width": width, "height": height, "rx": "8"})
-        svg.append(self.body)
-        ElementTree.indent(svg, "")
-        return markup_of(svg)
 
-    def _hatch_pattern(self, defs: ElementTree.Element) -> None:
+    def _hatch_pattern(self) -> ElementTree.Element:
+        defs = ElementTree.Element("defs")
         size = {"width": "6", "height": "6", "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
         pattern = ElementTree.SubElement(defs, "pattern", {"id": self.hatch, **size})
         ElementTree.SubElement(pattern, "rect", {"class": "stripe", "width": "1.8", "height": "6"})
+        return defs
 
     def text(self, x: float, y: float, words: str, kind: str) -> None:
         """Write `words` at a baseline; `kind` is the class that styles it."""
-        ElementTree.SubElement(self.body, "text", {"class": kind, "x": _pixels(x), "y": _pixels(y)}).text = words
+        ElementTree.SubElement(self.body, "text", {"class": kind, "x": px(x), "y": px(y)}).text = words
         if not kind.startswith(("number", "right")):
             self.right = max(self.right, x + len(words) * _EM)
 
@@ -150,7 +115,7 @@ class _Canvas:
 
     def cell(self, x: float, y: float, width: float, cell: Cell, names: Sequence[str]) -> None:
         """One cell with its top left corner at (x, y)."""
-        box = {"x": _pixels(x), "y": _pixels(y), "width": _pixels(width), "height": _pixels(_CELL)}
+        box = {"x": px(x), "y": px(y), "width": px(width), "height": px(_CELL)}
         kind = "gap" if cell.kind == "gap" else f"block b{cell.color}"
         shape = ElementTree.SubElement(self.body, "rect", {"class": kind, **box})
         ElementTree.SubElement(shape, "title").text = self._tooltip(cell, names)
@@ -186,14 +151,14 @@ class _Canvas:
         frame = _Frame(_cell_width(scene), (max(map(len, [grid.row_name + "=00", *titles])) + 1) * _EM)
         for shelf in grid.shelves:
             if isinstance(shelf, Elision):
-                self.text(_MARGIN, self.y + 8, f"\N{VERTICAL ELLIPSIS} {shelf.count} more", "muted")
+                self.text(_MARGIN, self.y + 8, f"{_DOWN} {shelf.count} more", "muted")
                 self.y += _LINE + 6
             else:
                 self._shelf(scene, shelf, frame)
         if grid.planes_shown < grid.planes:
             hidden = grid.planes - grid.planes_shown
             words = f"{hidden} more planes ({grid.planes_shown} of {grid.planes} shown)"
-            self.text(_MARGIN, self.y + 4, f"\N{MIDLINE HORIZONTAL ELLIPSIS} {words}", "muted")
+            self.text(_MARGIN, self.y + 4, f"{_ACROSS} {words}", "muted")
             self.y += _LINE
 
     def _shelf(self, scene: Scene, shelf: Shelf, frame: _Frame) -> None:
@@ -210,16 +175,10 @@ class _Canvas:
                 self._plane(scene, plane, x, top, frame.cell)
             else:
                 middle = top + len(grid.rows) * _CELL / 2
-                self.text(x + _ELISION / 2 - 9, middle, "\N{MIDLINE HORIZONTAL ELLIPSIS}", "middle")
+                self.text(x + _ELISION / 2 - 9, middle, _ACROSS, "middle")
                 self.text(x + _ELISION / 2 - 9, middle + 15, f"{plane.count}", "middle")
         for i, row in enumerate(grid.rows if grid.row_name else ()):
-            name = (
-                "\N{VERTICAL ELLIPSIS}"
-                if isinstance(row, Elision)
-                else f"{grid.row_name}={row}"
-                if i == 0
-                else f"{row}"
-            )
+            name = _DOWN if isinstance(row, Elision) else f"{grid.row_name}={row}" if i == 0 else f"{row}"
             self.text(_MARGIN + frame.gutter - 8, top + i * _CELL + 16, name, "right")
         self.y = top + len(grid.rows) * _CELL + 18
 
@@ -232,7 +191,7 @@ class _Canvas:
     def _plane(self, scene: Scene, plane: Plane, x: float, top: float, width: float) -> None:
         for j, column in enumerate(scene.grid.columns):
             name = f"{scene.grid.column_name}=" if j == 0 and width > 3.5 * _EM else ""
-            word = "\N{MIDLINE HORIZONTAL ELLIPSIS}" if isinstance(column, Elision) else f"{name}{column}"
+            word = _ACROSS if isinstance(column, Elision) else f"{name}{column}"
             self.text(x + (j + 0.5) * width, top - 5, word, "middle")
         for i, row in enumerate(plane.cells):
             for j, cell in enumerate(row):
@@ -240,7 +199,7 @@ class _Canvas:
                     self.cell(x + j * width, top + i * _CELL, width, cell, scene.names)
                 else:
                     across = isinstance(scene.grid.columns[j], Elision)
-                    mark = "\N{MIDLINE HORIZONTAL ELLIPSIS}" if across else "\N{VERTICAL ELLIPSIS}"
+                    mark = _ACROSS if across else _DOWN
                     self.text(x + (j + 0.5) * width, top + i * _CELL + 16, mark, "middle")
 
     def strip(self, scene: Scene) -> None:
@@ -251,7 +210,7 @@ class _Canvas:
         x = left + (scene.coordinate_width + 2) * _EM * strip.has_coordinates + 8
         for row in strip.rows:
             if isinstance(row, Elision):
-                words = f"\N{VERTICAL ELLIPSIS}  {row.count} more, offsets {row.first} to {row.last}"
+                words = f"{_DOWN}  {row.count} more, offsets {row.first} to {row.last}"
                 self.text(x, self.y + 14, words, "muted")
                 self.y += _CELL - 1
                 continue
@@ -265,22 +224,18 @@ class _Canvas:
 
     def _edges(self, strip: Strip, cells: Sequence[Cell], x: float, width: float) -> None:
         starts = [x + i * width for i, cell in enumerate(cells) if cell.starts_block]
-        path = "".join(f"M{_pixels(at)} {_pixels(self.y - 1)}v{_CELL + 2}" for at in starts)
+        path = "".join(f"M{px(at)} {px(self.y - 1)}v{_CELL + 2}" for at in starts)
         if path and strip.row_length > 1:
             ElementTree.SubElement(self.body, "path", {"class": "edge", "d": path})
 
     def key(self, scene: Scene) -> None:
         """What each kind of cell means."""
         self.y += 12
-        number = "its offset" if scene.is_numbered_by_offset else "its index in row-major order"
-        meanings = {"data": f"element, {number}", "padding": "padding, kept zero", "gap": "gap, belongs to no element"}
         width, x = _cell_width(scene), float(_MARGIN)
-        for kind, meaning in meanings.items():
-            example = next((cell for cell in scene.cells if cell.kind == kind), None)
-            if example is not None:
-                self.cell(x, self.y, width, example, scene.names)
-                self.text(x + width + 8, self.y + 16, meaning, "muted")
-                x += width + 8 + (len(meaning) + 3) * _EM
+        for example, meaning in examples(scene):
+            self.cell(x, self.y, width, example, scene.names)
+            self.text(x + width + 8, self.y + 16, meaning, "muted")
+            x += width + 8 + (len(meaning) + 3) * _EM
         self.y += _CELL
         if any(cell.is_shared for cell in scene.cells):
             self.text(_MARGIN + width / 2, self.y + 18, "+", "middle")
@@ -290,10 +245,6 @@ class _Canvas:
 
 def _cell_width(scene: Scene) -> float:
     return max(26.0, (scene.label_width + 1) * _EM + 3)
-
-
-def _pixels(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
 
 
 def _style() -> str:
@@ -326,3 +277,58 @@ def _style() -> str:
     {dark}
     }}
     """)
+
+
+def px(value: float) -> str:
+    """Pixels as an attribute, to a tenth."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def identity_of(words: object) -> str:
+    """Eight digits made from what a picture says: names inside it differ where several pictures share a page."""
+    return f"{zlib.crc32(repr(words).encode()):08x}"
+
+
+def document(
+    body: ElementTree.Element,
+    kind: str,
+    identity: str,
+    words: tuple[str, str],
+    size: tuple[float, float],
+    style: str,
+    *defs: ElementTree.Element,
+) -> str:
+    """A self-contained `svg` element of class `kind` that shows `body` on a page; `words` are title and description."""
+    width, height = map(px, size)
+    names = [f"inlay-title-{identity}", f"inlay-desc-{identity}"]
+    attributes = {
+        "xmlns": "http://www.w3.org/2000/svg",
+        "class": kind,
+        "role": "img",
+        "aria-labelledby": " ".join(names),
+    }
+    box = {"width": width, "height": height}
+    svg = ElementTree.Element("svg", {**attributes, "viewBox": f"0 0 {width} {height}", **box})
+    for tag, name, text in zip(("title", "desc"), names, words, strict=True):
+        ElementTree.SubElement(svg, tag, {"id": name}).text = text
+    ElementTree.SubElement(svg, "style").text = style
+    svg.extend(defs)
+    ElementTree.SubElement(svg, "rect", {"class": "page", **box, "rx": "8"})
+    svg.append(body)
+    ElementTree.indent(svg, "")
+    return markup_of(svg)
+
+
+def markup_of(root: ElementTree.Element) -> str:
+    r"""`root` as XML with a line end; characters that XML has not, such as control codes, are written as escapes.
+
+    >>> svg = ElementTree.Element("svg", {"id": "a\0"})
+    >>> svg.text = "\x1b[31m <b>"
+    >>> print(markup_of(svg), end="")
+    <svg id="a\x00">\x1b[31m &lt;b&gt;</svg>
+    """
+    for element in root.iter():
+        element.text = printable_lines(element.text or "") or None
+        for name, value in element.items():
+            element.set(name, printable_lines(value))
+    return ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -1,18 +1,15 @@
 """A scene as text for a terminal or a file.
 
+A terminal says how wide it is, how many colors it has and which characters. Color is used where standard output is a
+terminal that has it. NO_COLOR (any value) turns it off, FORCE_COLOR on, as https://no-color.org and
+https://force-color.org ask. Box drawing is used where the encoding has it. No line is longer than the terminal is wide.
+
 Cells of one block share a background color. Without color they share a letter, A to G, written before the number, so
 that nothing is lost: `C17` is element 17 in a block of the third color. Padding is hatched, memory that belongs to no
-element is dotted. No line is longer than the terminal is wide.
+element is dotted. The seven colors, the same in every way of drawing, are told apart in normal and in color-blind
+vision and carry dark numbers.
 
-**What the terminal can show: how wide it is, how many colors it has, which characters.**
-
-Color is used where standard output is a terminal that has it. NO_COLOR (any value) turns it off, FORCE_COLOR on, as
-https://no-color.org and https://force-color.org ask. Box drawing is used where the encoding has it.
-
-**The colors of blocks, once for every way of drawing.**
-
-Seven colors are told apart in normal and in color-blind vision and carry dark numbers; the letters A to G say the same
-where there is no color. Source: Paul Tol, "Colour Schemes", the light qualitative scheme, made for labeled cells.
+Source: Paul Tol, "Colour Schemes", the light qualitative scheme, made for labeled cells.
 """
 
 import io
@@ -272,19 +269,9 @@ class _Drawing:
         return f"30;{_background(cell.color, self.terminal.colors)}"
 
     def key(self, scene: Scene) -> Iterator[list[Span]]:
-        number = "its offset" if scene.is_numbered_by_offset else "its index in row-major order"
-        if not self.terminal.colors:
-            number = f"the letter of its block, {number}"
         width = self._cell_width(scene)
-        meanings = {
-            "data": f"element, {number}",
-            "padding": "padding, kept zero",
-            "gap": "gap, belongs to no element",
-        }
-        for kind, meaning in meanings.items():
-            example = next((cell for cell in scene.cells if cell.kind == kind), None)
-            if example is not None:
-                yield from self._meaning(self._cell(example, width, " "), meaning)
+        for example, meaning in examples(scene, "" if self.terminal.colors else "the letter of its block, "):
+            yield from self._meaning(self._cell(example, width, " "), meaning)
         if any(cell.is_shared for cell in scene.cells):
             yield from self._meaning(("+".rjust(width), ""), SHARED)
 
@@ -298,6 +285,20 @@ def strip_words(scene: Scene) -> str:
     """Which memory the strip shows, and what stands left of it."""
     beside = f"offset: {','.join(scene.names)}" if scene.strip.has_coordinates else "offset"
     return f"offsets {scene.strip.start} to {scene.strip.stop - 1}; rows begin with {beside}"
+
+
+def examples(scene: Scene, before_number: str = "") -> Iterator[tuple[Cell, str]]:
+    """The first cell of each kind that is shown, with what it means."""
+    number = "its offset" if scene.is_numbered_by_offset else "its index in row-major order"
+    meanings = {
+        "data": f"element, {before_number}{number}",
+        "padding": "padding, kept zero",
+        "gap": "gap, belongs to no element",
+    }
+    for kind, meaning in meanings.items():
+        example = next((cell for cell in scene.cells if cell.kind == kind), None)
+        if example is not None:
+            yield example, meaning
 
 
 def coordinate_text(cell: Cell) -> str:

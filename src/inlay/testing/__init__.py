@@ -19,6 +19,14 @@ without shrinking. Where a hundred thousand cases are wanted, draw from that:
     >>> descs = [draw_descriptor(choose, broadcast=True) for _ in range(1000)]
     >>> {desc.kind for desc in descs} == {"blocked", "digits"}
     True
+
+In the order in which they build on each other:
+
+    choices       where drawn values come from
+    drawing       shapes, tags, layouts, descriptors, sparse memory
+    cases         operations on descriptors, with arguments worth asking
+    kinds         descriptors of every kind, attributes, int8 weights
+    strategies    all of these for Hypothesis
 """
 
 from inlay.testing.cases import (

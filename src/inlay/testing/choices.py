@@ -12,16 +12,15 @@ thousand cases that a comparison with another implementation wants. Both draw fr
     >>> find(strategy(pair)(), lambda drawn: drawn[0] > 1)
     (2, 'a')
 
-**What every drawing function asks of its arguments, by their names: a table, and the decorator that looks there.**
+`checked` refuses wrong arguments of drawing functions: `RULES` says by their names what is asked of them.
 
->>> from inlay.testing.choices import Choices, Seeded
->>> @checked()
-... def draw_mask(choose: Choices, ndims: int = 4) -> int:
-...     return choose.integer(0, 2**ndims - 1)
->>> draw_mask(Seeded(1), ndims=-1)
-Traceback (most recent call last):
-    ...
-inlay.errors.InvalidArguments: ndims is -1: give 0 or more
+    >>> @checked()
+    ... def draw_mask(choose: Choices, ndims: int = 4) -> int:
+    ...     return choose.integer(0, 2**ndims - 1)
+    >>> draw_mask(Seeded(1), ndims=-1)
+    Traceback (most recent call last):
+        ...
+    inlay.errors.InvalidArguments: ndims is -1: give 0 or more
 """
 
 import inspect
@@ -30,7 +29,7 @@ from functools import wraps
 from math import prod
 from random import Random
 from types import MappingProxyType
-from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from inlay.arguments import as_flag, as_integer
 from inlay.data_type import as_data_type
@@ -153,22 +152,19 @@ def _require_desc(name: str, value: object) -> None:
         raise InvalidArguments(f"{name} is {shown(value)}: give a MemoryDesc")
 
 
-def _integer(least: int, most: int) -> Callable[[str, object], None]:
-    def require(name: str, value: object) -> None:
-        as_integer(name, value, least, most)
-
-    return require
+Rule: TypeAlias = Callable[[str, object], object]
+"""Refuses a wrong argument, of which it is told the name and the value."""
 
 
-def _flag(name: str, value: object) -> None:
-    as_flag(name, value)
+def _integer(least: int, most: int) -> Rule:
+    return lambda name, value: as_integer(name, value, least, most)
 
 
 def _type(name: str, value: object) -> None:
     as_data_type(value)  # type: ignore[arg-type]
 
 
-RULES: Mapping[str, Callable[[str, object], None]] = MappingProxyType(
+RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "choose": _require_choices,
         "dims": _require_small_dims,
@@ -179,7 +175,7 @@ RULES: Mapping[str, Callable[[str, object], None]] = MappingProxyType(
         "min_blocks": _integer(0, _MOST_BLOCKS),
         "max_blocks": _integer(0, _MOST_BLOCKS),
         **dict.fromkeys(("data_type", "index_type", "pointer_type"), _type),
-        **dict.fromkeys(("sub_byte", "zero", "broadcast", "gpu", "convert", "large", "packed", "ordered"), _flag),
+        **dict.fromkeys(("sub_byte", "zero", "broadcast", "gpu", "convert", "large", "packed", "ordered"), as_flag),
     }
 )
 """What refuses an argument of each name."""

@@ -3,18 +3,12 @@
     >>> from inlay.testing.choices import Seeded
     >>> draw_descriptor(Seeded(3), (17, 3), "f32").dims
     (17, 3)
-
-What is drawn has thousands of elements at most: unit and zero dims, blocks of odd sizes, two or three blocks on one
-axis, padding, gaps, submemories, digits in an order no tag can say.
-
-**Sparse descriptors and memory as functions of `Choices`.**
-
-The buffers are filled element by element, from the meaning of each encoding: no code is shared with
-`inlay.memory.sparse`, so what is drawn here can judge it.
-
-    >>> from inlay.testing.choices import Seeded
     >>> draw_sparse_memory(Seeded(2), (3, 4), "f32").desc.dims
     (3, 4)
+
+What is drawn has thousands of elements at most: unit and zero dims, blocks of odd sizes, two or three blocks on one
+axis, padding, gaps, submemories, digits in an order no tag can say. Sparse memory is filled from the meaning of each
+encoding: no code is shared with `inlay.memory.sparse`, so what is drawn here can judge it.
 """
 
 from collections.abc import Callable, Sequence
@@ -263,8 +257,7 @@ def draw_sparse_memory(
         places.sort()
     elif desc.sparse_encoding == "csr":
         places.sort(key=lambda place: place // desc.dims[1])
-    coordinates = [_coordinate(place, desc.dims) for place in places]
-    positions = [[point[i] for point in coordinates] for i in range(desc.ndims)]
+    positions = [axis.tolist() for axis in np.unravel_index(np.array(places, np.int64), desc.dims)]
     if desc.sparse_encoding == "csr":
         rows, columns = positions
         positions = [columns, [sum(row < i for row in rows) for i in range(desc.dims[0] + 1)]]
@@ -273,12 +266,3 @@ def draw_sparse_memory(
     values = np.array(codes, f"u{desc.data_type.itemsize}").view(np.uint8)
     held = [np.array(p, t.dtype) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
     return Memory(desc, [values, *held])
-
-
-def _coordinate(place: int, dims: Dims) -> tuple[int, ...]:
-    """The coordinate of a row-major index."""
-    reversed_point = []
-    for n in reversed(dims):
-        reversed_point.append(place % n)
-        place //= n
-    return tuple(reversed(reversed_point))

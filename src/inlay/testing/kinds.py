@@ -1,15 +1,12 @@
-"""Descriptors of every kind as functions of `Choices`: what serialization and other closed matches must all know.
+"""Descriptors of every kind, attributes and int8 weights as functions of `Choices`.
+
+What is drawn here is what serialization and other closed matches must all know, and what a reorder computes on the way.
 
 >>> from inlay.testing.choices import Seeded
 >>> choose = Seeded(3)
 >>> sorted({draw_any_descriptor(choose).kind for _ in range(300)})
 ['any', 'blocked', 'digits', 'host_scalar', 'opaque', 'sparse', 'undef']
-
-**What a reorder computes on the way, as functions of `Choices`: attributes, and int8 weights with compensation.**
-
->>> from inlay.testing.choices import Seeded
 >>> src, dst = MemoryDesc((4, 6), "f32"), MemoryDesc((4, 6), "s8", "ba")
->>> choose = Seeded(1)
 >>> all(draw_attributes(choose, src, dst).src_zero_points is None for _ in range(100))
 True
 """

@@ -1,4 +1,4 @@
-"""The Hypothesis strategies: each draws by the function of `drawing` or `sparse` that bears its name.
+"""The Hypothesis strategies: each draws by the function of `drawing` or `kinds` that bears its name.
 
 >>> from hypothesis import find
 >>> find(shapes(2), lambda dims: 0 in dims)

@@ -4,10 +4,15 @@
     probed      the engine says what it has for these formats; the model says how long that takes
     measured    the engine's kernels are timed, once for each machine, and remembered
 
-In the order that data flows: `kernel`, what a planner is told; `content`, operations as text; `work`, arithmetic and
-bytes; `machine`; `forms`, formats as kernels see them; `paces`, what is fast in which; `models`, costs without a clock;
-`book`, what was measured, on disk; `timing`, how; `measuring`, when; `sources`, how many prices were measured and how
-many estimated.
+In the order that data flows:
+
+    kernel        what a planner is told, and how many prices were measured and how many estimated
+    machine       what an operation has to do, and how fast a processor does it
+    paces         formats as kernels see them, and what is fast in which
+    book          operations as text, and what was measured of them, on disk
+    models        costs without a clock
+    timing        how kernels are timed
+    measuring     when they are
 """
 
 from inlay.graph.costs.kernel import Costs, CostSources, Kernel

@@ -1,5 +1,14 @@
 """What was measured of kernels and reorders: a table of the timing database for each engine and processor.
 
+Its keys are digests of the text of an operation, which is equal for operations that an engine computes alike, in every
+process and on every day. Where the scratchpad comes from is left out, since it changes neither formats nor time, and
+what an algorithm of convolutions does at its end at no cost.
+
+>>> relu = Operation("eltwise", "forward_inference", {}, {"beta": 0.0, "algorithm": "relu"})
+>>> content(relu)
+"eltwise forward_inference {} {'algorithm': 'relu', 'beta': 0.0} PrimitiveAttributes(scales={}, zero_points={}, \
+post_ops=(), scratchpad_mode='library', fpmath_mode='strict', recurrent=None)"
+
 Times stand in it as multiples of a yardstick, a small kernel that was timed beside each: a processor whose clock goes
 up and down changes both. The table holds the best time of the yardstick, in seconds.
 
@@ -7,16 +16,6 @@ up and down changes both. The table holds the best time of the yardstick, in sec
      "reorder 77a1...": 0.31, ...}
 
 An entry that makes no sense is as good as none.
-
-**The text of an operation: equal for operations that an engine computes alike, in every process and on every day.**
-
-Where the scratchpad comes from is left out, since it changes neither formats nor time, and what an algorithm of
-convolutions does at its end at no cost.
-
->>> relu = Operation("eltwise", "forward_inference", {}, {"beta": 0.0, "algorithm": "relu"})
->>> content(relu)
-"eltwise forward_inference {} {'algorithm': 'relu', 'beta': 0.0} PrimitiveAttributes(scales={}, zero_points={}, \
-post_ops=(), scratchpad_mode='library', fpmath_mode='strict', recurrent=None)"
 """
 
 from collections.abc import Hashable, Mapping

@@ -1,13 +1,10 @@
-"""What a planner is told: a `Kernel` for an operation in given formats, and the protocol of those who tell.
+"""What a planner is told: a `Kernel` for an operation in given formats, the protocol of those who tell, how they know.
 
 >>> relu = Operation("eltwise", "forward_inference", {}, {"algorithm": "relu"})
 >>> Kernel(relu, "jit:avx2", ms=0.4, roofline=0.1, scratch=0, nbytes=1024).is_cliff
 False
 >>> Kernel(relu, "ref:any", ms=57.0, roofline=0.1, scratch=0, nbytes=1024).is_cliff
 True
-
-**`CostSources`: how many prices were measured now, measured earlier, or estimated by a model.**
-
 >>> print(CostSources(measured=5, remembered=10, scaled=40, modelled=4, is_out_of_time=True))
 59 kernels and reorders: 5 measured now, 10 measured earlier, 44 estimated by a model
 """

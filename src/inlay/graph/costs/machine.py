@@ -1,15 +1,13 @@
-"""A processor as far as a model of costs knows it: its instruction set, arithmetic and bandwidths.
-
->>> machine = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 25)
->>> machine.roofline(Work(flops=10**8, warm=10**6, cold=0), "f32")
-1.0
-
-**What an operation cannot do without: its arithmetic, and the bytes it reads and writes.**
+"""What bounds an operation: the arithmetic and bytes that it cannot do without, and how fast a processor is at both.
 
 >>> image, weights = MemoryDesc((1, 64, 56, 56), "f32", "nhwc"), MemoryDesc((256, 64, 1, 1), "f32", "any")
 >>> descs = {"src": image, "weights": weights, "dst": MemoryDesc((1, 256, 56, 56), "f32", "nhwc")}
->>> work(Operation("convolution", "forward_inference", descs))
+>>> least = work(Operation("convolution", "forward_inference", descs))
+>>> least
 Work(flops=102760448, warm=4014080, cold=65536)
+>>> machine = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 25)
+>>> f"{machine.roofline(least, 'f32'):.2f} ms"
+'1.03 ms'
 """
 
 import os
@@ -30,7 +28,7 @@ from inlay.measure.timing_database import TimingTable
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.reordered import Reorder
-from inlay.primitives.attributes import Binary, PReLU
+from inlay.primitives.attributes import Binary, PReLU, Sum
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED
 from inlay.reordering.memory_levels import memory_model
@@ -67,7 +65,7 @@ def work(operation: Operation) -> Work:
                 warm += nbytes(src_1)
             case PReLU():
                 warm += 4
-            case _ if type(post_op).__name__ == "Sum" and dst is not None:
+            case Sum() if dst is not None:
                 warm += nbytes(dst)
     return Work(_flops(operation), warm, cold)
 
@@ -121,7 +119,7 @@ def _flops(operation: Operation) -> int:
     if kind in _GATES:
         return 2 * multiplications(operation)
     if kind == "pooling":
-        return _taps(operation.parameters) * prod(descs["dst"].dims)
+        return taps(operation.parameters) * prod(descs["dst"].dims)
     if kind == "eltwise":
         return _FUNCTION[operation.parameters["algorithm"] in _EXPENSIVE] * elements(operation)
     if kind == "sum":
@@ -149,11 +147,11 @@ def multiplications(operation: Operation) -> int:
     weights, dst = descs["weights"].dims, descs["dst"].dims
     if (algorithm := algorithm_of(operation)) is not None:
         return algorithm.multiplications(operation)
-    outputs = dst[1]
-    return prod(dst) * prod(weights) // max(1, outputs)
+    return prod(dst) * prod(weights) // max(1, dst[1])
 
 
-def _taps(parameters: Mapping[str, object]) -> int:
+def taps(parameters: Mapping[str, object]) -> int:
+    """Elements of the window of a pooling."""
     kernel = parameters["kernel"]
     assert isinstance(kernel, tuple)
     return prod(kernel)
@@ -289,6 +287,11 @@ _HALVED = ("znver4",)
 """Processors whose registers are twice as wide as what computes."""
 
 
+_VERSION, _FIGURES = "6", "figures"
+_TRIES = 4
+_SECONDS = 0.06  # of each figure
+
+
 @lru_cache(maxsize=1)
 def _figures() -> tuple[float, float, float]:
     """Peak and bandwidths of this machine with all threads, from the cache or measured.
@@ -315,11 +318,6 @@ def processor_facts() -> tuple[str, str, str]:
     """
     target = host_target()
     return target.cpu, target.features, cache_hierarchy(reported_caches())
-
-
-_VERSION, _FIGURES = "6", "figures"
-_TRIES = 4
-_SECONDS = 0.06  # of each figure
 
 
 def read_figures(value: Any) -> tuple[int, tuple[float, float, float]]:

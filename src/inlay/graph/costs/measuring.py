@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
 from statistics import median
 
 from inlay import __version__
@@ -29,7 +28,13 @@ from inlay.errors import InlayError
 from inlay.graph.costs.book import Book, Entry, Price, desc_text, key, reorder_key
 from inlay.graph.costs.kernel import Costs, CostSources, Kernel, Progress, Source
 from inlay.graph.costs.machine import Machine, nbytes, processor_facts, this_machine, work
-from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
+from inlay.graph.costs.models import (
+    MachineCosts,
+    asked,
+    estimated,
+    reorder_ms,
+    with_attributes,
+)
 from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.timing import Bench, Taken, is_of_engine, pool_of
 from inlay.measure.interleaved import Clock, clock
@@ -165,7 +170,8 @@ class MeasuredCosts(MachineCosts):
         moves = [pair for pair in dict.fromkeys(reorders) if not self._knows(*pair)]
         total = len(wanted) + len(moves)
         done = 0
-        for group in _groups(wanted, _TOGETHER):
+        for first in range(0, len(wanted), _TOGETHER):
+            group = wanted[first : first + _TOGETHER]
             self._settle(group)
             done += len(group)
             self._tell(done, total)
@@ -391,9 +397,3 @@ def _sort(one: _Asked) -> str:
 @lru_cache(maxsize=8192)
 def _desc(text: str) -> MemoryDesc:
     return MemoryDesc.from_json(text)
-
-
-def _groups(items: Sequence[_Asked], size: int) -> Iterator[list[_Asked]]:
-    rest = iter(items)
-    while group := list(islice(rest, size)):
-        yield group

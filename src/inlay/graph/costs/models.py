@@ -37,11 +37,6 @@ from inlay.primitives.engine import (
 )
 from inlay.primitives.rules import RECURRENT
 
-_REORDER_MS = 0.003
-_REORDER_SLOWNESS = 1.4
-_NODE_MS = 0.02
-_NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
-
 
 def analytic(isa: str | None = None, threads: int | None = None) -> "AnalyticCosts":
     """Costs by arithmetic, bytes and a table of what is fast, for this machine or one with another instruction set.
@@ -59,6 +54,10 @@ def probed(engine: EngineLike = None) -> "ProbedCosts":
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
     return ProbedCosts(engines_beside(get_engine(engine)), this_machine())
+
+
+_NODE_MS = 0.02
+_NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
 
 
 class MachineCosts:
@@ -80,8 +79,10 @@ class MachineCosts:
         return self.machine.threads
 
     def reference(self, op: Op, graph: OpGraph) -> float:
-        """Milliseconds of an operator that only NumPy computes, at the bandwidth that NumPy usually has."""
-        return reference_ms(op, graph)
+        """Milliseconds of an operator that only NumPy computes: its bytes, and the way through Python."""
+        tensors = [graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
+        moved = sum(prod(tensor.dims) * tensor.dtype.itemsize for tensor in tensors)
+        return _NODE_MS + moved / _NODE_BANDWIDTH / 1e6
 
 
 class ModelledCosts(MachineCosts):
@@ -180,7 +181,7 @@ def pace_of_kind(operation: Operation, kind: KernelKind, isa: str) -> Pace:
     """The pace of a kernel of this kind; the table says what the kind does not."""
     if kind == "numpy":
         return replace(ref(operation), each=max(8.0, ref(operation).each / 4))
-    if kind == "reference" and operation.kind not in _FINE_AS_REF:
+    if kind == "reference" and operation.kind not in ("shuffle", *RECURRENT):
         return ref(operation)
     if (algorithm := algorithm_of(operation)) is not None:
         return Pace(algorithm.name, algorithm.efficiency)
@@ -190,14 +191,15 @@ def pace_of_kind(operation: Operation, kind: KernelKind, isa: str) -> Pace:
     return table
 
 
-_FINE_AS_REF = ("shuffle", *RECURRENT)
-
-
 def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Kernel:
     """A kernel in settled formats at a pace."""
     least = work(settled)
     roofline = machine.roofline(least, type_name(settled))
     return Kernel(settled, impl, milliseconds(settled, rate, machine), roofline, 0, least.nbytes)
+
+
+_REORDER_MS = 0.003
+_REORDER_SLOWNESS = 1.4
 
 
 def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
@@ -207,10 +209,3 @@ def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
         return 0.0
     bandwidth = machine.near if moved <= machine.last // 2 else machine.far
     return _REORDER_MS + _REORDER_SLOWNESS * moved / bandwidth / 1e6
-
-
-def reference_ms(op: Op, graph: OpGraph) -> float:
-    """What an operator takes in NumPy: its bytes, and the way through Python."""
-    tensors = [graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
-    moved = sum(prod(tensor.dims) * tensor.dtype.itemsize for tensor in tensors)
-    return _NODE_MS + moved / _NODE_BANDWIDTH / 1e6

@@ -1,5 +1,10 @@
 """Which kernels are fast in which format, as a table for each instruction set, and what they take.
 
+Kernels see formats of activations by where channels are: first, last, or in blocks.
+
+>>> [form(MemoryDesc((2, 32, 4, 4), "f32", tag)) for tag in ("nchw", "nhwc", "nChw16c", "cdba")]
+[Form(kind='ncx', block=1), Form(kind='nxc', block=1), Form(kind='blocked', block=16), Form(kind='other', block=1)]
+
 The table holds what oneDNN was seen to do with networks' shapes in f32 under SSE41, AVX2 and AVX512_CORE: convolutions
 want channels last or in blocks of their registers, on both sides alike; what works along an axis wants it innermost;
 what broadcasts over channels wants them unblocked. Where no fast kernel fits, generic code computes element by element,
@@ -9,11 +14,6 @@ up to thousands of times slower: a cliff.
 >>> layer = Operation("softmax", "forward_inference", {"src": image, "dst": image}, {"axis": 3})
 >>> pace(layer, "AVX2").impl
 'ref'
-
-**Formats of activations by what kernels make of them: channels first, channels last, channels in blocks.**
-
->>> [form(MemoryDesc((2, 32, 4, 4), "f32", tag)) for tag in ("nchw", "nhwc", "nChw16c", "cdba")]
-[Form(kind='ncx', block=1), Form(kind='nxc', block=1), Form(kind='blocked', block=16), Form(kind='other', block=1)]
 """
 
 import re
@@ -25,13 +25,13 @@ from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import algorithm_of
-from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, work
+from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, taps, work
+from inlay.layout.axis import LETTERS
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 
 FormKind: TypeAlias = Literal["ncx", "nxc", "blocked", "other"]
 _BLOCKED = re.compile(r"aBc?d?e?(\d+)b")
-_LETTERS = "abcdefghijkl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def form(desc: MemoryDesc) -> Form:
 @lru_cache(maxsize=8192)
 def _form(desc: MemoryDesc, _: Hashable) -> Form:
     tag = desc.tag or ""
-    letters = _LETTERS[: desc.ndims]
+    letters = LETTERS[: desc.ndims]
     if found := _BLOCKED.fullmatch(tag):
         return Form("blocked", int(found[1]))
     if tag == "a" + letters[2:] + "b":
@@ -83,7 +83,7 @@ def tag_of(form: Form, ndims: int) -> str:
     >>> tag_of(Form("blocked", 8), 5), tag_of(Form("nxc"), 4)
     ('aBcde8b', 'acdb')
     """
-    letters = _LETTERS[:ndims]
+    letters = LETTERS[:ndims]
     if form.kind == "blocked":
         return f"aB{letters[2:]}{form.block}b"
     return "a" + letters[2:] + "b" if form.kind == "nxc" else letters
@@ -290,6 +290,9 @@ def _binary(operation: Operation, isa: str) -> Pace | None:
     return Pace("jit", slowness=2.4 if shape.kind == "nxc" else 1.2)
 
 
+_LARGEST_WINDOW = 400
+
+
 def _pooling(operation: Operation, isa: str) -> Pace | None:
     src = form(operation.descs["src"])
     if not same(operation.descs["src"], operation.descs["dst"]):
@@ -297,18 +300,10 @@ def _pooling(operation: Operation, isa: str) -> Pace | None:
     if src.kind == "blocked":
         return Pace("jit") if src.block in blocks(isa) else None
     if src.kind == "nxc":
-        return Pace("jit") if prod(_sizes(operation, "kernel")) <= _LARGEST_WINDOW else None
+        return Pace("jit") if taps(operation.parameters) <= _LARGEST_WINDOW else None
     if isa_level(isa) >= isa_level("AVX512_CORE"):
         return Pace("jit", slowness=4.0)
     return Pace("simple", slowness=12.0, efficiency=0.008)
-
-
-_LARGEST_WINDOW = 400
-
-
-def _sizes(operation: Operation, name: str) -> tuple[int, ...]:
-    value = operation.parameters[name]
-    return tuple(int(n) for n in value) if isinstance(value, tuple) else ()
 
 
 def _blocks_or_plain(
@@ -359,11 +354,9 @@ def _joined(operation: Operation, isa: str) -> Pace:
 
 
 def _resampling(operation: Operation, isa: str) -> Pace | None:
-    rule = _blocks_or_plain(5.0, 2.0, 2.0)
-    found = rule(operation, isa)
-    is_slow = found is not None and form(operation.descs["src"]).kind == "ncx"
-    linear = operation.parameters["algorithm"] == "linear"
-    return replace(found, slowness=20.0) if found is not None and is_slow and linear else found
+    found = _blocks_or_plain(5.0, 2.0, 2.0)(operation, isa)
+    is_slow = form(operation.descs["src"]).kind == "ncx" and operation.parameters["algorithm"] == "linear"
+    return replace(found, slowness=20.0) if found is not None and is_slow else found
 
 
 _RULES: Mapping[str, Callable[[Operation, str], Pace | None]] = {

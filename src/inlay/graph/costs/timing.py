@@ -193,7 +193,7 @@ class Bench:
 
     def _made_yardstick(self) -> Call:
         implementation = self._engine.create(YARDSTICK)
-        memories = {name: _filled(desc) for name, desc in implementation.descs.items()}
+        memories = {name: Memory(desc, _harmless(_reach(desc))) for name, desc in implementation.descs.items()}
         return implementation.bind(memories)
 
     def _prepared(self, implementation: Implementation) -> Callable[[], Call]:
@@ -296,10 +296,6 @@ def _copied(buffer: Bytes) -> Bytes:
     copy = allocate(buffer.size)
     copy[:] = buffer
     return copy
-
-
-def _filled(desc: MemoryDesc) -> Memory:
-    return Memory(desc, _harmless(_reach(desc)))
 
 
 def _harmless(nbytes: int) -> Bytes:

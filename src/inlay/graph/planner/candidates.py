@@ -1,18 +1,18 @@
 """`Candidates`: the ways to run each group: the formats that it reads and writes, its calls, what they take.
 
-view              formats that it carries through, at no cost
-concatenation     the primitive; or no call, where each source can lie in the result
-all else          as `fusing` says: fused and unfused, in each format that is worth asking for
+    view              formats that it carries through, at no cost
+    concatenation     the primitive; or no call, where each source can lie in the result
+    all else          fused and unfused, in each format that `Assignments` tries
 
-**How a group is computed in given formats: which of its operations are fused into which.**
+In given formats, `Fusing` decides which operations are fused into which:
 
     conv + add(x) + relu    [conv, sum, relu]       one call, the result in the place of x
                             [conv, binary, relu]    one call
                             [conv, binary] [relu]   relu in place
                             [conv] [binary, relu]   ...
 
-What lies between has one reader and the format of the result, so the split for given formats is settled here: the best
-way to do the rest follows whatever came first. It is the cheapest, where near-ties go to fewer calls.
+What lies between has one reader and the format of the result, so the split is chosen here: the best way to do the rest
+follows whatever came first. It is the cheapest, where near-ties go to fewer calls.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,30 +1,28 @@
-"""The plan that costs least, the proof of it, and what it would cost without one of its reorders.
+"""The plan that costs least, the proof of it, and what other plans would cost.
+
+`Settled` is a plan: one candidate for each group, the formats that follow from that, and what it all costs.
+
+The greedy plan goes as oneDNN's specification propagates formats, one group after the other: the engine's answer to
+`any` where it may choose, else what arrives.
 
 The minimum is exact (`elimination`). Among plans within `NEAR` of it one with fewer reorders is taken: prices are
 measured, and what differs by less than they do is decided by what is simpler. Such plans are found by charging more and
-more for each reorder.
+more for each reorder. All searches for one plan together take at most `MOST_SECONDS`. Where half of that finds no plan,
+the greedy plan is taken, and the bound is one that is always known: the sum of the least entries of all tables.
 
-All searches for one plan together take at most `MOST_SECONDS`. Where half of that finds no plan, the greedy plan is
-taken, and the bound is one that is always known: the sum of the least entries of all tables.
+Min-marginals say what a plan would cost without one of its reorders: for each state of each variable, the least cost of
+all assignments in which the variable has it. Elimination sends what each bucket leaves to a later one. Going back from
+the last bucket to the first, each is told the least of all that lies outside it; with its own factors that makes the
+least of the whole, by its states. So all min-marginals take about as long as two minima.
 
-**Min-marginals: for each state of each variable, the least cost of all assignments in which the variable has it.**
+`compared` finds plans to compare with, from the same candidates at the same prices:
 
-Elimination sends what each bucket leaves to a later one (see `elimination`). Going back from the last bucket to the
-first, each is told the least of all that lies outside it; with its own factors that makes the least of the whole, by
-its states. So all min-marginals take about as long as two minima.
+    plain            everything dense and row-major
+    greedy           as above
+    channels last    one format wherever tensors may have it; what a run is given may be read as it is
+    blocked by 16    likewise
 
 Source: Shenoy and Shafer, "Axioms for probability and belief-function propagation" (1990), with min and plus.
-
-**`Settled`: one candidate for each group, the formats that follow from that, and what it all costs.**
-
-**The greedy plan: formats as oneDNN's specification propagates them, one group after the other.**
-
-**What other ways to choose would take, from the same candidates at the same prices.**
-
-plain            everything dense and row-major
-greedy           the specification's propagation: the engine's answer to any where it may choose, else what arrives
-channels last    one format wherever tensors may have it; what a run is given may be read as it is
-blocked by 16    likewise
 """
 
 import math
@@ -54,72 +52,6 @@ from inlay.graph.planner.formats import Format, blocked, channels_last
 from inlay.graph.planner.groups import Candidate, Group
 from inlay.graph.planner.problem import Problem, Tables
 from inlay.primitives.rules import RECURRENT, WEIGHTED
-
-
-def min_marginals(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArray[np.float64]]:
-    """By variable and state, the least cost; `inf` for a state that no assignment of finite cost has.
-
-    Raises:
-        InvalidArguments: every assignment costs infinity.
-        Unimplemented: elimination would need a table of over `elimination.MOST_STATES` entries.
-
-    >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
-    >>> [found.tolist() for found in min_marginals((2, 2), factors)]
-    [[1.0, 2.0], [1.0, 2.0]]
-    """
-    problem = reduced(sizes, factors)
-    left, least = _of_reduced(problem)
-    found = [np.full(size, np.inf) for size in sizes]
-    for v, states in enumerate(problem.states):
-        found[v][states] = least
-    for v, costs in zip(problem.variables, left, strict=True):
-        found[v][problem.states[v]] = costs
-    return found
-
-
-def _of_reduced(problem: Reduced) -> tuple[list[NDArray[np.float64]], float]:
-    """The min-marginals of the variables that are left, and the least cost."""
-    sizes = problem.sizes
-    order, _, largest = elimination_order(sizes, [factor.variables for factor in problem.factors])
-    if largest > MOST_STATES:
-        raise Unimplemented("the graph is too wide for elimination: compare whole plans instead")
-    buckets = eliminate(sizes, problem.factors, order)
-    own = _own_factors(problem.factors, order)
-    roots = {place: float(bucket.remainder) for place, bucket in enumerate(buckets) if not bucket.scope}
-    least = problem.constant + sum(roots.values())
-    outside = {place: np.asarray(least - root) for place, root in roots.items()}
-    found = [np.zeros(0)] * len(sizes)
-    for place in reversed(range(len(buckets))):
-        bucket = buckets[place]
-        scope = (bucket.variable, *bucket.scope)
-        inner = [Factor(buckets[source].scope, buckets[source].remainder) for source in bucket.sources]
-        whole = summed([*own[place], *inner, Factor(bucket.scope, outside.pop(place))], scope, sizes)
-        found[bucket.variable] = whole.min(axis=tuple(range(1, whole.ndim)))
-        for source in bucket.sources:
-            outside[source] = _without(buckets[source], scope, whole)
-    return found, least
-
-
-def _own_factors(factors: Sequence[Factor], order: Sequence[int]) -> list[list[Factor]]:
-    """By place in the order, the factors whose first variable in the order that is."""
-    rank = {v: place for place, v in enumerate(order)}
-    found: list[list[Factor]] = [[] for _ in order]
-    for factor in factors:
-        found[min(rank[v] for v in factor.variables)].append(factor)
-    return found
-
-
-def _without(source: Bucket, scope: tuple[int, ...], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The least of a sum over `scope` by states of the scope of `source`, less what `source` contributed to it.
-
-    Where that is infinite nothing finite can be said, nor need be: the bucket itself is infinite there.
-    """
-    least = whole.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in source.scope))
-    kept = [v for v in scope if v in source.scope]
-    least = least.transpose([kept.index(v) for v in source.scope])
-    is_finite = np.isfinite(source.remainder)
-    found: NDArray[np.float64] = np.subtract(least, source.remainder, out=np.zeros_like(least), where=is_finite)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,13 +292,79 @@ class Choosing:
         """
         number = self.tables.numbers[name]
         states, domain = self.tables.states[number], self.problem.domains[name]
-        barred = (states.produced == domain.index(src)) & (states.kept >> domain.index(dst) & 1).astype(bool)
+        barred = (states.produced == domain.index(src)) & states.keeps(domain.index(dst))
         least = float(np.min(self._marginals[number], where=~barred, initial=np.inf))
         return least if np.isfinite(least) else None
 
     @cached_property
     def _marginals(self) -> list[NDArray[np.float64]]:
         return min_marginals(self._sizes, self._factors)
+
+
+def min_marginals(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArray[np.float64]]:
+    """By variable and state, the least cost; `inf` for a state that no assignment of finite cost has.
+
+    Raises:
+        InvalidArguments: every assignment costs infinity.
+        Unimplemented: elimination would need a table of over `elimination.MOST_STATES` entries.
+
+    >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
+    >>> [found.tolist() for found in min_marginals((2, 2), factors)]
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
+    problem = reduced(sizes, factors)
+    left, least = _of_reduced(problem)
+    found = [np.full(size, np.inf) for size in sizes]
+    for v, states in enumerate(problem.states):
+        found[v][states] = least
+    for v, costs in zip(problem.variables, left, strict=True):
+        found[v][problem.states[v]] = costs
+    return found
+
+
+def _of_reduced(problem: Reduced) -> tuple[list[NDArray[np.float64]], float]:
+    """The min-marginals of the variables that are left, and the least cost."""
+    sizes = problem.sizes
+    order, _, largest = elimination_order(sizes, [factor.variables for factor in problem.factors])
+    if largest > MOST_STATES:
+        raise Unimplemented("the graph is too wide for elimination: compare whole plans instead")
+    buckets = eliminate(sizes, problem.factors, order)
+    own = _own_factors(problem.factors, order)
+    roots = {place: float(bucket.remainder) for place, bucket in enumerate(buckets) if not bucket.scope}
+    least = problem.constant + sum(roots.values())
+    outside = {place: np.asarray(least - root) for place, root in roots.items()}
+    found = [np.zeros(0)] * len(sizes)
+    for place in reversed(range(len(buckets))):
+        bucket = buckets[place]
+        scope = (bucket.variable, *bucket.scope)
+        inner = [Factor(buckets[source].scope, buckets[source].remainder) for source in bucket.sources]
+        whole = summed([*own[place], *inner, Factor(bucket.scope, outside.pop(place))], scope, sizes)
+        found[bucket.variable] = whole.min(axis=tuple(range(1, whole.ndim)))
+        for source in bucket.sources:
+            outside[source] = _without(buckets[source], scope, whole)
+    return found, least
+
+
+def _own_factors(factors: Sequence[Factor], order: Sequence[int]) -> list[list[Factor]]:
+    """By place in the order, the factors whose first variable in the order that is."""
+    rank = {v: place for place, v in enumerate(order)}
+    found: list[list[Factor]] = [[] for _ in order]
+    for factor in factors:
+        found[min(rank[v] for v in factor.variables)].append(factor)
+    return found
+
+
+def _without(source: Bucket, scope: tuple[int, ...], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least of a sum over `scope` by states of the scope of `source`, less what `source` contributed to it.
+
+    Where that is infinite nothing finite can be said, nor need be: the bucket itself is infinite there.
+    """
+    least = whole.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in source.scope))
+    kept = [v for v in scope if v in source.scope]
+    least = least.transpose([kept.index(v) for v in source.scope])
+    is_finite = np.isfinite(source.remainder)
+    found: NDArray[np.float64] = np.subtract(least, source.remainder, out=np.zeros_like(least), where=is_finite)
+    return found
 
 
 UNIFORM: Mapping[str, Callable[[int], str | None]] = {

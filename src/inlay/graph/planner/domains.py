@@ -1,4 +1,6 @@
-"""Which formats each tensor of a plan may have: its domain.
+"""Which formats each tensor of a plan may have, its domain, and in which of these each operation is tried.
+
+Domains are propagated until nothing is new, at most `MOST` formats for each tensor; those that came first stay:
 
     plain                      always, first
     by kind                    channels last and in blocks, where convolutions and what goes with them read or write
@@ -6,16 +8,13 @@
     by neighbors               the same tag through element-wise operations, pooling, normalization, concatenation
     by views                   what a reshape or transpose makes of a format, forward and backward
 
-Propagated until nothing is new, at most `MOST` for each tensor; those that came first stay.
+`Assignments` tries operations in combinations of these, named by argument; constants appear where their format is a
+choice:
 
-**Which formats the head of a group is tried in.**
-
-    by weights         the engine's own answer, each format alike in source and destination, from plain to each for
+    with weights       the engine's own answer, each format alike in source and destination, from plain to each for
                        images of few channels (`nchw` to `nChw16c`, a stem), each to plain where axes differ in number
     recurrent          the engine's own answer, plain
-    by bandwidth       each format that may arrive, and the same for what is written; other sources the same, or plain
-
-Everything is named by argument; constants appear where their format is a choice.
+    other kinds        each format that may arrive, and the same for what is written; other sources the same, or plain
 """
 
 from collections import deque

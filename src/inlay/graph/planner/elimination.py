@@ -1,37 +1,27 @@
 """The exact minimum of a sum of costs: one variable after the other is minimized out, along the graph.
 
-To eliminate a variable, add all factors that it is in, and keep for each states of the others the best of its own: the
-variable is gone, and its neighbors have one factor more. The work is the product of states of the largest such table,
-so the order matters: next is the variable whose neighbors lack the fewest edges among each other (min-fill). Networks
-are nearly chains; their width, the most neighbors met, is 2 or 3.
-
-    Factor((0,), [1, 0]), Factor((0, 1), [[0, inf], [5, 2]])    ->    states (0, 0), cost 1, bound 1
-
-Variables of which only one state can be chosen are left out first, and are no neighbors. Where a table would grow over
-a limit, a solver takes over, see `milp`.
-
-Source: Bertele and Brioschi, "Nonserial Dynamic Programming" (1972); Dechter, "Bucket elimination" (1999).
-
-**The problem that planning is: variables with finitely many states, and costs of the states of a few at a time.**
-
     minimize over one state for each variable    the sum over factors of table[states of its variables]
 
-A state or a pair of them that is not allowed costs `inf`. Nothing here knows of formats.
+States that are not allowed, alone or together, cost `inf`. Nothing here knows of formats.
 
 >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
 >>> total(factors, (0, 0)), total(factors, (0, 1))
 (1.0, inf)
 
-**The minimum of a sum of costs by a solver of integer programs, where elimination would need too large a table.**
+Variables of which only one state can be chosen are left out first (`reduced`). To eliminate another variable, add all
+factors that it is in, and keep for each states of the others the best of its own: the variable is gone, and its
+neighbors have one factor more. The work is the product of states of the largest such table, so the order matters: next
+is the variable whose neighbors lack the fewest edges among each other (min-fill). Networks are nearly chains; their
+width, the most neighbors met, is 2 or 3.
 
-The local polytope: a variable x of 0 or 1 for each state, of which one is 1; a weight y for each allowed combination of
-a factor, which sums to x along each axis.
+Where a table would grow over a limit, an integer program over the local polytope takes over (`solved`): a variable x of
+0 or 1 for each state, of which one is 1; a weight y for each allowed combination of a factor, which sums to x along
+each axis. HiGHS branches and bounds, and tells the bound it proved.
 
     minimize  sum c y    with    sum over states of x[v] = 1,    sum of y over combinations with v = s  is  x[v, s]
 
-HiGHS branches and bounds, and tells the bound it proved.
-
-Source: Wainwright and Jordan, "Graphical Models, Exponential Families, and Variational Inference" (2008), section 4;
+Sources: Bertele and Brioschi, "Nonserial Dynamic Programming" (1972); Dechter, "Bucket elimination" (1999); Wainwright
+and Jordan, "Graphical Models, Exponential Families, and Variational Inference" (2008), section 4, and
 `scipy.optimize.milp`.
 """
 
@@ -224,124 +214,6 @@ def reduced(sizes: Sequence[int], factors: Sequence[Factor]) -> Reduced:
     return Reduced(variables, tuple(states), tuple(left), math.fsum(constants))
 
 
-MOST_COLUMNS = 1 << 18
-"""States and combinations of states of the largest program that is tried: larger ones leave HiGHS no time to search."""
-_TOLERANCE = 1e-6
-"""Relative: what HiGHS takes for equal."""
-
-
-def solved(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -> tuple[list[int], float]:
-    """A state for each variable, and a cost below which there is no assignment.
-
-    The bound is the cost itself where the solver proved that to a relative 1e-6, which is as exact as it computes.
-
-    Raises:
-        InvalidArguments: every assignment costs infinity.
-        MissingExtra: SciPy is not installed.
-        Unimplemented: no assignment was found in `seconds`, or the program has over `MOST_COLUMNS` columns.
-    """
-    optimize, sparse = _scipy("scipy.optimize"), _scipy("scipy.sparse")
-    program = _Program(sizes)
-    for factor in factors:
-        program.add(factor)
-        if program.width > MOST_COLUMNS:
-            raise Unimplemented(
-                f"the integer program has over {MOST_COLUMNS} columns: plan a smaller part of the graph"
-            )
-    if not program.width:
-        return [], 0.0
-    scale = program.scale()
-    rows = sparse.csr_array((program.values, (program.rows, program.columns)), shape=(program.height, program.width))
-    found = optimize.milp(
-        np.array(program.costs) * scale,
-        integrality=np.arange(program.width) < sum(sizes),
-        bounds=optimize.Bounds(0, 1),
-        constraints=optimize.LinearConstraint(rows, program.sides, program.sides),
-        options={"time_limit": seconds, "mip_rel_gap": 0.0},
-    )
-    if found.status == 2:
-        raise InvalidArguments("every assignment costs infinity: no states of the variables are allowed together")
-    if found.x is None:
-        raise Unimplemented(f"no assignment was found in {seconds:g} s ({found.message}): give the solver more seconds")
-    chosen = _read(found.x, sizes)
-    cost = total(factors, chosen)
-    bound = found.mip_dual_bound / scale + program.constant
-    near = bound >= cost - _TOLERANCE * max(1.0 / scale, abs(cost))
-    return chosen, cost if near else float(bound)
-
-
-def _read(x: NDArray[np.float64], sizes: Sequence[int]) -> list[int]:
-    ends = np.cumsum(sizes)
-    return [int(np.argmax(x[end - size : end])) for end, size in zip(ends, sizes, strict=True)]
-
-
-@dataclass(slots=True)
-class _Program:
-    """The integer program as it grows: columns are x of all variables, then y of all factors."""
-
-    sizes: Sequence[int]
-    costs: list[float] = field(default_factory=list)
-    sides: list[float] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    firsts: list[int] = field(default_factory=list)
-    constant: float = 0.0
-
-    def __post_init__(self) -> None:
-        for size in self.sizes:
-            first = len(self.costs)
-            self.firsts.append(first)
-            self.costs += [0.0] * size
-            self._row(range(first, first + size), (), 1.0)
-
-    @property
-    def width(self) -> int:
-        return len(self.costs)
-
-    @property
-    def height(self) -> int:
-        return len(self.sides)
-
-    def _row(self, plus: Sequence[int], minus: Sequence[int], side: float) -> None:
-        self.columns += [*plus, *minus]
-        self.values += [1.0] * len(plus) + [-1.0] * len(minus)
-        self.rows += [len(self.sides)] * (len(plus) + len(minus))
-        self.sides.append(side)
-
-    def add(self, factor: Factor) -> None:
-        """Take a factor along: its least cost as a constant, the rest on combinations."""
-        where = np.argwhere(np.isfinite(factor.table))
-        costs = factor.table[np.isfinite(factor.table)]
-        least = float(costs.min()) if len(costs) else 0.0
-        self.constant += least
-        if len(factor.variables) == 1 and len(costs) == factor.table.size:
-            first = self.firsts[factor.variables[0]]
-            for state, cost in enumerate(costs):
-                self.costs[first + state] += float(cost) - least
-            return
-        begin = self.width
-        self.costs += [float(cost) - least for cost in costs]
-        for axis, v in enumerate(factor.variables):
-            for state in range(self.sizes[v]):
-                combinations = (begin + np.flatnonzero(where[:, axis] == state)).tolist()
-                self._row(combinations, (self.firsts[v] + state,), 0.0)
-
-    def scale(self) -> float:
-        """What to multiply costs by so that the usual one is well above the solver's absolute tolerances."""
-        positive = [cost for cost in self.costs if cost > 0.0]
-        return 1e3 / math.fsum(positive) * len(positive) if positive else 1.0
-
-
-def _scipy(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise MissingExtra(
-            "the graph is too wide for elimination, and SciPy's solver is not installed: pip install 'inlay[sparse]'"
-        ) from None
-
-
 MOST_STATES = 1 << 22
 """Entries of the largest table that elimination may make."""
 MOST_SECONDS = 10.0
@@ -364,7 +236,6 @@ def minimum(
         MissingExtra: the solver is needed, and SciPy is not installed.
         Unimplemented: `seconds` were too few, or the problem is too large for the solver.
 
-    >>> from inlay.graph.planner.elimination import reduced
     >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
     >>> minimum(reduced((2, 2), factors), factors)
     Solution(assignment=(0, 0), cost=1.0, bound=1.0, width=1, method='elimination')
@@ -521,3 +392,121 @@ def spread(factor: Factor, scope: tuple[int, ...]) -> NDArray[np.float64]:
     held = factor.table.transpose(axes)
     present = {factor.variables[i]: held.shape[place] for place, i in enumerate(axes)}
     return held.reshape([present.get(u, 1) for u in scope])
+
+
+MOST_COLUMNS = 1 << 18
+"""States and combinations of states of the largest program that is tried: larger ones leave HiGHS no time to search."""
+_TOLERANCE = 1e-6
+"""Relative: what HiGHS takes for equal."""
+
+
+def solved(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -> tuple[list[int], float]:
+    """A state for each variable, and a cost below which there is no assignment.
+
+    The bound is the cost itself where the solver proved that to a relative 1e-6, which is as exact as it computes.
+
+    Raises:
+        InvalidArguments: every assignment costs infinity.
+        MissingExtra: SciPy is not installed.
+        Unimplemented: no assignment was found in `seconds`, or the program has over `MOST_COLUMNS` columns.
+    """
+    optimize, sparse = _scipy("scipy.optimize"), _scipy("scipy.sparse")
+    program = _Program(sizes)
+    for factor in factors:
+        program.add(factor)
+        if program.width > MOST_COLUMNS:
+            raise Unimplemented(
+                f"the integer program has over {MOST_COLUMNS} columns: plan a smaller part of the graph"
+            )
+    if not program.width:
+        return [], 0.0
+    scale = program.scale()
+    rows = sparse.csr_array((program.values, (program.rows, program.columns)), shape=(program.height, program.width))
+    found = optimize.milp(
+        np.array(program.costs) * scale,
+        integrality=np.arange(program.width) < sum(sizes),
+        bounds=optimize.Bounds(0, 1),
+        constraints=optimize.LinearConstraint(rows, program.sides, program.sides),
+        options={"time_limit": seconds, "mip_rel_gap": 0.0},
+    )
+    if found.status == 2:
+        raise InvalidArguments("every assignment costs infinity: no states of the variables are allowed together")
+    if found.x is None:
+        raise Unimplemented(f"no assignment was found in {seconds:g} s ({found.message}): give the solver more seconds")
+    chosen = _read(found.x, sizes)
+    cost = total(factors, chosen)
+    bound = found.mip_dual_bound / scale + program.constant
+    near = bound >= cost - _TOLERANCE * max(1.0 / scale, abs(cost))
+    return chosen, cost if near else float(bound)
+
+
+def _read(x: NDArray[np.float64], sizes: Sequence[int]) -> list[int]:
+    ends = np.cumsum(sizes)
+    return [int(np.argmax(x[end - size : end])) for end, size in zip(ends, sizes, strict=True)]
+
+
+@dataclass(slots=True)
+class _Program:
+    """The integer program as it grows: columns are x of all variables, then y of all factors."""
+
+    sizes: Sequence[int]
+    costs: list[float] = field(default_factory=list)
+    sides: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    constant: float = 0.0
+
+    def __post_init__(self) -> None:
+        for size in self.sizes:
+            first = len(self.costs)
+            self.firsts.append(first)
+            self.costs += [0.0] * size
+            self._row(range(first, first + size), (), 1.0)
+
+    @property
+    def width(self) -> int:
+        return len(self.costs)
+
+    @property
+    def height(self) -> int:
+        return len(self.sides)
+
+    def _row(self, plus: Sequence[int], minus: Sequence[int], side: float) -> None:
+        self.columns += [*plus, *minus]
+        self.values += [1.0] * len(plus) + [-1.0] * len(minus)
+        self.rows += [len(self.sides)] * (len(plus) + len(minus))
+        self.sides.append(side)
+
+    def add(self, factor: Factor) -> None:
+        """Take a factor along: its least cost as a constant, the rest on combinations."""
+        where = np.argwhere(np.isfinite(factor.table))
+        costs = factor.table[np.isfinite(factor.table)]
+        least = float(costs.min()) if len(costs) else 0.0
+        self.constant += least
+        if len(factor.variables) == 1 and len(costs) == factor.table.size:
+            first = self.firsts[factor.variables[0]]
+            for state, cost in enumerate(costs):
+                self.costs[first + state] += float(cost) - least
+            return
+        begin = self.width
+        self.costs += [float(cost) - least for cost in costs]
+        for axis, v in enumerate(factor.variables):
+            for state in range(self.sizes[v]):
+                combinations = (begin + np.flatnonzero(where[:, axis] == state)).tolist()
+                self._row(combinations, (self.firsts[v] + state,), 0.0)
+
+    def scale(self) -> float:
+        """What to multiply costs by so that the usual one is well above the solver's absolute tolerances."""
+        positive = [cost for cost in self.costs if cost > 0.0]
+        return 1e3 / math.fsum(positive) * len(positive) if positive else 1.0
+
+
+def _scipy(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtra(
+            "the graph is too wide for elimination, and SciPy's solver is not installed: pip install 'inlay[sparse]'"
+        ) from None

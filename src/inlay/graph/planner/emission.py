@@ -1,20 +1,19 @@
-"""From what was chosen to a `Program`: steps in order, each with its buffers.
+"""From what was chosen to a `Program`: buffers, the time of each reorder, then steps in order.
 
-**Where tensors lie: a buffer for each tensor in each format, and which lies in which.**
+A tensor has a buffer in each of its formats, some of them in the bytes of another:
 
-source of a concatenation          in the result, where its slice begins
-view                               in what it is a view of
-what a result takes the place of   in the result
-between calls of a group           in the result of the group
-the same bytes, other format       in the format produced
+    source of a concatenation          in the result, where its slice begins
+    view                               in what it is a view of
+    what a result takes the place of   in the result
+    between calls of a group           in the result of the group
+    the same bytes, other format       in the format produced
 
-**When each reorder runs: right before its first reader, or as soon as nobody else needs what it reads.**
-
-Until the reorder the source takes memory, after it the destination. So it is late if the source is the smaller of both
-or is needed anyway, and early if the destination is.
+A reorder runs right before its first reader, or as soon as nobody else needs what it reads. Until then the source takes
+memory, afterwards the destination. So it is late if the source is the smaller of both or is needed anyway, and early if
+the destination is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -210,7 +209,7 @@ class _Emission:
             self.call(group, candidate)
         self.move(moves.get(len(self.problem.groups), ()))
 
-    def move(self, wanted: "list[tuple[str, Format]] | tuple[()]") -> None:
+    def move(self, wanted: Sequence[tuple[str, Format]]) -> None:
         for name, dst in wanted:
             src = self.settled.produced[name]
             if self.problem.is_alias(name, src, dst):

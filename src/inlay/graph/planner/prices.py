@@ -4,7 +4,7 @@ A network has many equal layers, and making an operation to ask for takes longer
 operation can be computed by several algorithms, the price is that of the cheapest (see `algorithms`).
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -32,7 +32,10 @@ class Prices:
         self._calls: dict[Hashable, KernelCall | None] = {}
         self._wanted: list[Operation] | None = None
         self._naturals: dict[Hashable, dict[str, Format]] = {}
-        self._reorder = cache(lambda src, dst: costs.reorder(formats[src], formats[dst]))
+        self.reorder: Callable[[Format, Format], float] = cache(
+            lambda src, dst: costs.reorder(formats[src], formats[dst])
+        )
+        """Milliseconds from one format to another."""
 
     def shape(self, op: Op) -> Hashable:
         """Equal for operations that differ in names and in the elements of constants alone."""
@@ -83,10 +86,10 @@ class Prices:
         arguments = {name: tensors[tensor] for name, tensor in (*op.reads.items(), *op.writes.items())}
         key = (self.shape(op), tuple((name, tensor.dims, tensor.dtype) for name, tensor in arguments.items()))
         if key not in self._naturals:
-            self._naturals[key] = self._answer(op, arguments)
+            self._naturals[key] = self._natural(op, arguments)
         return self._naturals[key]
 
-    def _answer(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
+    def _natural(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
         kernel = self._free_kernel(op, arguments) if all(map(self.formats.plain, arguments.values())) else None
         descs = {} if kernel is None else {name: kernel.operation.descs[name] for name in arguments}
         return {name: self.formats.add(desc) for name, desc in descs.items() if desc.kind == "blocked"}
@@ -98,7 +101,3 @@ class Prices:
             return self.costs.kernel(operation_of(op, free))
         except InvalidArguments:  # a constant of a type that oneDNN lacks
             return None
-
-    def reorder(self, src: Format, dst: Format) -> float:
-        """Milliseconds from one format to another."""
-        return self._reorder(src, dst)

@@ -1,21 +1,19 @@
-"""`Problem`: everything that choosing formats needs: groups, candidates, domains, the price of a reorder.
+"""`Problem`: what to choose from, and at what price; `Tables`: the same as factors of states of tensors.
 
-A choice of one candidate for each group says it all: the format that each tensor is produced in is that which the
+A choice of one candidate for each group determines a plan: the format that each tensor is produced in is that which the
 candidate of its producer writes; the formats it is kept in are those that candidates of its readers read. Each kept
 format costs one reorder, from the format produced, however many read it.
 
-**What a tensor can be: produced in a format, kept in a set of formats, each reorder between paid once.**
+So the state of a tensor is the format it is produced in and the set of formats it is kept in, as bits:
 
     domain {nchw, nhwc}, one reader    (nchw, {nchw}) 0    (nchw, {nchw, nhwc}) reorder    (nhwc, {nhwc}) 0    ...
 
-Sets are bits. A tensor need not be kept in more formats than it has readers, nor in one that no candidate reads; what a
-run answers is kept in the plain one.
+A tensor need not be kept in more formats than it has readers, nor in one that no candidate reads; an output of the
+graph is kept in the plain one.
 
-**Candidates and reorders as factors: what states of tensors cost together.**
-
-A group that touches few states is one table over its tensors, the cheapest candidate settled in each entry; one with
-more, a concatenation of many sources, is a variable over its candidates with a table beside each tensor. Both say the
-same, and the sum over all factors is the cost of a plan.
+A group that touches few states is one factor over its tensors, with the cheapest candidate in each entry; one with
+more, a concatenation of many sources, is a variable over its candidates with a factor beside each tensor. The sum over
+all factors is the cost of a plan.
 """
 
 import math
@@ -160,13 +158,9 @@ class States:
     costs: NDArray[np.float64]
     """Of each state, what these take."""
 
-
-def _slots_of(names: Sequence[str]) -> dict[str, list[int]]:
-    """By name, the places at which it stands."""
-    found: dict[str, list[int]] = {}
-    for slot, name in enumerate(names):
-        found.setdefault(name, []).append(slot)
-    return found
+    def keeps(self, numbers: int | NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Of each state, whether the format of this number of the domain is kept; of several, one column each."""
+        return (np.right_shift.outer(self.kept, numbers) & 1).astype(bool)
 
 
 class Spaces:
@@ -176,7 +170,10 @@ class Spaces:
         """Of the tensors of `problem`."""
         self.problem = problem
         self._known: dict[object, States] = {}
-        self._slots = [_slots_of(group.reads) for group in problem.groups]
+        self._slots: list[dict[str, list[int]]] = [{} for _ in problem.groups]
+        for group, slots in zip(problem.groups, self._slots, strict=True):
+            for slot, name in enumerate(group.reads):
+                slots.setdefault(name, []).append(slot)
 
     def of(self, name: str) -> States:
         """The states of a tensor."""
@@ -275,12 +272,8 @@ class Tables:
         found = []
         for i, side in enumerate(self.sides):
             costs = side.costs + sum(t[assignment[v]] for v, t in zip(side.variables, side.tables, strict=True))
-            among = (allowed or {}).get(i)
-            if among is not None:
-                barred = np.full(len(costs), BARRED)
-                barred[list(among)] = FREE
-                costs = costs + barred
-            found.append(int(np.argmin(costs)))
+            among = (allowed or {}).get(i, range(len(costs)))
+            found.append(min(among, key=costs.__getitem__))
         return tuple(found)
 
     def _sides(self, number: int) -> Sides:
@@ -304,10 +297,7 @@ class Tables:
         key = (id(states), numbers, writes)
         if key not in self._slots:
             wanted = np.array(numbers)
-            if writes:
-                fits = states.produced[:, None] == wanted
-            else:
-                fits = (states.kept[:, None] >> wanted & 1).astype(bool)
+            fits = states.produced[:, None] == wanted if writes else states.keeps(wanted)
             self._slots[key] = np.where(fits, FREE, BARRED)
         return self._slots[key]
 
@@ -327,7 +317,7 @@ class Tables:
                 if one.parts is not None and not problem.lies(number, slot, read, domain[f]):
                     table[rows, c] = problem.prices.reorder(domain[f], read)
                 else:
-                    table[rows & (states.kept >> domain.index(read) & 1).astype(bool), c] = FREE
+                    table[rows & states.keeps(domain.index(read)), c] = FREE
         self._slots[key] = table
         return table
 

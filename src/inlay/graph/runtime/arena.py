@@ -1,23 +1,22 @@
-"""The arena: one piece of memory for all buffers of a program, where those that are not needed at once share bytes.
+"""Where the buffers of a program lie: each in its home, and homes in one arena where they share bytes in turn.
+
+A buffer in another one's bytes may itself be a home in the words of a program; here each is brought to the outermost.
+
+    Place("concat", 3136, 12544)    in the bytes of `concat`, from byte 3136 to byte 15680
 
 A home lives from the first step that writes one of its buffers to the last that reads one. Homes are placed one
 by one, each in the smallest gap between those that live while it does. Three orders are tried - by size, by size times
-life, by time - and the one that takes the least is kept; only by time where very many homes live at once.
+life, by time - and the one that takes the least is chosen; only by time where very many homes live at once.
 
     >>> lives = {"a": Life(0, 1, 100), "b": Life(1, 2, 50), "c": Life(2, 3, 100)}
     >>> arena = arranged(lives)
     >>> dict(arena.offsets), arena.nbytes, arena.unshared
     ({'a': 0, 'c': 0, 'b': 128}, 178, 250)
 
+Which bytes of its home a buffer has is said by runs: a dense buffer is one run, a slice of channels in nhwc one run for
+each pixel.
+
 Source: greedy by size, Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference".
-
-**Where the buffers of a program lie: the home of each, its place there, and which bytes it has.**
-
-A buffer in another one's bytes may itself be a home in the words of a program; here each is brought to the outermost.
-
-    Place("concat", 3136, 12544, ...)     in the bytes of `concat`, from byte 3136 to byte 15680
-
-Bytes are compared by runs: a dense buffer is one run, a slice of channels in nhwc one run for each pixel.
 """
 
 import bisect
@@ -140,59 +139,6 @@ def home_sizes(program: Program, places: Mapping[str, Place]) -> dict[str, int]:
     return sizes
 
 
-def runs_of(desc: MemoryDesc) -> tuple[Indices, int]:
-    """The bytes that memory of `desc` has, padding too: where each run begins, ascending, and how long all are.
-
-    >>> starts, length = runs_of(MemoryDesc((1, 4, 2, 2), "f32", "nhwc").submemory((1, 2, 2, 2), (0, 2, 0, 0)))
-    >>> starts.tolist(), length
-    ([8, 24, 40, 56], 8)
-    """
-    layout, data_type = desc.layout, desc.data_type
-    if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
-        return np.zeros(1, np.int64), reach(desc)[1]
-    if layout.size == 0:
-        return np.zeros(0, np.int64), 0
-    digits = [digit for axis in layout.digits for digit in axis if digit.extent > 1 and digit.stride]
-    length, starts = 1, np.full(1, desc.offset0, np.int64)
-    for digit in sorted(digits, key=lambda digit: abs(digit.stride)):
-        if digit.stride == length and starts.size == 1:
-            length *= digit.extent
-        else:
-            starts = ((np.arange(digit.extent) * digit.stride)[:, None] + starts).reshape(-1)
-    is_ascending = bool(np.all(starts[1:] > starts[:-1]))
-    return (starts if is_ascending else np.unique(starts)) * data_type.itemsize, length * data_type.itemsize
-
-
-class Segments:
-    """The bytes of one home, cut wherever a buffer of it begins or ends: each segment belongs to a buffer or does not.
-
-    `of[name]` are the numbers of the segments that buffer `name` has.
-    """
-
-    def __init__(self, buffers: Mapping[str, Buffer], places: Mapping[str, Place]) -> None:
-        """Cut a home; `buffers` are all that lie in it."""
-        runs: dict[str, tuple[Indices, Indices]] = {}
-        for name, buffer in buffers.items():
-            at, nbytes = places[name].offset, places[name].nbytes
-            starts, length = (np.zeros(1, np.int64), nbytes) if buffer.desc is None else runs_of(buffer.desc)
-            runs[name] = (starts + at, starts + at + length)
-        cuts = np.unique(np.concatenate([edge for both in runs.values() for edge in both]))
-        self.count = cuts.size
-        self.of: dict[str, Indices] = {name: _between(cuts, *both) for name, both in runs.items()}
-
-
-def _between(cuts: Indices, starts: Indices, ends: Indices) -> Indices:
-    """The numbers of the segments in any of the runs."""
-    opened: npt.NDArray[Any] = np.zeros(cuts.size + 1, np.int64)
-    np.add.at(opened, np.searchsorted(cuts, starts), 1)
-    np.add.at(opened, np.searchsorted(cuts, ends), -1)
-    return np.flatnonzero(np.cumsum(opened[:-1]) > 0)
-
-
-MOST_MEETINGS = 1 << 20
-"""Pairs of homes that are needed at one time, up to which they are placed by size too: that looks at each pair."""
-
-
 @dataclass(frozen=True, slots=True)
 class Life:
     """When a home is needed, and how large it is."""
@@ -212,6 +158,19 @@ class Life:
     def meets(self, other: "Life") -> bool:
         """Whether both are needed at some step."""
         return self.first <= other.last and other.first <= self.last
+
+
+def lives_of(program: Program, places: Mapping[str, Place], sizes: Mapping[str, int]) -> dict[str, Life]:
+    """When each home of `sizes` is needed; a home that no step uses is needed as long as a run takes its tensors."""
+    used: dict[str, list[int]] = {home: [] for home in sizes}
+    for i, step in enumerate(program.steps):
+        for name in (*step.reads.values(), *step.writes.values()):
+            used[places[name].home].append(i)
+    for name in program.inputs.values():
+        used[places[name].home].append(-1)
+    for name in program.outputs.values():
+        used[places[name].home].append(len(program.steps))
+    return {home: Life(min(steps), max(steps), sizes[home]) for home, steps in used.items() if steps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +207,11 @@ class Laid:
     arena: Arena
     """Where the other homes lie."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors at once: of the arena, and of homes outside of it."""
+        return self.arena.nbytes + sum(self.sizes[home] for home in self.lent)
+
 
 def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
     """Where everything of `program` lies.
@@ -270,26 +234,16 @@ def require_memory(name: str, where: Laid) -> None:
     Raises:
         OutOfMemory: they do.
     """
-    nbytes = where.arena.nbytes + sum(where.sizes[home] for home in where.lent)
     room = usable_memory()
-    if room is not None and nbytes > room:
+    if room is not None and where.nbytes > room:
         raise OutOfMemory(
-            f"network {name!r} needs {nbytes / 1e9:.1f} GB for its tensors at once, and this process can have "
+            f"network {name!r} needs {where.nbytes / 1e9:.1f} GB for its tensors at once, and this process can have "
             f"{room / 1e9:.1f} GB: give its inputs smaller dims, or a smaller batch"
         )
 
 
-def lives_of(program: Program, places: Mapping[str, Place], sizes: Mapping[str, int]) -> dict[str, Life]:
-    """When each home of `sizes` is needed; a home that no step uses is needed as long as a run takes its tensors."""
-    used: dict[str, list[int]] = {home: [] for home in sizes}
-    for i, step in enumerate(program.steps):
-        for name in (*step.reads.values(), *step.writes.values()):
-            used[places[name].home].append(i)
-    for name in program.inputs.values():
-        used[places[name].home].append(-1)
-    for name in program.outputs.values():
-        used[places[name].home].append(len(program.steps))
-    return {home: Life(min(steps), max(steps), sizes[home]) for home, steps in used.items() if steps}
+MOST_MEETINGS = 1 << 20
+"""Pairs of homes that are needed at one time, up to which they are placed by size too: that looks at each pair."""
 
 
 def arranged(lives: Mapping[str, Life]) -> Arena:
@@ -438,3 +392,52 @@ def needed_bytes(lives: Iterable[Life]) -> int:
         now += nbytes
         most = max(most, now)
     return most
+
+
+def runs_of(desc: MemoryDesc) -> tuple[Indices, int]:
+    """The bytes that memory of `desc` has, padding too: where each run begins, ascending, and how long all are.
+
+    >>> starts, length = runs_of(MemoryDesc((1, 4, 2, 2), "f32", "nhwc").submemory((1, 2, 2, 2), (0, 2, 0, 0)))
+    >>> starts.tolist(), length
+    ([8, 24, 40, 56], 8)
+    """
+    layout, data_type = desc.layout, desc.data_type
+    if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
+        return np.zeros(1, np.int64), reach(desc)[1]
+    if layout.size == 0:
+        return np.zeros(0, np.int64), 0
+    digits = [digit for axis in layout.digits for digit in axis if digit.extent > 1 and digit.stride]
+    length, starts = 1, np.full(1, desc.offset0, np.int64)
+    for digit in sorted(digits, key=lambda digit: abs(digit.stride)):
+        if digit.stride == length and starts.size == 1:
+            length *= digit.extent
+        else:
+            starts = ((np.arange(digit.extent) * digit.stride)[:, None] + starts).reshape(-1)
+    is_ascending = bool(np.all(starts[1:] > starts[:-1]))
+    return (starts if is_ascending else np.unique(starts)) * data_type.itemsize, length * data_type.itemsize
+
+
+class Segments:
+    """The bytes of one home, cut wherever a buffer of it begins or ends: each segment belongs to a buffer or does not.
+
+    `of[name]` are the numbers of the segments that buffer `name` has.
+    """
+
+    def __init__(self, buffers: Mapping[str, Buffer], places: Mapping[str, Place]) -> None:
+        """Cut a home; `buffers` are all that lie in it."""
+        runs: dict[str, tuple[Indices, Indices]] = {}
+        for name, buffer in buffers.items():
+            at, nbytes = places[name].offset, places[name].nbytes
+            starts, length = (np.zeros(1, np.int64), nbytes) if buffer.desc is None else runs_of(buffer.desc)
+            runs[name] = (starts + at, starts + at + length)
+        cuts = np.unique(np.concatenate([edge for both in runs.values() for edge in both]))
+        self.count = cuts.size
+        self.of: dict[str, Indices] = {name: _between(cuts, *both) for name, both in runs.items()}
+
+
+def _between(cuts: Indices, starts: Indices, ends: Indices) -> Indices:
+    """The numbers of the segments in any of the runs."""
+    opened: npt.NDArray[Any] = np.zeros(cuts.size + 1, np.int64)
+    np.add.at(opened, np.searchsorted(cuts, starts), 1)
+    np.add.at(opened, np.searchsorted(cuts, ends), -1)
+    return np.flatnonzero(np.cumsum(opened[:-1]) > 0)

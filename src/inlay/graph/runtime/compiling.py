@@ -3,11 +3,9 @@
     prepared = prepare(program, ...)        once: a step each
     call = prepared[0].bound(room)          once for each piece of memory that it runs in; a call without arguments
 
-A `Room` answers the memory, or the array, of each buffer.
-
-**`Weights`: constants in the formats that implementations chose, each kept once.**
-
-Sessions of one network for several batch sizes share them, and so do steps whose constants have equal elements.
+`Weights` are the constants in the formats that implementations chose, each kept once: sessions of one network for
+several batch sizes share them, and so do steps whose constants have equal elements. A `Room` answers the memory, or the
+array, of each buffer.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +40,6 @@ from inlay.primitives.engine import (
 )
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
-_SAMPLES = 64
 
 
 class Weights:
@@ -92,6 +89,9 @@ class Weights:
             return sum(
                 memory.buffer.size for alike in self._known.values() for _, all_ in alike for memory in all_.values()
             )
+
+
+_SAMPLES = 64
 
 
 def _key(array: Array) -> _Key:

@@ -1,16 +1,14 @@
 """`Instance`: a program in memory of its own, every call bound to its addresses.
 
-    instance.feed({"data": array})      copied into its buffer, or read where it lies
+    instance.feed(taken(inputs, ...))   copied into its buffer, or read where it lies
     instance.run()                      one flat list of calls
-    instance.fetch(None)                results as new arrays
+    instance.fetch(out)                 results, in arrays of the caller or new ones
+
+Inputs are arrays of NumPy, tensors of PyTorch, whatever has DLPack, checked against those of the network. Each becomes
+an array, row-major, or memory of a descriptor that says its strides; nothing is copied where a descriptor can say them.
 
 What an engine begins and does not finish is waited for once, before NumPy or Inlay reads it or at the end. One thread
-uses an instance at a time; a session has as many as ran at once.
-
-**What a run is given: arrays of NumPy, tensors of PyTorch, whatever has DLPack, checked against the network's inputs.**
-
-Each input becomes an array, row-major, or memory of a descriptor that says its strides; nothing is copied here where a
-descriptor can say them.
+uses an instance at a time; a session has a pool of as many as ran at once.
 """
 
 import sys
@@ -192,10 +190,9 @@ class Instance:
             self._own = {home: allocate(laid.sizes[home]) for home in sorted(laid.lent)}
             self._scratch = allocate(compiled.scratch)
         except OutOfMemory:
-            nbytes = laid.arena.nbytes + compiled.scratch + sum(laid.sizes[home] for home in laid.lent)
             raise OutOfMemory(
-                f"{nbytes} bytes for the tensors of a run cannot be allocated: give the inputs smaller dims, or a "
-                "smaller batch"
+                f"{laid.nbytes + compiled.scratch} bytes for the tensors of a run cannot be allocated: give the inputs "
+                "smaller dims, or a smaller batch"
             ) from None
         self._homes: dict[str, Bytes] = {
             home: arena[offset : offset + laid.sizes[home]] for home, offset in laid.arena.offsets.items()
@@ -223,7 +220,7 @@ class Instance:
                 waiting.append(_Joinable(name, call, call))
             else:
                 self._join(waiting)
-                self._put[name] = partial(self._put_alone, len(self._calls))
+                self._put[name] = partial(self._calls.__setitem__, len(self._calls))
                 self._calls.append(call)
             for buffer in (guards.after or {}).get(name, ()):
                 self._add_guard(buffer, waiting)
@@ -250,9 +247,6 @@ class Instance:
         """The bytes of a buffer where they are now."""
         place = self.compiled.laid.places[name]
         return self._homes[place.home][place.offset : place.end]
-
-    def _put_alone(self, at: int, call: Call) -> None:
-        self._calls[at] = call
 
     def _join(self, waiting: list[_Joinable]) -> None:
         """Add calls that the engine executes together, and leave none of them waiting."""
@@ -281,8 +275,6 @@ class Instance:
             if any(places[name].home == home for name in prepared.step.reads.values())
         ]
 
-    # What a `Room` answers.
-
     def memory(self, name: str) -> Memory:
         """The memory of a buffer that has a descriptor."""
         found = self._memories.get(name)
@@ -304,8 +296,6 @@ class Instance:
     def scratch(self, desc: MemoryDesc) -> Memory:
         """The scratchpad that steps share, as memory of `desc`."""
         return Memory(desc, self._scratch)
-
-    # Runs.
 
     def feed(self, inputs: Mapping[str, Array | Memory]) -> None:
         """Bring all inputs, of the right dims and types, to where they are read; arrays are row-major."""

@@ -18,9 +18,7 @@ the program is compiled once for each number of threads, in the same formats of 
 **Sizes.** A session is for one set of dims. Given `replan`, it makes a program for others when they first come, keeps
 it, and shares with it all constants that are laid out alike. Meanwhile runs of sizes that are known go on.
 
-**What a session says of its steps in a line.**
-
-**One run step by step: every tensor, or the time of each step.**
+**Steps.** A run may be done step by step: `trace` keeps every tensor, `profile` the time of each step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,28 +44,6 @@ from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
 from inlay.reordering.threads import ThreadLimit
 
-_MOST_NAMED = 8
-
-
-def describe_declined(prepared: Sequence[PreparedStep]) -> str:
-    """How many steps the engine does not compute as it prefers, and which; empty if there are none."""
-    declined = [one.step.name for one in prepared if one.is_declined]
-    replaced = [f"{one.step.name} ({one.impl} for {one.replaced})" for one in prepared if one.replaced]
-    clauses = [
-        _counted_steps(declined, "computed by the reference engine"),
-        _counted_steps(replaced, "computed by another implementation, because code generation failed"),
-    ]
-    return "; ".join(filter(None, clauses))
-
-
-def _counted_steps(names: list[str], fate: str) -> str:
-    """How many steps share a fate, and which; empty if there are none."""
-    if not names:
-        return ""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
-    return f"{steps} {fate}: {', '.join(names[:_MOST_NAMED])}{more}"
-
 
 @dataclass(frozen=True, slots=True)
 class Timed:
@@ -79,49 +55,6 @@ class Timed:
     """How it was computed."""
     ms: float
     """Milliseconds, the median of the runs."""
-
-
-def trace_instance(instance: Instance, graph: OpGraph) -> dict[str, Array]:
-    """Run an instance that was fed, and copy every tensor that has memory at some time, by name."""
-    compiled, places = instance.compiled, instance.compiled.laid.places
-    state = Written(compiled.program, graph, places)
-    found: dict[str, Array] = {}
-    _keep(found, state, instance, {places[name].home for name in compiled.program.inputs.values()})
-    for prepared, call in instance.calls():
-        if call is not None:
-            call()
-            instance.finish()
-        for name in prepared.step.writes.values():
-            state.write(name)
-        _keep(found, state, instance, {places[name].home for name in prepared.step.writes.values()})
-    return found
-
-
-def profile_instance(instance: Instance, runs: int) -> list[Timed]:
-    """The median time of each step in `runs` runs of an instance that was fed, each step waited for."""
-    calls = instance.calls()
-    for _, call in calls:
-        if call is not None:
-            call()
-    instance.finish()
-    taken_ns = np.zeros((runs, len(calls)))
-    for run in range(runs):
-        for k, (_, call) in enumerate(calls):
-            begin = perf_counter_ns()
-            if call is not None:
-                call()
-                instance.finish()
-            taken_ns[run, k] = perf_counter_ns() - begin
-    medians = np.median(taken_ns, axis=0) / 1e6
-    return [Timed(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]
-
-
-def _keep(found: dict[str, Array], state: Written, instance: Instance, homes: set[str]) -> None:
-    """Copy the tensors in these homes that are whole now and are not yet kept."""
-    for name, place in instance.compiled.laid.places.items():
-        tensor = instance.compiled.program.buffers[name].tensor
-        if place.home in homes and tensor not in found and state.strangers(name) is None:
-            found[tensor] = instance.copied(name)
 
 
 Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
@@ -465,3 +398,69 @@ class Session:
             is_exact = self._is_exact or engine.propagates_special_values
             guards = NO_GUARDS if is_exact else guards_of(program, graph)
         return Compiled(program, graph.tensors, prepared, where, engine, guards)
+
+
+_MOST_NAMED = 8
+
+
+def describe_declined(prepared: Sequence[PreparedStep]) -> str:
+    """How many steps the engine does not compute as it prefers, and which; empty if there are none."""
+    declined = [one.step.name for one in prepared if one.is_declined]
+    replaced = [f"{one.step.name} ({one.impl} for {one.replaced})" for one in prepared if one.replaced]
+    clauses = [
+        _counted_steps(declined, "computed by the reference engine"),
+        _counted_steps(replaced, "computed by another implementation, because code generation failed"),
+    ]
+    return "; ".join(filter(None, clauses))
+
+
+def _counted_steps(names: list[str], fate: str) -> str:
+    """How many steps share a fate, and which; empty if there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
+    return f"{steps} {fate}: {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def trace_instance(instance: Instance, graph: OpGraph) -> dict[str, Array]:
+    """Run an instance that was fed, and copy every tensor that has memory at some time, by name."""
+    compiled, places = instance.compiled, instance.compiled.laid.places
+    state = Written(compiled.program, graph, places)
+    found: dict[str, Array] = {}
+    _keep(found, state, instance, {places[name].home for name in compiled.program.inputs.values()})
+    for prepared, call in instance.calls():
+        if call is not None:
+            call()
+            instance.finish()
+        for name in prepared.step.writes.values():
+            state.write(name)
+        _keep(found, state, instance, {places[name].home for name in prepared.step.writes.values()})
+    return found
+
+
+def _keep(found: dict[str, Array], state: Written, instance: Instance, homes: set[str]) -> None:
+    """Copy the tensors in these homes that are whole now and are not yet kept."""
+    for name, place in instance.compiled.laid.places.items():
+        tensor = instance.compiled.program.buffers[name].tensor
+        if place.home in homes and tensor not in found and state.strangers(name) is None:
+            found[tensor] = instance.copied(name)
+
+
+def profile_instance(instance: Instance, runs: int) -> list[Timed]:
+    """The median time of each step in `runs` runs of an instance that was fed, each step waited for."""
+    calls = instance.calls()
+    for _, call in calls:
+        if call is not None:
+            call()
+    instance.finish()
+    taken_ns = np.zeros((runs, len(calls)))
+    for run in range(runs):
+        for k, (_, call) in enumerate(calls):
+            begin = perf_counter_ns()
+            if call is not None:
+                call()
+                instance.finish()
+            taken_ns[run, k] = perf_counter_ns() - begin
+    medians = np.median(taken_ns, axis=0) / 1e6
+    return [Timed(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]

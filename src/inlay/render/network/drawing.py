@@ -4,27 +4,26 @@ A box is a step, with what it computes, how, and how long it takes; the bar at i
 step. A diamond is a reorder, in the colors of its two formats. A thin mark is what costs nothing: a view, or a
 concatenation without a copy. Tooltips say the rest; readers that do not see it get the legend as the description.
 
-**The color of each format, the same in every picture of plans for the formats that most networks use.**
+Each format has a color, the same in every picture for those that most networks use: seven that are told apart in normal
+and in color-blind vision, on light pages and dark ones; what is row-major is gray.
 
-Seven colors that are told apart in normal and in color-blind vision, on light pages and dark ones; what is row-major is
-gray. Source: Paul Tol, "Colour Schemes", the bright qualitative scheme.
+A wire leads down through the rows. One that goes on in the next column runs in a lane of its own, below its column, up
+between the two, and into the next one from above; the lanes are nested, so that they do not cross where the wires keep
+their order.
 
-**The way of each wire, as the data of an SVG path: down through the rows, and from the foot of a column to the next.**
-
-A wire that goes on in the next column runs in a lane of its own, below its column, up between the two, and into the
-next one from above; the lanes are nested, so that they do not cross where the order of the wires is kept.
+Source: Paul Tol, "Colour Schemes", the bright qualitative scheme.
 """
 
 import textwrap
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from xml.etree import ElementTree
 
 from inlay.graph.plan import Plan
+from inlay.graph.report import heading
 from inlay.render.network.flow import ROW_MAJOR, Flow, Mark, flow_of
 from inlay.render.network.placing import EM, FOOT, LANE, Box, Layering, Link, Placing, layered, placed
-from inlay.render.svg import markup_of
+from inlay.render.svg import document, identity_of, px
 from inlay.render.text import CHALK, INK
 
 GRAY = "#8a939e"
@@ -101,12 +100,12 @@ def _ports(flow: Flow, layering: Layering, placing: Placing) -> dict[Link, float
 def _down(link: Link, end: float, placing: Placing) -> Iterator[str]:
     """From a row to the next of the same column."""
     upper, lower = placing.boxes[link.upper], placing.boxes[link.lower]
-    yield f"M{_n(upper.x)} {_n(upper.y + upper.height)}V{_n(upper.row[1])}"
+    yield f"M{px(upper.x)} {px(upper.y + upper.height)}V{px(upper.row[1])}"
     if abs(upper.x - end) < 0.5:
-        yield f"V{_n(lower.y)}"
+        yield f"V{px(lower.y)}"
         return
     middle = (upper.row[1] + lower.row[0]) / 2
-    yield f"C{_n(upper.x)} {_n(middle)} {_n(end)} {_n(middle)} {_n(end)} {_n(lower.row[0])}V{_n(lower.y)}"
+    yield f"C{px(upper.x)} {px(middle)} {px(end)} {px(middle)} {px(end)} {px(lower.row[0])}V{px(lower.y)}"
 
 
 def _over(link: Link, end: float, lane: int, lanes: int, placing: Placing) -> Iterator[str]:
@@ -117,7 +116,7 @@ def _over(link: Link, end: float, lane: int, lanes: int, placing: Placing) -> It
     between = column.right + 14 + LANE * lane
     head = placing.top - FOOT - LANE * (lanes - 1 - lane)
     corners = [(upper.x, foot), (between, foot), (between, head), (end, head)]
-    yield f"M{_n(upper.x)} {_n(upper.y + upper.height)}"
+    yield f"M{px(upper.x)} {px(upper.y + upper.height)}"
     yield from _rounded([*corners, (end, lower.y)], (upper.x, upper.y + upper.height))
 
 
@@ -127,9 +126,9 @@ def _rounded(points: Sequence[tuple[float, float]], start: tuple[float, float]) 
     for (x, y), (after_x, after_y) in pairwise(points):
         first = _toward((x, y), before)
         second = _toward((x, y), (after_x, after_y))
-        yield f"L{_n(first[0])} {_n(first[1])}Q{_n(x)} {_n(y)} {_n(second[0])} {_n(second[1])}"
+        yield f"L{px(first[0])} {px(first[1])}Q{px(x)} {px(y)} {px(second[0])} {px(second[1])}"
         before = x, y
-    yield f"L{_n(points[-1][0])} {_n(points[-1][1])}"
+    yield f"L{px(points[-1][0])} {px(points[-1][1])}"
 
 
 def _toward(point: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
@@ -137,10 +136,6 @@ def _toward(point: tuple[float, float], other: tuple[float, float]) -> tuple[flo
     length = abs(other[0] - point[0]) + abs(other[1] - point[1])
     share = min(_BEND, length / 2) / length if length else 0.0
     return point[0] + (other[0] - point[0]) * share, point[1] + (other[1] - point[1]) * share
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
 
 
 _MARGIN = 22.0
@@ -154,10 +149,10 @@ def draw_plan(plan: Plan) -> str:
     layering = layered(flow)
     placing = placed(flow, layering)
     drawing = _Drawing(flow)
-    lines = list(heading(plan))
+    lines = heading(plan)
     width = max(_NARROWEST, *(column.right for column in placing.columns), len(lines[1]) * EM)
     body_top = drawing.legend(lines, width)
-    body = ElementTree.SubElement(drawing.root, "g", {"transform": f"translate({_n(_MARGIN)} {_n(body_top)})"})
+    body = ElementTree.SubElement(drawing.root, "g", {"transform": f"translate({px(_MARGIN)} {px(body_top)})"})
     for wire, path in zip(flow.wires, routes_of(flow, layering, placing), strict=True):
         line = ElementTree.SubElement(body, "path", {"class": "wire", "d": path, "stroke": drawing.colors[wire.format]})
         ElementTree.SubElement(line, "title").text = wire.about
@@ -165,15 +160,6 @@ def draw_plan(plan: Plan) -> str:
         drawing.mark(body, mark, box)
     height = body_top + depth_of(layering, placing) + _MARGIN
     return drawing.finished(lines, width + 2 * _MARGIN, height)
-
-
-def heading(plan: Plan) -> Iterator[str]:
-    """The title of the picture, and under it where its numbers come from."""
-    steps, reorders = len(plan.program.steps), len(plan.reorders)
-    counts = f"{steps} step{'s' * (steps != 1)}, {reorders} reorder{'s' * (reorders != 1)}"
-    yield f"{plan.graph.name}: {plan.ms:.3f} ms predicted, {counts}"
-    of = f" of {plan.engine}" if plan.engine else ""
-    yield f"{plan.costs} costs{of}, {plan.isa}, {plan.threads} thread{'s' * (plan.threads != 1)}"
 
 
 class _Drawing:
@@ -185,7 +171,7 @@ class _Drawing:
         self.longest = max((mark.ms for mark in flow.marks if mark.ms is not None), default=0.0)
         self.root = ElementTree.Element("g")
 
-    def legend(self, lines: list[str], width: float) -> float:
+    def legend(self, lines: tuple[str, str], width: float) -> float:
         """Words on top: the heading, the formats, the shapes. Where the graph begins."""
         y = _MARGIN + 12
         _text(self.root, _MARGIN, y, lines[0], "title")
@@ -196,7 +182,7 @@ class _Drawing:
             words = f"{name}, {count} tensor{'s' * (count != 1)}"
             if x > _MARGIN and x + 30 + len(words) * EM > width:
                 x, y = _MARGIN, y + _LINE
-            path = f"M{_n(x)} {_n(y - 4)}h22"
+            path = f"M{px(x)} {px(y - 4)}h22"
             ElementTree.SubElement(self.root, "path", {"class": "wire", "d": path, "stroke": self.colors[name]})
             _text(self.root, x + 28, y, words, "words")
             x += 28 + (len(words) + 3) * EM
@@ -204,10 +190,10 @@ class _Drawing:
         _diamond(self.root, Box(_MARGIN + 11, y - 11, 22, 14, 0, (0, 0)), "currentColor", "currentColor")
         _text(self.root, _MARGIN + 28, y, "reorder", "words")
         x = _MARGIN + 28 + 10 * EM
-        ElementTree.SubElement(self.root, "path", {"class": "bar", "d": f"M{_n(x)} {_n(y - 4)}h22"})
+        ElementTree.SubElement(self.root, "path", {"class": "bar", "d": f"M{px(x)} {px(y - 4)}h22"})
         _text(self.root, x + 28, y, "no copy", "words")
         x += 28 + 10 * EM
-        ElementTree.SubElement(self.root, "path", {"class": "time", "d": f"M{_n(x)} {_n(y - 4)}h22"})
+        ElementTree.SubElement(self.root, "path", {"class": "time", "d": f"M{px(x)} {px(y - 4)}h22"})
         _text(self.root, x + 28, y, "time, beside the longest step's", "words")
         return y + 26
 
@@ -229,15 +215,15 @@ class _Drawing:
     def _view(self, group: ElementTree.Element, mark: Mark, box: Box) -> None:
         y = box.y + box.height / 2
         half = 26 if mark.title == "concat" else 12
-        line = f"M{_n(box.x - half)} {_n(y)}h{2 * half}"
+        line = f"M{px(box.x - half)} {px(y)}h{2 * half}"
         ElementTree.SubElement(group, "path", {"class": "bar", "d": line})
         _text(group, box.x + half + 6, y + 4, mark.title, "muted")
 
     def _box(self, group: ElementTree.Element, mark: Mark, box: Box) -> None:
         left, room = box.x - box.width / 2, int((box.width - 18) / EM)
-        shape = {"x": _n(left), "y": _n(box.y), "width": _n(box.width), "height": _n(box.height)}
+        shape = {"x": px(left), "y": px(box.y), "width": px(box.width), "height": px(box.height)}
         is_end = mark.shape in ("input", "output")
-        ElementTree.SubElement(group, "rect", {"class": "box", "rx": _n(box.height / 2 if is_end else 5), **shape})
+        ElementTree.SubElement(group, "rect", {"class": "box", "rx": px(box.height / 2 if is_end else 5), **shape})
         if is_end or mark.ms is None:
             _text(group, box.x, box.y + box.height / 2 + 4, _fitted(mark.title, room), "middle")
             return
@@ -247,40 +233,27 @@ class _Drawing:
         _text(group, left + 9, box.y + 32, _ending(mark.note, room), "muted")
         if self.longest and mark.ms > 0:
             length = max(1.0, (box.width - 10) * mark.ms / self.longest)
-            bar = f"M{_n(left + 5)} {_n(box.y + box.height - 2)}h{_n(length)}"
+            bar = f"M{px(left + 5)} {px(box.y + box.height - 2)}h{px(length)}"
             ElementTree.SubElement(group, "path", {"class": "time", "d": bar})
 
-    def finished(self, lines: list[str], width: float, height: float) -> str:
+    def finished(self, lines: tuple[str, str], width: float, height: float) -> str:
         """The whole `svg` element."""
         formats = ", ".join(f"{name} {count}" for name, count in self.flow.formats.items())
         about = f"{lines[1]}. Tensors by format: {formats}."
-        # Several pictures can share a page, so names inside are made from the words.
-        words = repr((about, [mark.about for mark in self.flow.marks]))
-        identity = f"{zlib.crc32(words.encode()):08x}"
-        names = {"title": f"inlay-title-{identity}", "desc": f"inlay-desc-{identity}"}
-        size = {"viewBox": f"0 0 {_n(width)} {_n(height)}", "width": _n(width), "height": _n(height)}
-        labels = {"role": "img", "aria-labelledby": f"{names['title']} {names['desc']}"}
-        start = {"xmlns": "http://www.w3.org/2000/svg", "class": "inlay-plan", **labels, **size}
-        svg = ElementTree.Element("svg", start)
-        ElementTree.SubElement(svg, "title", {"id": names["title"]}).text = lines[0]
-        ElementTree.SubElement(svg, "desc", {"id": names["desc"]}).text = about
-        ElementTree.SubElement(svg, "style").text = _style()
-        ElementTree.SubElement(svg, "rect", {"class": "page", "width": _n(width), "height": _n(height), "rx": "8"})
-        svg.append(self.root)
-        ElementTree.indent(svg, "")
-        return markup_of(svg)
+        identity = identity_of((about, [mark.about for mark in self.flow.marks]))
+        return document(self.root, "inlay-plan", identity, (lines[0], about), (width, height), _style())
 
 
 def _diamond(parent: ElementTree.Element, box: Box, upper: str, lower: str) -> None:
     """A diamond whose upper half has one color and whose lower half another."""
     x, y, half, side = box.x, box.y + box.height / 2, box.width / 2, box.height / 2
     for height, color in ((-side, upper), (side, lower)):
-        path = f"M{_n(x - half)} {_n(y)}L{_n(x)} {_n(y + height)}L{_n(x + half)} {_n(y)}Z"
+        path = f"M{px(x - half)} {px(y)}L{px(x)} {px(y + height)}L{px(x + half)} {px(y)}Z"
         ElementTree.SubElement(parent, "path", {"class": "half", "d": path, "fill": color})
 
 
 def _text(parent: ElementTree.Element, x: float, y: float, words: str, kind: str) -> None:
-    ElementTree.SubElement(parent, "text", {"class": kind, "x": _n(x), "y": _n(y)}).text = words
+    ElementTree.SubElement(parent, "text", {"class": kind, "x": px(x), "y": px(y)}).text = words
 
 
 def _fitted(words: str, room: int) -> str:

@@ -1,10 +1,9 @@
-"""What leads where in a plan: its steps, what a run is given and answers, and what costs nothing, as one graph.
+"""What leads where in a plan, and what to say of it: its steps, inputs and outputs, and what costs nothing.
 
 A step reads a buffer that a step before it wrote; or one that is only another description of bytes that were written
 before, by way of a view or of a concatenation without a copy: these are marks of their own, so that the picture shows
-the network and not only the calls. Marks stand in an order in which each comes after those that lead to it.
-
-**Words on marks and edges of a plan: titles short enough for a box, and all there is to say for who points at it.**
+the network and not only the calls. Marks stand in an order in which each comes after those that lead to it. Their
+titles are short enough for a box; all there is to say is for who points at them.
 
 >>> dims_text((1, 64, 56, 56))
 '1x64x56x56'
@@ -23,11 +22,10 @@ from inlay.graph.op_graph import Op, Part, Permute
 from inlay.graph.plan import Plan
 from inlay.graph.program import Buffer, Step
 from inlay.layout import Dims
+from inlay.layout.axis import LETTERS
 
 ROW_MAJOR = "plain"
 """The format of tensors that are row-major, whatever the number of axes."""
-
-_LETTERS = "abcdefghijkl"
 
 
 def dims_text(dims: Dims) -> str:
@@ -40,7 +38,7 @@ def format_name(desc: MemoryDesc | None) -> str:
     if desc is None or desc.ndims == 0:
         return ROW_MAJOR
     tag = desc.tag or _tag_of_part(desc)
-    return ROW_MAJOR if tag == _LETTERS[: desc.ndims] else tag
+    return ROW_MAJOR if tag == LETTERS[: desc.ndims] else tag
 
 
 def _tag_of_part(desc: MemoryDesc) -> str:
@@ -49,8 +47,8 @@ def _tag_of_part(desc: MemoryDesc) -> str:
         return "opaque"
     blocked = {axis for axis, _ in desc.inner_blocks}
     order = sorted(range(desc.ndims), key=lambda axis: (-desc.strides[axis], axis))
-    outer = "".join(_LETTERS[axis].upper() if axis in blocked else _LETTERS[axis] for axis in order)
-    return outer + "".join(f"{block}{_LETTERS[axis]}" for axis, block in desc.inner_blocks)
+    outer = "".join(LETTERS[axis].upper() if axis in blocked else LETTERS[axis] for axis in order)
+    return outer + "".join(f"{block}{LETTERS[axis]}" for axis, block in desc.inner_blocks)
 
 
 def step_title(plan: Plan, step: Step) -> str:
@@ -232,7 +230,8 @@ class _Tracing:
         if name in self.made:
             return self.made[name]
         buffer = self.plan.program.buffers[name]
-        others = [b for b in self._of_tensor[buffer.tensor] if b.name in self.made and _same_place(b, buffer)]
+        place = buffer.home, buffer.offset
+        others = [b for b in self._of_tensor[buffer.tensor] if b.name in self.made and (b.home, b.offset) == place]
         if others:
             self.made[name] = self.made[others[0].name]
         else:
@@ -261,10 +260,6 @@ class _Tracing:
                 yield next((b.name for b in inside if b.name in self.made), (inside or found)[0].name)
             elif tensor in self._makers:
                 yield from self._sources(self._makers[tensor], home)
-
-
-def _same_place(one: Buffer, other: Buffer) -> bool:
-    return one.home == other.home and one.offset == other.offset
 
 
 def _view_title(ops: Sequence[Op]) -> str:

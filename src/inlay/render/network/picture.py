@@ -12,7 +12,8 @@ from pathlib import Path
 from inlay.errors import InvalidArguments, printable
 from inlay.files import replacing
 from inlay.graph.plan import Plan
-from inlay.render.network.drawing import draw_plan, heading
+from inlay.graph.report import heading
+from inlay.render.network.drawing import draw_plan
 
 SUFFIXES = (".svg", ".html")
 """What a picture is saved as."""
@@ -58,7 +59,7 @@ class PlanPicture:
         target = Path(path)
         require_suffix(target)
         is_page = target.suffix.lower() == ".html"
-        title = escape(printable(next(heading(self.plan))))
+        title = escape(printable(heading(self.plan)[0]))
         content = _PAGE.format(title=title, body=self.html()) if is_page else self.svg()
         with replacing(target) as file:
             file.write(content.encode())

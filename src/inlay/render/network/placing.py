@@ -1,21 +1,18 @@
-"""Coordinates: rows in columns as a newspaper has them, and within a column each item above what it leads to.
+"""Where marks and wires are: rows, an order in each, columns as a newspaper has them, and coordinates.
+
+A mark stands one row below the lowest of its sources. A wire that passes rows has an item in each, so that all links
+lead from one row to the next; it forks where it must. The order in a row begins as the marks come and is improved by
+sweeps: each item moves to the mean place of its neighbors in the row above, then of those in the row below; the order
+with the fewest crossings is taken.
 
 A network is long and narrow, a page is not: the rows are cut where few wires pass, into as many columns as make the
 picture about as wide as it is high. Within a column, items move to the mean of their neighbors' places, as far as order
 and distances allow: what is nearest to all wishes in the sense of least squares is found by pooling those that push
 against each other. Wires that pass rows wish to be straight most of all.
 
-Source: Gansner et al., "A Technique for Drawing Directed Graphs", 1993; Barlow et al., "Statistical Inference under
-Order Restrictions", 1972, for pooling.
-
-**Rows: each mark under all that lead to it, and in each row an order in which few edges cross.**
-
-A mark stands one row below the lowest of its sources. A wire that passes rows has an item in each, so that all links
-lead from one row to the next; it forks where it must. The order begins as the marks come and is improved by sweeps:
-each item moves to the mean place of its neighbors in the row above, then of those in the row below; the best that was
-seen stays.
-
-Source: Sugiyama, Tagawa, Toda, "Methods for Visual Understanding of Hierarchical System Structures", 1981.
+Source: Sugiyama, Tagawa, Toda, "Methods for Visual Understanding of Hierarchical System Structures", 1981; Gansner et
+al., "A Technique for Drawing Directed Graphs", 1993; Barlow et al., "Statistical Inference under Order Restrictions",
+1972, for pooling.
 """
 
 import math
@@ -225,7 +222,7 @@ def placed(flow: Flow, layering: Layering) -> Placing:
     left = 0.0
     for number, (first, last) in enumerate(pairwise(cuts)):
         rows = layering.rows[first:last]
-        xs = _across(rows, _links_within(layering, rows), sizes)
+        xs = _across(rows, layering.links, sizes)
         shift = left - min(xs[i] - sizes[i][0] / 2 for i in xs)
         y = top
         for row, height in zip(rows, heights[first:last], strict=True):
@@ -252,11 +249,6 @@ def _passing(layering: Layering, cut: int) -> int:
     return len({link.upper for link in layering.links if link.lower in below})
 
 
-def _links_within(layering: Layering, rows: Sequence[Sequence[int]]) -> list[Link]:
-    inside = {item for row in rows for item in row}
-    return [link for link in layering.links if link.upper in inside and link.lower in inside]
-
-
 def _cuts(layering: Layering, heights: Sequence[float], sizes: Sequence[tuple[float, float]]) -> list[int]:
     """The first row of each column, and the number of rows at the end."""
     count = len(layering.rows)
@@ -279,9 +271,11 @@ def _cuts(layering: Layering, heights: Sequence[float], sizes: Sequence[tuple[fl
 def _across(
     rows: Sequence[Sequence[int]], links: Sequence[Link], sizes: Sequence[tuple[float, float]]
 ) -> dict[int, float]:
-    """The middle of each item, from left to right."""
+    """The middle of each item of some rows, from left to right."""
     neighbors: dict[int, list[tuple[int, float]]] = {i: [] for row in rows for i in row}
     for link in links:
+        if link.upper not in neighbors or link.lower not in neighbors:
+            continue
         passing = (sizes[link.upper] == _PASSING) + (sizes[link.lower] == _PASSING)
         weight = 8.0 if passing == 2 else 1.0
         neighbors[link.upper].append((link.lower, weight))
