@@ -4,13 +4,12 @@ Every rule is a function from source text to complaints, and beside each stands 
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from code_lines import code_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "inlay"
@@ -132,15 +131,25 @@ def cycle(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Module to modules: `from inlay.room import name` means the file `name` where there is one, else the room."""
+    """Module to modules: `from inlay.room import name` means the file `name` where there is one, else the room.
+
+    Python runs the packages that a module is in before the module, so they are imported too.
+    """
     graph: dict[str, set[str]] = {}
     for module, source in sources.items():
         targets = set()
         for target, name in imported(source):
             full = f"{target}.{name}"
             targets.add(full if full in sources else target)
-        graph[module] = targets - {module}
+        packages = {package for target in targets for package in _packages(target)} - _packages(module)
+        graph[module] = (targets | packages) - {module}
     return graph
+
+
+def _packages(module: str) -> set[str]:
+    """The packages that a module is in, but the outermost."""
+    parts = module.split(".")
+    return {".".join(parts[:count]) for count in range(2, len(parts))}
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if p.parent != PACKAGE or p.stem != "__init__"], ids=ident)
@@ -207,20 +216,6 @@ def test_a_cycle_is_found() -> None:
 
 
 # Sizes
-
-
-def code_lines(source: str) -> set[int]:
-    """The lines that hold code: no blank lines, comments or docstrings."""
-    docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    empty = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in empty:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return lines - docstrings
 
 
 def long_functions(source: str) -> Iterator[str]:

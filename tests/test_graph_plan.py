@@ -19,8 +19,8 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array, Op, OpGraph
-from inlay.graph.passes.groups import grouped
 from inlay.graph.plan import plan, planned
+from inlay.graph.planner.groups import grouped
 from inlay.graph.program import Program
 from inlay.graph.runtime.session import Session
 from inlay.primitives.attributes import Sum

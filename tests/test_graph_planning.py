@@ -13,8 +13,8 @@ from planned_graphs import HashedCosts, drawn_graph, random_plan, recost
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.op_graph import Op, OpGraph, Part, Permute, Reshape
-from inlay.graph.passes.groups import Candidate
 from inlay.graph.plan import planned
+from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.program import Program
 

@@ -7,8 +7,8 @@ from planned_graphs import F32, RELU, he
 
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph, Reshape
-from inlay.graph.passes.groups import grouped
 from inlay.graph.passes.motion import sunk
+from inlay.graph.planner.groups import grouped
 
 RNG = np.random.default_rng(0)
 

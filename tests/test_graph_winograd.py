@@ -19,8 +19,8 @@ from planned_graphs import Drawing, HashedCosts, drawn_graph, he, random_plan, r
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.graph.algorithms import algorithm_of, algorithms
 from inlay.graph.costs import AnalyticCosts, Machine, measured, probed
-from inlay.graph.costs.algorithms import algorithm_of, algorithms
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.machine import multiplications, work
 from inlay.graph.costs.models import settled_by

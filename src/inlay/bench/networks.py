@@ -19,8 +19,8 @@ import numpy as np
 from inlay.bench.runtimes import Given, Model, Peer, Variant, chosen_peers, hidden, prepared
 from inlay.bench.tables import table_text
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
+from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs import CostSources
-from inlay.graph.costs.algorithms import Convolutions
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.reading import Source, load

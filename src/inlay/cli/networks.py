@@ -236,7 +236,7 @@ def write_outputs(target: Path, results: Mapping[str, Array]) -> None:
 
 
 if TYPE_CHECKING:
-    from inlay.graph.costs.algorithms import Convolutions
+    from inlay.graph.algorithms import Convolutions
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
     from inlay.graph.runtime.session import Session

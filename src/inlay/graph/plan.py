@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from inlay.errors import InvalidArguments
+from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
-from inlay.graph.costs.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs.kernel import Costs, Progress
 from inlay.graph.lowering.translation import lowered
 from inlay.graph.network import Network

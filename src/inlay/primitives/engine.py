@@ -46,7 +46,7 @@ import sys
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
@@ -359,6 +359,31 @@ def engines_beside(engine: Engine) -> tuple[Engine, ...]:
     """`engine`, and those that add what only they compute, on its threads; in the order in which they are asked."""
     others = (get_engine(name) for name in _BESIDE)
     return (engine, *(other.beside(engine) for other in others if other is not engine))
+
+
+def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tuple[Engine, Implementation]:
+    """Return who of `engines_beside(engine)` computes a reorder among calls of `engine`, and how.
+
+    It is the first that has machine code for it and batches it with other calls, else the last that computes it.
+    Inlay's machine code is the faster one by itself. But its threads would have to take the processors from the
+    engine's, which wait for their next call busily; a reorder in the engine's own batch spares that.
+
+    Raises:
+        Unimplemented, InvalidArguments: none computes it; what the first one says.
+    """
+    chosen: tuple[Engine, Implementation] | None = None
+    refusals: list[Exception] = []
+    for engine in engines:
+        try:
+            chosen = engine, engine.create(operation)
+        except (Unimplemented, InvalidArguments) as error:
+            refusals.append(error)
+            continue
+        if chosen[1].is_batched and chosen[1].kernel_kind == "jit":
+            break
+    if chosen is None:
+        raise refusals[0]
+    return chosen
 
 
 def create_beside(engine: Engine, operation: Operation) -> tuple[Engine, Implementation]:

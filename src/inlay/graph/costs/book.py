@@ -26,7 +26,7 @@ from hashlib import sha256
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.measure.timing_database import TimingTable, is_time
 from inlay.primitives.attributes import PLAIN
 from inlay.primitives.engine import Operation

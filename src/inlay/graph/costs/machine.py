@@ -23,7 +23,7 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.machine import cache_hierarchy, reported_caches
 from inlay.measure.interleaved import Call, clock, fastest_call
 from inlay.measure.timing_database import TimingTable

@@ -32,11 +32,18 @@ from inlay.graph.costs.machine import Machine, nbytes, processor_facts, this_mac
 from inlay.graph.costs.models import MachineCosts, asked, estimated, reorder_ms, with_attributes
 from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.timing import Bench, Taken, is_of_engine, pool_of
-from inlay.graph.planner.prices import select_reorder_engine
 from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import Processors, recent_processors
 from inlay.memory.reordered import Reorder
-from inlay.primitives.engine import Engine, EngineLike, Implementation, Operation, engines_beside, get_engine
+from inlay.primitives.engine import (
+    Engine,
+    EngineLike,
+    Implementation,
+    Operation,
+    engines_beside,
+    get_engine,
+    select_reorder_engine,
+)
 from inlay.reordering.memory_levels import memory_model
 
 SECONDS = 60.0

@@ -20,7 +20,7 @@ from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.book import key
 from inlay.graph.costs.kernel import Kernel
 from inlay.graph.costs.machine import Machine, nbytes, this_machine, work

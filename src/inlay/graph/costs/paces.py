@@ -24,7 +24,7 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, work
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED

@@ -29,7 +29,7 @@ from statistics import median
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.machine import is_weights
 from inlay.graph.costs.models import settled_by
 from inlay.measure.disturbance import is_disturbed, thread_wait_seconds

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from inlay.graph.costs.algorithms import ALGORITHMS
+from inlay.graph.algorithms import ALGORITHMS
 from inlay.graph.op_graph import Op, OpGraph, writers_of
 from inlay.graph.passes.value_ranges import (
     ANY,

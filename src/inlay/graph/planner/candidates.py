@@ -22,9 +22,9 @@ from typing import TypeAlias
 
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Op, OpGraph, operation_of
-from inlay.graph.passes.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
 from inlay.graph.planner.domains import ArgumentFormats, Assignments, Domain
 from inlay.graph.planner.formats import NO_FORMAT, Format
+from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
 from inlay.graph.planner.prices import Prices
 from inlay.primitives.attributes import Binary, Eltwise, PostOp, Sum
 

@@ -37,7 +37,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph.passes.groups import Candidate, Group
 from inlay.graph.planner.elimination import (
     MOST_STATES,
     Bucket,
@@ -52,6 +51,7 @@ from inlay.graph.planner.elimination import (
     summed,
 )
 from inlay.graph.planner.formats import Format, blocked, channels_last
+from inlay.graph.planner.groups import Candidate, Group
 from inlay.graph.planner.problem import Problem, Tables
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 

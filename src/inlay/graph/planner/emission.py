@@ -20,9 +20,9 @@ from functools import partial
 
 from inlay.graph.costs import reorder_source
 from inlay.graph.op_graph import Array
-from inlay.graph.passes.groups import Candidate, Group, KernelCall
 from inlay.graph.planner.choosing import Copy, Settled
 from inlay.graph.planner.formats import Format, Formats
+from inlay.graph.planner.groups import Candidate, Group, KernelCall
 from inlay.graph.planner.problem import Problem
 from inlay.graph.program import Alternative, Buffer, Program, Step
 from inlay.primitives.attributes import Sum

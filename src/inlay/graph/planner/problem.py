@@ -26,14 +26,14 @@ from itertools import combinations, permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from inlay.graph.costs.algorithms import Convolutions
+from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.kernel import Costs
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.passes.groups import Candidate, Group, grouped
 from inlay.graph.planner.candidates import Candidates
 from inlay.graph.planner.domains import Domain, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
+from inlay.graph.planner.groups import Candidate, Group, grouped
 from inlay.graph.planner.prices import Prices
 from inlay.primitives.engine import Operation
 

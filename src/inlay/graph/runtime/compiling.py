@@ -20,19 +20,26 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import RenewedLock
-from inlay.graph.costs.algorithms import direct
+from inlay.graph.algorithms import direct
 from inlay.graph.network import has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
-from inlay.graph.planner.prices import select_reorder_engine
 from inlay.graph.program import Buffer, Program, Step
 from inlay.graph.runtime.checking import OLD
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives import Reorder
 from inlay.primitives.calls import Expected, expected, zeroing
-from inlay.primitives.engine import Engine, Implementation, Operation, create_beside, engines_beside, get_engine
+from inlay.primitives.engine import (
+    Engine,
+    Implementation,
+    Operation,
+    create_beside,
+    engines_beside,
+    get_engine,
+    select_reorder_engine,
+)
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 _SAMPLES = 64

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.errors import Unimplemented
-from inlay.graph.costs.algorithms import algorithm_of
+from inlay.graph.algorithms import algorithm_of
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.passes.range_guards import MASKED, THRESHOLD, place_guards
 from inlay.graph.program import Program

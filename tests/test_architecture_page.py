@@ -1,0 +1,48 @@
+"""docs/architecture.md names every package, and nothing that does not exist."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import inlay
+
+PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+TEXT = re.sub(r"^>>>.*$", "", PAGE, flags=re.MULTILINE)
+WITHIN = ("inlay", "inlay.graph", "inlay.reordering")
+"""Where the page leaves the beginning of a name out."""
+
+
+def found(name: str) -> bool:
+    """Whether a name with dots leads to a module, a class or a function."""
+    head, _, rest = name.partition(".")
+    for package in WITHIN:
+        at: object = importlib.import_module(package)
+        modules = {module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)}
+        if head not in modules:
+            continue
+        for word in name.split("."):
+            path = f"{getattr(at, '__name__', '')}.{word}"
+            is_module = hasattr(at, "__path__") and word in {one.name for one in pkgutil.iter_modules(at.__path__)}
+            at = importlib.import_module(path) if is_module else getattr(at, word, None)
+        return at is not None and bool(rest)
+    return False
+
+
+def test_every_name_with_dots_exists() -> None:
+    names = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", TEXT)))
+    assert len(names) > 30
+    assert [name for name in names if not found(name)] == []
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    assert found("planning.plan_reorder")
+    assert not found("planning.plan_everything")
+    assert not found("nowhere.plan_reorder")
+
+
+def test_every_package_has_its_row() -> None:
+    rows = set(re.findall(r"`([a-z_]+)/?`", "\n".join(line.split("|")[1] for line in TEXT.splitlines() if "|" in line)))
+    for package in (inlay, importlib.import_module("inlay.graph")):
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__)} - {"__main__"}
+        assert modules - rows == set(), package.__name__
