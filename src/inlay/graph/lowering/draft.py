@@ -73,7 +73,9 @@ class Draft:
     def constant(self, index: int, what: str) -> Array:
         """An input whose elements must be known: `what` it is, for the reason."""
         found = self.network.constants.get(self.node.inputs[index])
-        return _known(found, f"its {what} is computed by the network, and has to be known before it runs")
+        if found is None:
+            raise Declined(f"its {what} is computed by the network, and has to be known before it runs")
+        return found
 
     def result(self, index: int = 0) -> Tensor:
         """The tensor of output `index`."""
@@ -207,12 +209,6 @@ def require(holds: bool, otherwise: str) -> None:
     """
     if not holds:
         raise Declined(otherwise)
-
-
-def _known(array: Array | None, otherwise: str) -> Array:
-    if array is None:
-        raise Declined(otherwise)
-    return array
 
 
 def _is_moved(dtype: np.dtype[Any]) -> bool:

@@ -1,14 +1,10 @@
-"""QuantizeLinear and DequantizeLinear: by tensor, by axis, and by blocks of an axis; integers and small floats.
+"""Operators that move elements, or convert each one to another type.
 
-**Slice with any steps, and Unsqueeze with axes in any order.**
-
-**Pad: elements before and behind, or taken away where the padding is negative.**
-
-**Elements by index: Gather and Scatter in their forms. An index out of range is an error, never another element.**
-
-**Cast and CastLike: numbers to another type; small floats saturate where the node says so.**
-
-**Pow of integers and floats in any combination.**
+**Slice** with any steps, and **Unsqueeze** with axes in any order. **Pad**: elements before and behind, or taken away
+where the padding is negative. **Gather and Scatter** in their forms: an index out of range is an error, never another
+element. **Cast and CastLike**: numbers to another type; small floats saturate where the node says so. **Pow** of
+integers and floats in any combination. **QuantizeLinear and DequantizeLinear**: by tensor, by axis, and by blocks of an
+axis; integers and small floats.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +15,8 @@ import numpy as np
 
 from inlay.graph.numpy_operators.call import OperatorCall, is_float, number_limits, onnx_dtype
 from inlay.graph.op_graph import Array
+
+# Slice and Unsqueeze
 
 
 def take_slice(call: OperatorCall) -> Array:
@@ -66,10 +64,7 @@ def unsqueeze(call: OperatorCall) -> Array:
     return np.expand_dims(src, axes)
 
 
-SHAPING: Mapping[str, Callable[[OperatorCall], Array]] = {"Slice": take_slice, "Unsqueeze": unsqueeze}
-"""The function of each operator."""
-
-
+# Pad
 _MODES = ("constant", "reflect", "edge", "wrap")
 
 
@@ -119,8 +114,7 @@ def _value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
     return np.zeros((), dtype) if value is None or value.size == 0 else value.reshape(-1)[0]
 
 
-PADDING: Mapping[str, Callable[[OperatorCall], Array]] = {"Pad": pad}
-"""The function of each operator."""
+# Gather and Scatter
 
 
 def gather(call: OperatorCall) -> Array:
@@ -209,15 +203,8 @@ def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], update
 
 _REDUCTIONS: Mapping[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
-INDEXING: Mapping[str, Callable[[OperatorCall], Array]] = {
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "Scatter": scatter_elements,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
-}
-"""The function of each operator."""
+
+# Conversion
 
 
 def cast(call: OperatorCall) -> Array:
@@ -246,6 +233,7 @@ def converted(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _to_small_float(src: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
+    """Rounded to a float of 8 bits or fewer; if it saturates, what is too large becomes its greatest number."""
     values = src.astype(np.float32)
     if saturates:
         low, high = number_limits(dtype)
@@ -261,8 +249,7 @@ def _to_few_bits(src: Array, dtype: np.dtype[Any]) -> Array:
     return ((numbers - low) % (high - low + 1) + low).astype(np.int8).astype(dtype)
 
 
-CASTING: Mapping[str, Callable[[OperatorCall], Array]] = {"Cast": cast, "CastLike": cast_like}
-"""The function of each operator."""
+# Pow
 
 
 def power(call: OperatorCall) -> Array:
@@ -281,10 +268,7 @@ def power(call: OperatorCall) -> Array:
     return np.asarray(within.astype(base.dtype))
 
 
-POWERS: Mapping[str, Callable[[OperatorCall], Array]] = {"Pow": power}
-"""The function of each operator."""
-
-
+# Quantization
 _F32 = np.dtype(np.float32)
 
 
@@ -314,7 +298,7 @@ def quantize_linear(call: OperatorCall) -> Array:
     if is_float(dtype):
         if zero is not None:
             quotient = quotient + _spread(call, zero, src.shape).astype(_F32)
-        return _quantized_float(quotient, dtype, bool(call.attribute("saturate", 1)))
+        return _to_small_float(quotient, dtype, bool(call.attribute("saturate", 1)) or not _has_nan(dtype))
     whole = np.rint(quotient)
     if zero is not None:
         whole = whole + _spread(call, zero, src.shape).astype(_F32)
@@ -323,15 +307,7 @@ def quantize_linear(call: OperatorCall) -> Array:
     return np.asarray(within.astype(np.int32).astype(dtype))
 
 
-def _quantized_float(values: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
-    """Rounded to an 8-bit or smaller float; what is too large becomes its greatest number, NaN stays."""
-    if saturates or not _has_specials(dtype):
-        low, high = number_limits(dtype)
-        values = np.where(np.isnan(values), values, np.clip(values, low, high))
-    return values.astype(dtype)
-
-
-def _has_specials(dtype: np.dtype[Any]) -> bool:
+def _has_nan(dtype: np.dtype[Any]) -> bool:
     return bool(np.isnan(np.float32(np.nan).astype(dtype).astype(np.float32)))
 
 
@@ -351,8 +327,20 @@ def _spread(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Arra
     return parameter.reshape(tuple(n if i == axis else 1 for i, n in enumerate(dims)))
 
 
-QUANTIZATION: Mapping[str, Callable[[OperatorCall], Array]] = {
+MOVING: Mapping[str, Callable[[OperatorCall], Array]] = {
+    "Cast": cast,
+    "CastLike": cast_like,
     "DequantizeLinear": dequantize_linear,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "Pad": pad,
+    "Pow": power,
     "QuantizeLinear": quantize_linear,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "Slice": take_slice,
+    "Unsqueeze": unsqueeze,
 }
 """The function of each operator."""

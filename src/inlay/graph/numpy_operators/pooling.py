@@ -1,12 +1,11 @@
-"""Pooling: one pass over the image for each tap of the window, so that no window is copied.
+"""Windows that slide over an image: pooling, and the transpose of a convolution.
 
-**Positions of a window that slides over an image, from ONNX's attributes, and the elements under each tap.**
+Both go over the image once for each tap of the window, so that no window is copied. `WindowAxis` has the positions of a
+window along an axis, and the elements under each tap:
 
 >>> axis = WindowAxis(extent=5, kernel=3, stride=2, dilation=1, before=1, behind=1, positions=3)
 >>> [axis.under(tap) for tap in range(3)]
 [(slice(1, 3, None), slice(1, 4, 2)), (slice(0, 3, None), slice(0, 5, 2)), (slice(0, 2, None), slice(1, 4, 2))]
-
-**ConvTranspose: each element of the image adds its product with the weights to the places under the window.**
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +17,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.graph.numpy_operators.call import OperatorCall, is_float
+from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
+
+Slices: TypeAlias = tuple[slice, ...]
+Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,10 @@ class WindowAxis:
         return max(0, last - first + 1)
 
 
-def pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
+# Pooling
+
+
+def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
     """The window of a pooling over an image, without batch and channels.
 
     Raises:
@@ -83,9 +88,8 @@ def pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
         reach = (taps - 1) * dilation + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             count = -(-n // stride)
-            total = max((count - 1) * stride + reach - n, 0)
-            before = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            axes.append(WindowAxis(n, taps, stride, dilation, before, total - before, count))
+            before, behind = _halves(max((count - 1) * stride + reach - n, 0), mode)
+            axes.append(WindowAxis(n, taps, stride, dilation, before, behind, count))
             continue
         before, behind = (pads[k], pads[k + len(image)]) if mode == "NOTSET" else (0, 0)
         count = _positions(n + before + behind - reach, stride, n + before, bool(call.attribute("ceil_mode", 0)))
@@ -93,6 +97,12 @@ def pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
             raise call.invalid(f"a window of {reach} elements finds no place in {n} elements and their padding")
         axes.append(WindowAxis(n, taps, stride, dilation, before, behind, count))
     return tuple(axes)
+
+
+def _halves(total: int, mode: str) -> tuple[int, int]:
+    """Padding before and behind the image, of that much in all: an odd element goes behind for SAME_UPPER alone."""
+    less, more = total // 2, total - total // 2
+    return (less, more) if mode == "SAME_UPPER" else (more, less)
 
 
 def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> int:
@@ -113,68 +123,10 @@ def _numbers(call: OperatorCall, name: str, count: int, default: int | None) -> 
     return numbers
 
 
-def conv_transpose(call: OperatorCall) -> Array:
-    """The transpose of a convolution, in groups."""
-    src, weights, bias = call.input(0), call.input(1), call.optional(2)
-    groups = int(call.attribute("group", 1))
-    axes = _axes(call, src.shape[2:], weights.shape[2:])
-    batch, outputs = src.shape[0], weights.shape[1]
-    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
-    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, -1)
-    kernel = weights.astype(working).reshape(groups, src.shape[1] // groups, *weights.shape[1:])
-    result = np.zeros((batch, groups, outputs, *(axis.extent for axis in axes)), working)
-    every = (slice(None),) * 3
-    for tap in product(*(range(axis.kernel) for axis in axes)):
-        sides = [axis.under(k) for axis, k in zip(axes, tap, strict=True)]
-        if all(positions.start < positions.stop for positions, _ in sides):
-            products = np.einsum("bgcs,gco->bgos", images, kernel[every + tap])
-            products = products.reshape(batch, groups, outputs, *src.shape[2:])
-            result[(*every, *(elements for _, elements in sides))] += products[(*every, *(at for at, _ in sides))]
-    if bias is not None:
-        result += bias.astype(working).reshape(groups, outputs, *(1,) * len(axes))
-    return result.reshape(batch, groups * outputs, *result.shape[3:]).astype(src.dtype)
-
-
-def _axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
-    """The window that slides over the result, with as many positions as the image has elements."""
-    count = len(image)
-    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
-    more = tuple(call.attribute("output_padding") or (0,) * count)
-    pads = tuple(call.attribute("pads") or (0,) * 2 * count)
-    mode, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
-    if not all(len(numbers) == count for numbers in (strides, dilations, more)) or len(pads) != 2 * count:
-        raise call.invalid(f"strides, dilations or padding have not {count} entries, one for each axis of space")
-    if min((*strides, *dilations, 1)) < 1 or min((*more, *pads, 0)) < 0:
-        raise call.invalid("strides and dilations are positive, padding is not negative")
-    sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
-    axes = []
-    for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
-        full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
-        if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
-            total = max(full - sizes[k], 0)
-            before = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            extent = sizes[k]
-        else:
-            before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
-            extent = full - before - behind
-        if extent < 1:
-            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
-        axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
-    return tuple(axes)
-
-
-CONVOLUTION: Mapping[str, Callable[[OperatorCall], Array]] = {"ConvTranspose": conv_transpose}
-"""The function of each operator."""
-
-
-Slices: TypeAlias = tuple[slice, ...]
-Indices: TypeAlias = npt.NDArray[np.int64]
-
-
 def max_pool(call: OperatorCall) -> tuple[Array, ...]:
     """The greatest element of each window, NaN if it has one, and its index in the whole tensor."""
     src = call.input(0)
-    axes = pooling_axes(call, src.shape[2:])
+    axes = _pooling_axes(call, src.shape[2:])
     dims = (*src.shape[:2], *(axis.positions for axis in axes))
     result = np.full(dims, -np.inf if is_float(src.dtype) else np.iinfo(src.dtype).min, src.dtype)
     places = _places(src.shape, bool(call.attribute("storage_order", 0))) if call.has_output(1) else None
@@ -204,7 +156,7 @@ def _places(dims: tuple[int, ...], is_column_major: bool) -> Indices:
 def average_pool(call: OperatorCall) -> Array:
     """The mean element of each window, with or without its padding."""
     src = call.input(0)
-    axes = pooling_axes(call, src.shape[2:])
+    axes = _pooling_axes(call, src.shape[2:])
     total = _total(src, axes, _wide(src.dtype))
     counts_padding = bool(call.attribute("count_include_pad", 0))
     for k, axis in enumerate(axes):
@@ -217,7 +169,7 @@ def average_pool(call: OperatorCall) -> Array:
 def lp_pool(call: OperatorCall) -> Array:
     """The norm of each window."""
     src, p = call.input(0), float(call.attribute("p", 2))
-    axes = pooling_axes(call, src.shape[2:])
+    axes = _pooling_axes(call, src.shape[2:])
     powers = np.power(np.abs(src.astype(_wide(src.dtype))), p)
     return np.power(_total(powers, axes, powers.dtype), 1 / p).astype(src.dtype)
 
@@ -253,8 +205,61 @@ def _taps(axes: tuple[WindowAxis, ...]) -> Iterator[tuple[Slices, Slices]]:
         yield (*every, *(positions for positions, _ in both)), (*every, *(elements for _, elements in both))
 
 
+# The transpose of a convolution
+
+
+def conv_transpose(call: OperatorCall) -> Array:
+    """The transpose of a convolution, in groups."""
+    src, weights, bias = call.input(0), call.input(1), call.optional(2)
+    groups = int(call.attribute("group", 1))
+    axes = _transposed_axes(call, src.shape[2:], weights.shape[2:])
+    batch, outputs = src.shape[0], weights.shape[1]
+    working = accumulation_dtype(src.dtype)
+    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, -1)
+    kernel = weights.astype(working).reshape(groups, src.shape[1] // groups, *weights.shape[1:])
+    result = np.zeros((batch, groups, outputs, *(axis.extent for axis in axes)), working)
+    every = (slice(None),) * 3
+    for tap in product(*(range(axis.kernel) for axis in axes)):
+        sides = [axis.under(k) for axis, k in zip(axes, tap, strict=True)]
+        if all(positions.start < positions.stop for positions, _ in sides):
+            products = np.einsum("bgcs,gco->bgos", images, kernel[every + tap])
+            products = products.reshape(batch, groups, outputs, *src.shape[2:])
+            result[(*every, *(elements for _, elements in sides))] += products[(*every, *(at for at, _ in sides))]
+    if bias is not None:
+        result += bias.astype(working).reshape(groups, outputs, *(1,) * len(axes))
+    return result.reshape(batch, groups * outputs, *result.shape[3:]).astype(src.dtype)
+
+
+def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
+    """The window that slides over the result, with as many positions as the image has elements."""
+    count = len(image)
+    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
+    more = tuple(call.attribute("output_padding") or (0,) * count)
+    pads = tuple(call.attribute("pads") or (0,) * 2 * count)
+    mode, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
+    if not all(len(numbers) == count for numbers in (strides, dilations, more)) or len(pads) != 2 * count:
+        raise call.invalid(f"strides, dilations or padding have not {count} entries, one for each axis of space")
+    if min((*strides, *dilations, 1)) < 1 or min((*more, *pads, 0)) < 0:
+        raise call.invalid("strides and dilations are positive, padding is not negative")
+    sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
+    axes = []
+    for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
+        full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
+        if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+            before, _ = _halves(max(full - sizes[k], 0), mode)
+            extent = sizes[k]
+        else:
+            before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
+            extent = full - before - behind
+        if extent < 1:
+            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
+        axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
+    return tuple(axes)
+
+
 POOLING: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
     "AveragePool": average_pool,
+    "ConvTranspose": conv_transpose,
     "GlobalAveragePool": over_image(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
     "GlobalLpPool": over_image(
         lambda src, axes, p: np.asarray(np.power(np.power(np.abs(src), p).sum(axes, keepdims=True), 1 / p))
