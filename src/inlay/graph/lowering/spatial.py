@@ -30,7 +30,8 @@ from typing import Any, cast
 import numpy as np
 
 from inlay.graph.lowering.draft import F32, Draft, Operand, require
-from inlay.graph.numpy_operators.sampling import ROUNDINGS, keys
+from inlay.graph.numpy_operators.pooling import split_padding
+from inlay.graph.numpy_operators.sampling import LINEAR_MODES, ROUNDINGS, keys
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
@@ -86,7 +87,7 @@ def _window(draft: Draft, kernel: Dims, image: Dims, result: Dims) -> Window:
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         unpadded = Window(kernel, strides, dilations, (0,) * len(image))
         totals = unpadded.padding_r(image, result)
-        pads = tuple(_halved(max(total, 0), mode == "SAME_LOWER") for total in totals)
+        pads = tuple(split_padding(max(total, 0), mode)[0] for total in totals)
     elif mode == "VALID":
         pads = (0,) * len(image)
     require(min(draft.attribute("pads") or (0,)) >= 0, "its padding is negative")
@@ -106,11 +107,6 @@ def _steps(draft: Draft, count: int) -> tuple[Dims, Dims]:
 
 def _require_spatial_axes(count: int) -> None:
     require(0 < count <= MOST_SPATIAL_AXES, f"it has {count} spatial axes, primitives have 1 to {MOST_SPATIAL_AXES}")
-
-
-def _halved(total: int, is_more_before: bool) -> int:
-    """The part of the padding that is before the image."""
-    return total - total // 2 if is_more_before else total // 2
 
 
 # Convolutions
@@ -167,7 +163,7 @@ def _transposed_window(draft: Draft, kernel: Dims, src: Dims, dst: Dims) -> Wind
         sides = zip(src, dst, extents, strides, more, strict=True)
         totals = [(n - 1) * s + extra + e - o for n, o, e, s, extra in sides]
         require(all(t >= 0 and t % 2 == 0 for t in totals), f"it asks for padding of {tuple(totals)} on both sides")
-        pads = tuple(_halved(total, False) for total in totals)
+        pads = tuple(total // 2 for total in totals)
     elif mode == "VALID":
         pads = (0,) * len(src)
     require(min(pads) >= 0, "its padding is negative")
@@ -262,7 +258,6 @@ def whole_image(draft: Draft, src: Operand, algorithm: str) -> str:
 _OLD = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 """What Upsample, and Resize before opset 11, do without a word."""
 _NEW = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
-_LINEAR = ("linear", "bilinear", "trilinear")
 _CLOSE = 1e-6
 _MOST_ELEMENTS = 1 << 22
 _MOST_SHARES = 1 << 25
@@ -307,7 +302,7 @@ def _resize_attributes(draft: Draft) -> _ResizeAttributes:
     is_old = draft.node.operator == "Upsample" or draft.opset < 11
     said = {name: draft.attribute(name, default) for name, default in (_OLD if is_old else _NEW).items()}
     mode = draft.attribute("mode", "nearest")
-    mode = "linear" if mode in _LINEAR else mode
+    mode = "linear" if mode in LINEAR_MODES else mode
     require(mode in ("nearest", "linear", "cubic"), f"its mode is {mode}")
     return _ResizeAttributes(mode, said["coordinate_transformation_mode"], said["nearest_mode"], _scales(draft, is_old))
 

@@ -65,7 +65,8 @@ def unsqueeze(call: OperatorCall) -> Array:
 
 
 # Pad
-_MODES = ("constant", "reflect", "edge", "wrap")
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+"""What `mode` of Pad can be."""
 
 
 def pad(call: OperatorCall) -> Array:
@@ -94,8 +95,8 @@ def _axes(call: OperatorCall, count: int) -> tuple[int, ...]:
 
 def _padded(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:
     mode = call.attribute("mode", "constant")
-    if mode not in _MODES:
-        raise call.invalid(f"mode {mode!r} is none of {', '.join(_MODES)}")
+    if mode not in PAD_MODES:
+        raise call.invalid(f"mode {mode!r} is none of {', '.join(PAD_MODES)}")
     if mode == "constant":
         dims = tuple(a + n + b for (a, b), n in zip(widths, data.shape, strict=True))
         result = np.full(dims, _value(call, data.dtype), data.dtype)
@@ -191,8 +192,8 @@ def _tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tupl
 
 def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
     reduction = call.attribute("reduction", "none")
-    if reduction not in ("none", *_REDUCTIONS):
-        raise call.invalid(f"reduction {reduction!r} is none of none, {', '.join(_REDUCTIONS)}")
+    if reduction not in SCATTER_REDUCTIONS:
+        raise call.invalid(f"reduction {reduction!r} is none of {', '.join(SCATTER_REDUCTIONS)}")
     if not prod(updates.shape):
         return
     if reduction == "none":
@@ -202,6 +203,8 @@ def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], update
 
 
 _REDUCTIONS: Mapping[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+SCATTER_REDUCTIONS = ("none", *_REDUCTIONS)
+"""What `reduction` of ScatterElements and ScatterND can be."""
 
 
 # Conversion

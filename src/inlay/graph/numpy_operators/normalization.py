@@ -15,7 +15,8 @@ from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, i
 from inlay.graph.op_graph import Array
 
 _EPSILON = 1e-5
-_SCALES_BY_CHANNEL = 21  # the opset since which a group normalization has a scale for each channel
+SCALES_BY_CHANNEL = 21
+"""The opset since which GroupNormalization has a scale for each channel, not for each group."""
 _TRAINING = 14  # the opset since which training has an attribute
 _ONE_AXIS = 13  # the opset since which the axis of Softmax and Hardmax is one alone
 
@@ -124,7 +125,7 @@ def group_normalization(call: OperatorCall) -> Array:
     centered = rows - rows.mean(2, keepdims=True)
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
     normal = centered / np.sqrt(np.square(centered).mean(2, keepdims=True) + epsilon)
-    scales = src.shape[1] if call.opset >= _SCALES_BY_CHANNEL else groups
+    scales = src.shape[1] if call.opset >= SCALES_BY_CHANNEL else groups
     scale, shift = (call.input(index).astype(working).reshape(1, scales, 1) for index in (1, 2))
     result = normal.reshape(src.shape[0], scales, -1) * scale + shift
     return np.asarray(result.reshape(src.shape).astype(src.dtype))

@@ -17,9 +17,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+"""What `auto_pad` can be."""
 
 Slices: TypeAlias = tuple[slice, ...]
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -68,6 +72,36 @@ class WindowAxis:
         return max(0, last - first + 1)
 
 
+def split_padding(total: int, mode: str) -> tuple[int, int]:
+    """Padding before and behind the image, of that much in all: an odd element goes behind for SAME_UPPER alone."""
+    less, more = total // 2, total - total // 2
+    return (less, more) if mode == "SAME_UPPER" else (more, less)
+
+
+def window_fault(node: Node, count: int) -> str:
+    """What is wrong with the attributes of a window over `count` axes of space; empty if nothing is."""
+    for name, each in (("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1), ("kernel_shape", 1)):
+        numbers = node.attributes.get(name) or ()
+        if numbers and len(numbers) != each * count:
+            return f"{name} has {len(numbers)} numbers for {count} axes of space"
+        if name in ("strides", "dilations", "kernel_shape") and min((*numbers, 1)) < 1:
+            return f"{name} {tuple(numbers)} are not all positive"
+    shape = node.attributes.get("output_shape") or ()
+    return f"output_shape has {len(shape)} numbers for {count} axes" if len(shape) not in (0, count, count + 2) else ""
+
+
+def _window_attributes(call: OperatorCall, count: int) -> tuple[Dims, Dims, Dims, str]:
+    """Strides, dilations, padding and `auto_pad` of a window over `count` axes of space."""
+    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
+    pads, mode = tuple(call.attribute("pads") or (0,) * 2 * count), call.attribute("auto_pad", "NOTSET")
+    fault = window_fault(call.node, count)
+    if not fault and (mode not in AUTO_PADS or min((*pads, 0)) < 0):
+        fault = f"auto_pad {mode!r} and padding {pads} do not fit {count} axes"
+    if fault:
+        raise call.invalid(fault)
+    return strides, dilations, pads, mode
+
+
 # Pooling
 
 
@@ -77,18 +111,16 @@ def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
     Raises:
         InvalidArguments: an attribute has another length than the image has axes, is not positive, or nothing is left.
     """
-    kernel = _numbers(call, "kernel_shape", len(image), None)
-    strides, dilations = (_numbers(call, name, len(image), 1) for name in ("strides", "dilations"))
-    pads = tuple(call.attribute("pads") or (0,) * 2 * len(image))
-    mode = call.attribute("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER") or len(pads) != 2 * len(image) or min(pads) < 0:
-        raise call.invalid(f"auto_pad {mode!r} and padding {pads} do not fit {len(image)} axes")
+    kernel = tuple(call.attribute("kernel_shape") or ())
+    if not kernel:
+        raise call.invalid("its kernel_shape is left out")
+    strides, dilations, pads, mode = _window_attributes(call, len(image))
     axes = []
     for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
         reach = (taps - 1) * dilation + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             count = -(-n // stride)
-            before, behind = _halves(max((count - 1) * stride + reach - n, 0), mode)
+            before, behind = split_padding(max((count - 1) * stride + reach - n, 0), mode)
             axes.append(WindowAxis(n, taps, stride, dilation, before, behind, count))
             continue
         before, behind = (pads[k], pads[k + len(image)]) if mode == "NOTSET" else (0, 0)
@@ -99,28 +131,12 @@ def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
     return tuple(axes)
 
 
-def _halves(total: int, mode: str) -> tuple[int, int]:
-    """Padding before and behind the image, of that much in all: an odd element goes behind for SAME_UPPER alone."""
-    less, more = total // 2, total - total // 2
-    return (less, more) if mode == "SAME_UPPER" else (more, less)
-
-
 def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> int:
     """Positions of a window that can move by `room`; with `ceil_mode` one more, unless it starts in the padding."""
     if room < 0:
         return 0
     count = (-(-room // stride) if is_ceil else room // stride) + 1
     return count - 1 if is_ceil and (count - 1) * stride >= before_padding else count
-
-
-def _numbers(call: OperatorCall, name: str, count: int, default: int | None) -> Dims:
-    given = call.attribute(name)
-    if given is None and default is not None:
-        return (default,) * count
-    numbers = tuple(int(n) for n in given or ())
-    if len(numbers) != count or min(numbers) < 1:
-        raise call.invalid(f"{name} {numbers} is no positive number for each of {count} axes")
-    return numbers
 
 
 def max_pool(call: OperatorCall) -> tuple[Array, ...]:
@@ -233,20 +249,16 @@ def conv_transpose(call: OperatorCall) -> Array:
 def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
     """The window that slides over the result, with as many positions as the image has elements."""
     count = len(image)
-    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
-    more = tuple(call.attribute("output_padding") or (0,) * count)
-    pads = tuple(call.attribute("pads") or (0,) * 2 * count)
-    mode, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
-    if not all(len(numbers) == count for numbers in (strides, dilations, more)) or len(pads) != 2 * count:
-        raise call.invalid(f"strides, dilations or padding have not {count} entries, one for each axis of space")
-    if min((*strides, *dilations, 1)) < 1 or min((*more, *pads, 0)) < 0:
-        raise call.invalid("strides and dilations are positive, padding is not negative")
+    strides, dilations, pads, mode = _window_attributes(call, count)
+    more, wanted = tuple(call.attribute("output_padding") or (0,) * count), call.attribute("output_shape")
+    if min((*more, 0)) < 0:
+        raise call.invalid(f"output_padding {more} is negative")
     sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
     axes = []
     for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
         full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
         if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
-            before, _ = _halves(max(full - sizes[k], 0), mode)
+            before, _ = split_padding(max(full - sizes[k], 0), mode)
             extent = sizes[k]
         else:
             before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)

@@ -18,7 +18,8 @@ from inlay.graph.numpy_operators.call import OperatorCall, is_float
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
-_LINEAR = ("linear", "bilinear", "trilinear")
+LINEAR_MODES = ("linear", "bilinear", "trilinear")
+"""What `mode` of Resize and Upsample can be for linear interpolation."""
 COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -30,10 +31,10 @@ COORDINATES = (
 )
 """What `coordinate_transformation_mode` can be, of all versions of Resize."""
 ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
     "round_prefer_floor": lambda at: np.ceil(at - at.dtype.type(0.5)),
     "round_prefer_ceil": lambda at: np.floor(at + at.dtype.type(0.5)),
+    "floor": np.floor,
+    "ceil": np.ceil,
 }
 """What `nearest_mode` can be, from coordinates to the elements nearest to them."""
 _PART = 1 << 18  # elements of an axis that are resized at once
@@ -66,7 +67,7 @@ def resize(call: OperatorCall) -> Array:
     mode = call.attribute("mode", "nearest")
     is_old = call.node.operator == "Upsample" or call.opset < 11
     way = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
-    if mode not in ("nearest", "cubic", *_LINEAR) or way not in COORDINATES:
+    if mode not in ("nearest", "cubic", *LINEAR_MODES) or way not in COORDINATES:
         raise call.invalid(f"mode {mode!r} with coordinates {way!r} is not defined")
     result = src if mode == "nearest" else src.astype(np.result_type(src.dtype, np.float32))
     outside = np.zeros((1,) * src.ndim, bool)
@@ -180,7 +181,7 @@ def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, 
         rounding = call.attribute("nearest_mode", "floor" if is_old else "round_prefer_floor")
         return np.take(src, np.clip(_nearest(call, at, rounding), 0, axis.extent - 1).astype(np.intp), axis.index)
     radius, kernel = (
-        (1.0, _triangle) if mode in _LINEAR else (2.0, keys(float(call.attribute("cubic_coeff_a", _CUBIC))))
+        (1.0, _triangle) if mode in LINEAR_MODES else (2.0, keys(float(call.attribute("cubic_coeff_a", _CUBIC))))
     )
     stretch = max(1.0, 1 / axis.scale) if call.attribute("antialias", 0) else 1.0
     first = np.floor(at) - ceil(radius * stretch) + 1

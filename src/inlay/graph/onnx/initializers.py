@@ -17,7 +17,7 @@ import numpy as np
 
 from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
-from inlay.graph.network import Tensor
+from inlay.graph.network import Tensor, read_only
 from inlay.graph.onnx_package import helper, numpy_helper, onnx
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
@@ -70,8 +70,7 @@ def stored_array(tensor: Proto, folder: ModelFolder | None) -> Array:
             f"tensor {tensor.name!r}: its stored elements do not fill dims {tuple(tensor.dims)} of {dtype}: "
             "export the model again"
         ) from error
-    array.flags.writeable = False
-    return array
+    return read_only(array)
 
 
 def element_type(code: int, what: str) -> np.dtype[Any]:
