@@ -12,7 +12,7 @@ equality of their own.
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any
@@ -138,3 +138,10 @@ def read_only(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype
     """The same array, no longer writeable, as the constants of a network are."""
     array.flags.writeable = False
     return array
+
+
+def unused_name(name: str, *taken: Container[str]) -> str:
+    """The name, with as many primes as it needs to be none of those taken."""
+    while any(name in names for names in taken):
+        name += "'"
+    return name

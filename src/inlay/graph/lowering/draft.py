@@ -17,7 +17,7 @@ import numpy as np
 
 from inlay.data_type import as_data_type
 from inlay.errors import InlayError
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Tensor, unused_name
 from inlay.graph.op_graph import Array, Move, Op, Part, Permute, Reshape
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
@@ -190,9 +190,7 @@ class Draft:
 
     def _new(self, dims: Dims, dtype: np.dtype[Any]) -> str:
         first = next(name for name in self.node.outputs if name)
-        name = f"{first}:{len(self.made)}"
-        while name in self.network.tensors:
-            name += "'"
+        name = unused_name(f"{first}:{len(self.made)}", self.network.tensors)
         self.made[name] = Tensor(name, dims, dtype)
         return name
 

@@ -48,6 +48,11 @@ class OperatorCall:
         """Input `index`, or None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def numbers(self, name: str, index: int, input_since: int) -> list[int] | None:
+        """Integers that are attribute `name` before that opset and then input `index`; None where they are left out."""
+        found = self.attribute(name) if self.opset < input_since else self.optional(index)
+        return None if found is None else [int(n) for n in np.asarray(found).reshape(-1)]
+
     def has_output(self, index: int) -> bool:
         """Whether output `index` is read."""
         return index < len(self.node.outputs) and bool(self.node.outputs[index])

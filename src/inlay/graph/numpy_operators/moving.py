@@ -22,7 +22,9 @@ from inlay.graph.op_graph import Array
 def take_slice(call: OperatorCall) -> Array:
     """Every `step`-th element between two places of some axes; places beyond the axis are its ends."""
     src = call.input(0)
-    starts, ends, named, steps = _numbers(call)
+    names = ("starts", "ends", "axes", "steps")
+    starts, ends, named, steps = (call.numbers(name, index, 10) for index, name in enumerate(names, 1))
+    starts, ends = starts or [], ends or []
     axes = range(len(starts)) if named is None else [call.axis(axis, src.ndim) for axis in named]
     strides = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(strides) or 0 in strides or len(starts) > src.ndim:
@@ -42,25 +44,13 @@ def _places(n: int, start: int, end: int, step: int) -> slice:
     return slice(first, None if last < 0 else last, step) if n else slice(0, 0)
 
 
-def _numbers(call: OperatorCall) -> tuple[list[int], list[int], list[int] | None, list[int] | None]:
-    """Starts, ends, axes and steps: attributes before opset 10, then inputs."""
-    if call.opset < 10:
-        axes = call.attribute("axes")
-        starts, ends = (list(call.attribute(name, ())) for name in ("starts", "ends"))
-        return starts, ends, None if axes is None else list(axes), None
-    given = [call.optional(index) for index in range(1, 5)]
-    lists = [None if array is None else [int(n) for n in array.reshape(-1)] for array in given]
-    return lists[0] or [], lists[1] or [], lists[2], lists[3]
-
-
 def unsqueeze(call: OperatorCall) -> Array:
     """Axes of length 1 at these places of the result."""
     src = call.input(0)
-    named = call.attribute("axes", ()) if call.opset < 13 else call.input(1).reshape(-1).tolist()
-    count = src.ndim + len(named)
-    axes = tuple(call.axis(int(axis), count) for axis in named)
+    named = call.numbers("axes", 1, 13) or []
+    axes = tuple(call.axis(axis, src.ndim + len(named)) for axis in named)
     if len(set(axes)) < len(axes):
-        raise call.invalid(f"axes {list(named)} name one twice")
+        raise call.invalid(f"axes {named} name one twice")
     return np.expand_dims(src, axes)
 
 
@@ -72,25 +62,18 @@ PAD_MODES = ("constant", "reflect", "edge", "wrap")
 def pad(call: OperatorCall) -> Array:
     """What is negative is cut off first; the rest is padded."""
     data = call.input(0)
-    if call.opset < 11:
-        pads, axes = call.attribute("pads", ()), tuple(range(data.ndim))
-    else:
-        pads, axes = call.input(1).reshape(-1).tolist(), _axes(call, data.ndim)
+    pads, named = call.numbers("pads", 1, 11) or [], call.optional(3)
+    axes = range(data.ndim) if named is None else [call.axis(int(axis), data.ndim) for axis in named.reshape(-1)]
     if len(pads) != 2 * len(axes):
         raise call.invalid(f"{len(pads)} numbers pad {len(axes)} axes, which take {2 * len(axes)}")
     before, behind = [0] * data.ndim, [0] * data.ndim
     for k, axis in enumerate(axes):
-        before[axis], behind[axis] = int(pads[k]), int(pads[k + len(axes)])
+        before[axis], behind[axis] = pads[k], pads[k + len(axes)]
     sides = list(zip(before, behind, data.shape, strict=True))
     if any(n + min(a, 0) + min(b, 0) < 0 for a, b, n in sides):
-        raise call.invalid(f"padding {list(pads)} takes away more than dims {data.shape} have")
+        raise call.invalid(f"padding {pads} takes away more than dims {data.shape} have")
     cut = data[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in sides)]
     return _padded(call, cut, [(max(a, 0), max(b, 0)) for a, b, _ in sides])
-
-
-def _axes(call: OperatorCall, count: int) -> tuple[int, ...]:
-    given = call.optional(3)
-    return tuple(range(count)) if given is None else tuple(call.axis(int(axis), count) for axis in given.reshape(-1))
 
 
 def _padded(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:

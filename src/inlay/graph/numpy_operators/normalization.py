@@ -193,12 +193,8 @@ def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
 
 def _axes(call: OperatorCall, count: int, input_since: int) -> Axes | None:
     """The axes that the node names, from 0 on; None where it names none."""
-    if call.opset < input_since:
-        named = call.attribute("axes")
-    else:
-        given = call.optional(1)
-        named = None if given is None else given.reshape(-1).tolist()
-    return tuple(dict.fromkeys(call.axis(int(axis), count) for axis in named)) if named else None
+    named = call.numbers("axes", 1, input_since)
+    return tuple(dict.fromkeys(call.axis(axis, count) for axis in named)) if named else None
 
 
 def _extreme(which: np.ufunc, is_greatest: bool) -> Callable[[Array, Axes], Array]:
@@ -219,10 +215,6 @@ def _sum(data: Array, axes: Axes) -> Array:
     return np.asarray(np.sum(data, axis=axes, keepdims=True, dtype=data.dtype))
 
 
-def _mean(data: Array, axes: Axes) -> Array:
-    return np.asarray(np.mean(data, axis=axes, keepdims=True))
-
-
 def _log_sum_exp(data: Array, axes: Axes) -> Array:
     greatest = _extreme(np.maximum, True)(data, axes)
     shift = np.where(np.isfinite(greatest), greatest, 0)
@@ -235,7 +227,7 @@ _REDUCTIONS = {
     "ReduceLogSum": _Reduction(lambda data, axes: np.log(_sum(data, axes)), is_in_f64=True),
     "ReduceLogSumExp": _Reduction(_log_sum_exp, is_in_f64=True),
     "ReduceMax": _Reduction(_extreme(np.maximum, True)),
-    "ReduceMean": _Reduction(_mean, is_in_f64=True),
+    "ReduceMean": _Reduction(lambda data, axes: np.mean(data, axis=axes, keepdims=True), is_in_f64=True),
     "ReduceMin": _Reduction(_extreme(np.minimum, False)),
     "ReduceProd": _Reduction(lambda data, axes: np.prod(data, axis=axes, keepdims=True, dtype=data.dtype)),
     "ReduceSum": _Reduction(_sum, axes_are_input_since=13),

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory, Unimplemented
-from inlay.graph.network import Node, Tensor, read_only
+from inlay.graph.network import Node, Tensor, read_only, unused_name
 from inlay.graph.numpy_operators.evaluation import computed, require_computable
 from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
 from inlay.graph.onnx.constraints import NodeInputs, axis_fault, fault_of
@@ -345,11 +345,12 @@ class Walk:
         if name in inputs:
             raise Unimplemented(f"output {name!r} is an input of the network: nothing computes it; leave it out")
         if source == name and name in self.values:
-            source = self._unused(f"{name}:value")
+            source = unused_name(f"{name}:value", self.tensors, self._names)
             self._keep_value(source, self.values.pop(name))
             self.nodes = [_reading(node, name, source) for node in self.nodes]
         if source != name:
-            self.nodes.append(Node(self._unused(f"{name}:answer"), "Identity", (source,), (name,)))
+            answer = unused_name(f"{name}:answer", self.tensors, self._names)
+            self.nodes.append(Node(answer, "Identity", (source,), (name,)))
             self.tensors[name] = Tensor(name, self.tensors[source].dims, self.tensors[source].dtype)
 
     def _read_node(self, node: Node, proto: Proto) -> None:
@@ -395,11 +396,6 @@ class Walk:
         self.values[name] = array
         self.tensors[name] = tensor_of(name, array)
 
-    def _unused(self, name: str) -> str:
-        while name in self.tensors or name in self._names:
-            name += "'"
-        return name
-
     def _read_branch(self, proto: Proto, scope: dict[str, str], prefix: str) -> None:
         """Read the branch that an If takes."""
         name = called(proto)
@@ -441,9 +437,7 @@ def _renamed(proto: Proto, scope: dict[str, str], prefix: str, names: set[str]) 
     if prefix:
         scope.update({name: prefix + name for name in proto.output if name})
     outputs = tuple(scope.get(name, name) for name in proto.output)
-    name = prefix + called(proto)
-    while name in names:
-        name += "'"
+    name = unused_name(prefix + called(proto), names)
     names.add(name)
     shown = onnx.NodeProto()
     shown.CopyFrom(proto)

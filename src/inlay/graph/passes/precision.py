@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from inlay.graph.network import Network, Node, Tensor, read_only
+from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
 F32 = np.dtype(np.float32)
@@ -75,16 +75,12 @@ class _Widening:
         self._nodes.append(Node(self._node_name(wide), "Cast", (name,), (wide,), {"to": _FLOAT}))
 
     def _fresh(self, name: str, dims: tuple[int, ...]) -> str:
-        while name in self._old.tensors or name in self._tensors:
-            name += "'"
+        name = unused_name(name, self._old.tensors, self._tensors)
         self._tensors[name] = Tensor(name, dims, F32)
         return name
 
     def _node_name(self, name: str) -> str:
-        names = {node.name for node in self._old.nodes}
-        while name in names:
-            name += "'"
-        return name
+        return unused_name(name, {node.name for node in self._old.nodes})
 
     def _add(self, node: Node) -> None:
         """The node on float32, with Casts after results that stay narrow."""

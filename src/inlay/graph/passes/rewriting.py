@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.graph.network import Network, Node, Tensor, read_only
+from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
 Rule: TypeAlias = Callable[["Draft", Node], Node | None]
@@ -58,8 +58,7 @@ class Draft:
 
     def constant(self, name: str, array: Array) -> str:
         """Add a constant under that name, or one like it that is free; its name."""
-        while name in self.tensors:
-            name += "'"
+        name = unused_name(name, self.tensors)
         self.constants[name] = read_only(np.ascontiguousarray(array).reshape(array.shape))
         self.tensors[name] = Tensor(name, array.shape, array.dtype)
         return name
