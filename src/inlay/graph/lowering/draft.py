@@ -77,6 +77,12 @@ class Draft:
             raise Declined(f"its {what} is computed by the network, and has to be known before it runs")
         return found
 
+    def numbers(self, name: str, index: int, input_since: int, what: str = "") -> tuple[int, ...]:
+        """Integers that are attribute `name` before that opset and then constant input `index`; none if left out."""
+        if self.opset < input_since:
+            return tuple(self.attribute(name) or ())
+        return tuple(self.constant(index, what or name).reshape(-1).tolist()) if self.given(index) else ()
+
     def result(self, index: int = 0) -> Tensor:
         """The tensor of output `index`."""
         return self.network.tensors[self.node.outputs[index]]
@@ -98,8 +104,8 @@ class Draft:
     def source(self, index: int) -> str:
         """An input that a primitive reads and the network computes."""
         operand = self.operand(index)
-        require(isinstance(operand, str), f"{self.node.inputs[index]} is a constant")
-        assert isinstance(operand, str)
+        if not isinstance(operand, str):
+            raise Declined(f"{self.node.inputs[index]} is a constant")
         return operand
 
     def viewed(self, index: int) -> str:

@@ -194,10 +194,7 @@ def _reduced(draft: Draft, src: str, reduction: _LoweredReduction, axes: frozens
 
 def _axes(draft: Draft, reduction: _LoweredReduction, count: int) -> frozenset[int]:
     """Which axes are reduced: those that are said, or all."""
-    if draft.opset < reduction.inputs_since:
-        said = draft.attribute("axes") or ()
-    else:
-        said = draft.constant(1, "list of axes").reshape(-1).tolist() if draft.given(1) else ()
+    said = draft.numbers("axes", 1, reduction.inputs_since, "list of axes")
     if not said and draft.attribute("noop_with_empty_axes", 0):
         return frozenset()
     return frozenset(axis % count for axis in said) or frozenset(range(count))

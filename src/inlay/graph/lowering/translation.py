@@ -117,8 +117,8 @@ def _finish(draft: Draft, found: Operand | tuple[Operand | None, ...]) -> None:
     for output, answer in zip(draft.node.outputs, answers, strict=False):
         if output not in draft.wanted or answer is None:
             continue
-        require(isinstance(answer, str), "all that it reads is constant")
-        assert isinstance(answer, str)
+        if not isinstance(answer, str):
+            raise Declined("all that it reads is constant")
         fresh = answer if answer in draft.made and answer not in names else draft.same(answer)
         names[fresh] = output
         _require_dims(draft, output, draft.made[fresh])
