@@ -56,9 +56,22 @@ _ABSENT_CLOCKS = ("clock_", "CLOCK_", "pthread_")
 
 PACKAGES = (
     *("numpy", "ml_dtypes", "llvmlite.binding", "rich.progress", "safetensors.numpy", "typer", "filelock"),
-    *("subprocess", "onnx", "onnx.reference"),
+    *("platformdirs.unix", "subprocess", "onnx", "onnx.reference"),
 )
 """What Inlay imports of others, and what they import later; who has no onnx plans no network."""
+
+
+class FreeLock:
+    """In place of the build of `filelock` for another system: a lock that nobody else wants."""
+
+    def __init__(self, path: object, **_: object) -> None:
+        """Take any file."""
+
+    def acquire(self, timeout: float) -> None:
+        """Return at once."""
+
+    def release(self) -> None:
+        """Do nothing."""
 
 
 def take_away() -> None:
@@ -66,6 +79,7 @@ def take_away() -> None:
     for name in PACKAGES:
         with suppress(ImportError):
             importlib.import_module(name)
+    vars(sys.modules["filelock"])["FileLock"] = FreeLock
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
     for name in [name for name in vars(os) if not name.startswith("_") and name not in WINDOWS]:

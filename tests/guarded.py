@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering.reference import write_codes
 
 PAGE = mmap.PAGESIZE
 POISON = 0xA5
@@ -75,7 +74,11 @@ def stored_bytes(desc: MemoryDesc, nbytes: int) -> npt.NDArray[np.uint8]:
     [255, 0, 255, 0, 255, 0]
     """
     layout, data_type = desc.require_layout("stored_bytes")
+    coordinates = np.moveaxis(np.indices(layout.dims), 0, -1)
+    offsets = (layout.offset(coordinates) + desc.offset0).ravel()
     mask = np.zeros(nbytes, np.uint8)
-    ones = np.full(layout.dims, 2**data_type.bits - 1, np.uint64)
-    write_codes(MemoryDesc.from_layout(layout, data_type, offset0=desc.offset0), mask, ones)
+    if data_type.is_sub_byte:
+        np.bitwise_or.at(mask, offsets // 2, (0x0F << 4 * (offsets % 2)).astype(np.uint8))
+    else:
+        mask[offsets[:, None] * data_type.itemsize + np.arange(data_type.itemsize)] = 0xFF
     return mask

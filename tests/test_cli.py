@@ -148,9 +148,9 @@ def test_sigterm_leaves_nothing_half_written() -> None:
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
     code = (
         "import os, signal, sys\n"
-        "from inlay import chunked, cli\n"
-        "convert = chunked.convert\n"
-        "chunked.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "from inlay import cli, storage\n"
+        "convert = storage.convert\n"
+        "storage.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
         "sys.exit(cli.main())\n"
     )
     arguments = ["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]
@@ -171,9 +171,9 @@ def test_a_reader_that_stops_early_ends_the_command_without_a_word() -> None:
 def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request() -> None:
     code = (
         "import sys\n"
-        "from inlay import chunked, cli\n"
+        "from inlay import cli, storage\n"
         "def broken(*_): raise AssertionError('impossible')\n"
-        "chunked.plan_conversion = broken\n"
+        "storage.plan_conversion = broken\n"
         "sys.exit(cli.main())\n"
     )
     call = [sys.executable, "-c", code, "convert", "a.npy", "-o", "b.npy", "--to", "plain"]

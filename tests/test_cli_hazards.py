@@ -54,10 +54,10 @@ def complaint(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 
 WHILE_CONVERTING = """
     import os, signal, sys
-    from inlay import chunked, cli
-    convert = chunked.convert
+    from inlay import cli, storage
+    convert = storage.convert
     number = getattr(signal, sys.argv.pop(1))
-    chunked.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), number), **options)
+    storage.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), number), **options)
     sys.exit(cli.main())
 """
 
@@ -343,17 +343,17 @@ def test_closed_streams_are_no_matter(directory: Path, closed: tuple[int, ...], 
 def test_nothing_that_is_printed_lands_in_a_file_that_took_the_number_of_a_closed_stream() -> None:
     code = """
         import os, sys
-        from inlay import chunked, cli
-        plan_conversion = chunked.plan_conversion
+        from inlay import cli, storage
+        plan_conversion = storage.plan_conversion
         def printing(*args):
             plan = plan_conversion(*args)
-            convert = chunked.convert
+            convert = storage.convert
             def told(n):
                 for number in (1, 2):
                     os.write(number, b"from a library")
-            chunked.convert = lambda plan, _, **options: convert(plan, told, **options)
+            storage.convert = lambda plan, _, **options: convert(plan, told, **options)
             return plan
-        chunked.plan_conversion = printing
+        storage.plan_conversion = printing
         sys.exit(cli.main())
     """
     call = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-c", textwrap.dedent(code), *CONVERT]

@@ -28,7 +28,7 @@ HEAVY = (
 
 _PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "notation")
 DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "descriptor"))
-LATE_FORMS = ("json_form", "blob_form", "imported", "parts", "repairs")
+LATE_FORMS = ("serialization", "imported")
 
 LOADED = """
 import sys

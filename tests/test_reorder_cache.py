@@ -119,7 +119,7 @@ def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> No
     ours = {Path(name) for name in files if f"{os.sep}inlay{os.sep}" in name}
     assert {path.name for path in ours} >= {
         "emit.py",
-        "emit_edge.py",
+        "emit_tile.py",
         "emit_team.py",
         "ir.py",
         "network.py",

@@ -22,7 +22,16 @@ from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, compiled, panels, planning, threads
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.nest import Guard, Loop, LoopNest
-from inlay.reordering.panels import BUFFER_BYTES, ENTRY, FLAGS, POOL, Panels, cut_into_panels, panels_ir
+from inlay.reordering.panels import (
+    BUFFER_BYTES,
+    ENTRY,
+    FLAGS,
+    POOL,
+    Panels,
+    buffer_pool,
+    cut_into_panels,
+    panels_ir,
+)
 from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import reorder_problem
 from inlay.reordering.target import TARGETS, compile_ir, host_target
@@ -188,7 +197,7 @@ def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
     """The flags of the pool, through the table of a reorder."""
     assert r.task is not None
     words = r.task.kept[-1].words  # type: ignore[index]
-    flags = compiled.buffer_pool().flags
+    flags = buffer_pool().flags
     assert words[FLAGS] == flags.ctypes.data
     assert flags.size == words[POOL]
     return flags
@@ -196,8 +205,8 @@ def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
 
 FORK = """
 import os
-from inlay.reordering import buffer_pool
-flags = buffer_pool.buffer_pool().flags
+from inlay.reordering.panels import buffer_pool
+flags = buffer_pool().flags
 flags[:] = 1
 child = os.fork()
 if child == 0:

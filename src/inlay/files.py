@@ -88,7 +88,7 @@ def require_file(path: Path) -> int:
     """
     require_path(path)
     try:
-        # Prices before opening: to open a pipe would wait for its writer.
+        # Its status before its content: to open a pipe would wait for its writer.
         status = path.stat()
         if S_ISREG(status.st_mode):
             path.open("rb").close()

@@ -7,8 +7,8 @@ the benchmarks. A line of a table is a name and one letter or word for each argu
     eltwise forward: prop algorithm src dst alpha beta
                                             dnnl_eltwise_forward_primitive_desc_create(out, engine, prop_kind, ...)
 
-The words of creators are the arguments and parameters of `primitives.signatures`; out and engine stand before them,
-attributes after them.
+The words of creators are the arguments and parameters of `primitives.rules.SIGNATURES`; out and engine stand before
+them, attributes after them.
 
 Source: `dnnl.h`, `dnnl_types.h`, `dnnl_common.h` and `dnnl_common_types.h` of oneDNN 3.2 and 3.13, which agree in all
 of it.

@@ -2,7 +2,7 @@
 
 They lie in a directory that only the user can write to: `INLAY_CACHE_DIR`, or `inlay` in the user's cache directory as
 `platformdirs` finds it (see `private_directory`). Everything that reads or writes there goes through this package. The
-name of a file is the digest of what its content follows from, which `reordering.linking` says for machine code. The
+name of a file is the digest of what its content follows from, which `reordering.target` says for machine code. The
 content begins with a digest of itself, so a file that was cut short, damaged or put there by somebody else's mistake is
 not used but written again. A file appears by renaming: two processes that write the same one both succeed; who changes
 a file takes its lock. `size_limit` bounds the directory.

@@ -1,7 +1,8 @@
 """What a descriptor is made of, and what these fields say at once: kind, axes, strides, blocks and digits.
 
 `Described` names the fields. What the functions of this package tell about a descriptor they read from any value that
-has them, so they stand before `MemoryDesc`, which takes them over under their names: `desc.strides` is `strides(desc)`.
+has them, so they are defined before `MemoryDesc`, which offers them under their names: `desc.strides` is
+`strides(desc)`.
 
 >>> from inlay.descriptor import MemoryDesc
 >>> desc = MemoryDesc((2, 17), "f32", "aB8b")

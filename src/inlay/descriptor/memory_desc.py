@@ -22,7 +22,7 @@ The zero descriptor, `MemoryDesc()`, has no dims: no dims give it whatever else 
 `allow_empty`: where it is true the zero descriptor takes the place of every error.
 
 One class holds the fields, makes descriptors and compares them. What is told of a descriptor is a function of the
-module that knows the subject, and stands in the class by its name: `desc.order` is `ordering.order(desc)`.
+module that knows the subject, and stands in the class by its name: `desc.order` is `queries.order(desc)`.
 """
 
 import ctypes
@@ -431,9 +431,7 @@ class MemoryDesc:
         fields = viewing.try_reshape(self, wanted, digits)
         if not isinstance(fields, Fault):
             return _described(fields)
-        from inlay.descriptor.viewing import reshape_refusal  # only refusals need it
-
-        return reshape_refusal(self, wanted, fields, digits, _described)
+        return viewing.reshape_refusal(self, wanted, fields, digits, _described)
 
     def permute_axes(self, permutation: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """Relabel the logical axes: axis i becomes axis `permutation[i]`; nothing moves.

@@ -5,9 +5,9 @@
 >>> MemoryDesc.from_json(desc.to_json()) == desc == MemoryDesc.from_blob(desc.to_blob())
 True
 
-JSON, pickle and copy keep the spelling; blobs are canonical, so they serve as keys. The forms are written down in
-`json_form` and `blob_form`, and what is read passes the same check whatever its source (`parts`). They are loaded when
-first used: few programs need them, and with digests and declarations they are a fifth of what describes layouts.
+JSON, pickle and copy keep the spelling; blobs are canonical, so they serve as keys. `serialization` writes down both
+forms, and what is read passes the same check there, whatever its source. It is loaded when first used, and so is
+`imported`: few programs need them, and with digests and declarations they are a fifth of what describes layouts.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Described)
 
 _EXPORTER = ("inlay.engines.onednn", "export_descriptor")
-"""What makes handles of a library: engines stand in a room below this one, so it is loaded by name when asked for."""
+"""What makes handles of a library. Engines are in a package below this one, so it is loaded by name when called."""
 
 
 class OwnedHandle(Protocol):
@@ -39,7 +39,7 @@ class OwnedHandle(Protocol):
 
 
 def to_json(desc: Described, *, spelling: bool = True) -> str:
-    """The descriptor as one JSON object, in a form that has a version and is stable: see `descriptor.json_form`.
+    """The descriptor as one JSON object, in a form that has a version and is stable: see `descriptor.serialization`.
 
     Post-condition: from_json of the text equals this descriptor and has its layout, and its spelling unless that is
     left out: without it the text does not depend on the letters in which a tag was typed.
@@ -69,7 +69,7 @@ def from_json(text: str) -> Fields:
 
 
 def to_blob(desc: Described) -> bytes:
-    """The descriptor as bytes of Inlay's own form: see `descriptor.blob_form`. oneDNN's blobs are others.
+    """The descriptor as bytes of Inlay's own form: see `descriptor.serialization`. oneDNN's blobs are others.
 
     Post-condition: two descriptors are equal exactly when their blobs are.
 

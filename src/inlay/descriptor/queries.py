@@ -1,4 +1,4 @@
-"""What a descriptor answers in numbers: its size in bytes, the offsets of coordinates, the keys of equality and caches.
+"""What a descriptor answers: its size, the offsets of coordinates, its keys, its order of elements, and its texts.
 
 Size is oneDNN's, the bytes up to the end of the axis that reaches farthest, inner blocks included:
 
@@ -11,14 +11,14 @@ one block, and so does a box inside one block. What offsets really reach is `Lay
 A layout counts elements from its own origin; a descriptor adds `offset0`, and bytes are elements times their width.
 Where many coordinates are asked at once the answers are 64-bit integers, which wrap silently in NumPy and do not here.
 
-**What a descriptor says about the order of its elements: its tag and pattern, its strides sorted or in bytes.**
+The order of the elements is told by tag and pattern, by the axes sorted by stride, and by strides in bytes:
 
 >>> from inlay.descriptor import MemoryDesc
 >>> rows = MemoryDesc((3, 5), "f32", strides=(8, 1))
 >>> rows.tag, rows.order, rows.byte_strides, rows.is_plain, rows.is_dense
 (None, (0, 1), (32, 4), True, False)
 
-**Descriptors as text: oneDNN's notation of its verbose log, and the call in Python that creates one.**
+There are two texts: the call in Python that creates the descriptor, and oneDNN's notation of its verbose log,
 
     f32:p:blocked:aBcd8b::f0
     |   | |       |      |+-- extra flags and what they need: f9:s8m1:zpm1
@@ -28,10 +28,10 @@ Where many coordinates are asked at once the answers are 64-bit integers, which 
     |   +-------------------- a: any had been said; p: some axis is padded; 0: the first element is not at offset 0
     +------------------------ data type
 
-Axes are placed by stride alone, so the letters are not always a tag that creates the descriptor: nhwc with all dims
-1 prints `abcd`. A layout in a digit order that no tag can say prints its digits per axis, `(2,512)(4,4)(32,16)`.
+in which axes are placed by stride alone, so the letters are not always a tag that creates the descriptor: nhwc with all
+dims 1 prints `abcd`. A layout in a digit order that no tag can say prints its digits per axis, `(2,512)(4,4)(32,16)`.
 
-Source: oneDNN, `md2fmt_str`.
+Source: oneDNN, `memory_desc_wrapper::size` and `md2fmt_str`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -53,6 +53,8 @@ from inlay.layout import RUNTIME, Dims, Layout
 from inlay.layout.axis import LETTERS
 from inlay.notation.format_tag import FormatTag, creates, order_by_stride, tag_of
 from inlay.notation.pattern import parse_pattern, pattern_of
+
+# Size in bytes
 
 
 def bytes_of(elements: int, data_type: DataType) -> int:
@@ -139,6 +141,9 @@ def sizes(desc: Described) -> tuple[int, ...]:
     return sparse_sizes(desc, desc.layout) if isinstance(desc.layout, kinds.Sparse) else (size(desc),)
 
 
+# Offsets
+
+
 def offset(desc: Described, coordinates: npt.ArrayLike) -> Any:
     """Elements from the start of the buffer to each coordinate, `offset0` included; padding has coordinates too.
 
@@ -187,6 +192,9 @@ def scaled(offsets: Any, start: int, step: int) -> Any:
     return moved if step == 1 else moved * step
 
 
+# Keys
+
+
 def equality_key(desc: Described) -> tuple[object, ...]:
     """What two descriptors must share to be equal: all of the spelling, except strides of unpadded unit axes."""
     if not desc.dims or desc.data_type is None:
@@ -216,6 +224,9 @@ def exact_key(desc: Described) -> Hashable:
     (True, False)
     """
     return (desc, strides(desc)) if 1 in desc.dims and desc._blocks is not None else desc
+
+
+# Order of elements
 
 
 def tag(desc: Described) -> str | None:
@@ -347,6 +358,9 @@ def order(desc: Described) -> Dims:
     return order_by_stride(require_layout(desc, "order")[0]) if desc.dims else ()
 
 
+# Texts
+
+
 def text(desc: Described, *, was_any: bool = False) -> str:
     """oneDNN's textual form; `was_any` says that the layout is what a primitive chose for the format any.
 
@@ -373,20 +387,6 @@ def text(desc: Described, *, was_any: bool = False) -> str:
             # The padded dims of a host scalar are 0, unlike its dims.
             return f"{data_type}:{chosen}p:host_scalar:::f0"
     assert_never(placement)
-
-
-def number(value: int) -> str:
-    """A dim or stride, `*` for RUNTIME."""
-    return "*" if value == RUNTIME else str(value)
-
-
-def crossed(values: Sequence[int]) -> str:
-    """Dims as oneDNN prints them.
-
-    >>> crossed((2, 17, RUNTIME))
-    '2x17x*'
-    """
-    return "x".join(map(number, values))
 
 
 def _blocked(desc: Described, layout: Layout, blocks: InnerBlocks) -> str:
@@ -421,14 +421,18 @@ def _digits(layout: Layout) -> str:
     return "x".join("".join(f"({number(d.extent)},{number(d.stride)})" for d in digits) for digits in layout.digits)
 
 
-def spelled(values: Dims) -> str:
-    """A tuple as Python writes it, with RUNTIME by its name.
+def number(value: int) -> str:
+    """A dim or stride, `*` for RUNTIME."""
+    return "*" if value == RUNTIME else str(value)
 
-    >>> spelled((2, RUNTIME)), spelled((3,))
-    ('(2, RUNTIME)', '(3,)')
+
+def crossed(values: Sequence[int]) -> str:
+    """Dims as oneDNN prints them.
+
+    >>> crossed((2, 17, RUNTIME))
+    '2x17x*'
     """
-    texts = ["RUNTIME" if value == RUNTIME else str(value) for value in values]
-    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+    return "x".join(map(number, values))
 
 
 def call_text(desc: Described) -> str:
@@ -478,3 +482,13 @@ def _arguments(desc: Described, layout: Layout) -> str | None:
         except InlayError:
             return None
     return said if padded == layout.dims else f"{said}, padded_dims={spelled(layout.dims)}"
+
+
+def spelled(values: Dims) -> str:
+    """A tuple as Python writes it, with RUNTIME by its name.
+
+    >>> spelled((2, RUNTIME)), spelled((3,))
+    ('(2, RUNTIME)', '(3,)')
+    """
+    texts = ["RUNTIME" if value == RUNTIME else str(value) for value in values]
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"

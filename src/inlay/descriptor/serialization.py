@@ -1,20 +1,4 @@
-"""Descriptors as bytes: the canonical JSON behind a header, so equal descriptors have equal bytes.
-
-    bytes    what
-    0..7     89 49 4e 4c 41 59 0d 0a: 0x89, INLAY, and a line end that transfers as text would damage
-    8..9     version, 1
-    10..13   length of what follows the header
-    14..29   BLAKE2b, 16 bytes, of all bytes but these
-    30..     JSON, ASCII
-
-Numbers are little-endian. Equality leaves strides of unpadded unit axes and blocks of one element out of account, so
-here the former are 1 and the latter dropped; everything else is as `json_form` writes it.
-
-A blob may come from anywhere: it is bounded in length, its checksum must hold, it must say a descriptor, and the blob
-of that descriptor must be the very bytes that were read. The checksum finds accidents; malice is found by the checks
-behind it.
-
-**The parts of a descriptor that came from outside, and the one check that they are those of a descriptor.**
+"""Descriptors as JSON and as bytes, and the one check of what comes from outside.
 
 A text, some bytes, or another library's object may say anything. What they say is read into `Parts`, and `checked`
 refuses what no constructor and no view could have made, whatever its source:
@@ -23,7 +7,7 @@ refuses what no constructor and no view could have made, whatever its source:
     dims (2, 17)   padded_dims (2, 16)   ...                                       refused: 16 < 17
     dims (4, 4)    strides (3, 1), as blocks of oneDNN                             refused: elements share offsets
 
-**Descriptors as JSON: one object, whose form has a version and is read strictly.**
+**JSON** is one object, whose form has a version and is read strictly:
 
     {"inlay": "memory_desc", "version": 2, "kind": "blocked", "dims": [2, 17], "data_type": "f32",
      "padded_dims": [2, 24], "strides": [24, 8], "inner_digits": [[], [[8, 1]]], "offset0": 0, "format": "nC8c"}
@@ -49,9 +33,23 @@ Every object has `inlay`, `version` and `kind`; the other keys depend on the kin
 Version 1 is version 2 without `format`: both are read, and 1 is written where there is no `format`, so that older
 readers go on reading what they know.
 
-The form keeps the spelling: strides of unit axes and blocks of one element are written and read as they are. A text may
-come from anywhere, so it is bounded in length, no key may be missing, unknown or there twice, every value must have
-its type, and what it says must be a descriptor (`parts`).
+JSON keeps the spelling: strides of unit axes and blocks of one element are written and read as they are. A text is
+bounded in length, no key may be missing, unknown or there twice, every value must have its type, and what it says must
+be a descriptor.
+
+A **blob** is the canonical JSON behind a header, so equal descriptors have equal bytes:
+
+    bytes    what
+    0..7     89 49 4e 4c 41 59 0d 0a: 0x89, INLAY, and a line end that transfers as text would damage
+    8..9     version, 1
+    10..13   length of what follows the header
+    14..29   BLAKE2b, 16 bytes, of all bytes but these
+    30..     JSON, ASCII
+
+Numbers are little-endian. Equality leaves strides of unpadded unit axes and blocks of one element out of account, so
+here the former are 1 and the latter dropped. A blob is bounded in length, its checksum must hold, it must say a
+descriptor, and the blob of that descriptor must be the very bytes that were read. The checksum finds accidents; malice
+is found by the checks behind it.
 """
 
 import hashlib
@@ -172,6 +170,9 @@ def _require_number(parts: Parts) -> None:
         raise InvalidArguments(f"sparse tensors and host scalars hold numbers: {parts.data_type} only moves")
 
 
+# JSON
+
+
 VERSIONS = (1, 2)
 """The versions of the form: both are read, and the first that can say a descriptor is written."""
 
@@ -179,7 +180,9 @@ MAX_CHARACTERS = 2**20
 """The longest text that is written or read; descriptors of tags take a few hundred characters."""
 
 _NAME = "memory_desc"
+
 _HEAD = ("inlay", "version", "kind")
+
 _EXTRAS = ("flags", "compensation_mask", "scale_adjust", "asymmetric_mask", "gpu_geometry", "gpu_nbytes")
 
 
@@ -452,6 +455,9 @@ def _refuse(problem: str) -> NoReturn:
     raise InvalidArguments(f"this is no JSON of a descriptor: {problem}")
 
 
+# Blobs
+
+
 MAGIC = b"\x89INLAY\r\n"
 """What a blob starts with."""
 
@@ -459,6 +465,7 @@ VERSION = 1
 """The version that is written, and the only one that is read."""
 
 _HEADER = struct.Struct("<8sHI16s")
+
 _PREFIX = struct.Struct("<8sHI")
 
 

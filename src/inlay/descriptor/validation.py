@@ -180,7 +180,10 @@ def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = T
         if stride < need:
             _refuse_stride(i, stride, need, inside)
         if whole_bytes and data_type.is_sub_byte and stride > 1 and stride % 2:
-            _refuse_split_byte(i, stride, data_type)
+            raise InvalidArguments(
+                f"stride {stride} of {axis_name(i)} is odd: {data_type} has two elements in a byte, so strides other "
+                f"than 1 are even; {stride + 1} works"
+            )
         if stride * block * count > LARGEST:
             raise InvalidArguments(
                 f"{axis_name(i)} reaches {stride * block * count} elements with stride {stride} and {count} steps, "
@@ -232,10 +235,3 @@ def _refuse_stride(i: int, stride: int, need: int, inside: str) -> NoReturn:
         )
     reason = f"{inside} inside it reaches {need}" if inside else f"its inner blocks hold {need} elements"
     raise InvalidArguments(f"stride {stride} of {axis_name(i)} is too small: {reason}, so {need} is the least")
-
-
-def _refuse_split_byte(i: int, stride: int, data_type: DataType) -> NoReturn:
-    raise InvalidArguments(
-        f"stride {stride} of {axis_name(i)} is odd: {data_type} has two elements in a byte, so strides other than 1 "
-        f"are even; {stride + 1} works"
-    )

@@ -1,11 +1,8 @@
-"""The views of a descriptor, as the fields of the result, or the `Fault` that says why there is none.
+"""The views of a descriptor, as the fields of the result, and what to do instead of a view that is refused.
 
 What is asked here is oneDNN's order of questions: first whether the descriptor can be viewed at all, then whether dims,
-permutation or box are possible for it, at last what `inlay.layout.views` makes of its layout.
-
-**What to do instead of a view that is refused: the cheapest repair, in words and as values.**
-
-Three kinds of repair, in the order of their price:
+permutation or box are possible for it, at last what `inlay.layout.views` makes of its layout. What has no view is a
+`Fault`, and for a fault there are three kinds of repair, in the order of their price:
 
     dims close by that are a view        nothing moves
     the view itself in free digits       nothing moves, but no oneDNN primitive takes the result
@@ -33,6 +30,140 @@ from inlay.layout import RUNTIME, Axis, Dims, Layout, views
 from inlay.layout.axis import LETTERS
 from inlay.layout.regroup import Fault, Name, Refusal, Run, deed, nearest_dims, nearest_volumes, remedy_of, runs
 from inlay.notation.format_tag import FormatTag, tag_of
+
+# Views
+
+
+def reshape(desc: Described, dims: Iterable[int], digits: bool, explain: bool) -> Fields:
+    """The fields of `MemoryDesc.reshape`; a refusal names the repairs if it is to `explain`.
+
+    Raises:
+        InvalidArguments: as there.
+    """
+    wanted = as_integers("dims", dims)
+    fields = try_reshape(desc, wanted, digits)
+    if not isinstance(fields, Fault):
+        return fields
+    if not explain:
+        raise InvalidArguments(fields.problem)
+    raise InvalidArguments(str(reshape_refusal(desc, wanted, fields, digits, lambda result: result)))
+
+
+def try_reshape(desc: Described, dims: Dims, digits: bool) -> Fields | Fault:
+    """The fields of `desc` under `dims`, or why there are none.
+
+    Raises:
+        InvalidArguments: `dims` are no shape of a tensor, or `digits` is no truth value.
+    """
+    is_free = as_flag("digits", digits)
+    require_dims(dims)
+    layout = desc.layout
+    if not isinstance(layout, (Layout, kinds.Any)) or desc.extras or has_runtime(desc):
+        return view_fault(desc, "reshape")
+    if RUNTIME in dims:
+        problem = f"reshape to {spelled(dims)} needs numbers: RUNTIME dims have no volume to keep"
+        return Fault((0, len(desc.dims), 0, len(dims)), "runtime", problem)
+    mine, wanted = views.volume(desc.dims), views.volume(dims)
+    if mine != wanted:
+        problem = (
+            f"dims {spelled(desc.dims)} hold {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their "
+            "number, where a dim of 0 counts as 1"
+        )
+        return Fault((0, len(desc.dims), 0, len(dims)), "volume", problem)
+    if isinstance(layout, Layout):
+        place = views.try_reshape(desc.dims, layout, dims, digits=is_free, name=lambda i: _name(desc, i))
+        return place if isinstance(place, Fault) else view_of(desc, dims, place)
+    return view_of(desc, dims, layout)
+
+
+def permute_axes(desc: Described, permutation: Iterable[int]) -> Fields:
+    """The fields of `MemoryDesc.permute_axes`.
+
+    Raises:
+        InvalidArguments: as there.
+    """
+    places = as_integers("permutation", permutation)
+    _require_axes(desc, "permute_axes", "permutation", places)
+    return _permuted(desc, places)
+
+
+def rename_axes(desc: Described, order: Iterable[int]) -> Fields:
+    """The fields of `MemoryDesc.rename_axes`.
+
+    Raises:
+        InvalidArguments: as there.
+    """
+    places = as_integers("order", order)
+    _require_axes(desc, "rename_axes", "order", places)
+    return _permuted(desc, views.inverse(places))
+
+
+def _require_axes(desc: Described, view: str, what: str, axes: Dims) -> None:
+    """Refuse `axes` that are not each axis once, or a descriptor whose axes cannot be relabeled."""
+    if not isinstance(desc.layout, (Layout, kinds.Any)) or has_runtime(desc) or not desc.extras.may_be_permuted:
+        raise InvalidArguments(view_fault(desc, view).problem)
+    views.require_permutation(what, axes, len(desc.dims))
+
+
+def _permuted(desc: Described, permutation: Dims) -> Fields:
+    layout = desc.layout
+    place = views.permute_axes(layout, permutation) if isinstance(layout, Layout) else layout
+    return view_of(desc, views.permuted(desc.dims, permutation), place)
+
+
+def submemory(desc: Described, dims: Iterable[int], offsets: Iterable[int]) -> Fields:
+    """The fields of `MemoryDesc.submemory`.
+
+    Raises:
+        InvalidArguments, Unimplemented: as there.
+    """
+    size, starts = as_integers("dims", dims), as_integers("offsets", offsets)
+    box = _boxed(desc, size, starts)
+    if not isinstance(box, Fault):
+        return view_of(desc, size, *box)
+    raise (InvalidArguments if box.rule == "region" else Unimplemented)(box_text(desc, size, starts, box))
+
+
+def _boxed(desc: Described, dims: Dims, offsets: Dims) -> tuple[Layout, int] | Fault:
+    """The place of the box of `dims` elements at `offsets`, and the offset of its first element."""
+    for what, values in (("dims", dims), ("offsets", offsets)):
+        if len(values) != len(desc.dims):
+            raise InvalidArguments(
+                f"{what} {values} of the submemory has {len(values)} entries: its parent has {len(desc.dims)} dims"
+            )
+    if has_runtime(desc):
+        raise Unimplemented(f"submemory needs known dims and strides: {desc!r} has RUNTIME ones, bind them first")
+    layout = desc.layout
+    if not isinstance(layout, Layout):
+        fault = views.region_fault(desc.dims, dims, offsets)
+        return fault or Fault((0, len(desc.dims), 0, 0), "kind", f"submemory needs a layout: {kind_text(desc)}")
+    box = views.try_submemory(desc.dims, layout, dims, offsets, lambda i: _name(desc, i))
+    if not isinstance(box, Fault) and desc.offset0 + box[1] > LARGEST:
+        raise InvalidArguments(f"the submemory starts {desc.offset0 + box[1]} elements in, more than 2**63 - 1")
+    return box
+
+
+def view_fault(desc: Described, what: str) -> Fault:
+    """Why `desc` can be neither reshaped nor permuted."""
+    everything = (0, len(desc.dims), 0, 0)
+    if desc.extras and (what == "reshape" or not desc.extras.may_be_permuted):
+        problem = (
+            f"{what} needs elements alone: {desc!r} has buffers or factors that belong to its axes; "
+            "describe the weights without extras, and fill them last"
+        )
+        return Fault(everything, "kind", problem)
+    if isinstance(desc.layout, Layout) and desc.layout.has_runtime:
+        problem = f"{what} needs known dims and strides: {desc!r} has RUNTIME ones, bind them first"
+        return Fault(everything, "runtime", problem)
+    return Fault(everything, "kind", f"{what} needs a layout or the format any: {kind_text(desc)}")
+
+
+def _name(desc: Described, i: int) -> str:
+    return views.axis_name(i, axis_letters(desc))
+
+
+# Repairs
+
 
 T = TypeVar("T")
 
@@ -82,6 +213,43 @@ def _run_works(dims: Dims, layout: Layout, new_dims: Dims, run: Run, digits: boo
     return isinstance(views.try_reshape(dims[old:old_end], part, new_dims[new:new_end], digits=digits), Layout)
 
 
+def box_text(desc: Described, dims: Dims, offsets: Dims, fault: Fault) -> str:
+    """The text of the refusal of a box, with the nearest box that works and the reorder after which this one does."""
+    layout, data_type = desc.layout, desc.data_type
+    if not isinstance(layout, Layout) or data_type is None or fault.rule not in ("region", "blocks"):
+        return fault.problem
+    box = [nearest_box(*each) for each in zip(desc.dims, layout.axes, dims, offsets, strict=True)]
+    region, starts = tuple([size for size, _ in box]), tuple([start for _, start in box])
+    remedy = f"dims {region} at offsets {starts} work"
+    if fault.rule == "blocks":
+        cut = [(i, i + 1, i, i + 1) for i in range(layout.ndims) if (dims[i], offsets[i]) != box[i]]
+        found = _cheapest(
+            desc,
+            data_type,
+            _candidates(layout, cut),
+            lambda placed: isinstance(views.try_submemory(desc.dims, placed, dims, offsets), tuple),
+        )
+        reorder = _reorder_text(lambda name: f"cut {name(fault.run[0])}", *found, axis_letters(desc)) if found else ""
+        remedy = remedy_of(f"{remedy} and hold that box", False, reorder)
+    return f"{fault.problem}\n    {remedy}"
+
+
+def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
+    """Size and start along one axis of the least part that can be viewed and holds what there is of the part asked for.
+
+    >>> from inlay.layout import Digit
+    >>> nearest_box(17, Axis(160, (Digit(8, 1),)), 5, 6)
+    (16, 0)
+    """
+    block = axis.block
+    low = min(max(start, 0), dim)
+    high = min(max(start + size, low), dim)
+    low -= low % block
+    if high - low > block:
+        high = min(dim, -(-high // block) * block)
+    return high - low, low
+
+
 def _cheapest(
     desc: Described, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
@@ -127,10 +295,11 @@ def _joined_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
     return tuple(result)
 
 
-def _said(desc: Described, letters: str) -> str:
-    """The format of `desc` before its dims, where it has one."""
-    tag = None if desc.extras else tag_without_extras(desc)
-    return "" if tag is None else f"{_tag_text(FormatTag.parse(tag), letters) or tag} "
+def _reorder_text(wish: Callable[[Name], str], tag: FormatTag, moved: int, letters: str) -> str:
+    text = _tag_text(tag, letters)
+    # Letters of two notations side by side would mislead.
+    name = letters.__getitem__ if text is not None else "axis {}".format
+    return f"to {wish(name)}, reorder to {text or tag} first ({bytes_text(moved)} moved)"
 
 
 def _tag_text(tag: FormatTag, letters: str) -> str | None:
@@ -143,177 +312,7 @@ def _tag_text(tag: FormatTag, letters: str) -> str | None:
         return None
 
 
-def _reorder_text(wish: Callable[[Name], str], tag: FormatTag, moved: int, letters: str) -> str:
-    text = _tag_text(tag, letters)
-    # Letters of two notations side by side would mislead.
-    name = letters.__getitem__ if text is not None else "axis {}".format
-    return f"to {wish(name)}, reorder to {text or tag} first ({bytes_text(moved)} moved)"
-
-
-def box_text(desc: Described, dims: Dims, offsets: Dims, fault: Fault) -> str:
-    """The text of the refusal of a box, with the nearest box that works and the reorder after which this one does."""
-    layout, data_type = desc.layout, desc.data_type
-    if not isinstance(layout, Layout) or data_type is None or fault.rule not in ("region", "blocks"):
-        return fault.problem
-    box = [nearest_box(*each) for each in zip(desc.dims, layout.axes, dims, offsets, strict=True)]
-    region, starts = tuple([size for size, _ in box]), tuple([start for _, start in box])
-    remedy = f"dims {region} at offsets {starts} work"
-    if fault.rule == "blocks":
-        cut = [(i, i + 1, i, i + 1) for i in range(layout.ndims) if (dims[i], offsets[i]) != box[i]]
-        found = _cheapest(
-            desc,
-            data_type,
-            _candidates(layout, cut),
-            lambda placed: isinstance(views.try_submemory(desc.dims, placed, dims, offsets), tuple),
-        )
-        reorder = _reorder_text(lambda name: f"cut {name(fault.run[0])}", *found, axis_letters(desc)) if found else ""
-        remedy = remedy_of(f"{remedy} and hold that box", False, reorder)
-    return f"{fault.problem}\n    {remedy}"
-
-
-def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
-    """Size and start along one axis of the least part that can be viewed and holds what there is of the part asked for.
-
-    >>> from inlay.layout import Digit
-    >>> nearest_box(17, Axis(160, (Digit(8, 1),)), 5, 6)
-    (16, 0)
-    """
-    block = axis.block
-    low = min(max(start, 0), dim)
-    high = min(max(start + size, low), dim)
-    low -= low % block
-    if high - low > block:
-        high = min(dim, -(-high // block) * block)
-    return high - low, low
-
-
-def reshape(desc: Described, dims: Iterable[int], digits: bool, explain: bool) -> Fields:
-    """The fields of `MemoryDesc.reshape`; a refusal names the repairs if it is to `explain`.
-
-    Raises:
-        InvalidArguments: as there.
-    """
-    wanted = as_integers("dims", dims)
-    fields = try_reshape(desc, wanted, digits)
-    if not isinstance(fields, Fault):
-        return fields
-    if not explain:
-        raise InvalidArguments(fields.problem)
-    # only refusals need it
-
-    raise InvalidArguments(str(reshape_refusal(desc, wanted, fields, digits, lambda result: result)))
-
-
-def try_reshape(desc: Described, dims: Dims, digits: bool) -> Fields | Fault:
-    """The fields of `desc` under `dims`, or why there are none.
-
-    Raises:
-        InvalidArguments: `dims` are no shape of a tensor, or `digits` is no truth value.
-    """
-    is_free = as_flag("digits", digits)
-    require_dims(dims)
-    layout = desc.layout
-    if not isinstance(layout, (Layout, kinds.Any)) or desc.extras or has_runtime(desc):
-        return view_fault(desc, "reshape")
-    if RUNTIME in dims:
-        problem = f"reshape to {spelled(dims)} needs numbers: RUNTIME dims have no volume to keep"
-        return Fault((0, len(desc.dims), 0, len(dims)), "runtime", problem)
-    mine, wanted = views.volume(desc.dims), views.volume(dims)
-    if mine != wanted:
-        problem = (
-            f"dims {spelled(desc.dims)} hold {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their "
-            "number, where a dim of 0 counts as 1"
-        )
-        return Fault((0, len(desc.dims), 0, len(dims)), "volume", problem)
-    if isinstance(layout, Layout):
-        place = views.try_reshape(desc.dims, layout, dims, digits=is_free, name=lambda i: _name(desc, i))
-        return place if isinstance(place, Fault) else view_of(desc, dims, place)
-    return view_of(desc, dims, layout)
-
-
-def _name(desc: Described, i: int) -> str:
-    return views.axis_name(i, axis_letters(desc))
-
-
-def permute_axes(desc: Described, permutation: Iterable[int]) -> Fields:
-    """The fields of `MemoryDesc.permute_axes`.
-
-    Raises:
-        InvalidArguments: as there.
-    """
-    places = as_integers("permutation", permutation)
-    _require_axes(desc, "permute_axes", "permutation", places)
-    return _permuted(desc, places)
-
-
-def rename_axes(desc: Described, order: Iterable[int]) -> Fields:
-    """The fields of `MemoryDesc.rename_axes`.
-
-    Raises:
-        InvalidArguments: as there.
-    """
-    places = as_integers("order", order)
-    _require_axes(desc, "rename_axes", "order", places)
-    return _permuted(desc, views.inverse(places))
-
-
-def _require_axes(desc: Described, view: str, what: str, axes: Dims) -> None:
-    """Refuse `axes` that are not each axis once, or a descriptor whose axes cannot be relabeled."""
-    if not isinstance(desc.layout, (Layout, kinds.Any)) or has_runtime(desc) or not desc.extras.may_be_permuted:
-        raise InvalidArguments(view_fault(desc, view).problem)
-    views.require_permutation(what, axes, len(desc.dims))
-
-
-def _permuted(desc: Described, permutation: Dims) -> Fields:
-    layout = desc.layout
-    place = views.permute_axes(layout, permutation) if isinstance(layout, Layout) else layout
-    return view_of(desc, views.permuted(desc.dims, permutation), place)
-
-
-def view_fault(desc: Described, what: str) -> Fault:
-    """Why `desc` can be neither reshaped nor permuted."""
-    everything = (0, len(desc.dims), 0, 0)
-    if desc.extras and (what == "reshape" or not desc.extras.may_be_permuted):
-        problem = (
-            f"{what} needs elements alone: {desc!r} has buffers or factors that belong to its axes; "
-            "describe the weights without extras, and fill them last"
-        )
-        return Fault(everything, "kind", problem)
-    if isinstance(desc.layout, Layout) and desc.layout.has_runtime:
-        problem = f"{what} needs known dims and strides: {desc!r} has RUNTIME ones, bind them first"
-        return Fault(everything, "runtime", problem)
-    return Fault(everything, "kind", f"{what} needs a layout or the format any: {kind_text(desc)}")
-
-
-def submemory(desc: Described, dims: Iterable[int], offsets: Iterable[int]) -> Fields:
-    """The fields of `MemoryDesc.submemory`.
-
-    Raises:
-        InvalidArguments, Unimplemented: as there.
-    """
-    size, starts = as_integers("dims", dims), as_integers("offsets", offsets)
-    box = _boxed(desc, size, starts)
-    if not isinstance(box, Fault):
-        return view_of(desc, size, *box)
-    # only refusals need it
-
-    raise (InvalidArguments if box.rule == "region" else Unimplemented)(box_text(desc, size, starts, box))
-
-
-def _boxed(desc: Described, dims: Dims, offsets: Dims) -> tuple[Layout, int] | Fault:
-    """The place of the box of `dims` elements at `offsets`, and the offset of its first element."""
-    for what, values in (("dims", dims), ("offsets", offsets)):
-        if len(values) != len(desc.dims):
-            raise InvalidArguments(
-                f"{what} {values} of the submemory has {len(values)} entries: its parent has {len(desc.dims)} dims"
-            )
-    if has_runtime(desc):
-        raise Unimplemented(f"submemory needs known dims and strides: {desc!r} has RUNTIME ones, bind them first")
-    layout = desc.layout
-    if not isinstance(layout, Layout):
-        fault = views.region_fault(desc.dims, dims, offsets)
-        return fault or Fault((0, len(desc.dims), 0, 0), "kind", f"submemory needs a layout: {kind_text(desc)}")
-    box = views.try_submemory(desc.dims, layout, dims, offsets, lambda i: _name(desc, i))
-    if not isinstance(box, Fault) and desc.offset0 + box[1] > LARGEST:
-        raise InvalidArguments(f"the submemory starts {desc.offset0 + box[1]} elements in, more than 2**63 - 1")
-    return box
+def _said(desc: Described, letters: str) -> str:
+    """The format of `desc` before its dims, where it has one."""
+    tag = None if desc.extras else tag_without_extras(desc)
+    return "" if tag is None else f"{_tag_text(FormatTag.parse(tag), letters) or tag} "

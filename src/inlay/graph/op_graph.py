@@ -68,7 +68,7 @@ class Op(Compared):
     name: str
     """Unique in the graph: the name of the node that it came from, with a suffix where that became several."""
     kind: str
-    """A kind of `primitives.signatures.KINDS`, or view, or reference."""
+    """A kind of `primitives.rules.KINDS`, or view, or reference."""
     reads: Mapping[str, str]
     """Argument to tensor: `src`, `src_1`, also `weights` where another operation computes them. A view reads `src`; a
     reference `src_0`, `src_1` ... in the order of its node's inputs, constants and omitted inputs left out."""
@@ -78,7 +78,7 @@ class Op(Compared):
     """Argument to array of the argument's dims: `weights`, `bias`, `mean`, `scale`, `src_1` ..., converted and laid out
     once when the plan is compiled."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    """Every parameter of the kind's signature, as `primitives.operation.Operation` has them: dense windows have
+    """Every parameter of the kind's signature, as `primitives.engine.Operation` has them: dense windows have
     dilation 0, windows have an entry for each spatial axis."""
     moves: tuple[Move, ...] = ()
     """Of a view: what is done in order."""

@@ -16,11 +16,15 @@ A layout is stored as it was spelled. The extent of the leading digit is not sto
 one map (`aB4b4b` and `aB16b`) differ under `==` and agree in `normal_form`, the form that decides equivalence.
 
 Strides may be any integers: negative (NumPy's `a[::-1]`), zero (broadcast) and overlapping ones are layouts too.
-This module knows no tags and no data types.
+This package knows no tags and no data types.
 
-In the order that they build on each other: `axis`, the digits of one axis; `address`, the address formula and what it
-answers; `regroup`, what a reshape does to digits; `refusal`, a view that cannot be; `map`, `Layout` itself with its
-views; `refinement`, two layouts in the digits they share.
+The modules, each built on those before it:
+
+    axis       one axis: its digits, their normal form, and its runs
+    address    the address formula: offsets, spans, and whether elements overlap
+    regroup    digits under other dims, digits that two layouts share, and views that are refused
+    map        `Layout`: how it is made, compared, and viewed as NumPy views arrays
+    views      the views of oneDNN's descriptors, which know padding and blocks
 """
 
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims

@@ -8,18 +8,14 @@ A layout knows no data: offset 0 is the element at coordinate 0, wherever that l
     span (-8, 4)                                the last row starts 8 elements before the first
     byte_span (-32, 16)
 
-**Many coordinates at once: where they lie, computed by NumPy, and what is refused among them.**
-
-Coordinates come as rows of an array, offsets are computed axis by axis. So a part of the rows is turned into columns of
-its own, small enough to stay in the cache, and every column is read into digits in place:
+The offsets of many coordinates are computed axis by axis. Coordinates come as rows of an array; so a part of the rows
+is turned into columns of its own, small enough to stay in the cache, and every column is read into digits in place:
 
     rows (1000000, 4)   ->   62 times   columns (4, 16384)   ->   16384 offsets
 
-**Whether digits can cancel: the search behind `Layout.overlaps`.**
-
-Two points of a box of digits share an offset exactly when some differences, one per digit, not all zero and each
-below the extent, times the strides sum to zero. Nested strides leave one candidate per digit, so the search ends at
-once; strides that interleave may leave many, so it gives up after `SEARCH_LIMIT` steps.
+Two coordinates meet exactly when some differences of digits, not all zero and each below the extent, times the strides
+sum to zero. Nested strides leave one candidate per digit, so the search ends at once; strides that interleave may
+leave many, so it gives up after `SEARCH_LIMIT` steps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,119 +30,6 @@ import numpy.typing as npt
 from inlay.arguments import MOST_BITS
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, normal_axis
-
-_AT_ONCE = 16384
-"""Coordinates whose offsets are computed together: they and all that is computed from them stay in the cache."""
-
-
-def as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:
-    """`coordinates` as an array of integers of shape (..., ndims).
-
-    Raises:
-        InvalidArguments: they are no integers, or their last axis is not `ndims` long.
-    """
-    try:
-        points = np.asarray(coordinates)
-    except ValueError:
-        raise InvalidArguments("coordinates have rows of different lengths: each needs one entry per axis") from None
-    if points.shape[-1:] != (ndims,):
-        raise InvalidArguments(f"a coordinate of this layout has {ndims} entries, got shape {points.shape}")
-    if points.size and not np.issubdtype(points.dtype, np.integer):
-        raise InvalidArguments(f"coordinates are integers of at most 64 bits, got {points.dtype}")
-    return points
-
-
-def require_inside(dims: Dims, points: npt.NDArray[np.integer[Any]]) -> None:
-    """Refuse coordinates beyond `dims`.
-
-    Raises:
-        InvalidArguments: there is one; the first of the first axis concerned is named.
-    """
-    for i, dim in enumerate(dims):
-        x = points[..., i]
-        if x.size == 0 or (x.min() >= 0 and x.max() < dim):
-            continue
-        first = int(x[(x < 0) | (x >= dim)].flat[0])
-        bounds = f"outside 0..{dim - 1}" if dim else "outside this axis, which has none"
-        raise InvalidArguments(f"coordinate {first} of axis {i} is {bounds}")
-
-
-def offsets_of(dims: Dims, axes: Sequence[Axis], points: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """Where `axes` put `points`, of shape (..., ndims); the offsets fit 64 bits.
-
-    Raises:
-        InvalidArguments: as `require_inside`.
-
-    >>> offsets_of((3, 4), (Axis(4), Axis(1)), np.array([[0, 3], [2, 1]]))
-    array([3, 9])
-    """
-    rows = points.reshape(prod(points.shape[:-1]), len(dims))
-    total = np.zeros(len(rows), np.int64)
-    for start in range(0, len(rows), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        if not _add_inside(total[part], dims, axes, rows[part].T.astype(np.int64, "C")):
-            require_inside(dims, points)
-    return total.reshape(points.shape[:-1])
-
-
-def _add_inside(total: npt.NDArray[np.int64], dims: Dims, axes: Sequence[Axis], columns: npt.NDArray[np.int64]) -> bool:
-    """Add to `total` the offsets of the coordinates `columns`, one row per axis; False if one lies outside."""
-    for dim, axis, x in zip(dims, axes, columns, strict=True):
-        if x.min() < 0 or x.max() >= dim:
-            return False
-        _add_offsets(total, axis, x)
-    return True
-
-
-def _add_offsets(total: npt.NDArray[np.int64], axis: Axis, x: npt.NDArray[np.int64]) -> None:
-    """Add to `total` where `axis` puts each of the coordinates `x`, which are used up."""
-    for digit in reversed(axis.inner):
-        # A shift and a mask take a tenth of the time of a division.
-        if digit.extent & (digit.extent - 1) == 0:
-            low = x & (digit.extent - 1)
-            x >>= digit.extent.bit_length() - 1
-        else:
-            x, low = np.divmod(x, digit.extent)
-        low *= digit.stride
-        total += low
-    x *= axis.stride
-    total += x
-
-
-SEARCH_LIMIT = 500_000
-SEARCH_TEXT = (
-    "whether elements of this layout overlap cannot be told in reasonable time: its strides interleave. "
-    "Strides that are multiples of the extent they step over are told at once"
-)
-
-
-def box_overlaps(digits: Sequence[Digit]) -> bool:
-    """Whether two points of the box of `digits`, sorted by falling |stride|, share an offset.
-
-    They do exactly when some differences, not all zero and each below its extent, times the strides sum to zero.
-    """
-    reach = [0]
-    for digit in reversed(digits):
-        reach.append(reach[-1] + (digit.extent - 1) * abs(digit.stride))
-    reach.reverse()
-    steps = 0
-
-    def vanishes(i: int, total: int, moved: bool) -> bool:
-        nonlocal steps
-        steps += 1
-        if steps > SEARCH_LIMIT:
-            raise Unimplemented(SEARCH_TEXT)
-        if i == len(digits):
-            return moved and total == 0
-        extent, stride = digits[i].extent, abs(digits[i].stride)
-        if stride == 0:
-            return extent > 1 or vanishes(i + 1, total, moved)
-        # Only differences that the finer digits can still cancel are worth a look; by symmetry the first is positive.
-        lowest = max(-(extent - 1), -((total + reach[i + 1]) // stride)) if moved else 0
-        highest = min(extent - 1, (reach[i + 1] - total) // stride)
-        return any(vanishes(i + 1, total + k * stride, moved or k != 0) for k in range(lowest, highest + 1))
-
-    return vanishes(0, 0, False)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -468,6 +351,9 @@ _set_dims = vars(AddressMap)["dims"].__set__
 _set_axes = vars(AddressMap)["axes"].__set__
 
 
+# Arguments
+
+
 def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
     """`values` as Python's own integers, whose arithmetic never wraps; `what` names one of them in messages.
 
@@ -515,3 +401,120 @@ def require_itemsize(itemsize: int) -> None:
     """
     if type(itemsize) is not int or not 1 <= itemsize < 2**MOST_BITS:
         raise InvalidArguments(f"itemsize is {shown(itemsize)}: an element has a whole number of bytes, 1 or more")
+
+
+# Offsets of many coordinates
+
+
+def as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:
+    """`coordinates` as an array of integers of shape (..., ndims).
+
+    Raises:
+        InvalidArguments: they are no integers, or their last axis is not `ndims` long.
+    """
+    try:
+        points = np.asarray(coordinates)
+    except ValueError:
+        raise InvalidArguments("coordinates have rows of different lengths: each needs one entry per axis") from None
+    if points.shape[-1:] != (ndims,):
+        raise InvalidArguments(f"a coordinate of this layout has {ndims} entries, got shape {points.shape}")
+    if points.size and not np.issubdtype(points.dtype, np.integer):
+        raise InvalidArguments(f"coordinates are integers of at most 64 bits, got {points.dtype}")
+    return points
+
+
+def require_inside(dims: Dims, points: npt.NDArray[np.integer[Any]]) -> None:
+    """Refuse coordinates beyond `dims`.
+
+    Raises:
+        InvalidArguments: there is one; the first of the first axis concerned is named.
+    """
+    for i, dim in enumerate(dims):
+        x = points[..., i]
+        if x.size == 0 or (x.min() >= 0 and x.max() < dim):
+            continue
+        first = int(x[(x < 0) | (x >= dim)].flat[0])
+        bounds = f"outside 0..{dim - 1}" if dim else "outside this axis, which has none"
+        raise InvalidArguments(f"coordinate {first} of axis {i} is {bounds}")
+
+
+_AT_ONCE = 16384
+"""Coordinates whose offsets are computed together: they and all that is computed from them stay in the cache."""
+
+
+def offsets_of(dims: Dims, axes: Sequence[Axis], points: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """Where `axes` put `points`, of shape (..., ndims); the offsets fit 64 bits.
+
+    Raises:
+        InvalidArguments: as `require_inside`.
+
+    >>> offsets_of((3, 4), (Axis(4), Axis(1)), np.array([[0, 3], [2, 1]]))
+    array([3, 9])
+    """
+    rows = points.reshape(prod(points.shape[:-1]), len(dims))
+    total = np.zeros(len(rows), np.int64)
+    for start in range(0, len(rows), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        if not _add_inside(total[part], dims, axes, rows[part].T.astype(np.int64, "C")):
+            require_inside(dims, points)
+    return total.reshape(points.shape[:-1])
+
+
+def _add_inside(total: npt.NDArray[np.int64], dims: Dims, axes: Sequence[Axis], columns: npt.NDArray[np.int64]) -> bool:
+    """Add to `total` the offsets of the coordinates `columns`, one row per axis; False if one lies outside."""
+    for dim, axis, x in zip(dims, axes, columns, strict=True):
+        if x.min() < 0 or x.max() >= dim:
+            return False
+        _add_offsets(total, axis, x)
+    return True
+
+
+def _add_offsets(total: npt.NDArray[np.int64], axis: Axis, x: npt.NDArray[np.int64]) -> None:
+    """Add to `total` where `axis` puts each of the coordinates `x`, which are used up."""
+    for digit in reversed(axis.inner):
+        # A shift and a mask take a tenth of the time of a division.
+        if digit.extent & (digit.extent - 1) == 0:
+            low = x & (digit.extent - 1)
+            x >>= digit.extent.bit_length() - 1
+        else:
+            x, low = np.divmod(x, digit.extent)
+        low *= digit.stride
+        total += low
+    x *= axis.stride
+    total += x
+
+
+# Overlap
+
+
+SEARCH_LIMIT = 500_000
+SEARCH_TEXT = (
+    "whether elements of this layout overlap cannot be told in reasonable time: its strides interleave. "
+    "Strides that are multiples of the extent they step over are told at once"
+)
+
+
+def box_overlaps(digits: Sequence[Digit]) -> bool:
+    """Whether two points of the box of `digits`, sorted by falling |stride|, share an offset."""
+    reach = [0]
+    for digit in reversed(digits):
+        reach.append(reach[-1] + (digit.extent - 1) * abs(digit.stride))
+    reach.reverse()
+    steps = 0
+
+    def vanishes(i: int, total: int, moved: bool) -> bool:
+        nonlocal steps
+        steps += 1
+        if steps > SEARCH_LIMIT:
+            raise Unimplemented(SEARCH_TEXT)
+        if i == len(digits):
+            return moved and total == 0
+        extent, stride = digits[i].extent, abs(digits[i].stride)
+        if stride == 0:
+            return extent > 1 or vanishes(i + 1, total, moved)
+        # Only differences that the finer digits can still cancel are worth a look; by symmetry the first is positive.
+        lowest = max(-(extent - 1), -((total + reach[i + 1]) // stride)) if moved else 0
+        highest = min(extent - 1, (reach[i + 1] - total) // stride)
+        return any(vanishes(i + 1, total + k * stride, moved or k != 0) for k in range(lowest, highest + 1))
+
+    return vanishes(0, 0, False)

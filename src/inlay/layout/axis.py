@@ -3,9 +3,8 @@
 An axis needs its dim to say how many coordinates it has, so it never stores one; every function here takes the
 number `n` of coordinates beside the axis. The last of them may end inside a block, `n` no multiple of the block.
 
-**Runs: ranges of coordinates along one axis in which the digits vary independently.**
-
-Of an axis with digits (3,160) (8,1), the coordinates 17 to 23 are one run, those from 3 to 23 two:
+A range of coordinates splits into **runs**, in each of which the digits vary independently. Of an axis with digits
+(3,160) (8,1), the coordinates 17 to 23 are one run, those from 3 to 23 two:
 
     3..7     leading digit 0, the other from 3 to 7          5 values, 1 element apart
     8..23    leading digit 1 or 2, the other from 0 to 7     2 values, 160 apart, by 8 values, 1 apart

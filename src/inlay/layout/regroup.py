@@ -1,8 +1,8 @@
-"""The same elements under other dims: which runs of axes change places, and what their digits become.
+"""Digits regrouped: under other dims, as a reshape needs them, and as two layouts share them; and why a view cannot be.
 
-Row-major order is what a reshape keeps, so both lists of dims are paired from the right into the shortest runs of equal
-volume. Within a pair everything follows from digits. The old axes, read as one number, are their digits in a row; the
-new axes take digits off its end, and a digit may be split where the new dim divides it:
+A reshape keeps row-major order, so both lists of dims are paired from the right into the shortest runs of equal volume.
+Within a pair everything follows from digits. The old axes, read as one number, are their digits in a row; the new axes
+take digits off its end, and a digit may be split where the new dim divides it:
 
     (2, 16) of nChw8c's n, c     digits   n (2, 320)   c (2, 160) (8, 1)
     -> (4, 2, 4)                 from the right   4 of (8, 1);  the 2 left of it, (2, 4);  (2, 320) (2, 160) = (4, 160)
@@ -10,29 +10,21 @@ new axes take digits off its end, and a digit may be split where the new dim div
 Where a new dim would end inside a digit - 9 in digits of 3 and 8 - no layout gives the same elements, and the pair is
 a `Fault`.
 
-**Two layouts of one axis, read in digits that both share.**
-
-This is what turns a reorder into a permutation of digits. An axis that one side blocks by 8 and the other by 16 is
-read in digits of 8 and 2 on both sides; where blocks do not divide one another (8 and 12), one digit runs over their
-common multiple (24) and each side keeps a table of where its values go.
-
-**A view that cannot be, said so that its reader can go on: which axes, which rule, and the cheapest way to have it.**
-
-A view moves nothing, so it either is there or is not; but most refusals have a repair. Other dims close by may be a
-view, free digits may say what a format cannot, and after one reorder everything is a view again:
+A view that cannot be is a `Refusal`: which axes, which rule, and the cheapest way to go on. Most have a repair: other
+dims close by may be a view, free digits may say what a format cannot, and after one reorder everything is a view again:
 
     axis 1 (c) cannot be split into 2 x 9: its 18 elements are padded to 24 in blocks of 8
         nChw8c (2, 18, 5, 4) -> (2, 1, 18, 5, 4) works; to split c, reorder to nchw first (5.8 kB moved)
-
-`Refusal` holds these as values; its text is the text of the error that the same request raises.
-
-**Permutations of axes: applied, undone, and refused with the nearest one that is right.**
 
 A permutation says where each axis goes: entry i of what is permuted becomes entry `permutation[i]`. Its inverse says
 where each axis comes from, which is how NumPy's `transpose` and MegEngine's `dimshuffle` read their argument.
 
 >>> permuted("nchw", (0, 3, 1, 2)), inverse((0, 3, 1, 2))
 (('n', 'h', 'w', 'c'), (0, 2, 3, 1))
+
+`refine` reads one axis of two layouts in digits that both share, which turns a reorder into a permutation of digits. An
+axis that one side blocks by 8 and the other by 16 is read in digits of 8 and 2 on both sides; where blocks do not
+divide one another (8 and 12), one digit runs over their common multiple (24) and each side keeps a table of offsets.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,215 +36,11 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from inlay.errors import InvalidArguments
 from inlay.layout.axis import Axis, Digit, Dims, normal_axis
 
-Map: TypeAlias = int | tuple[int, ...]
-"""Where the values of a digit go: a stride, or one offset for each value. In elements."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommonDigit:
-    """A digit that two layouts of one axis share."""
-
-    extent: int
-    """How many values it takes."""
-    weight: int
-    """Coordinates from one value to the next."""
-    first: Map
-    """Where the first layout puts each value."""
-    second: Map
-    """Where the second layout puts each value."""
-
-
-def refine(first: Axis, second: Axis, n: int) -> tuple[CommonDigit, ...]:
-    """The digits that both axes share for `n` coordinates, most significant first.
-
-    Where the blocks of the two divide one another every digit has a stride on both sides. Where they do not, as for
-    blocks of 8 and of 12, one digit runs over their common multiple and has a table of offsets instead.
-
-    Post-condition: for every x < n, with digit values x // weight % extent (the leading one not reduced), the maps
-    of `first` sum to its offset of x, and those of `second` to its own.
-
-    >>> from inlay.layout import Digit
-    >>> refine(Axis(160, (Digit(8, 1),)), Axis(160), 24)[-1]
-    CommonDigit(extent=8, weight=1, first=1, second=160)
-    """
-    cuts = _common_cuts(_cuts(first) | _cuts(second), n)
-    bounds = [*cuts, max(cuts[-1], cuts[-1] * -(-n // cuts[-1]))]
-    digits = []
-    for low, high in pairwise(bounds):
-        maps = [_map_between(axis, low, high) for axis in (first, second)]
-        digits.append(CommonDigit(high // low, low, maps[0], maps[1]))
-    return tuple(reversed(digits))
-
-
-def _cuts(axis: Axis) -> set[int]:
-    """The weights of the digits of an axis."""
-    cuts = {1}
-    for digit in reversed(axis.inner):
-        cuts.add(max(cuts) * digit.extent)
-    return cuts
-
-
-def _common_cuts(cuts: set[int], n: int) -> list[int]:
-    """The weights at which every digit of both axes can be split, ascending; each divides the next."""
-    pairs = {f(a, b) for a in cuts for b in cuts for f in (gcd, lcm)} | {lcm(*cuts)}
-    chain: list[int] = []
-    for cut in sorted(pairs):
-        splits_all = all(cut % c == 0 or c % cut == 0 for c in cuts)
-        # A multiple that no axis has and no coordinate reaches would only make a longer table.
-        wanted = cut in cuts or cut < n
-        if splits_all and wanted and (not chain or (cut % chain[-1] == 0 and chain[-1] < n)):
-            chain.append(cut)
-    return chain
-
-
-def _map_between(axis: Axis, low: int, high: int) -> Map:
-    """Where `axis` puts the digit of weight `low` and extent `high // low`: a stride if one serves."""
-    extent = high // low
-    if extent == 1:
-        return 0
-    if _is_affine(axis, low, high):
-        return axis.offset(low)
-    offsets = tuple(axis.offset(value * low) for value in range(extent))
-    return offsets[1] if all(b - a == offsets[1] for a, b in pairwise(offsets)) else offsets
-
-
-def _is_affine(axis: Axis, low: int, high: int) -> bool:
-    """Whether no digit boundary of `axis` lies strictly between the weights `low` and `high`."""
-    return not any(low < cut < high for cut in _cuts(axis))
-
-
-Rule: TypeAlias = Literal["volume", "zero", "padding", "blocks", "stride", "region", "runtime", "kind"]
-"""What stands in the way.
-
-`volume`: the number of elements differs. `zero`: a dim of 0 would have to be joined or split. `padding`: padding would
-come to lie between elements, or be lost. `blocks`: an element run would end inside a block. `stride`: axes to be joined
-do not follow one another in memory. `region`: a box does not lie within the dims. `runtime`: a dim or stride is not
-known. `kind`: there is no layout, or more than elements, to view.
-"""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal(Generic[T]):
-    """Why there is no such view of a layout or descriptor `T`, and what to do instead."""
-
-    rule: Rule
-    """What stands in the way."""
-    axes: tuple[int, ...]
-    """The axes, of what was to be viewed, that it concerns; empty where it concerns all."""
-    problem: str
-    """The rule with its numbers."""
-    remedy: str = ""
-    """The repairs below, in words; empty where there are none."""
-    nearest: Dims | None = None
-    """Dims close to those asked for that are a view."""
-    free: T | None = None
-    """The view itself in free digits, where only the format cannot say it: what `digits=True` returns."""
-    target: T | None = None
-    """What to reorder to: of this, the view is one. Of all candidates the one that moves least."""
-    moved: int | None = None
-    """What that reorder moves, read and written: bytes for a descriptor, elements for a layout."""
-
-    def __str__(self) -> str:
-        """The text of the error: the problem, and below it the remedy."""
-        return f"{self.problem}\n    {self.remedy}" if self.remedy else self.problem
-
-
-def remedy_of(nearest: str, free: bool, reorder: str) -> str:
-    """The repairs that there are, in words and in the order of their price.
-
-    >>> remedy_of("(2, 18) -> (1, 2, 18) works", True, "")
-    '(2, 18) -> (1, 2, 18) works; digits=True gives the view in free digits'
-    """
-    free_digits = "digits=True gives the view in free digits" if free else ""
-    return "; ".join(part for part in (nearest, free_digits, reorder) if part)
-
-
-def permuted(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
-    """`values` with entry i moved to place `permutation[i]`.
-
-    >>> permuted("nchw", (0, 3, 1, 2))
-    ('n', 'h', 'w', 'c')
-    """
-    result = list(values)
-    for value, place in zip(values, permutation, strict=True):
-        result[place] = value
-    return tuple(result)
-
-
-def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes `permutation`.
-
-    >>> inverse((0, 3, 1, 2))
-    (0, 2, 3, 1)
-    """
-    return permuted(range(len(permutation)), permutation)
-
-
-def require_permutation(what: str, permutation: Sequence[int], ndims: int) -> None:
-    """Refuse what is not each of 0..ndims-1 once, and say the nearest permutation; `what` names the argument.
-
-    Raises:
-        InvalidArguments: an axis is missing, repeated or out of range.
-    """
-    if sorted(permutation) == list(range(ndims)):
-        return
-    remedy = f"\n    {nearest_permutation(permutation, ndims)} works" if ndims else ""
-    faults = ", ".join(_faults(permutation, ndims))
-    raise InvalidArguments(f"{what} {tuple(permutation)} must use each of 0..{ndims - 1} once: {faults}{remedy}")
-
-
-def nearest_permutation(wanted: Sequence[int], ndims: int) -> tuple[int, ...]:
-    """`wanted` with what is missing, in order, in place of what is repeated or no axis, and as long as needed.
-
-    >>> nearest_permutation((0, 3, 3, 2), 4)
-    (0, 3, 1, 2)
-    """
-    missing = iter([i for i in range(ndims) if i not in wanted])
-    result: list[int] = []
-    for i in range(ndims):
-        entry = wanted[i] if i < len(wanted) else -1
-        if 0 <= entry < ndims and entry not in result:
-            result.append(entry)
-        else:
-            result.append(next(missing, -1))
-    rest = iter([i for i in range(ndims) if i not in result])
-    return tuple(next(rest) if i < 0 else i for i in result)
-
-
-def _faults(permutation: Sequence[int], ndims: int) -> Iterator[str]:
-    missing = [str(i) for i in range(ndims) if i not in permutation]
-    if missing:
-        yield f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-    for i in sorted(set(permutation)):
-        if not 0 <= i < ndims:
-            yield f"{i} is no axis"
-        elif (count := list(permutation).count(i)) > 1:
-            yield f"{i} appears {'twice' if count == 2 else f'{count} times'}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[-1] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+# Runs of axes that change places
 
 
 Run: TypeAlias = tuple[int, int, int, int]
 """Start and end among the old axes, start and end among the new ones that take their place."""
-
-Name: TypeAlias = Callable[[int], str]
-"""What messages call an axis."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A run of axes that no layout gives under the new dims, and the rule it breaks."""
-
-    run: Run
-    """Which axes."""
-    rule: Rule
-    """The kind of rule."""
-    problem: str
-    """The rule with its numbers, a phrase."""
 
 
 def runs(dims: Dims, padded: Dims, new_dims: Dims) -> Iterator[Run]:
@@ -308,6 +96,9 @@ def pairs_up(dims: Dims, new_dims: Dims, run: Run) -> bool:
     old, old_end, new, new_end = run
     have, want = dims[old:old_end], new_dims[new:new_end]
     return have == want or (prod(have) == prod(want) and 0 not in have)
+
+
+# Digits under other dims
 
 
 def regroup(axes: Sequence[Axis], dims: Dims, new_dims: Dims) -> list[Axis] | str:
@@ -406,6 +197,31 @@ def collapsed(dims: Dims, axes: Sequence[Axis]) -> list[tuple[int, Axis]]:
     return result[::-1]
 
 
+# Reshape
+
+
+Rule: TypeAlias = Literal["volume", "zero", "padding", "blocks", "stride", "region", "runtime", "kind"]
+"""What stands in the way.
+
+`volume`: the number of elements differs. `zero`: a dim of 0 would have to be joined or split. `padding`: padding would
+come to lie between elements, or be lost. `blocks`: an element run would end inside a block. `stride`: axes to be joined
+do not follow one another in memory. `region`: a box does not lie within the dims. `runtime`: a dim or stride is not
+known. `kind`: there is no layout, or more than elements, to view.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A run of axes that no layout gives under the new dims, and the rule it breaks."""
+
+    run: Run
+    """Which axes."""
+    rule: Rule
+    """The kind of rule."""
+    problem: str
+    """The rule with its numbers, a phrase."""
+
+
 def reshaped(dims: Dims, axes: Sequence[Axis], new_dims: Dims, digits: bool) -> list[Axis] | Fault:
     """The axes of `new_dims` that place the elements of `axes` in the same row-major order, or why there are none.
 
@@ -469,6 +285,10 @@ def first_gap(places: range, dims: Dims, axes: Sequence[Axis]) -> tuple[int, int
     return None
 
 
+Name: TypeAlias = Callable[[int], str]
+"""What messages call an axis."""
+
+
 def stride_problem(left: int, right: int, need: int, dims: Dims, axes: Sequence[Axis], name: Name) -> str:
     """That axis `left` does not go on where axis `right` ends."""
     return (
@@ -486,6 +306,48 @@ def attempt_text(run: Run, new_dims: Dims, name: Name) -> str:
     if old_end - old == 1:
         return f"{name(old)} cannot be split into {into}"
     return f"{name(old)} to {name(old_end - 1)} cannot become {into}"
+
+
+# Refusals and their repairs
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Generic[T]):
+    """Why there is no such view of a layout or descriptor `T`, and what to do instead, in words and as values."""
+
+    rule: Rule
+    """What stands in the way."""
+    axes: tuple[int, ...]
+    """The axes, of what was to be viewed, that it concerns; empty where it concerns all."""
+    problem: str
+    """The rule with its numbers."""
+    remedy: str = ""
+    """The repairs below, in words; empty where there are none."""
+    nearest: Dims | None = None
+    """Dims close to those asked for that are a view."""
+    free: T | None = None
+    """The view itself in free digits, where only the format cannot say it: what `digits=True` returns."""
+    target: T | None = None
+    """What to reorder to: of this, the view is one. Of all candidates the one that moves least."""
+    moved: int | None = None
+    """What that reorder moves, read and written: bytes for a descriptor, elements for a layout."""
+
+    def __str__(self) -> str:
+        """The text of the error: the problem, and below it the remedy."""
+        return f"{self.problem}\n    {self.remedy}" if self.remedy else self.problem
+
+
+def remedy_of(nearest: str, free: bool, reorder: str) -> str:
+    """The repairs that there are, in words and in the order of their price.
+
+    >>> remedy_of("(2, 18) -> (1, 2, 18) works", True, "")
+    '(2, 18) -> (1, 2, 18) works; digits=True gives the view in free digits'
+    """
+    free_digits = "digits=True gives the view in free digits" if free else ""
+    return "; ".join(part for part in (nearest, free_digits, reorder) if part)
 
 
 def deed(run: Run, name: Name) -> str:
@@ -535,3 +397,153 @@ def nearest_volumes(volume: int, new_dims: Dims) -> list[Dims]:
                 (max(Fraction(dim, wanted), Fraction(wanted, dim)), (*new_dims[:i], wanted, *new_dims[i + 1 :]))
             )
     return [shape for _, shape in sorted(found)]
+
+
+# Permutations
+
+
+def permuted(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
+    """`values` with entry i moved to place `permutation[i]`.
+
+    >>> permuted("nchw", (0, 3, 1, 2))
+    ('n', 'h', 'w', 'c')
+    """
+    result = list(values)
+    for value, place in zip(values, permutation, strict=True):
+        result[place] = value
+    return tuple(result)
+
+
+def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `permutation`.
+
+    >>> inverse((0, 3, 1, 2))
+    (0, 2, 3, 1)
+    """
+    return permuted(range(len(permutation)), permutation)
+
+
+def require_permutation(what: str, permutation: Sequence[int], ndims: int) -> None:
+    """Refuse what is not each of 0..ndims-1 once, and say the nearest permutation; `what` names the argument.
+
+    Raises:
+        InvalidArguments: an axis is missing, repeated or out of range.
+    """
+    if sorted(permutation) == list(range(ndims)):
+        return
+    remedy = f"\n    {nearest_permutation(permutation, ndims)} works" if ndims else ""
+    faults = ", ".join(_faults(permutation, ndims))
+    raise InvalidArguments(f"{what} {tuple(permutation)} must use each of 0..{ndims - 1} once: {faults}{remedy}")
+
+
+def nearest_permutation(wanted: Sequence[int], ndims: int) -> tuple[int, ...]:
+    """`wanted` with what is missing, in order, in place of what is repeated or no axis, and as long as needed.
+
+    >>> nearest_permutation((0, 3, 3, 2), 4)
+    (0, 3, 1, 2)
+    """
+    missing = iter([i for i in range(ndims) if i not in wanted])
+    result: list[int] = []
+    for i in range(ndims):
+        entry = wanted[i] if i < len(wanted) else -1
+        if 0 <= entry < ndims and entry not in result:
+            result.append(entry)
+        else:
+            result.append(next(missing, -1))
+    rest = iter([i for i in range(ndims) if i not in result])
+    return tuple(next(rest) if i < 0 else i for i in result)
+
+
+def _faults(permutation: Sequence[int], ndims: int) -> Iterator[str]:
+    missing = [str(i) for i in range(ndims) if i not in permutation]
+    if missing:
+        yield f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+    for i in sorted(set(permutation)):
+        if not 0 <= i < ndims:
+            yield f"{i} is no axis"
+        elif (count := list(permutation).count(i)) > 1:
+            yield f"{i} appears {'twice' if count == 2 else f'{count} times'}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[-1] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+# Digits that two axes share
+
+
+Map: TypeAlias = int | tuple[int, ...]
+"""Where the values of a digit go: a stride, or one offset for each value. In elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonDigit:
+    """A digit that two layouts of one axis share."""
+
+    extent: int
+    """How many values it takes."""
+    weight: int
+    """Coordinates from one value to the next."""
+    first: Map
+    """Where the first layout puts each value."""
+    second: Map
+    """Where the second layout puts each value."""
+
+
+def refine(first: Axis, second: Axis, n: int) -> tuple[CommonDigit, ...]:
+    """The digits that both axes share for `n` coordinates, most significant first.
+
+    Where the blocks of the two divide one another every digit has a stride on both sides. Where they do not, as for
+    blocks of 8 and of 12, one digit runs over their common multiple and has a table of offsets instead.
+
+    Post-condition: for every x < n, with digit values x // weight % extent (the leading one not reduced), the maps
+    of `first` sum to its offset of x, and those of `second` to its own.
+
+    >>> from inlay.layout import Digit
+    >>> refine(Axis(160, (Digit(8, 1),)), Axis(160), 24)[-1]
+    CommonDigit(extent=8, weight=1, first=1, second=160)
+    """
+    cuts = _common_cuts(_cuts(first) | _cuts(second), n)
+    bounds = [*cuts, max(cuts[-1], cuts[-1] * -(-n // cuts[-1]))]
+    digits = []
+    for low, high in pairwise(bounds):
+        maps = [_map_between(axis, low, high) for axis in (first, second)]
+        digits.append(CommonDigit(high // low, low, maps[0], maps[1]))
+    return tuple(reversed(digits))
+
+
+def _cuts(axis: Axis) -> set[int]:
+    """The weights of the digits of an axis."""
+    cuts = {1}
+    for digit in reversed(axis.inner):
+        cuts.add(max(cuts) * digit.extent)
+    return cuts
+
+
+def _common_cuts(cuts: set[int], n: int) -> list[int]:
+    """The weights at which every digit of both axes can be split, ascending; each divides the next."""
+    pairs = {f(a, b) for a in cuts for b in cuts for f in (gcd, lcm)} | {lcm(*cuts)}
+    chain: list[int] = []
+    for cut in sorted(pairs):
+        splits_all = all(cut % c == 0 or c % cut == 0 for c in cuts)
+        # A multiple that no axis has and no coordinate reaches would only make a longer table.
+        wanted = cut in cuts or cut < n
+        if splits_all and wanted and (not chain or (cut % chain[-1] == 0 and chain[-1] < n)):
+            chain.append(cut)
+    return chain
+
+
+def _map_between(axis: Axis, low: int, high: int) -> Map:
+    """Where `axis` puts the digit of weight `low` and extent `high // low`: a stride if one serves."""
+    extent = high // low
+    if extent == 1:
+        return 0
+    if _is_affine(axis, low, high):
+        return axis.offset(low)
+    offsets = tuple(axis.offset(value * low) for value in range(extent))
+    return offsets[1] if all(b - a == offsets[1] for a, b in pairwise(offsets)) else offsets
+
+
+def _is_affine(axis: Axis, low: int, high: int) -> bool:
+    """Whether no digit boundary of `axis` lies strictly between the weights `low` and `high`."""
+    return not any(low < cut < high for cut in _cuts(axis))

@@ -149,7 +149,7 @@ def try_reshape(
     >>> try_reshape((2, 12), Layout.from_strides((2, 12), (24, 2)), (4, 1, 6)).axes
     (Axis(stride=12, inner=()), Axis(stride=12, inner=()), Axis(stride=2, inner=()))
     """
-    padded, axes = list(new_dims), [_NO_AXIS] * len(new_dims)
+    padded, axes = list(new_dims), [Axis(0)] * len(new_dims)
     placed, old_axes = layout.dims, layout.axes
     for run in runs(dims, placed, new_dims):
         old, old_end, new, new_end = run
@@ -170,9 +170,6 @@ def try_reshape(
                 return part
             padded[new], axes[new:new_end] = part
     return Layout(tuple(padded), tuple(axes))
-
-
-_NO_AXIS = Axis(0)
 
 
 def _inserted_stride(dims: Dims, layout: Layout, right: int) -> int:

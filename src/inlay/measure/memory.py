@@ -1,7 +1,8 @@
 """`usable_memory`: the most bytes that this process can have in use, as far as the system says.
 
-The least of: physical memory and swap space together, the limits of control groups (`cgroups`), and the limit of the
-process's address space (`ulimit -v`). How much of it other processes have in use is left out: that changes.
+The least of: physical memory and swap space together, the limits of control groups (`processors.memory_limit`), and the
+limit of the process's address space (`ulimit -v`). How much of it other processes have in use is left out: that
+changes.
 """
 
 import os

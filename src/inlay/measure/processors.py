@@ -5,11 +5,7 @@
     found.threads     1: a team of two would wait at every barrier for the thread that does not run
     found.is_busy     True
 
-The system's count of processors says little: another program may compute on them, a hypervisor may run two of them in
-turns, and no file says so. So on each processor one thread computes for some milliseconds, all at once; what it gets
-done, compared with the fastest execution of the same work, is the share of the processor that it has.
-
-**What the control groups of this process let it use: processors, a number that may be fractional, and memory.**
+**Control groups** limit the processors of this process, to a number that may be fractional, and its memory:
 
     cgroup v2    cpu.max                                "150000 100000": 1.5 processors; "max 100000": no quota
                  memory.max                             bytes, or "max"
@@ -19,6 +15,10 @@ done, compared with the fastest execution of the same work, is the share of the 
 A quota of any group on the path from the process to the root counts; the least one holds. In a container the root is
 the container's own group, whose path the file /proc/self/cgroup may name from outside: folders that do not exist are
 skipped, and the root is read in any case.
+
+**Shares.** The system's count of processors says little: another program may compute on them, a hypervisor may run two
+of them in turns, and no file says so. So on each processor one thread computes for some milliseconds, all at once; what
+it gets done, compared with the fastest execution of the same work, is the share of the processor that it has.
 
 Source: Documentation/admin-guide/cgroup-v2.rst, Documentation/admin-guide/cgroup-v1/memory.rst and
 Documentation/scheduler/sched-bwc.rst of Linux.
@@ -42,7 +42,6 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 """The groups of this process, one line for each hierarchy."""
 ROOTS = Path("/sys/fs/cgroup")
 """Where hierarchies are mounted."""
-
 _NO_LIMIT = 1 << 60
 
 
@@ -110,19 +109,11 @@ def _ratio(quota: str, period: str) -> float | None:
     return time / each if time > 0 and each > 0 else None
 
 
-Spin = Callable[[], object]
+# Shares of processors
 
-WINDOW = 12e-3
-"""Seconds for which all threads compute at once."""
-_ALONE = 2e-3  # seconds for which one thread computes before, for the fastest execution
-_CHUNK = 1e-4  # seconds of one execution, for each thread: between two executions threads need Python's lock
-_MOST_CHUNK = 4e-3
+
 _FREE = 0.75  # the share of a processor from which on it counts as free
-_CLEARLY_FREE = 0.9  # and from which on one measurement suffices
-_SHARED = 0.55  # of the time that an execution takes beside others, if it takes that alone, they share a processor
 _WORTH = 0.2  # of what one more thread gains at best, the part that it must gain
-_WORK = bytes(1 << 16)
-_RECENT = 1.0  # seconds for which a result is used again
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +167,25 @@ class Processors:
         return f"{min(sum(self.shares), self.count):.1f} of {self.count} processors are free{quota}"
 
 
-def _hash() -> object:
-    """Some 50 us of arithmetic, each step of which waits for the one before, without Python's lock."""
-    return hashlib.sha256(_WORK).digest()
-
-
 def allowed_processors() -> tuple[int, ...]:
     """The numbers of the processors that this thread may run on; counted from 0 where the system does not tell."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+Spin = Callable[[], object]
+WINDOW = 12e-3
+"""Seconds for which all threads compute at once."""
+_ALONE = 2e-3  # seconds for which one thread computes before, for the fastest execution
+_CHUNK = 1e-4  # seconds of one execution, for each thread: between two executions threads need Python's lock
+_MOST_CHUNK = 4e-3
+_WORK = bytes(1 << 16)
+
+
+def _hash() -> object:
+    """Some 50 us of arithmetic, each step of which waits for the one before, without Python's lock."""
+    return hashlib.sha256(_WORK).digest()
 
 
 def measure_processors(
@@ -221,6 +221,9 @@ def measure_processors(
     for thread in threads:
         thread.join()
     return Processors(shares_of(found, repeats * min(alone)), quota())
+
+
+_SHARED = 0.55  # of the time that an execution takes beside others, if it takes that alone, they share a processor
 
 
 def shares_of(executions: Sequence[Sequence[float]], alone: float) -> tuple[float, ...]:
@@ -265,6 +268,8 @@ def _stay_on(processor: int) -> None:
             os.sched_setaffinity(0, {processor})
 
 
+_RECENT = 1.0  # seconds for which a result is used again
+_CLEARLY_FREE = 0.9  # and from which on one measurement suffices
 _measuring = RenewedLock()
 _last: tuple[float, Processors] | None = None
 

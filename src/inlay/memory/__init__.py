@@ -16,11 +16,18 @@ calls:
 Buffers are checked once, when wrapped, against everything the layout can reach; moves then check in microseconds that
 both sides are what was compiled and do not lie on one another. Nothing outside elements and padding is ever written.
 
-Its rooms in the order that data flows: `buffers`, a caller's bytes and our own; `nibbles`, values of 4 bits;
-`scalars`, those of host scalars; `moves`, what runs between two addresses; `handles`, the several buffers of sparse
-memory, `entries` and `packed`, what they store, and `conversion`, from and to them; `memory`, the class; `reordered`,
-from memory to memory; `packing`, from logical arrays; `padded`, padding checked, made zero and kept zero; `strided`,
-NumPy views by a layout.
+The modules in the order that data flows:
+
+    buffers        a caller's bytes and our own: elements, values of 4 bits, host scalars, the buffers of sparse memory
+    moves          what runs between two addresses
+    entries        what sparse memory stores, and conversions from and to it
+    memory         `Memory`, and NumPy views by a layout
+    reordered      from logical arrays to memory, and from memory to memory
+    padding        padding lanes in a buffer, found and made zero
+    padded         the padding of a `Memory`: checked, made zero, and kept zero by functions
+    sparse         CSR and COO from dense arrays and back, SciPy's and torch's
+    axis_orders    how frameworks order axes, and what oneDNN calls them
+    frameworks     arrays of NumPy, PyTorch and JAX as `Memory`, and back
 """
 
 from inlay.memory.memory import Memory, as_strided

@@ -1,22 +1,4 @@
-"""How frameworks order the axes of their tensors, and what oneDNN calls them: a table and its reading.
-
-The shape of a tensor does not say what its axes are. TensorFlow's (2, 3, 4, 5) is a batch of 2 images of 5 channels if
-it is an activation, and the weights from 4 to 5 channels if it is a filter. The role decides:
-
-    >>> framework_desc("tensorflow", "activations", (2, 3, 4, 5), "f32")
-    MemoryDesc((2, 5, 3, 4), 'f32', 'acdb')
-    >>> framework_desc("tensorflow", "weights", (2, 3, 4, 5), "f32")
-    MemoryDesc((5, 4, 2, 3), 'f32', 'cdba')
-
-Both describe the framework's own buffer, so nothing is copied. The table writes the axes with oneDNN's letters, `*` for
-up to three spatial axes, `(GO)` for one axis of the framework that is two of oneDNN's, groups outside, and a small
-letter for an axis of 1 that the framework leaves out. So TensorFlow's filters are `*I(GO)`: for 2 groups, the array of
-shape (H, W, I, 2 * O) has the logical dims (2, O, I, H, W) and the format hwigo.
-
-In weights of a deconvolution, O and I are oneDNN's: output and input channels of the deconvolution itself. Frameworks
-that name them after the convolution whose gradient it is have them the other way round.
-
-**Axis orders: NHWC, HWIO, TNC and their like, read, and related to oneDNN's logical order.**
+"""Axis orders: NHWC, HWIO, TNC and their like, related to oneDNN's logical order, and which framework uses which.
 
 A framework names the axes of an array in the order of its shape; oneDNN gives the same axes a logical order of its own,
 NCHW for images and OIHW for the weights of a convolution, and says with a format tag how they lie in memory. So an
@@ -33,6 +15,22 @@ order is no format: it is a permutation of the letters of a logical order, and i
 The letters are oneDNN's: N batch, C channels, D H W depth, height and width; O and I output and input channels, G
 groups of weights, or gates of an RNN; T time, L layers, D directions of an RNN. Letters of your own need their logical
 order beside them: `AxisOrder.parse("BSHD", logical="BHSD")`.
+
+The shape of a tensor does not say what its axes are. TensorFlow's (2, 3, 4, 5) is a batch of 2 images of 5 channels if
+it is an activation, and the weights from 4 to 5 channels if it is a filter. The role decides:
+
+    >>> framework_desc("tensorflow", "activations", (2, 3, 4, 5), "f32")
+    MemoryDesc((2, 5, 3, 4), 'f32', 'acdb')
+    >>> framework_desc("tensorflow", "weights", (2, 3, 4, 5), "f32")
+    MemoryDesc((5, 4, 2, 3), 'f32', 'cdba')
+
+Both describe the framework's own buffer, so nothing is copied. The table `CONVENTIONS` writes the axes with oneDNN's
+letters, `*` for up to three spatial axes, `(GO)` for one axis of the framework that is two of oneDNN's, groups outside,
+and a small letter for an axis of 1 that the framework leaves out. So TensorFlow's filters are `*I(GO)`: for 2 groups,
+the array of shape (H, W, I, 2 * O) has the logical dims (2, O, I, H, W) and the format hwigo.
+
+In weights of a deconvolution, O and I are oneDNN's: output and input channels of the deconvolution itself. Frameworks
+that name them after the convolution whose gradient it is have them the other way round.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,21 +45,20 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import Dims
-from inlay.layout.views import inverse, permuted
+from inlay.layout.regroup import inverse, permuted
 from inlay.notation.format_tag import FormatTag
 
 SPATIAL = "DHW"
 """Depth, height and width; two dimensions have the last two, one has the last."""
 
 _IMAGES = tuple("NC" + SPATIAL[3 - n :] for n in range(4))
+
 _WEIGHTS = tuple(groups + "OI" + SPATIAL[3 - n :] for groups in ("", "G") for n in range(4))
 
 LOGICAL_ORDERS = (*_IMAGES, *_WEIGHTS, "TN", "TNC", "LDNC", "LDIGO", "LDIO", "LDGO", "X")
 """oneDNN's logical orders: activations, weights, and tensors of RNNs. No two have the same letters."""
 
 _BY_LETTERS = {frozenset(order): order for order in LOGICAL_ORDERS}
-
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +208,9 @@ def _given_order(text: str, logical: str) -> str:
     return logical
 
 
+A = TypeVar("A")
+
+
 @overload
 def to_logical(value: tuple[int, ...] | list[int], order: AxisOrder | str) -> Dims: ...
 @overload
@@ -260,7 +260,7 @@ def _rearranged(value: Any, order: AxisOrder, axes: tuple[int, ...]) -> Any:
     # A torch.Tensor's `transpose` takes two axes, its `permute` all of them.
     move = getattr(value, "permute", None) or getattr(value, "transpose", None)
     if move is None or not isinstance(getattr(value, "shape", None), tuple):
-        _refuse(value)
+        raise InvalidArguments(f"value is a {type(value).__name__}: give a shape such as (2, 3, 4, 5), or an array")
     _require_axes("array", len(value.shape), order)
     return move(axes)
 
@@ -270,8 +270,7 @@ def _require_axes(what: str, count: int, order: AxisOrder) -> None:
         raise InvalidArguments(f"the order {order} has {order.ndims} axes, the {what} has {count}")
 
 
-def _refuse(value: object) -> NoReturn:
-    raise InvalidArguments(f"value is a {type(value).__name__}: give a shape such as (2, 3, 4, 5), or an array")
+# Conventions of frameworks
 
 
 Role: TypeAlias = Literal[
@@ -295,6 +294,7 @@ _CHANNELS_LAST = {
     "rnn_activations": "NTC",
     "rnn_weights": "ldI(GO)",
 }
+
 _CHANNELS_FIRST = {
     "activations": "NC*",
     "weights": "(GO)I*",
@@ -405,7 +405,7 @@ def framework_shape(
     (3, 3, 4, 16)
     """
     sizes = as_integers("dims", dims)
-    grouped = as_flag("grouped", grouped) or role in ("rnn_weights",)
+    grouped = as_flag("grouped", grouped) or role == "rnn_weights"
     groups = 1 if grouped else None
     axes = _axes_of(framework, role, order, groups)
     # Axes left out, and two letters in one axis, make the array shorter than the dims.

@@ -8,30 +8,25 @@ the operating system for huge pages, since a move through pages of 4 KiB spends 
 INLAY_POISON=1 in the environment our own bytes are 0xFF instead: NaN in every float type that has one, and not zero in
 the others. What a move writes is the same as ever, zeros in padding included; what nobody wrote shows.
 
-**Values of 4 bits and their codes, one in each byte of an array.**
+The **code** of an element is the unsigned integer of its bits. Codes of 4 bits lie one in each byte of an array:
 
 >>> from inlay.data_type import DATA_TYPES
 >>> decoded(np.array([1, 15], np.uint8), DATA_TYPES["s4"])
 array([1, -1], dtype=int4)
 
-**The one value of a host scalar: a number in, the bytes of its data type, and back.**
+A host scalar has one value: a number goes in as the bytes of its data type, and comes back. Floats are rounded to the
+type, to nearest even; integers must be exact and in range.
 
->>> from inlay.data_type import DATA_TYPES
 >>> scalar_bytes(-2, DATA_TYPES["s4"]).tolist(), scalar_value(scalar_bytes(-2, DATA_TYPES["s4"]), DATA_TYPES["s4"])
 ([14], -2)
 
-Floats are rounded to the type, to nearest even; integers must be exact and in range.
-
-**The buffers of sparse memory: what each holds, how long it is, and arrays over them.**
-
 A dense tensor has one buffer, a sparse one several (oneDNN's handles): values first, then what says where they belong.
-Each is checked by itself, when wrapped, and is an array of its own type afterwards:
+Each is checked by itself, when wrapped, and is an array of its own type afterwards. Values of 4 bits lie one in a byte,
+the code in its low half: oneDNN's sizes count a byte for each.
 
 >>> from inlay.descriptor import MemoryDesc
 >>> [f"{h.name}: {h.count} of {h.data_type}" for h in handles_of(MemoryDesc.csr((3, 4), "f32", 2))]
 ['values: 2 of f32', 'indices: 2 of s32', 'pointers: 4 of s32']
-
-Values of 4 bits lie one in a byte, the code in its low half: oneDNN's sizes count a byte for each.
 """
 
 import mmap
@@ -50,18 +45,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.sparsity import sparse_counts
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
 
-
-def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    """The values of 4-bit codes."""
-    if data_type.kind == "signed":
-        return ((codes.astype(np.int8) ^ 8) - 8).astype(data_type.dtype)
-    return codes.astype(np.uint8).view(data_type.dtype)
-
-
-def encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    """The 4-bit codes of values."""
-    signed = data_type.kind == "signed"
-    return (array.astype(np.int8).view(np.uint8) & 15) if signed else np.ascontiguousarray(array).view(np.uint8) & 15
+# New bytes
 
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -76,7 +60,6 @@ POISON = 0xFF
 """What each of our own bytes holds where INLAY_POISON asks for it."""
 
 _LARGEST = 2**62
-_BYTES_TYPE = np.dtype(np.uint8)
 
 
 def allocate(nbytes: int) -> Bytes:
@@ -132,6 +115,12 @@ def _aligned(whole: Bytes, nbytes: int, boundary: int) -> Bytes:
 def address_of(array: npt.NDArray[Any]) -> int:
     """Where the element at the origin lies."""
     return int(array.__array_interface__["data"][0])
+
+
+# Bytes of a caller
+
+
+_BYTES_TYPE = np.dtype(np.uint8)
 
 
 def bytes_of(buffer: object, data_type: DataType, name: str = "buffer") -> Bytes:
@@ -202,6 +191,29 @@ def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> No
         )
 
 
+# Codes
+
+
+def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """The values of an array of codes, each in as many bytes as its type has, at least one."""
+    if not data_type.is_sub_byte:
+        return codes.view(data_type.dtype)
+    if data_type.kind == "signed":
+        return ((codes.astype(np.int8) ^ 8) - 8).astype(data_type.dtype)
+    return codes.astype(np.uint8).view(data_type.dtype)
+
+
+def encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """The codes of an array of values, each in as many bytes as its type has, at least one."""
+    if not data_type.is_sub_byte:
+        return np.ascontiguousarray(array).view(f"u{data_type.itemsize}")
+    signed = data_type.kind == "signed"
+    return (array.astype(np.int8).view(np.uint8) & 15) if signed else np.ascontiguousarray(array).view(np.uint8) & 15
+
+
+# Host scalars
+
+
 def scalar_bytes(value: object, data_type: DataType) -> Bytes:
     """The bytes of `value`, a number or an array of one, as `data_type`; values of 4 bits lie in the low half of one.
 
@@ -247,7 +259,10 @@ def _require_exact(number: float, data_type: DataType) -> None:
 
 def scalar_value(data: Bytes, data_type: DataType) -> Any:
     """The value that the bytes hold, as a NumPy or ml_dtypes scalar."""
-    return decoded(data, data_type)[0] if data_type.is_sub_byte else data.view(data_type.dtype)[0]
+    return decoded(data, data_type)[0]
+
+
+# Buffers of sparse memory
 
 
 Positions: TypeAlias = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Sparse tensors in one form: `Entries`, the stored elements in row-major order.
+"""What sparse memory stores, in one form: `Entries`, the stored elements in row-major order.
 
 Every encoding is read into this form and written from it, so each pair of encodings has a conversion, a matrix that was
 not in order is in order afterwards, and what is wrong in the buffers is found in one place. A place is the row-major
@@ -12,7 +12,7 @@ An element of a dense tensor is stored if any of its bits is set, so -0.0 is kep
 zeros stay stored between encodings. Two entries for one element are refused, never summed: a sum has no meaning that
 all data types share.
 
-**The packed encoding: the elements of a blocked tensor in memory order, without the zeros.**
+The packed encoding has the elements of a blocked tensor in memory order, without the zeros:
 
     blocks of 4     . 1 . 2   . . . .   1 2 . 3
     values          1 2 1 2 3
@@ -22,12 +22,11 @@ all data types share.
 A tensor is packed by a reorder to the blocked format of the tag, and unpacked by one back; in between only zeros are
 left out or put in. As in oneDNN, and unlike in CSR and COO, -0.0 is a zero.
 
+A conversion with a sparse side reads what the source stores, gives it the type of the destination, and writes it as the
+destination says. A dense destination is made row-major first and then moved into its layout, so blocks and padding are
+as ever.
+
 Source: oneDNN, `sparse_desc_t::packed_desc` and `simple_sparse_reorder_impl_t`.
-
-**Conversions with a sparse side: CSR, COO, packed and dense memory in any layout, each to each.**
-
-What a source stores is read as `Entries`, gets the type of the destination, and is written as the destination says. A
-dense destination is made row-major first and then moved into its layout, so blocks and padding are as ever.
 """
 
 from collections.abc import Sequence
@@ -85,8 +84,7 @@ class Entries:
     @property
     def values(self) -> npt.NDArray[Any]:
         """The stored elements as an array of their type."""
-        is_sub_byte = self.data_type.is_sub_byte
-        return decoded(self.codes, self.data_type) if is_sub_byte else self.codes.view(self.data_type.dtype)
+        return decoded(self.codes, self.data_type)
 
 
 def entries_of_codes(dims: Dims, data_type: DataType, codes: Codes) -> Entries:
@@ -124,6 +122,9 @@ def converted(entries: Entries, data_type: DataType) -> Entries:
     if entries.data_type == data_type:
         return entries
     return Entries(entries.dims, data_type, convert(entries.codes, entries.data_type, data_type), entries.places)
+
+
+# CSR and COO
 
 
 def read_entries(desc: MemoryDesc, buffers: Sequence[Bytes], *, ordered: bool = False) -> Entries:
@@ -276,6 +277,9 @@ def write_entries(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) 
     codes_in(desc, buffers)[...] = entries.codes
 
 
+# The packed encoding
+
+
 def read_packed(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
     """What packed buffers store, once offsets and bits have been checked.
 
@@ -377,6 +381,9 @@ def _blocked(desc: MemoryDesc) -> tuple[MemoryDesc, DataType]:
     return MemoryDesc.from_layout(packed_layout(desc.dims, desc.layout), carrier, dims=desc.dims), carrier
 
 
+# Conversions, and what they read and write
+
+
 def recode(src: MemoryDesc, src_buffers: Sequence[Bytes], dst: MemoryDesc, dst_buffers: Sequence[Bytes]) -> None:
     """Write what the source stores into the destination; at least one of them is sparse.
 
@@ -440,13 +447,7 @@ def entries_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
     if desc.kind == "sparse":
         return read_stored(desc, buffers)
     _, data_type = desc.require_layout("reorder")
-    return entries_of_codes(desc.dims, data_type, _dense_codes_in(desc, buffers[0], data_type))
-
-
-def _dense_codes_in(desc: MemoryDesc, buffer: Bytes, data_type: DataType) -> Codes:
-    """The elements of dense memory as codes, row-major."""
-    array = logical_array(desc, address_of(buffer))
-    return encoded(array, data_type) if data_type.is_sub_byte else array.view(f"u{data_type.itemsize}")
+    return entries_of_codes(desc.dims, data_type, encoded(logical_array(desc, address_of(buffers[0])), data_type))
 
 
 def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
@@ -465,8 +466,7 @@ def dense_array(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
         OutOfMemory: there is no room for it.
     """
     entries = read_stored(desc, buffers)
-    codes = dense_codes(entries)
-    return decoded(codes, entries.data_type) if entries.data_type.is_sub_byte else codes.view(entries.data_type.dtype)
+    return decoded(dense_codes(entries), entries.data_type)
 
 
 def retyped(desc: MemoryDesc, data_type: DataType) -> MemoryDesc:

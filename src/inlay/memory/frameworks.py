@@ -1,18 +1,13 @@
-"""The boundary to frameworks: their names of axes, their tensors, their arrays.
+"""Arrays of NumPy, PyTorch and JAX as `Memory`, and back; and the names that frameworks have for axes.
 
 Inside Inlay there is one dialect, oneDNN's: images are N, C, H, W and weights O, I, H, W, whatever the order in memory.
-Here stands what others say, and how to read it:
+What other frameworks call them is in `axis_orders`, whose names are offered here too:
 
     >>> from inlay.memory.frameworks import AxisOrder, framework_desc
     >>> AxisOrder.parse("HWIO").tag == AxisOrder.parse("hwio").tag
     True
     >>> framework_desc("tensorflow", "weights", (3, 3, 64, 128), "f32").dims
     (128, 64, 3, 3)
-
-Its rooms: `axis_order`, names such as NHWC; `conventions`, which framework uses which for what; `permuting`, the
-transposition that keeps a format; `arrays`, those of NumPy, PyTorch and JAX.
-
-**Arrays of NumPy, PyTorch and JAX as `Memory`, and back.**
 
 An array is dims, a type, strides and an address, and so is a memory with a plain layout: nothing is copied where both
 sides can say the same. Strides keep their meaning: a PyTorch tensor in `channels_last` is a memory in nhwc.
@@ -26,10 +21,8 @@ What has no plain layout - blocks, CSR, elements of 4 bits - is copied on the wa
 bits, which NumPy has through ml_dtypes only, cross as bytes. PyTorch and JAX are imported when one of their functions
 is called. `from_array` and `Memory` take DLPack; DLPack out is NumPy's, `to_numpy(memory).__dlpack__()`.
 
-**A transposition that moves data: other axes, the same format.**
-
 `MemoryDesc.permute_axes` relabels axes and moves nothing, so the format becomes another: `aBc8b` becomes `aCb8c`. Where
-the next operation wants the format that it had, data has to move:
+the next operation wants the format that it had, data has to move, which `permute_with_reorder` does:
 
     ({a, b, c}, fmt=aBc8b)  -->  ({a, c, b}, fmt=aBc8b)
 
@@ -85,6 +78,9 @@ __all__ = [
     "to_numpy",
     "to_torch",
 ]
+
+
+# NumPy
 
 
 def from_array(array: object) -> Memory:
@@ -162,6 +158,9 @@ def _refuse_view(memory: Memory) -> NoReturn:
         f"{memory.desc!r} has no plain strides, so no array can be a view of it: "
         "allow a copy, or reorder it to a plain format first"
     )
+
+
+# PyTorch and JAX
 
 
 def from_torch(tensor: Any) -> Memory:
@@ -271,6 +270,9 @@ def _required(module: str, purpose: str) -> Any:
         if error.name != module:
             raise
         raise MissingExtra(f"{purpose} needs {module}, which is not installed: pip install {module}") from None
+
+
+# A transposition that moves data
 
 
 def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: FormatTag | str | None = None) -> Memory:

@@ -1,19 +1,16 @@
 """`Memory`: a descriptor with its bytes, checked once when they are wrapped, and the way back to a logical array.
 
-**What a memory is made from besides a descriptor and a flat buffer: arrays with strides of their own, and layouts.**
-
-An array of NumPy has dims, a type, strides and an address, whatever its strides are: negative in `a[::-1]`, 0 where it
-was broadcast, overlapping in sliding windows. Its memory begins at the lowest byte that an element has.
+An array of NumPy has dims, a type, strides and an address, so it is a memory as it lies, whatever its strides are:
+negative in `a[::-1]`, 0 where it was broadcast, overlapping in sliding windows. Its memory begins at the lowest byte
+that an element has.
 
 >>> desc, buffer = view_of(np.arange(6, dtype=np.uint8)[::-1])
 >>> desc.offset((0,)), desc.strides, buffer.tolist()
 (5, (-1,), [0, 1, 2, 3, 4, 5])
 
-**NumPy views by a layout: the way back from `Layout.from_array`.**
-
-A plain layout has what an array needs, one stride per axis, and nothing else: no data and no data type. `as_strided`
-lends it the elements of an array and checks first that every offset lies among them, which NumPy's function of that
-name does not.
+`as_strided` is the way back from `Layout.from_array`. A plain layout has what an array needs, one stride per axis, and
+nothing else: no data and no data type. `as_strided` lends it the elements of an array and checks first that every
+offset lies among them, which NumPy's function of that name does not.
 
 >>> import numpy as np
 >>> from inlay.layout import Layout
@@ -46,115 +43,6 @@ from inlay.memory.buffers import (
 from inlay.memory.entries import dense_array
 from inlay.memory.moves import logical_array, reach
 from inlay.notation.format_tag import FormatTag
-
-
-def view_of(array: object) -> tuple[MemoryDesc, Bytes]:
-    """The descriptor of an array as it lies, and the bytes from its lowest element to its highest, without a copy.
-
-    Raises:
-        InvalidArguments: `array` cannot be read as memory, has no axes, strides that are no multiple of its elements,
-            or a type that no descriptor has or that takes 4 bits in memory.
-    """
-    values = array_of(array, "array")
-    desc = describe_array(values)
-    layout, _ = desc.require_layout("a view")
-    return desc, bytes_between(values, *layout.byte_span(values.itemsize))
-
-
-def layout_over(layout: Layout, buffer: object) -> tuple[MemoryDesc, Any]:
-    """The descriptor of elements that `layout` places in `buffer`, an array: the lowest one is its first.
-
-    Raises:
-        InvalidArguments: `buffer` cannot be read as memory, or has a type that no descriptor has.
-        Unimplemented: a dim or stride is RUNTIME.
-    """
-    if buffer is None:
-        raise InvalidArguments(
-            "a Layout says no data type: give the array that it lies in, or describe the memory with "
-            "MemoryDesc.from_layout(layout, 'f32')"
-        )
-    if layout.has_runtime:
-        raise Unimplemented("memory needs known dims and strides: this layout has RUNTIME ones, bind them first")
-    values = array_of(buffer)
-    return place_lowest_first(layout, as_data_type(values.dtype)), values
-
-
-def bytes_between(array: npt.NDArray[Any], low: int, high: int) -> Bytes:
-    """The bytes of an array from `low` to `high`, counted from its first element: the memory itself, not a copy."""
-    return np.asarray(_Span(array, low, high - low))
-
-
-class _Span:
-    """Bytes from an array's lowest element to its highest, gaps included; keeps the array alive."""
-
-    def __init__(self, array: npt.NDArray[Any], low: int, nbytes: int) -> None:
-        self.array = array
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (address_of(array) + low, not array.flags.writeable),
-        }
-
-
-Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-def as_strided(elements: npt.NDArray[Scalar], layout: Layout, offset0: int = 0) -> npt.NDArray[Scalar]:
-    """The view of `elements`, an array of one dense axis, whose coordinates `layout` places from `offset0` on.
-
-    The view can be written to if `elements` can and the layout nests (`is_non_overlapping`): one write would else
-    change several elements.
-
-    Post-conditions: result[x] is elements[offset0 + layout.offset(x)] for every coordinate x, and
-    Layout.from_array(result) is equivalent to `layout`.
-
-    Raises:
-        InvalidArguments: `elements` is no array of one dense axis, `layout` is none or not plain, `offset0` is no
-            integer, or the layout reaches beyond `elements`.
-        Unimplemented: `layout` has RUNTIME dims or strides.
-
-    >>> backwards = as_strided(np.arange(6), Layout.from_strides((6,), (-1,)), 5)
-    >>> backwards.tolist()
-    [5, 4, 3, 2, 1, 0]
-    """
-    if not all(isinstance(value, kind) for value, kind in ((elements, np.ndarray), (layout, Layout))):
-        raise InvalidArguments(
-            f"elements is a {type(elements).__name__} and layout a {type(layout).__name__}: give a NumPy array of one "
-            "axis and a Layout"
-        )
-    offset0 = as_integer("offset0", offset0)
-    if elements.ndim != 1 or not elements.flags.c_contiguous:
-        raise InvalidArguments(
-            f"elements of shape {elements.shape} and strides {elements.strides}: give one dense axis, as array.ravel()"
-        )
-    low, high = layout.span
-    strides = layout.byte_strides(elements.itemsize)
-    if layout.size == 0:
-        return np.lib.stride_tricks.as_strided(elements[:0], layout.dims, strides, writeable=elements.flags.writeable)
-    if offset0 + low < 0 or offset0 + high > len(elements):
-        raise InvalidArguments(
-            f"the layout reaches elements {offset0 + low} to {offset0 + high - 1} from offset0 {offset0}, "
-            f"outside the {len(elements)} there are"
-        )
-    writeable = bool(elements.flags.writeable) and layout.is_non_overlapping
-    return np.lib.stride_tricks.as_strided(elements[offset0:], layout.dims, strides, writeable=writeable)
-
-
-Format: TypeAlias = FormatTag | str | MemoryDesc
-"""Where elements shall go: a format tag or alias, or a whole descriptor."""
-
-
-def require_memory(value: object, name: str = "memory") -> None:
-    """Refuse what is no `Memory`.
-
-    Raises:
-        InvalidArguments: `value`, which messages call `name`, is something else.
-    """
-    if not isinstance(value, Memory):
-        raise InvalidArguments(
-            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
-        )
 
 
 class Memory:
@@ -200,10 +88,9 @@ class Memory:
 
         Raises:
             InvalidArguments: `desc` has no layout (any, the zero descriptor), is an array that `view_of` refuses or a
-                Layout without an array, or is a host scalar without a
-                value or with one that its type cannot hold; it reaches below the start of the buffer; or `buffer` is
-                too small, not contiguous, of another type, not aligned to its elements, or no buffer; or there are
-                not as many as sparse memory has.
+                Layout without an array, or is a host scalar without a value or with one that its type cannot hold; it
+                reaches below the start of the buffer; or `buffer` is too small, not contiguous, of another type, not
+                aligned to its elements, or no buffer; or there are not as many as sparse memory has.
             Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is packed and has no tag.
             OutOfMemory: there is no room for new bytes.
         """
@@ -361,11 +248,34 @@ class Memory:
 
 # Only these write through the slots.
 _set_desc = vars(Memory)["_desc"].__set__
+
 _set_buffer = vars(Memory)["_buffer"].__set__
+
 _set_others = vars(Memory)["_others"].__set__
+
 _set_address = vars(Memory)["address"].__set__
+
 _set_begin = vars(Memory)["begin"].__set__
+
 _set_end = vars(Memory)["end"].__set__
+
+Format: TypeAlias = FormatTag | str | MemoryDesc
+"""Where elements shall go: a format tag or alias, or a whole descriptor."""
+
+
+def require_memory(value: object, name: str = "memory") -> None:
+    """Refuse what is no `Memory`.
+
+    Raises:
+        InvalidArguments: `value`, which messages call `name`, is something else.
+    """
+    if not isinstance(value, Memory):
+        raise InvalidArguments(
+            f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
+        )
+
+
+# What a memory is made from
 
 
 def _described(desc: Any, buffer: Any) -> tuple[MemoryDesc, Any]:
@@ -373,6 +283,51 @@ def _described(desc: Any, buffer: Any) -> tuple[MemoryDesc, Any]:
     if isinstance(desc, np.ndarray) and buffer is None:
         return view_of(desc)
     return layout_over(desc, buffer) if isinstance(desc, Layout) else (desc, buffer)
+
+
+def view_of(array: object) -> tuple[MemoryDesc, Bytes]:
+    """The descriptor of an array as it lies, and the bytes from its lowest element to its highest, without a copy.
+
+    Raises:
+        InvalidArguments: `array` cannot be read as memory, has no axes, strides that are no multiple of its elements,
+            or a type that no descriptor has or that takes 4 bits in memory.
+    """
+    values = array_of(array, "array")
+    desc = describe_array(values)
+    layout, _ = desc.require_layout("a view")
+    low, high = layout.byte_span(values.itemsize)
+    return desc, np.asarray(_Span(values, low, high - low))
+
+
+class _Span:
+    """`nbytes` bytes of an array from `low` on, counted from its first element, without a copy; keeps it alive."""
+
+    def __init__(self, array: npt.NDArray[Any], low: int, nbytes: int) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address_of(array) + low, not array.flags.writeable),
+        }
+
+
+def layout_over(layout: Layout, buffer: object) -> tuple[MemoryDesc, Any]:
+    """The descriptor of elements that `layout` places in `buffer`, an array: the lowest one is its first.
+
+    Raises:
+        InvalidArguments: `buffer` cannot be read as memory, or has a type that no descriptor has.
+        Unimplemented: a dim or stride is RUNTIME.
+    """
+    if buffer is None:
+        raise InvalidArguments(
+            "a Layout says no data type: give the array that it lies in, or describe the memory with "
+            "MemoryDesc.from_layout(layout, 'f32')"
+        )
+    if layout.has_runtime:
+        raise Unimplemented("memory needs known dims and strides: this layout has RUNTIME ones, bind them first")
+    values = array_of(buffer)
+    return place_lowest_first(layout, as_data_type(values.dtype)), values
 
 
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:
@@ -383,3 +338,50 @@ def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType
             f"buffer starts at an address that is no multiple of the {data_type.itemsize} bytes of {data_type}: "
             "copy it to an array of its own"
         )
+
+
+# Views by a layout
+
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def as_strided(elements: npt.NDArray[Scalar], layout: Layout, offset0: int = 0) -> npt.NDArray[Scalar]:
+    """The view of `elements`, an array of one dense axis, whose coordinates `layout` places from `offset0` on.
+
+    The view can be written to if `elements` can and the layout nests (`is_non_overlapping`): one write would else
+    change several elements.
+
+    Post-conditions: result[x] is elements[offset0 + layout.offset(x)] for every coordinate x, and
+    Layout.from_array(result) is equivalent to `layout`.
+
+    Raises:
+        InvalidArguments: `elements` is no array of one dense axis, `layout` is none or not plain, `offset0` is no
+            integer, or the layout reaches beyond `elements`.
+        Unimplemented: `layout` has RUNTIME dims or strides.
+
+    >>> backwards = as_strided(np.arange(6), Layout.from_strides((6,), (-1,)), 5)
+    >>> backwards.tolist()
+    [5, 4, 3, 2, 1, 0]
+    """
+    if not all(isinstance(value, kind) for value, kind in ((elements, np.ndarray), (layout, Layout))):
+        raise InvalidArguments(
+            f"elements is a {type(elements).__name__} and layout a {type(layout).__name__}: give a NumPy array of one "
+            "axis and a Layout"
+        )
+    offset0 = as_integer("offset0", offset0)
+    if elements.ndim != 1 or not elements.flags.c_contiguous:
+        raise InvalidArguments(
+            f"elements of shape {elements.shape} and strides {elements.strides}: give one dense axis, as array.ravel()"
+        )
+    low, high = layout.span
+    strides = layout.byte_strides(elements.itemsize)
+    if layout.size == 0:
+        return np.lib.stride_tricks.as_strided(elements[:0], layout.dims, strides, writeable=elements.flags.writeable)
+    if offset0 + low < 0 or offset0 + high > len(elements):
+        raise InvalidArguments(
+            f"the layout reaches elements {offset0 + low} to {offset0 + high - 1} from offset0 {offset0}, "
+            f"outside the {len(elements)} there are"
+        )
+    writeable = bool(elements.flags.writeable) and layout.is_non_overlapping
+    return np.lib.stride_tricks.as_strided(elements[offset0:], layout.dims, strides, writeable=writeable)

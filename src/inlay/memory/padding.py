@@ -16,38 +16,23 @@ does not, since exp(0) is 1; then the damage is found here, by coordinate:
     >>> buffer.sum()
     np.float32(17.0)
 
-This room works on descriptors and bytes; `check_padding`, `zero_padding` and `map_padded` of `inlay.memory` do the same
-for a `Memory`. Only padded lanes are visited, as a few strided views of the buffer (`regions`), so the time of a check
-grows with the padding and not with the tensor.
+This module works on descriptors and bytes; `check_padding`, `zero_padding` and `map_padded` of `inlay.memory` do the
+same for a `Memory`.
 
 **Zero** means equal to zero: -0.0 is clean too, because adding it changes no sum. Of e8m0, which has no zero, it is the
 code 0, and that is what a reorder writes.
 
-**Functions that keep padding zero: those with f(0) == 0.**
+An elementwise function may run over a whole buffer, padding included, exactly if f(0) == 0: relu, tanh, negation and
+multiplication keep padding zero; exp, cos, sigmoid and addition of a bias do not.
 
-An elementwise function may run over a whole buffer, padding included, exactly if it maps zero to zero: relu, tanh,
-negation and multiplication do; exp, cos, sigmoid and addition of a bias do not.
+    >>> preserves_padding(np.tanh), preserves_padding(np.exp)
+    (True, False)
 
->>> preserves_padding(np.tanh), preserves_padding(np.exp)
-(True, False)
-
-**Boxes: ranges of coordinates as strided views of a buffer.**
-
-A range of coordinates along one axis is a few runs, in each of which the digits vary independently (`layout.runs`). One
-run of each axis makes a box, and a box is what NumPy calls a strided array: a view, whatever the layout. The
-padding of a tensor is at most one range of coordinates per axis, so a few views hold all of it and nothing else.
-
-**What a check of padding answers: how many lanes are not zero, and where the first of them lie.**
-
->>> from inlay.descriptor import MemoryDesc
->>> desc = MemoryDesc((2, 17), "f32", "aB8b")
->>> print(PaddingReport(desc, lanes=14, dirty=0, first=()))
-clean: all 14 padding lanes of MemoryDesc((2, 17), 'f32', 'aB8b') are zero
-
-**Padding lanes in a buffer: found where they are not zero, and made zero.**
-
-The bytes of each box of padding are one strided view. Whether all of it is zero is one reduction; only a box that is
-not clean is looked at lane by lane.
+A range of coordinates along one axis is a few runs, in each of which the digits vary independently
+(`layout.axis.runs`). One run of each axis makes a **box**, and a box is what NumPy calls a strided array: a view,
+whatever the layout. The padding of a tensor is at most one range of coordinates per axis, so a few views hold all of it
+and nothing else, and the time of a check grows with the padding and not with the tensor. Whether all of a box is zero
+is one reduction; only a box that is not clean is looked at lane by lane.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,82 +49,11 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS, Step, runs
+from inlay.memory.buffers import Bytes, decoded
 
-__all__ = [
-    "Box",
-    "DirtyLane",
-    "Elementwise",
-    "PaddingReport",
-    "applied",
-    "boxes",
-    "even_boxes",
-    "find_dirty",
-    "lanes",
-    "padding_boxes",
-    "preserves_padding",
-    "zero_lanes",
-]
+# Boxes of coordinates, as views of a buffer
 
 
-Elementwise: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-"""Takes an array of any shape, and gives one of the same shape and type, each entry from the entry at its place."""
-
-
-def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
-    """Whether f(0) == 0 in this type, so that `f` may run over padding. -0.0 equals 0.
-
-    `f` is a ufunc or any function of arrays. It is called twice: with zeros, and with a zero beside a one, where a
-    function that is not elementwise (softmax, subtraction of the mean) shows itself.
-
-    Raises:
-        InvalidArguments: `data_type` is none, or `f` gives an array of another shape or type, or is not elementwise.
-
-    >>> preserves_padding(lambda x: x + 1)
-    False
-    >>> preserves_padding(np.negative, "bf16")
-    True
-    """
-    kind = as_data_type(data_type)
-    # The code 0, which is what padding holds: of e8m0, which has no zero, that is 2**-127.
-    zeros = np.zeros(2 * kind.itemsize, np.uint8).view(kind.dtype)
-    beside = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
-    with np.errstate(all="ignore"):
-        alone, together = applied(f, zeros.copy()), applied(f, beside)
-    if alone[0] != together[0] and not (_is_nan(alone[0]) and _is_nan(together[0])):
-        raise InvalidArguments(
-            f"f is not elementwise: it gives {alone[0]} for 0 beside another 0, and {together[0]} beside 1; "
-            "unpack the memory, apply f, and pack the result"
-        )
-    return bool((alone == zeros).all())
-
-
-def _is_nan(value: Any) -> bool:
-    return bool(value != value)
-
-
-def applied(f: Elementwise, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """f(values), an array of the shape and type of `values`.
-
-    Raises:
-        InvalidArguments: it is not.
-    """
-    if not callable(f):
-        raise InvalidArguments(f"f is {shown(f)}: give a function of arrays, such as np.tanh")
-    try:
-        result = f(values)
-    except TypeError as error:
-        raise InvalidArguments(f"f takes no array of {values.dtype}: {error}") from error
-    if not isinstance(result, np.ndarray):
-        raise InvalidArguments(f"f must return an array: it returned a {type(result).__name__}")
-    if (result.shape, result.dtype) != (values.shape, values.dtype):
-        raise InvalidArguments(
-            f"f must return an array like its argument, {values.dtype} of shape {values.shape}: "
-            f"it returned {result.dtype} of shape {result.shape}"
-        )
-    return result
-
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
@@ -253,6 +167,9 @@ def lanes(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
     return view, shift
 
 
+# What a check of padding answers
+
+
 @dataclass(frozen=True, slots=True)
 class DirtyLane:
     """A lane of padding that is not zero."""
@@ -307,31 +224,15 @@ def _row(desc: MemoryDesc, data_type: DataType, lane: DirtyLane) -> tuple[str, .
         f"beyond {', '.join(beyond)}",
         f"element {lane.offset}",
         f"byte {lane.byte_offset}",
-        f"holds {_value(lane.held, data_type)} ({lane.held.hex(' ')})",
+        f"holds {decoded(np.frombuffer(lane.held, np.uint8), data_type)[0]!s} ({lane.held.hex(' ')})",
     )
 
 
-def _value(held: bytes, data_type: DataType) -> str:
-    """The number that these bytes are."""
-    code = np.frombuffer(held, np.uint8)
-    if data_type.is_sub_byte and data_type.kind == "signed":
-        return str((held[0] ^ 8) - 8)
-    return str(code.view(data_type.dtype)[0])
+# Padding found and made zero
 
 
 MOST_NAMED = 8
 """How many dirty lanes a report names, unless told otherwise."""
-
-
-def value_bits(data_type: DataType) -> int:
-    """The bits of a code, or of each half of 64 bits, that must be 0 for the value to be zero: all but a float's sign.
-
-    >>> from inlay.data_type import DATA_TYPES
-    >>> [hex(value_bits(DATA_TYPES[name])) for name in ("s8", "bf16", "e8m0")]
-    ['0xff', '0x7fff', '0xff']
-    """
-    has_sign = data_type.kind == "float" and data_type.is_signed
-    return (1 << min(data_type.bits, 64) - has_sign) - 1
 
 
 def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED) -> PaddingReport:
@@ -414,3 +315,75 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
             view &= np.uint8(0xF0 >> shift)
         else:
             view[...] = 0
+
+
+def value_bits(data_type: DataType) -> int:
+    """The bits of a code, or of each half of 64 bits, that must be 0 for the value to be zero: all but a float's sign.
+
+    >>> from inlay.data_type import DATA_TYPES
+    >>> [hex(value_bits(DATA_TYPES[name])) for name in ("s8", "bf16", "e8m0")]
+    ['0xff', '0x7fff', '0xff']
+    """
+    has_sign = data_type.kind == "float" and data_type.is_signed
+    return (1 << min(data_type.bits, 64) - has_sign) - 1
+
+
+# Functions that keep padding zero
+
+
+Elementwise: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+"""Takes an array of any shape, and gives one of the same shape and type, each entry from the entry at its place."""
+
+
+def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
+    """Whether f(0) == 0 in this type, so that `f` may run over padding. -0.0 equals 0.
+
+    `f` is a ufunc or any function of arrays. It is called twice: with zeros, and with a zero beside a one, where a
+    function that is not elementwise (softmax, subtraction of the mean) shows itself.
+
+    Raises:
+        InvalidArguments: `data_type` is none, or `f` gives an array of another shape or type, or is not elementwise.
+
+    >>> preserves_padding(lambda x: x + 1)
+    False
+    >>> preserves_padding(np.negative, "bf16")
+    True
+    """
+    kind = as_data_type(data_type)
+    # The code 0, which is what padding holds: of e8m0, which has no zero, that is 2**-127.
+    zeros = np.zeros(2 * kind.itemsize, np.uint8).view(kind.dtype)
+    beside = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
+    with np.errstate(all="ignore"):
+        alone, together = applied(f, zeros.copy()), applied(f, beside)
+    if alone[0] != together[0] and not (_is_nan(alone[0]) and _is_nan(together[0])):
+        raise InvalidArguments(
+            f"f is not elementwise: it gives {alone[0]} for 0 beside another 0, and {together[0]} beside 1; "
+            "unpack the memory, apply f, and pack the result"
+        )
+    return bool((alone == zeros).all())
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
+
+
+def applied(f: Elementwise, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """f(values), an array of the shape and type of `values`.
+
+    Raises:
+        InvalidArguments: it is not.
+    """
+    if not callable(f):
+        raise InvalidArguments(f"f is {shown(f)}: give a function of arrays, such as np.tanh")
+    try:
+        result = f(values)
+    except TypeError as error:
+        raise InvalidArguments(f"f takes no array of {values.dtype}: {error}") from error
+    if not isinstance(result, np.ndarray):
+        raise InvalidArguments(f"f must return an array: it returned a {type(result).__name__}")
+    if (result.shape, result.dtype) != (values.shape, values.dtype):
+        raise InvalidArguments(
+            f"f must return an array like its argument, {values.dtype} of shape {values.shape}: "
+            f"it returned {result.dtype} of shape {result.shape}"
+        )
+    return result

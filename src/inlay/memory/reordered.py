@@ -1,15 +1,11 @@
-"""The moves from memory to memory: `reorder`, and a `Reorder` that was made once for many calls.
+"""Moves into memory: `pack` from a logical array, `reorder` from another memory, and `Reorder`, made for many calls.
 
 A move is compiled for a pair of descriptors and attributes and then works on two addresses. `pack`, `unpack` and
 `reorder` keep what they compiled, so the second call with equal descriptors finds it; a `Reorder` holds it in the
-caller's hands. Sparse memory has several buffers and is converted, to and from dense memory too (see `conversion`).
+caller's hands. Sparse memory has several buffers and is converted, to and from dense memory too (see `entries`).
 
-**`pack`: from a logical array to memory in any format.**
-
-**Tuning a reorder: its candidates are timed on memory of the size that it will work on.**
-
-The memory is our own, as large as the two descriptors reach, and given back afterwards. It holds numbers that no
-processor finds hard in any type: bytes of 0x3F are 0.75 as f32, 1.8 as f16, 63 as u8.
+A reorder is tuned by timing its candidates on memory of our own, as large as the two descriptors reach, and given back
+afterwards.
 """
 
 from functools import lru_cache
@@ -32,6 +28,8 @@ from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes, Given, attri
 from inlay.reordering.choice import Decision
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.tuning import SECONDS, tune
+
+# From logical arrays
 
 
 def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
@@ -80,9 +78,7 @@ def stored_in(array: object) -> Entries:
     data_type = as_data_type(logical.dtype)
     if not data_type.is_number:
         raise InvalidArguments(f"sparse tensors hold numbers: {data_type} only moves; convert the array with astype")
-    if data_type.is_sub_byte:
-        return entries_of_codes(logical.shape, data_type, encoded(logical, data_type))
-    return entries_of_codes(logical.shape, data_type, np.ascontiguousarray(logical).view(f"u{data_type.itemsize}"))
+    return entries_of_codes(logical.shape, data_type, encoded(logical, data_type))
 
 
 def _as_array(array: object) -> npt.NDArray[Any]:
@@ -129,44 +125,111 @@ def _by_strides(dims: Dims, strides: Dims, data_type: DataType) -> MemoryDesc:
     return MemoryDesc(dims, data_type, strides=strides, allow_empty=True)
 
 
-_EASY = 0x3F
+# From memory to memory
 
 
-def seconds_of(wanted: Any) -> float | None:
-    """How long a `tune` argument lets tuning take; None where it asks for none.
+def reorder(
+    src: Memory,
+    dst: Format,
+    *,
+    attributes: Attributes | None = None,
+    out: Memory | None = None,
+    src_scales: object = None,
+    dst_scales: object = None,
+    src_zero_points: object = None,
+    dst_zero_points: object = None,
+    seed: SupportsIndex | None = None,
+) -> Memory:
+    """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
 
-    Raises:
-        InvalidArguments: it is neither a truth value nor a positive number.
+    A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
+    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores; that of a packed
+    one may be larger.
 
-    >>> seconds_of(True), seconds_of(False), seconds_of(2.5)
-    (1.0, None, 2.5)
-    """
-    if isinstance(wanted, bool):
-        return SECONDS if wanted else None
-    if not isinstance(wanted, (int, float)) or not 0 < wanted < 2**63:
-        raise InvalidArguments(
-            f"tune is {shown(wanted)}: give True to tune for {SECONDS:g} s, or the seconds that it may take, more than "
-            "0"
-        )
-    return float(wanted)
+    Values of scales and zero points come with `attributes`, or make them: a number for the whole tensor, an array that
+    spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `attributes_of`).
 
-
-def tuned(
-    src: MemoryDesc, dst: MemoryDesc, problem: ReorderProblem, seconds: float, *, again: bool = False
-) -> Decision:
-    """Time the candidates for `problem`, which is made of the two descriptors, and remember the best: see `tune`.
-
-    Post-condition: reorders of `problem` that are made from now on are done as the result says.
+    Post-condition: result.unpack() equals src.unpack(), computed on by the attributes and converted to the type of
+    `dst`.
 
     Raises:
-        OutOfMemory: there is no room for a second source and destination.
+        InvalidArguments: the dims differ, `dst` has no layout or its elements overlap, or `out` has another
+            descriptor, is read-only, or lies on the memory of `src`; attributes or their values do not fit, or there is
+            a sum without `out`; or a sparse side is refused (see `entries.recode`).
+        FormatTagError: `dst` cannot be read.
+        Unimplemented: `dst` is packed and has no tag, attributes are given for sparse memory, or the destination has
+            extras that no reorder computes.
+        OutOfMemory: there is no room for the result, or the process has so many memory mappings that no more machine
+            code is loaded.
+
+    >>> import numpy as np
+    >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))
+    >>> reorder(rows, "ba").buffer.view(np.float32).tolist()
+    [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+    >>> reorder(rows, MemoryDesc((2, 3), "s8", "ab"), src_scales=[[10], [-10]]).unpack()
+    array([[  0,  10,  20],
+           [-30, -40, -50]], dtype=int8)
     """
-    source, destination = (allocate(reach(desc)[1]) for desc in (src, dst))
-    for buffer in (source, destination):
-        buffer.fill(_EASY)  # which also brings in its pages
-    decision = tune(problem, address_of(source), address_of(destination), seconds, again=again)
-    find_reorder.cache_clear()
-    return decision
+    require_memory(src, "src")
+    desc = _resolved(src.desc, dst)
+    is_dense = src.desc.kind != "sparse" != desc.kind
+    if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
+        return _moved(src, desc, out)
+    given: Given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+    if attributes is None:
+        wanted, given = attributes_of(desc.dims, given)
+    else:
+        wanted = _checked_attributes(attributes)
+    if not is_dense:
+        if wanted != PLAIN or seed is not None:
+            raise Unimplemented("attributes are for dense memory: convert with inlay.to_dense first, or after")
+        result = _destination(src, desc, out)
+        recode(src.desc, src.buffers, desc, result.buffers)
+        return result
+    if wanted.sum is not None and out is None:
+        raise InvalidArguments("a sum adds to the elements of a destination: give it as out")
+    values, chosen = operands(wanted, desc.dims, given), checked_seed(wanted, seed)
+    if wanted == PLAIN:
+        return _moved(src, desc, out)
+    compiled = find_reorder(src.desc, desc, wanted)
+    result = _destination(src, desc, out)
+    compiled.run(src.address, result.address, values, chosen)
+    return result
+
+
+def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
+    """The descriptor that `dst` means for elements of `src`."""
+    if not isinstance(dst, (MemoryDesc, str, FormatTag)):
+        raise InvalidArguments(f"dst is {shown(dst)}: give a format tag such as 'nChw16c', or a MemoryDesc")
+    assert src.data_type is not None  # Memory has one.
+    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, src.data_type, dst)
+    if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:
+        return wanted
+    if src.kind == "sparse":
+        return retyped(src, wanted.data_type)
+    layout, _ = src.require_layout("reorder")
+    if layout.overlaps:
+        return MemoryDesc(src.dims, wanted.data_type)
+    return MemoryDesc.from_layout(layout, wanted.data_type, dims=src.dims)
+
+
+def _moved(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
+    """The elements of dense memory in dense memory, nothing computed on the way."""
+    compiled = find_reorder(src.desc, desc)
+    result = _destination(src, desc, out)
+    compiled.run(src.address, result.address)
+    return result
+
+
+def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
+    """`out`, if it can take the elements of `src`, else new memory."""
+    if out is None:
+        return Memory(desc)
+    require_memory(out, "out")
+    if out.desc != desc:
+        raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
+    _require_apart(src, out)
+    return out
 
 
 class Reorder:
@@ -347,105 +410,45 @@ def _refuse_shared(nbytes: int) -> NoReturn:
     )
 
 
-def reorder(
-    src: Memory,
-    dst: Format,
-    *,
-    attributes: Attributes | None = None,
-    out: Memory | None = None,
-    src_scales: object = None,
-    dst_scales: object = None,
-    src_zero_points: object = None,
-    dst_zero_points: object = None,
-    seed: SupportsIndex | None = None,
-) -> Memory:
-    """The elements of `src` in memory described by `dst`: `out` if given, else new memory.
+# Tuning
 
-    A tag as `dst` keeps the data type; `any` takes the format of `src`. The compiled move is remembered. Either side
-    may be sparse: the `nnz` of a sparse `dst` must be the number of elements that the source stores; that of a packed
-    one may be larger.
 
-    Values of scales and zero points come with `attributes`, or make them: a number for the whole tensor, an array that
-    spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `attributes_of`).
-
-    Post-condition: result.unpack() equals src.unpack(), computed on by the attributes and converted to the type of
-    `dst`.
+def seconds_of(wanted: Any) -> float | None:
+    """How long a `tune` argument lets tuning take; None where it asks for none.
 
     Raises:
-        InvalidArguments: the dims differ, `dst` has no layout or its elements overlap, or `out` has another
-            descriptor, is read-only, or lies on the memory of `src`; attributes or their values do not fit, or there is
-            a sum without `out`; or a sparse side is refused by `conversion`.
-        FormatTagError: `dst` cannot be read.
-        Unimplemented: `dst` is packed and has no tag, attributes are given for sparse memory, or the destination has
-            extras that no reorder computes.
-        OutOfMemory: there is no room for the result, or the process has so many memory mappings that no more machine
-            code is loaded.
+        InvalidArguments: it is neither a truth value nor a positive number.
 
-    >>> import numpy as np
-    >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))
-    >>> reorder(rows, "ba").buffer.view(np.float32).tolist()
-    [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
-    >>> reorder(rows, MemoryDesc((2, 3), "s8", "ab"), src_scales=[[10], [-10]]).unpack()
-    array([[  0,  10,  20],
-           [-30, -40, -50]], dtype=int8)
+    >>> seconds_of(True), seconds_of(False), seconds_of(2.5)
+    (1.0, None, 2.5)
     """
-    require_memory(src, "src")
-    desc = _resolved(src.desc, dst)
-    is_dense = src.desc.kind != "sparse" != desc.kind
-    if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
-        return _moved(src, desc, out)
-    given: Given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
-    if attributes is None:
-        wanted, given = attributes_of(desc.dims, given)
-    else:
-        wanted = _checked_attributes(attributes)
-    if not is_dense:
-        if wanted != PLAIN or seed is not None:
-            raise Unimplemented("attributes are for dense memory: convert with inlay.to_dense first, or after")
-        result = _destination(src, desc, out)
-        recode(src.desc, src.buffers, desc, result.buffers)
-        return result
-    if wanted.sum is not None and out is None:
-        raise InvalidArguments("a sum adds to the elements of a destination: give it as out")
-    values, chosen = operands(wanted, desc.dims, given), checked_seed(wanted, seed)
-    if wanted == PLAIN:
-        return _moved(src, desc, out)
-    compiled = find_reorder(src.desc, desc, wanted)
-    result = _destination(src, desc, out)
-    compiled.run(src.address, result.address, values, chosen)
-    return result
+    if isinstance(wanted, bool):
+        return SECONDS if wanted else None
+    if not isinstance(wanted, (int, float)) or not 0 < wanted < 2**63:
+        raise InvalidArguments(
+            f"tune is {shown(wanted)}: give True to tune for {SECONDS:g} s, or the seconds that it may take, more than "
+            "0"
+        )
+    return float(wanted)
 
 
-def _moved(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
-    """The elements of dense memory in dense memory, nothing computed on the way."""
-    compiled = find_reorder(src.desc, desc)
-    result = _destination(src, desc, out)
-    compiled.run(src.address, result.address)
-    return result
+_EASY = 0x3F
+"""Bytes of numbers that no processor finds hard in any type: 0.75 as f32, 1.8 as f16, 63 as u8."""
 
 
-def _destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
-    """`out`, if it can take the elements of `src`, else new memory."""
-    if out is None:
-        return Memory(desc)
-    require_memory(out, "out")
-    if out.desc != desc:
-        raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")
-    _require_apart(src, out)
-    return out
+def tuned(
+    src: MemoryDesc, dst: MemoryDesc, problem: ReorderProblem, seconds: float, *, again: bool = False
+) -> Decision:
+    """Time the candidates for `problem`, which is made of the two descriptors, and remember the best: see `tune`.
 
+    Post-condition: reorders of `problem` that are made from now on are done as the result says.
 
-def _resolved(src: MemoryDesc, dst: Format) -> MemoryDesc:
-    """The descriptor that `dst` means for elements of `src`."""
-    if not isinstance(dst, (MemoryDesc, str, FormatTag)):
-        raise InvalidArguments(f"dst is {shown(dst)}: give a format tag such as 'nChw16c', or a MemoryDesc")
-    assert src.data_type is not None  # Memory has one.
-    wanted = dst if isinstance(dst, MemoryDesc) else described(src.dims, src.data_type, dst)
-    if wanted.kind != "any" or wanted.dims != src.dims or wanted.data_type is None:
-        return wanted
-    if src.kind == "sparse":
-        return retyped(src, wanted.data_type)
-    layout, _ = src.require_layout("reorder")
-    if layout.overlaps:
-        return MemoryDesc(src.dims, wanted.data_type)
-    return MemoryDesc.from_layout(layout, wanted.data_type, dims=src.dims)
+    Raises:
+        OutOfMemory: there is no room for a second source and destination.
+    """
+    source, destination = (allocate(reach(desc)[1]) for desc in (src, dst))
+    for buffer in (source, destination):
+        buffer.fill(_EASY)  # which also brings in its pages
+    decision = tune(problem, address_of(source), address_of(destination), seconds, again=again)
+    find_reorder.cache_clear()
+    return decision

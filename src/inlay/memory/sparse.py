@@ -13,30 +13,21 @@ MemoryDesc.csr((3, 4), 'f32', 2)
 >>> np.array_equal(to_coo(rows).unpack(), matrix)
 True
 
-`inlay.reorder` and `inlay.pack` take sparse descriptors too, where `nnz` is known beforehand.
+`to_csr` and `to_coo` count the stored elements; `inlay.reorder` and `inlay.pack` take sparse descriptors too, where
+`nnz` is known beforehand.
 
 An element is stored if any of its bits is set, so -0.0 is kept, and dense -> CSR -> COO -> dense changes no bit.
 Entries are written in row-major order and read in any; two for one element are refused, not summed. Wrong positions
 never reach a computation: whatever reads sparse memory checks them first, and names the first entry that is wrong.
-SciPy and torch are imported when asked for.
 
-**Dense <-> CSR <-> COO where the number of stored elements is counted, and the check of what buffers say.**
+Other libraries share their buffers with us; they are imported when asked for:
 
-dense array or Memory  ->  to_csr, to_coo  ->  Memory of several buffers  ->  to_dense  ->  Memory in any format
+    scipy.sparse.csr_array, csr_matrix, torch.sparse_csr    <->  CSR
+    scipy.sparse.coo_array, coo_matrix, torch.sparse_coo    <->  COO
 
-**SciPy's sparse arrays in and out, without a copy of the values.**
-
-    scipy.sparse.csr_array, csr_matrix    <->  CSR
-    scipy.sparse.coo_array, coo_matrix    <->  COO
-
-SciPy computes with f32, f64, s8, u8, s32 and s64 only. It sums duplicates silently; here they are refused.
-
-**torch's sparse tensors in and out, bits preserved: bf16, f16 and f8 too.**
-
-    torch.sparse_csr    <->  CSR
-    torch.sparse_coo    <->  COO
-
-Memory is shared where torch's tensors are contiguous, on this machine's processor, and of a type both know.
+SciPy computes with f32, f64, s8, u8, s32 and s64 only. It sums duplicates silently; here they are refused. torch has
+bf16, f16 and f8 too; memory is shared where its tensors are contiguous, on this machine's processor, and of a type both
+know.
 """
 
 import importlib
@@ -187,6 +178,9 @@ def _require_memory(value: object) -> None:
         )
 
 
+# SciPy's sparse arrays
+
+
 _HELD = ("f32", "f64", "s8", "u8", "s32", "s64")
 """The types that SciPy's sparse arrays can hold."""
 
@@ -273,6 +267,9 @@ def _scipy() -> Any:
         return importlib.import_module("scipy.sparse")
     except ImportError:
         raise MissingExtra("SciPy is not installed: pip install 'inlay[sparse]'") from None
+
+
+# torch's sparse tensors
 
 
 def from_torch(tensor: Any) -> Memory:

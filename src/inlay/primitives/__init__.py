@@ -16,10 +16,23 @@ Which formats may be any, the specification's table:
 
 Backward primitives take the forward one as `hint_forward`. Post-operations are in `primitives.attributes`.
 
-Rooms in the order that data flows: `signatures`, the table of arguments; `attributes` and `algorithms`, what else can
-be said; `operation`, what an engine is asked and answers; `engines`, which one; `rules`, `windows` and `values`, what
-is refused and derived; `created` and `calls`, how an engine is asked and a call is checked; `primitive`, what all
-classes share; `weighted`, `mapped`, `normalizing`, what some share; then the classes by kind.
+The modules in the order in which data flows:
+
+    algorithms           names of algorithms, with their formulas
+    attributes           scales, zero points, post-operations and modes
+    rules                `SIGNATURES`, the table of arguments, and the rules that all kinds share
+    engine               `Operation`, the protocol of engines, and the choice of one
+    recurrent_rules      the dims and types of the tensors of a recurrent network
+    calls                the checks of attributes and of the arguments of a call
+    primitive            `Primitive`, the base of all classes
+    bandwidth_limited    eltwise, PReLU, softmax, shuffle, reduction
+    products             inner product, matmul
+    spatial              pooling, resampling, and the windows that walk over images
+    convolution          convolution, deconvolution
+    normalization        batch, layer and group normalization, LRN
+    joining              concat, sum, binary
+    recurrent, gated     recurrent networks: vanilla RNN and LSTM, those with update gates
+    reorder              reorder, as a primitive
 
 Source: oneAPI specification, "Primitives" and "Memory format propagation".
 """

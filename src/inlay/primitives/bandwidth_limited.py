@@ -1,19 +1,10 @@
-"""Reduction of a tensor along axes.
-
-**What the gradients of bandwidth-limited primitives share: they take their data as it lies, and any for the rest.**
+"""Bandwidth-limited primitives: elementwise functions, PReLU, softmax, shuffle and reduction.
 
 Such a primitive does little for each element, so it works in the format in which its source arrives. Backward, data
 tensors keep the formats of forward, and gradients may be any: the engine takes what is consistent with forward.
+`MappedBackward` is the base of the gradients of what maps one tensor to one of the same dims.
 
 Source: oneAPI specification, "Memory format propagation".
-
-**Elementwise functions and their gradients.**
-
-**Leaky relu whose slope is learned.**
-
-**Softmax and its logarithm.**
-
-**Shuffle of coordinates along an axis.**
 """
 
 from typing import ClassVar
@@ -22,9 +13,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.primitives.algorithms import ALL_ELTWISE, REDUCTION, SOFTMAX, USE_DST
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engine import Avoid, EngineLike
+from inlay.primitives.engine import Avoid, EngineLike, Parameter
 from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
-from inlay.primitives.rules import axes_of, axis_of, broadcast, choice, desc_of, integer, number, settled, type_of
+from inlay.primitives.rules import axes_of, axis_of, broadcast, choice, desc_of, integer, number, src_and_dst
 
 
 class MappedBackward(Primitive):
@@ -53,27 +44,15 @@ class MappedBackward(Primitive):
                 refuses.
             Unimplemented: no engine computes it.
         """
-        hint = forward_of(type(self).__name__, hint_forward, self.forward)
+        place = type(self).__name__
+        hint = forward_of(place, hint_forward, self.forward)
         descs = {name: hint.desc(name) for name in self._kept(hint)}
-        self._create(
-            "backward",
-            descs | self._gradients(hint, diff_dst, diff_src),
-            hint.operation.parameters,
-            attributes=attributes,
-            hint=hint,
-            engine=engine,
-            avoid=avoid,
-        )
+        descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src)
+        self._create("backward", descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
     @classmethod
     def _kept(cls, hint: Primitive) -> tuple[str, ...]:
         return cls.kept
-
-    @classmethod
-    def _gradients(
-        cls, hint: Primitive, diff_dst: MemoryDesc | None, diff_src: MemoryDesc | None
-    ) -> dict[str, MemoryDesc]:
-        return like_forward(cls.__name__, hint, diff_dst=diff_dst, diff_src=diff_src)
 
 
 class Eltwise(Primitive):
@@ -122,19 +101,14 @@ class Eltwise(Primitive):
             Unimplemented: no engine computes it.
         """
         place = "Eltwise"
-        source = desc_of(place, "src", src)
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": source, "dst": settled(place, "dst", dst, source.dims, type_of(source), f"src {source.dims}")},
-            {
-                "algorithm": choice(place, "algorithm", algorithm, ALL_ELTWISE),
-                "alpha": number(place, "alpha", alpha),
-                "beta": number(place, "beta", beta),
-            },
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        source, purpose = desc_of(place, "src", src), forward_kind(place, prop_kind)
+        descs = src_and_dst(place, source, dst)
+        parameters: dict[str, Parameter] = {
+            "algorithm": choice(place, "algorithm", algorithm, ALL_ELTWISE),
+            "alpha": number(place, "alpha", alpha),
+            "beta": number(place, "beta", beta),
+        }
+        self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
 class EltwiseBackward(MappedBackward):
@@ -212,14 +186,8 @@ class PReLU(Primitive):
             raise InvalidArguments(
                 f"PReLU: weights {slopes.dims} are larger than src {source.dims}: give each axis that dim or 1"
             )
-        result = settled(place, "dst", dst, source.dims, type_of(source), f"src {source.dims}")
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": source, "weights": slopes, "dst": result},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        descs = {"src": source, "weights": slopes, **src_and_dst(place, source, dst)}
+        self._create(forward_kind(place, prop_kind), descs, {}, attributes, engine, avoid)
 
 
 class PReLUBackward(Primitive):
@@ -275,7 +243,7 @@ class PReLUBackward(Primitive):
         if weights is not None:
             descs |= like_forward(place, hint, weights=weights)
         descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src, diff_weights=diff_weights)
-        self._create("backward", descs, attributes=attributes, hint=hint, engine=engine, avoid=avoid)
+        self._create("backward", descs, {}, attributes, engine, avoid, hint)
 
 
 class Softmax(Primitive):
@@ -320,18 +288,11 @@ class Softmax(Primitive):
             Unimplemented: no engine computes it.
         """
         place = "Softmax"
-        source = desc_of(place, "src", src)
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": source, "dst": settled(place, "dst", dst, source.dims, type_of(source), f"src {source.dims}")},
-            {
-                "algorithm": choice(place, "algorithm", algorithm, SOFTMAX),
-                "axis": axis_of(place, "axis", axis, source.ndims),
-            },
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        source, purpose = desc_of(place, "src", src), forward_kind(place, prop_kind)
+        descs = src_and_dst(place, source, dst)
+        chosen = choice(place, "algorithm", algorithm, SOFTMAX)
+        parameters: dict[str, Parameter] = {"algorithm": chosen, "axis": axis_of(place, "axis", axis, source.ndims)}
+        self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
 class SoftmaxBackward(MappedBackward):
@@ -414,14 +375,8 @@ class Shuffle(Primitive):
                 f"Shuffle: axis {along} of src {source.dims} has {source.dims[along]} coordinates, which {size} does "
                 "not divide: give a group_size that does"
             )
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": source, "dst": settled(place, "dst", dst, source.dims, type_of(source), f"src {source.dims}")},
-            {"axis": along, "group_size": size},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        purpose, parameters = forward_kind(place, prop_kind), {"axis": along, "group_size": size}
+        self._create(purpose, src_and_dst(place, source, dst), parameters, attributes, engine, avoid)
 
 
 class ShuffleBackward(MappedBackward):
@@ -509,11 +464,6 @@ class Reduction(Primitive):
         power = number(place, "p", p)
         if chosen.startswith("norm") and power < 1:
             raise InvalidArguments(f"{place}: p is {power}: {chosen} takes at least 1")
-        self._create(
-            "forward_inference",
-            {"src": source, "dst": result},
-            {"algorithm": chosen, "p": power, "eps": number(place, "eps", eps)},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        descs = {"src": source, "dst": result}
+        parameters: dict[str, Parameter] = {"algorithm": chosen, "p": power, "eps": number(place, "eps", eps)}
+        self._create("forward_inference", descs, parameters, attributes, engine, avoid)

@@ -1,12 +1,13 @@
-"""The checks of a call: each argument is there, is memory of its descriptor, and lies on nothing that it must not.
+"""The attributes of a primitive and the arguments of its calls: what is refused, and what each call brings.
 
-`expected` settles when a primitive is created which arguments it reads and writes; `checked` holds a call against it.
-What is written may be left out and is new memory then.
-
-**Attributes of primitives: what is refused, and of which form the values are that each call brings.**
+Values of attributes are arguments of each call:
 
     scales={"weights": Scales(mask=1)}      argument weights_scales: one f32 for each output channel
     post_ops=(Binary("add", desc),)         argument post_op_0_src_1: memory of desc, broadcast
+
+`expected` settles when a primitive is created which arguments it reads and writes; `checked` holds a call against it:
+each argument is there, is memory of its descriptor, and lies on nothing that it must not. What is written may be left
+out and is new memory then.
 
 Source: oneAPI specification, "Primitive attributes".
 """
@@ -154,23 +155,18 @@ def values_descs(operation: Operation) -> dict[str, MemoryDesc]:
 
     Scales and zero points lie in row-major order of the axes that their mask names, in one axis.
     """
-    found = {}
-    attributes = operation.attributes
-    for what, entries in (("scales", attributes.scales), ("zero_points", attributes.zero_points)):
-        for argument, entry in entries.items():
-            count = prod(entry.shape(operation.descs[argument].dims))
-            found[f"{argument}_{what}"] = MemoryDesc((count,), entry.type, "a")
+    found = {
+        name: MemoryDesc((prod(entry.shape(dims)),), entry.type, "a")
+        for name, (entry, dims) in value_entries(operation).items()
+    }
     dst = operation.descs.get("dst")
-    for i, post_op in enumerate(attributes.post_ops):
+    for i, post_op in enumerate(operation.attributes.post_ops):
         if isinstance(post_op, Binary):
             found[f"post_op_{i}_src_1"] = post_op.src_1
         elif isinstance(post_op, PReLU) and dst is not None:
-            found[f"post_op_{i}_weights"] = MemoryDesc(_masked(dst.dims, post_op.mask), "f32")
+            shape = tuple([n if post_op.mask >> axis & 1 else 1 for axis, n in enumerate(dst.dims)])
+            found[f"post_op_{i}_weights"] = MemoryDesc(shape, "f32")
     return found
-
-
-def _masked(dims: Dims, mask: int) -> Dims:
-    return tuple([n if mask >> i & 1 else 1 for i, n in enumerate(dims)])
 
 
 def value_entries(operation: Operation) -> dict[str, tuple[Entry, Dims]]:
@@ -228,7 +224,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArguments:
     """The memories of one call, checked."""
 
     memories: dict[str, Memory]
@@ -291,7 +287,7 @@ def _reads_statistics(operation: Operation) -> bool:
 
 def checked(
     place: str, expected: Expected, in_place: frozenset[tuple[str, str]], memories: Mapping[str, object]
-) -> Given:
+) -> CallArguments:
     """The memories of a call, where what is left out of what is written is new.
 
     Raises:
@@ -323,7 +319,7 @@ def checked(
     _require_apart(place, expected, found, in_place)
     if expected.sparse:
         _require_buffers_apart(place, expected, found)
-    return Given(found, tuple(fresh), is_kept and not fresh)
+    return CallArguments(found, tuple(fresh), is_kept and not fresh)
 
 
 def checking(memories: Sequence[Memory], run: Callable[[], None]) -> Callable[[], None]:

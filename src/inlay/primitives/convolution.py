@@ -14,10 +14,8 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike
 from inlay.primitives.primitive import Primitive, forward_kind
 from inlay.primitives.products import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
-from inlay.primitives.rules import choice, desc_of, require_dims, require_ndims, settled
-from inlay.primitives.spatial import PerAxis, Place, Walk, walk
-
-_IMAGE = "batch, channels and one to three spatial axes"
+from inlay.primitives.rules import IMAGE_AXES, choice, desc_of, require_dims, require_ndims, settled
+from inlay.primitives.spatial import PerAxis, Place, walk
 
 
 class _Convolving(Primitive):
@@ -59,53 +57,30 @@ class _Convolving(Primitive):
         channels = _channels(place, image, filters)
         kernel = filters.dims[2 + filters.ndims - image.ndims :]
         if dst is not None:
-            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, _IMAGE)
-        walked = self._walk(image, dst, kernel, strides, dilations, padding_l, padding_r)
+            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, IMAGE_AXES)
+        walked = walk(*self._sides(image, dst), kernel, strides, dilations, padding_l, padding_r)
         spatial = walked.image if self.walks_over == "dst" else walked.result
         dims = (image.dims[0], channels, *spatial)
         if bias is not None:
             require_dims(place, "bias", desc_of(place, "bias", bias), (channels,), f"{channels} output channels")
-        result = settled(place, "dst", dst, dims, dst_type(image), "src, weights and window")
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": image, "weights": filters, "bias": bias, "dst": result},
-            {"algorithm": choice(place, "algorithm", algorithm, CONVOLUTION), **walked.parameters},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        descs = {"src": image, "weights": filters, "bias": bias}
+        descs["dst"] = settled(place, "dst", dst, dims, dst_type(image), "src, weights and window")
+        purpose = forward_kind(place, prop_kind)
+        parameters = {"algorithm": choice(place, "algorithm", algorithm, CONVOLUTION), **walked.parameters}
+        self._create(purpose, descs, parameters, attributes, engine, avoid)
 
     @classmethod
-    def _walk(
-        cls,
-        src: MemoryDesc,
-        dst: MemoryDesc | None,
-        kernel: Dims,
-        strides: PerAxis,
-        dilations: PerAxis,
-        padding_l: PerAxis,
-        padding_r: PerAxis | None,
-    ) -> Walk:
-        sides: list[Dims | None] = [src.dims[2:], None if dst is None else dst.dims[2:]]
-        names = ["src", "dst"]
-        if cls.walks_over == "dst":
-            sides.reverse()
-            names.reverse()
-        return walk(
-            Place(cls.__name__, *names),
-            sides[0],
-            sides[1],
-            kernel,
-            strides=strides,
-            dilations=dilations,
-            padding_l=padding_l,
-            padding_r=padding_r,
-        )
+    def _sides(cls, src: MemoryDesc, dst: MemoryDesc | None) -> tuple[Place, Dims | None, Dims | None]:
+        """The names of what the window walks over and of what has an element for each position; their spatial dims."""
+        inputs, outputs = src.dims[2:], None if dst is None else dst.dims[2:]
+        if cls.walks_over == "src":
+            return Place(cls.__name__, "src", "dst"), inputs, outputs
+        return Place(cls.__name__, "dst", "src"), outputs, inputs
 
 
 def _channels(place: str, src: MemoryDesc, weights: MemoryDesc) -> int:
     """How many output channels the weights give, which must take those of src."""
-    require_ndims(place, "src", src, 3, 5, _IMAGE)
+    require_ndims(place, "src", src, 3, 5, IMAGE_AXES)
     axes = "output and input channels and a kernel for each spatial axis, before them groups where there are several"
     require_ndims(place, "weights", weights, src.ndims, src.ndims + 1, axes)
     grouped = weights.ndims > src.ndims

@@ -1,17 +1,9 @@
-"""From an operation to its implementation: which engine is asked, and what happens when it declines.
-
-An engine that was named computes, or its refusal is raised. The default engine may decline too (oneDNN 3.2 has no group
-normalization): then the reference computes, slower and with the same results, and the primitive's `engine` says so.
-
-An engine may also accept an operation and decline when its code is generated, at the first call: `replaced` has the
-implementation of the reference engine that takes the same formats.
-
-**`Operation`, what is asked of an engine, and the protocols of an engine: all that the other packages know of one.**
+"""Operations, the protocol of the engines that compute them, and the choice of an engine.
 
 Primitives check what they are told by the rules of the specification and make an `Operation`; an `Engine` creates an
 `Implementation`, which has a format for each argument and computes. So rules stand once, and engines differ only in
 what they support and how fast they are. An engine also executes several bound calls as one `Batch`, and lets machine
-code of other engines run on its `ThreadTeam`.
+code of other engines run on its `ThreadTeam`. This is all that the other packages know of an engine.
 
     operation = Operation("convolution", "forward_inference", descs={"src": ..., "weights": ..., "dst": ...}, ...)
     implementation = engine.create(operation)
@@ -19,10 +11,9 @@ code of other engines run on its `ThreadTeam`.
     run = implementation.bind({"src": memory, ...})    # addresses are settled once
     run()
 
-**Which engine computes: a registry of engines by name, and the one that is used where none is named.**
-
-An engine stands in a room below this one, so it is known here by a text, `module:factory`, and loaded when it is first
-asked for: the one late import from primitives to engines (decision 0012). Without a name the choice is
+Engines are registered by name. Their package imports this one, so each is known here by a text, `module:factory`, and
+loaded when it is first asked for: the one late import from primitives to engines (decision 0012). Without a name the
+choice is
 
     INLAY_ENGINE in the environment, or what `set_engine` said
     onednn, where a library of oneDNN can be loaded
@@ -31,7 +22,12 @@ asked for: the one late import from primitives to engines (decision 0012). Witho
 >>> get_engine("reference").name
 'reference'
 
-**Reference kernels: what a primitive does that an engine computes by one, which is right in every format, and slow.**
+An engine that was named computes, or its refusal is raised. The default engine may decline too (oneDNN 3.2 has no group
+normalization): then the reference computes, slower and with the same results, and the primitive's `engine` says so. An
+engine may also accept an operation and decline when its code is generated, at the first call: `replaced` returns the
+implementation of the reference engine that takes the same formats.
+
+An engine, oneDNN too, may compute by a reference kernel, which is right in every format, and slow:
 
     Convolution(src, weights)                       warns, once in a process for each kind and direction
     Convolution(src, weights, avoid="reference")    raises
@@ -48,7 +44,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, MissingExtra, PerformanceWarning, Unimplemented, shown
@@ -69,7 +65,7 @@ class Operation:
     """One primitive with all but its data, checked by the rules of its kind."""
 
     kind: str
-    """Which primitive: a name of `signatures.KINDS`."""
+    """Which primitive: a name of `rules.KINDS`."""
     prop_kind: PropKind
     """What it is run for."""
     descs: Mapping[str, MemoryDesc]
@@ -312,6 +308,9 @@ class Engine(Protocol):
 EngineLike: TypeAlias = Engine | str | None
 """An engine, its name in the registry, or None for the default."""
 
+Avoid: TypeAlias = Literal["reference"] | None
+"""Which kernels a primitive is not to be computed by: `reference` ones, or any will do."""
+
 _FACTORIES = {
     "onednn": "inlay.engines.onednn:make_engine",
     "inlay": "inlay.engines.inlay:make_engine",
@@ -457,8 +456,60 @@ def _made(name: str) -> Engine:
         return _engines[name]
 
 
-Avoid: TypeAlias = Literal["reference"] | None
-"""Which kernels a primitive is not to be computed by: `reference` ones, or any will do."""
+def created(
+    place: str, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid = None
+) -> tuple[Engine, Implementation]:
+    """The engine that computes `operation`, and its answer; `hinted` is the engine of the forward primitive.
+
+    Raises:
+        InvalidArguments: `engine` is another one than the forward primitive's, or there is none of its name.
+        Unimplemented: the engine that was named declines, or every engine does, or every engine that is not avoided.
+    """
+    chosen = hinted if engine is None and hinted is not None else get_engine(engine)
+    if hinted is not None and chosen is not hinted:
+        raise InvalidArguments(
+            f"{place}: engine is {chosen.name}, and hint_forward was created by {hinted.name}: a workspace and formats "
+            "have a meaning for one engine only, create both with one"
+        )
+    try:
+        return create_beside(chosen, operation)
+    except Unimplemented as error:
+        reference = get_engine("reference")
+        if engine is not None or chosen is reference or not _can_move(operation):
+            raise
+        if avoid is not None:
+            raise Unimplemented(
+                f"{place}: {error}; leave out avoid='reference' to have the reference engine compute"
+            ) from error
+        return reference, reference.create(_moved(operation, reference))
+
+
+def replaced(operation: Operation, declined: Implementation) -> tuple[Engine, Implementation] | None:
+    """The reference engine and its implementation of the formats of another engine's; None where there is none."""
+    if not _can_move(operation):
+        return None
+    reference = get_engine("reference")
+    formats = {name: declined.descs[name] for name in operation.descs}
+    try:
+        found = reference.create(_moved(replace(operation, descs=formats), reference))
+    except (InvalidArguments, Unimplemented):
+        return None
+    return (reference, found) if dict(found.descs) == dict(declined.descs) else None
+
+
+def _can_move(operation: Operation) -> bool:
+    """Whether another engine can go on: what the forward primitive keeps is known to its own engine only."""
+    return operation.hint is None or "workspace" not in operation.hint.descs
+
+
+def _moved(operation: Operation, engine: Engine) -> Operation:
+    """The operation, with a hint of `engine` for the formats that were chosen."""
+    if operation.hint is None:
+        return operation
+    forward, chosen = operation.hint.operation, operation.hint.descs
+    descs = {name: chosen.get(name, desc) for name, desc in forward.descs.items()}
+    return replace(operation, hint=engine.create(replace(forward, descs=descs)))
+
 
 _PACKAGE = __name__.rsplit(".", 1)[0]
 _warned: set[tuple[str, str]] = set()
@@ -502,17 +553,6 @@ def judge(place: str, engine: Engine, implementation: Implementation, avoid: Avo
     warnings.warn(f"{text}; avoid='reference' raises here", PerformanceWarning, stacklevel=_depth())
 
 
-def refuse(place: str, error: Unimplemented) -> NoReturn:
-    """Raise what the default engine refused, since the reference engine is avoided.
-
-    Raises:
-        Unimplemented: always.
-    """
-    raise Unimplemented(
-        f"{place}: {error}; leave out avoid='reference' to have the reference engine compute"
-    ) from error
-
-
 def _remedy(operation: Operation) -> str:
     """What to do for a faster kernel."""
     free = [name for name in operation.descs if name in operation.signature.free]
@@ -531,56 +571,3 @@ def _depth() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         depth, frame = depth + 1, frame.f_back
     return depth
-
-
-def created(
-    place: str, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid = None
-) -> tuple[Engine, Implementation]:
-    """The engine that computes `operation`, and its answer; `hinted` is the engine of the forward primitive.
-
-    Raises:
-        InvalidArguments: `engine` is another one than the forward primitive's, or there is none of its name.
-        Unimplemented: the engine that was named declines, or every engine does, or every engine that is not avoided.
-    """
-    chosen = hinted if engine is None and hinted is not None else get_engine(engine)
-    if hinted is not None and chosen is not hinted:
-        raise InvalidArguments(
-            f"{place}: engine is {chosen.name}, and hint_forward was created by {hinted.name}: a workspace and formats "
-            "have a meaning for one engine only, create both with one"
-        )
-    try:
-        return create_beside(chosen, operation)
-    except Unimplemented as error:
-        reference = get_engine("reference")
-        if engine is not None or chosen is reference or not _can_move(operation):
-            raise
-        if avoid is not None:
-            refuse(place, error)
-        return reference, reference.create(_moved(operation, reference))
-
-
-def replaced(operation: Operation, declined: Implementation) -> tuple[Engine, Implementation] | None:
-    """The reference engine and its implementation of the formats of another engine's; None where there is none."""
-    if not _can_move(operation):
-        return None
-    reference = get_engine("reference")
-    formats = {name: declined.descs[name] for name in operation.descs}
-    try:
-        found = reference.create(_moved(replace(operation, descs=formats), reference))
-    except (InvalidArguments, Unimplemented):
-        return None
-    return (reference, found) if dict(found.descs) == dict(declined.descs) else None
-
-
-def _can_move(operation: Operation) -> bool:
-    """Whether another engine can go on: what the forward primitive keeps is known to its own engine only."""
-    return operation.hint is None or "workspace" not in operation.hint.descs
-
-
-def _moved(operation: Operation, engine: Engine) -> Operation:
-    """The operation, with a hint of `engine` for the formats that were chosen."""
-    if operation.hint is None:
-        return operation
-    forward, chosen = operation.hint.operation, operation.hint.descs
-    descs = {name: chosen.get(name, desc) for name, desc in forward.descs.items()}
-    return replace(operation, hint=engine.create(replace(forward, descs=descs)))

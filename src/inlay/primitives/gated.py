@@ -45,9 +45,7 @@ class _Gated(Recurrent):
         """
         given = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
         given |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
-        self._forward(
-            prop_kind, direction, given, {"dst_iter": dst_iter}, attributes=attributes, engine=engine, avoid=avoid
-        )
+        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes, engine, avoid)
 
 
 class _Attentive(Recurrent):
@@ -81,9 +79,7 @@ class _Attentive(Recurrent):
         """
         given = {"src_layer": src_layer, "src_iter": src_iter, "attention": attention, "bias": bias}
         given |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "dst_layer": dst_layer}
-        self._forward(
-            prop_kind, direction, given, {"dst_iter": dst_iter}, attributes=attributes, engine=engine, avoid=avoid
-        )
+        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes, engine, avoid)
 
 
 class GRU(_Gated):

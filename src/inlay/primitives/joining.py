@@ -122,14 +122,7 @@ class Concat(_Joining):
         total = sum(desc.dims[along] for desc in sources.values())
         dims = (*first.dims[:along], total, *first.dims[along + 1 :])
         result = settled(place, "dst", dst, dims, type_of(first), "the sources")
-        self._create(
-            "forward_inference",
-            {**sources, "dst": result},
-            {"axis": along},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        self._create("forward_inference", {**sources, "dst": result}, {"axis": along}, attributes, engine, avoid)
 
 
 class Sum(_Joining):
@@ -179,14 +172,7 @@ class Sum(_Joining):
             require_dims(place, name, desc, first.dims, "those of src_0")
         factors = (1.0,) * len(sources) if scales is None else _factors(place, scales, len(sources))
         result = settled(place, "dst", dst, first.dims, type_of(first), "the sources")
-        self._create(
-            "forward_inference",
-            {**sources, "dst": result},
-            {"scales": factors},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        self._create("forward_inference", {**sources, "dst": result}, {"scales": factors}, attributes, engine, avoid)
 
 
 class Binary(Primitive):
@@ -246,6 +232,4 @@ class Binary(Primitive):
             require_dims(place, "src_2", desc_of(place, "src_2", src_2), dims, "src_0 and src_1")
         descs = {"src_0": first, "src_1": second, "src_2": src_2}
         descs["dst"] = settled(place, "dst", dst, dims, type_of(first), "src_0 and src_1")
-        self._create(
-            "forward_inference", descs, {"algorithm": chosen}, attributes=attributes, engine=engine, avoid=avoid
-        )
+        self._create("forward_inference", descs, {"algorithm": chosen}, attributes, engine, avoid)

@@ -1,6 +1,6 @@
-"""Local response normalization.
+"""Batch, layer and group normalization, and local response normalization.
 
-**Batch, layer and group normalization: elements brought to mean 0 and variance 1, over different axes.**
+The first three bring elements to mean 0 and variance 1, over different axes:
 
     dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
 
@@ -14,13 +14,11 @@ Flags say what is read and written: `use_global_stats`: mean and variance are re
 training written. `use_scale`, `use_shift`: these are read, else they are 1 and 0. Batch normalization can have a relu
 fused (`fuse_norm_relu`), and an addition before it (`fuse_norm_add_relu`, of src_1); training keeps a workspace for it.
 
-**Batch normalization and its gradient.**
-
-**Layer normalization and its gradient.**
-
-**Group normalization and its gradient.**
+Local response normalization divides each element by a power of the squares around it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from inlay.data_type import DataTypeLike, as_data_type
@@ -32,14 +30,27 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.bandwidth_limited import MappedBackward
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
 from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
-from inlay.primitives.rules import PropKind, choice, desc_of, flags_of, integer, number, require_ndims, settled, type_of
+from inlay.primitives.rules import (
+    IMAGE_AXES,
+    PropKind,
+    choice,
+    desc_of,
+    flags_of,
+    integer,
+    number,
+    require_ndims,
+    settled,
+    src_and_dst,
+)
 
 FLAGS = ("use_global_stats", "use_scale", "use_shift")
 """Flags that all three have."""
+BACKWARD: tuple[PropKind, ...] = ("backward", "backward_data")
+"""What a backward primitive of theirs may be run for."""
 
 
 class Normalization(Primitive):
-    """What the three share, forward."""
+    """What the first three share, forward."""
 
     __slots__ = ()
     in_place = frozenset({("src", "dst")})
@@ -48,35 +59,37 @@ class Normalization(Primitive):
         self,
         src: MemoryDesc,
         dst: MemoryDesc | None,
-        stat: MemoryDesc | None,
-        dims: tuple[Dims, int],
-        parameters: dict[str, Parameter],
+        stat_dims: Dims,
+        channels: int,
         flags: frozenset[str],
+        epsilon: float,
         prop_kind: str,
-        scale_shift_type: DataTypeLike = "f32",
-        *,
         attributes: PrimitiveAttributes | None,
         engine: EngineLike,
         avoid: Avoid,
+        stat: MemoryDesc | None = None,
+        scale_shift_type: DataTypeLike = "f32",
+        others: Mapping[str, Parameter] = MappingProxyType({}),
     ) -> None:
-        """Create it; `dims` are those of the statistics, and the number of scales."""
+        """Create it with as many scales and shifts as `channels`; `others` are parameters of one class alone."""
         place = type(self).__name__
+        parameters = {**others, "epsilon": number(place, "epsilon", epsilon, 0.0), "flags": flags}
         kind = forward_kind(place, prop_kind)
-        descs = {"src": src, "dst": settled(place, "dst", dst, src.dims, type_of(src), f"src {src.dims}")}
+        descs = src_and_dst(place, src, dst)
         if kind == "forward_training" or "use_global_stats" in flags:
-            float32, why = as_data_type("f32"), f"src {src.dims}"
-            found = settled(place, "stat", stat, dims[0], float32, why, "abcdefghijkl"[: len(dims[0])])
+            tag = "abcdefghijkl"[: len(stat_dims)]
+            found = settled(place, "stat", stat, stat_dims, as_data_type("f32"), f"src {src.dims}", tag)
             descs |= {name: found for name in ("mean", "variance") if name == "variance" or "rms_norm" not in flags}
         for name in ("scale", "shift"):
             if f"use_{name}" in flags:
-                descs[name] = MemoryDesc((dims[1],), scale_shift_type, "a")
+                descs[name] = MemoryDesc((channels,), scale_shift_type, "a")
         if "fuse_norm_add_relu" in flags:
             descs["src_1"] = src
-        self._create(kind, descs, {**parameters, "flags": flags}, attributes=attributes, engine=engine, avoid=avoid)
+        self._create(kind, descs, parameters, attributes, engine, avoid)
 
 
 class NormalizationBackward(Primitive):
-    """What the three share, backward."""
+    """What the first three share, backward."""
 
     __slots__ = ()
     in_place = frozenset({("diff_dst", "diff_src")})
@@ -103,11 +116,7 @@ class NormalizationBackward(Primitive):
         """
         place = type(self).__name__
         hint = forward_of(place, hint_forward, self.forward)
-        wanted: PropKind = (
-            "backward"
-            if choice(place, "prop_kind", prop_kind, ("backward", "backward_data")) == "backward"
-            else "backward_data"
-        )
+        wanted = choice(place, "prop_kind", prop_kind, BACKWARD)
         flags: Any = hint.operation.parameters["flags"]
         descs = {name: hint.desc(name) for name in ("src", "mean", "variance", "scale") if name in hint.operation.descs}
         descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src)
@@ -116,9 +125,7 @@ class NormalizationBackward(Primitive):
                 descs[f"diff_{name}"] = hint.desc(name)
         if "fuse_norm_add_relu" in flags:
             descs["diff_src_1"] = descs["diff_src"]
-        self._create(
-            wanted, descs, hint.operation.parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid
-        )
+        self._create(wanted, descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
 
 _FUSED = ("fuse_norm_relu", "fuse_norm_add_relu")
@@ -177,11 +184,7 @@ class BatchNormalization(Normalization):
         require_ndims(place, "src", image, 2, 5, "batch, channels and up to three spatial axes")
         channels = image.dims[1]
         known = flags_of(place, flags, FLAGS + _FUSED)
-        parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon, 0.0)}
-        dims = ((channels,), channels)
-        self._normalize(
-            image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine, avoid=avoid
-        )
+        self._normalize(image, dst, (channels,), channels, known, epsilon, prop_kind, attributes, engine, avoid)
 
 
 class BatchNormalizationBackward(NormalizationBackward):
@@ -276,20 +279,9 @@ class LayerNormalization(Normalization):
         rows = desc_of(place, "src", src)
         require_ndims(place, "src", rows, 2, 5, "one to four axes, and the one that is normalized")
         known = flags_of(place, flags, (*FLAGS, "rms_norm"))
-        parameters: dict[str, Parameter] = {"epsilon": number(place, "epsilon", epsilon, 0.0)}
-        dims = (rows.dims[:-1], rows.dims[-1])
+        dims, dtype = rows.dims, scale_shift_data_type
         self._normalize(
-            rows,
-            dst,
-            stat,
-            dims,
-            parameters,
-            known,
-            prop_kind,
-            scale_shift_data_type,
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
+            rows, dst, dims[:-1], dims[-1], known, epsilon, prop_kind, attributes, engine, avoid, stat, dtype
         )
 
 
@@ -375,7 +367,7 @@ class GroupNormalization(Normalization):
         """
         place = "GroupNormalization"
         image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 3, 5, "batch, channels and one to three spatial axes")
+        require_ndims(place, "src", image, 3, 5, IMAGE_AXES)
         count = integer(place, "groups", groups, 1)
         channels = image.dims[1]
         if channels % count:
@@ -384,11 +376,8 @@ class GroupNormalization(Normalization):
                 "give a divisor"
             )
         known = flags_of(place, flags, FLAGS)
-        parameters: dict[str, Parameter] = {"groups": count, "epsilon": number(place, "epsilon", epsilon, 0.0)}
-        dims = ((image.dims[0], count), channels)
-        self._normalize(
-            image, dst, None, dims, parameters, known, prop_kind, attributes=attributes, engine=engine, avoid=avoid
-        )
+        told = (image.dims[0], count), channels, known, epsilon, prop_kind, attributes, engine, avoid
+        self._normalize(image, dst, *told, others={"groups": count})
 
 
 class GroupNormalizationBackward(NormalizationBackward):
@@ -473,22 +462,17 @@ class LRN(Primitive):
         """
         place = "LRN"
         image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 3, 5, "batch, channels and one to three spatial axes")
-        size = integer(place, "local_size", local_size, 1)
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": image, "dst": settled(place, "dst", dst, image.dims, type_of(image), f"src {image.dims}")},
-            {
-                "algorithm": choice(place, "algorithm", algorithm, LRN_ALGORITHMS),
-                "local_size": size,
-                "alpha": number(place, "alpha", alpha),
-                "beta": number(place, "beta", beta),
-                "k": number(place, "k", k),
-            },
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        require_ndims(place, "src", image, 3, 5, IMAGE_AXES)
+        size, purpose = integer(place, "local_size", local_size, 1), forward_kind(place, prop_kind)
+        descs = src_and_dst(place, image, dst)
+        parameters: dict[str, Parameter] = {
+            "algorithm": choice(place, "algorithm", algorithm, LRN_ALGORITHMS),
+            "local_size": size,
+            "alpha": number(place, "alpha", alpha),
+            "beta": number(place, "beta", beta),
+            "k": number(place, "k", k),
+        }
+        self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
 class LRNBackward(MappedBackward):

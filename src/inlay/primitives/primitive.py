@@ -1,19 +1,18 @@
-"""`Primitive`: what every primitive is made of and answers, and how it is called.
+"""`Primitive`, the base class of all primitives: creation, descriptors, call.
 
-A class of a kind checks by the rules of the specification what it is told, derives what is left out, and makes an
-`Operation`; an engine answers it. What stands here is the same for all kinds: the engine that is asked, the answers
-(`src_desc`, `impl` ...), and the call.
+The class of a kind checks its arguments by the rules of the specification, derives what is left out, and makes an
+`Operation`, for which an engine creates an `Implementation`. This module has what is the same for all kinds: the choice
+of the engine, the descriptors that it chose (`src_desc` ...), and the call.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
-from inlay.primitives.calls import Expected, Given, checked, checking, expected, require_attributes, zeroing
+from inlay.primitives.calls import CallArguments, Expected, checked, checking, expected, require_attributes, zeroing
 from inlay.primitives.engine import (
     Avoid,
     Engine,
@@ -68,18 +67,17 @@ class Primitive:
     _implementation: Implementation
     _expected: Expected
     _is_named: bool
-    _last: "_Call | None"
+    _last: "_LastCall | None"
 
     def _create(
         self,
         prop_kind: PropKind,
         descs: Mapping[str, MemoryDesc | None],
-        parameters: Mapping[str, Parameter] = MappingProxyType({}),
-        *,
-        attributes: PrimitiveAttributes | None = None,
+        parameters: Mapping[str, Parameter],
+        attributes: PrimitiveAttributes | None,
+        engine: EngineLike,
+        avoid: Avoid,
         hint: "Primitive | None" = None,
-        engine: EngineLike = None,
-        avoid: Avoid = None,
     ) -> None:
         """Check what is common to all kinds, ask the engine, and keep its answer.
 
@@ -89,7 +87,7 @@ class Primitive:
             Unimplemented: no engine computes it, or only a reference kernel, and `avoid` is "reference".
 
         Warns:
-            PerformanceWarning: a reference kernel computes (see `slow_kernels`).
+            PerformanceWarning: a reference kernel computes (see `engine.judge`).
         """
         place = type(self).__name__
         present = {name: desc for name, desc in descs.items() if desc is not None}
@@ -275,7 +273,7 @@ class Primitive:
         run()
         written = {name: given.memories[name] for name in self._expected.results}
         result: Any = written if len(written) != 1 else next(iter(written.values()))
-        self._last = _Call(memories, run, result) if given.is_kept else None
+        self._last = _LastCall(memories, run, result) if given.is_kept else None
         return result
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
@@ -298,7 +296,7 @@ class Primitive:
             self._engine, self._implementation = found
             return self._implementation.bind(memories)
 
-    def _checked(self, memories: Mapping[str, object]) -> Given:
+    def _checked(self, memories: Mapping[str, object]) -> CallArguments:
         return checked(type(self).__name__, self._expected, self.in_place, memories)
 
     def __repr__(self) -> str:
@@ -313,7 +311,7 @@ def _compute_nothing() -> None:
     """Write nothing: all results are without elements."""
 
 
-class _Call:
+class _LastCall:
     """The last call: its arguments, and what it did."""
 
     __slots__ = ("count", "items", "result", "run")
@@ -331,8 +329,7 @@ def forward_kind(place: str, prop_kind: str) -> PropKind:
     Raises:
         InvalidArguments: it is another.
     """
-    found = choice(place, "prop_kind", prop_kind, FORWARD)
-    return "forward_training" if found == "forward_training" else "forward_inference"
+    return choice(place, "prop_kind", prop_kind, FORWARD)
 
 
 def forward_of(place: str, hint: Any, forward: type[Primitive]) -> Primitive:

@@ -1,8 +1,8 @@
-"""Inner product and matrix multiplication.
+"""Inner product and matrix multiplication, and what they share with the other primitives that multiply by weights.
 
-What multiplies by weights: the rules that convolution, deconvolution, inner product and matmul share, and gradients.
-
-All are compute-intensive, so every format may be any: the engine chooses what is fastest for the machine.
+Convolution and deconvolution have the same rules of types and the same two gradients, `WeightedBackwardData` and
+`WeightedBackwardWeights`. All are compute-intensive, so every format may be any: the engine chooses what is fastest for
+the machine.
 
 Source: oneAPI specification, "Convolution and deconvolution", "Inner product", "Matmul".
 """
@@ -89,8 +89,7 @@ class WeightedBackwardData(Primitive):
         place = type(self).__name__
         hint = forward_of(place, hint_forward, self.forward)
         descs = like_forward(place, hint, diff_dst=diff_dst, weights=weights, diff_src=diff_src)
-        parameters = hint.operation.parameters
-        self._create("backward_data", descs, parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid)
+        self._create("backward_data", descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
 
 class WeightedBackwardWeights(Primitive):
@@ -128,10 +127,7 @@ class WeightedBackwardWeights(Primitive):
         descs = like_forward(place, hint, src=src, diff_dst=diff_dst, diff_weights=diff_weights)
         if not hint.bias_desc.is_zero:
             descs |= like_forward(place, hint, diff_bias=diff_bias)
-        parameters = hint.operation.parameters
-        self._create(
-            "backward_weights", descs, parameters, attributes=attributes, hint=hint, engine=engine, avoid=avoid
-        )
+        self._create("backward_weights", descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
 
 class InnerProduct(Primitive):
@@ -195,7 +191,7 @@ class InnerProduct(Primitive):
         dims = (image.dims[0], outputs)
         descs = {"src": image, "weights": matrix, "bias": bias}
         descs["dst"] = settled(place, "dst", dst, dims, dst_type(image), "src and weights")
-        self._create(forward_kind(place, prop_kind), descs, attributes=attributes, engine=engine, avoid=avoid)
+        self._create(forward_kind(place, prop_kind), descs, {}, attributes, engine, avoid)
 
 
 class InnerProductBackwardData(WeightedBackwardData):
@@ -334,4 +330,4 @@ class MatMul(Primitive):
                 raise InvalidArguments(f"{place}: bias {added} is larger than dst {dims}: give each axis that dim or 1")
         descs = {"src": left, "weights": right, "bias": bias}
         descs["dst"] = settled(place, "dst", dst, dims, dst_type(left), "src and weights")
-        self._create("forward_inference", descs, attributes=attributes, engine=engine, avoid=avoid)
+        self._create("forward_inference", descs, {}, attributes, engine, avoid)

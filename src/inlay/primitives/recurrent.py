@@ -12,9 +12,7 @@ Two directions are stacks of their own: layer l from right to left reads layer l
 last layers are joined, side by side or summed. The sizes T, N, L, D, G, X, S, O, P of the tables are those of
 `recurrent_rules`.
 
-**What the classes of recurrent networks share: rules, what is derived, networks that stand still.**
-
-`Recurrent` is the base of forward primitives, `RecurrentBackward` of their gradients.
+`Recurrent` is the base of the forward primitives of all kinds, `RecurrentBackward` that of their gradients.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +23,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.memory import Memory, reorder
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.calls import Given, zeroing
+from inlay.primitives.calls import CallArguments, zeroing
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
 from inlay.primitives.primitive import Primitive, forward_kind, forward_of
 from inlay.primitives.recurrent_rules import (
@@ -57,11 +55,10 @@ class Recurrent(Primitive):
         direction: str,
         given: Mapping[str, MemoryDesc | None],
         states: Mapping[str, State],
-        *,
-        parameters: Mapping[str, Parameter] = MappingProxyType({}),
         attributes: PrimitiveAttributes | None,
         engine: EngineLike,
         avoid: Avoid,
+        parameters: Mapping[str, Parameter] = MappingProxyType({}),
     ) -> None:
         """Check what is given, derive what is left out, and create."""
         place, kind = type(self).__name__, self.kind
@@ -86,7 +83,7 @@ class Recurrent(Primitive):
         if attributes is not None:
             require_scales(place, sizes, descs, attributes)
         told = {**parameters, "direction": way, "flags": frozenset[str]()}
-        self._create(purpose, descs, told, attributes=attributes, engine=engine, avoid=avoid)
+        self._create(purpose, descs, told, attributes, engine, avoid)
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         if _is_still(self):
@@ -138,15 +135,8 @@ class RecurrentBackward(Primitive):
         taken = _backward_descs(hint)
         for name, desc in said.items():
             _require_as_hint(place, name, desc, taken)
-        self._create(
-            "backward",
-            {**taken, **said},
-            {**hint.operation.parameters, "flags": flags_of(place, flags, FLAGS)},
-            attributes=attributes,
-            hint=hint,
-            engine=engine,
-            avoid=avoid,
-        )
+        parameters = {**hint.operation.parameters, "flags": flags_of(place, flags, FLAGS)}
+        self._create("backward", {**taken, **said}, parameters, attributes, engine, avoid, hint)
 
     def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         if _is_still(self):
@@ -156,7 +146,7 @@ class RecurrentBackward(Primitive):
             return _carrying(memories, {"diff_src_iter": "diff_dst_iter", "diff_src_iter_c": "diff_dst_iter_c"}, sums)
         return super()._bound(memories)
 
-    def _checked(self, memories: Mapping[str, object]) -> Given:
+    def _checked(self, memories: Mapping[str, object]) -> CallArguments:
         """As `Primitive` does; new memory that is added to starts at zero, whatever new memory holds."""
         given = super()._checked(memories)
         for name in given.fresh:
@@ -271,18 +261,10 @@ class VanillaRNN(Recurrent):
         """
         place = "VanillaRNN"
         given = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
+        given |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
         told: dict[str, Parameter] = {"activation": choice(place, "activation", activation, ACTIVATIONS)}
         told |= {"alpha": number(place, "alpha", alpha), "beta": number(place, "beta", beta)}
-        self._forward(
-            prop_kind,
-            direction,
-            {**given, "weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer},
-            {"dst_iter": dst_iter},
-            parameters=told,
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes, engine, avoid, told)
 
 
 class VanillaRNNBackward(RecurrentBackward):
@@ -394,7 +376,7 @@ class LSTM(Recurrent):
         given |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "weights_peephole": weights_peephole}
         given |= {"weights_projection": weights_projection, "bias": bias, "dst_layer": dst_layer}
         states = {"dst_iter": dst_iter, "dst_iter_c": dst_iter_c}
-        self._forward(prop_kind, direction, given, states, attributes=attributes, engine=engine, avoid=avoid)
+        self._forward(prop_kind, direction, given, states, attributes, engine, avoid)
 
 
 class LSTMBackward(RecurrentBackward):

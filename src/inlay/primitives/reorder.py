@@ -69,9 +69,7 @@ class Reorder(Primitive):
         for side in (source, result):
             if side.kind == "sparse":
                 handles_of(side)
-        self._create(
-            "forward_inference", {"src": source, "dst": result}, attributes=attributes, engine=engine, avoid=avoid
-        )
+        self._create("forward_inference", {"src": source, "dst": result}, {}, attributes, engine, avoid)
 
     @classmethod
     def _ask(

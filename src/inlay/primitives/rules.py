@@ -1,31 +1,29 @@
-"""The rules that every kind shares: what a descriptor must be, how many axes, which dims fit, which formats may be any.
+"""The signatures of primitives, and the rules that all kinds share: descriptors, axes, dims, formats that may be any.
 
-Rules stand here once, before any engine is asked, so a mistake has the same text whichever engine computes. Each error
-says the primitive, the argument, what is wrong with it and what to give:
-
-    Convolution: axis 1 of weights (32, 3, 3, 3) has 3 input channels, src (8, 4, 32, 32) has 4 in 1 group: ...
-
-Source: oneAPI specification, "Primitives" and "Memory format propagation".
-
-**The table of primitives: which arguments each takes and writes, and by which parameters it is told what to do.**
-
-One row for each (kind, direction), in the names of oneDNN's specification. What treats primitives alike reads
-it: the checks before an engine is asked, the engine's call of its library, the reference, the documentation.
+`SIGNATURES` has one row for each (kind, direction), in the names of oneDNN's specification: what is read, what is
+written, the parameters. What treats primitives alike reads it: the checks before an engine is asked, the engine's call
+of its library, the reference engine, the documentation.
 
 >>> SIGNATURES["convolution", "backward_weights"].reads
 ('src', 'diff_dst')
 >>> SIGNATURES["convolution", "backward_weights"].writes
 ('diff_weights', 'diff_bias')
 
-Source: oneAPI specification, "Primitives"; `dnnl.h`, the functions `dnnl_*_primitive_desc_create`.
+Rules are applied before an engine is asked, so a mistake has the same text whichever engine computes. Each error names
+the primitive, the argument, what is wrong with it and what to give:
+
+    Convolution: axis 1 of weights (32, 3, 3, 3) has 3 input channels, src (8, 4, 32, 32) has 4 in 1 group: ...
+
+Source: oneAPI specification, "Primitives" and "Memory format propagation"; `dnnl.h`, the functions
+`dnnl_*_primitive_desc_create`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,7 +31,7 @@ from inlay.arguments import index_of
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
-from inlay.layout import RUNTIME, Dims, Layout
+from inlay.layout import Dims, Layout
 from inlay.memory import Memory
 
 Direction: TypeAlias = Literal["forward", "backward", "backward_data", "backward_weights"]
@@ -181,9 +179,7 @@ KINDS = tuple(_TABLE)
 """The names of the primitives, as in oneDNN's creators."""
 
 
-FORMATS = ("blocked", "digits", "any", "opaque")
-"""The kinds of descriptors that primitives take."""
-
+_FORMATS = ("blocked", "digits", "any", "opaque")
 _OTHER_KINDS = {
     "undef": "is the zero descriptor: leave it out, or describe its tensor",
     "sparse": "is sparse, as only src and weights of MatMul and InnerProduct and both sides of Reorder may be: "
@@ -208,7 +204,7 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
         raise InvalidArguments(
             f"{place}: {name} is {shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
         )
-    if value.kind not in FORMATS and not (sparse and value.kind == "sparse"):
+    if value.kind not in _FORMATS and not (sparse and value.kind == "sparse"):
         raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
     if not type_of(value).is_number:
         raise InvalidArguments(
@@ -216,11 +212,8 @@ def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> Memor
             "moves it"
         )
     if value.has_runtime:
-        raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, {_BIND}")
+        raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, as in desc.bind((2, 16, 8, 8))")
     return value
-
-
-_BIND = "as in desc.bind((2, 16, 8, 8))"
 
 
 def type_of(desc: MemoryDesc) -> DataType:
@@ -262,6 +255,10 @@ def _overlaps(desc: MemoryDesc) -> bool:
     """Whether two elements have one place; remembered, since the same destinations come again and again."""
     layout = desc.layout
     return isinstance(layout, Layout) and not layout.is_non_overlapping and layout.overlaps
+
+
+IMAGE_AXES = "batch, channels and one to three spatial axes"
+"""The axes of an image, for `require_ndims`."""
 
 
 def require_ndims(place: str, name: str, desc: MemoryDesc, least: int, most: int, axes: str) -> None:
@@ -325,6 +322,15 @@ def settled(
     return given
 
 
+def src_and_dst(place: str, src: MemoryDesc, dst: MemoryDesc | None) -> dict[str, MemoryDesc]:
+    """The descriptors of a primitive whose destination has the dims of its source, and its type if it is left out.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `settled`.
+    """
+    return {"src": src, "dst": settled(place, "dst", dst, src.dims, type_of(src), f"src {src.dims}")}
+
+
 def integer(place: str, name: str, value: Any, least: int) -> int:
     """`value`, an integer of at least `least` and of 64 bits; a truth value is none.
 
@@ -383,7 +389,10 @@ def number(place: str, name: str, value: Any, least: float | None = None) -> flo
     return found
 
 
-def choice(place: str, name: str, value: Any, choices: Iterable[str]) -> str:
+_Name = TypeVar("_Name", bound=str)
+
+
+def choice(place: str, name: str, value: Any, choices: Iterable[_Name]) -> _Name:
     """`value`, one of the names in `choices`.
 
     Raises:
@@ -391,7 +400,7 @@ def choice(place: str, name: str, value: Any, choices: Iterable[str]) -> str:
     """
     known = tuple(choices)
     if isinstance(value, str) and value in known:
-        return value
+        return known[known.index(value)]
     raise InvalidArguments(f"{place}: {name} is {shown(value)}: give one of {', '.join(known)}")
 
 
@@ -418,17 +427,6 @@ def flags_of(place: str, value: Any, known: tuple[str, ...]) -> frozenset[str]:
     return frozenset(choice(place, "flag", name, known) for name in ((value,) if isinstance(value, str) else value))
 
 
-def require_types(place: str, descs: Mapping[str, MemoryDesc], fits: Callable[[str], bool], rule: str) -> None:
-    """Refuse data types that do not fit.
-
-    Raises:
-        InvalidArguments: `fits` says no to the type of a descriptor; `rule` says which types do.
-    """
-    for name, desc in descs.items():
-        if not fits(type_of(desc).name):
-            raise InvalidArguments(f"{place}: {name} is {type_of(desc)}: {rule}")
-
-
 def broadcast(place: str, names: tuple[str, str], first: Dims, second: Dims) -> Dims:
     """The dims of an operation between two tensors, each of which is repeated along axes where it has 1.
 
@@ -447,8 +445,3 @@ def broadcast(place: str, names: tuple[str, str], first: Dims, second: Dims) -> 
                 "make them equal, or one of them 1"
             )
     return tuple(b if a == 1 else a for a, b in zip(first, second, strict=True))
-
-
-def is_known(dims: Dims) -> bool:
-    """Whether no dim is RUNTIME."""
-    return RUNTIME not in dims

@@ -1,6 +1,4 @@
-"""Resampling and reduction: a tensor with other extents along some axes.
-
-**Windows that walk over images: one place of the result for each position that they take.**
+"""Pooling and resampling, which change the spatial extents of images, and the windows that walk over an image.
 
 A window of `kernel` elements, `dilations` apart (0 for neighbors), covers an extent of (kernel - 1)(dilation + 1) + 1.
 It starts `padding_l` before the image and takes steps of `strides` as long as it ends within `padding_r` after it:
@@ -14,8 +12,6 @@ Convolution and pooling walk over src and give dst; deconvolution, the other way
 (112, 112)
 
 Source: oneAPI specification, "Convolution"; oneDNN's checks of a convolution descriptor.
-
-**Pooling: the greatest or the mean element of each window.**
 """
 
 from collections.abc import Iterable
@@ -31,7 +27,17 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.bandwidth_limited import MappedBackward
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
 from inlay.primitives.primitive import Primitive, forward_kind
-from inlay.primitives.rules import choice, desc_of, integer, is_sequence, number, require_ndims, settled, type_of
+from inlay.primitives.rules import (
+    IMAGE_AXES,
+    choice,
+    desc_of,
+    integer,
+    is_sequence,
+    number,
+    require_ndims,
+    settled,
+    type_of,
+)
 
 PerAxis: TypeAlias = int | Iterable[int]
 """A number for every spatial axis, or one for each."""
@@ -50,7 +56,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class WindowGeometry:
     """A window with all its numbers, and the spatial dims on both sides; one entry for each spatial axis."""
 
     image: Dims
@@ -82,12 +88,11 @@ def walk(
     image: Dims | None,
     result: Dims | None,
     kernel: Dims,
-    *,
     strides: PerAxis,
     dilations: PerAxis,
     padding_l: PerAxis,
     padding_r: PerAxis | None,
-) -> Walk:
+) -> WindowGeometry:
     """The walk of a window; one of `image` and `result` may be None and follows from the other.
 
     Without `padding_r` it is what makes both fit, or `padding_l` where one of them is None.
@@ -118,7 +123,7 @@ def walk(
         image = tuple(map(_covered, result, steps, extents, before, after))
     found = tuple(map(_positions, image, extents, steps, before, after))
     _require_fit(place, image, result, found, extents, (steps, before, after))
-    return Walk(image, found, steps, gaps, before, after)
+    return WindowGeometry(image, found, steps, gaps, before, after)
 
 
 def per_axis(place: str, name: str, value: Any, count: int, least: int | None) -> Dims:
@@ -178,9 +183,6 @@ def _require_fit(
             )
 
 
-_IMAGE = "batch, channels and one to three spatial axes"
-
-
 class Pooling(Primitive):
     """Pooling: `dst[n, c, y] = the max, or the mean, over k of src[n, c, y * stride + k * (dilation + 1) - padding_l]`.
 
@@ -231,29 +233,23 @@ class Pooling(Primitive):
         """
         place = "Pooling"
         image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 3, 5, _IMAGE)
+        require_ndims(place, "src", image, 3, 5, IMAGE_AXES)
         if dst is not None:
-            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, _IMAGE)
+            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, IMAGE_AXES)
         window = per_axis(place, "kernel", kernel, image.ndims - 2, 1)
         places = Place(place, "src", "dst")
         outcome = None if dst is None else dst.dims[2:]
-        numbers = {"strides": strides, "dilations": dilations, "padding_l": padding_l}
-        walked = walk(places, image.dims[2:], outcome, window, **numbers, padding_r=padding_r)
+        walked = walk(places, image.dims[2:], outcome, window, strides, dilations, padding_l, padding_r)
         chosen = choice(place, "algorithm", algorithm, POOLING)
         if chosen == "avg_exclude_padding":
             _require_elements(window, walked)
-        dims = (*image.dims[:2], *walked.result)
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": image, "dst": settled(place, "dst", dst, dims, type_of(image), "src and window")},
-            {"algorithm": chosen, "kernel": window, **walked.parameters},
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        dims, purpose = (*image.dims[:2], *walked.result), forward_kind(place, prop_kind)
+        descs = {"src": image, "dst": settled(place, "dst", dst, dims, type_of(image), "src and window")}
+        parameters = {"algorithm": chosen, "kernel": window, **walked.parameters}
+        self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
-def _require_elements(window: tuple[int, ...], walked: Walk) -> None:
+def _require_elements(window: tuple[int, ...], walked: WindowGeometry) -> None:
     sides = zip(window, walked.dilations, walked.padding_l, walked.padding_r, strict=True)
     for i, (size, gap, *padding) in enumerate(sides):
         extent = (size - 1) * (gap + 1) + 1
@@ -338,29 +334,22 @@ class Resampling(Primitive):
         """
         place = "Resampling"
         image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 3, 5, _IMAGE)
+        require_ndims(place, "src", image, 3, 5, IMAGE_AXES)
         if (dst is None) == (factors is None):
             raise InvalidArguments(f"{place}: dst and factors both say the dims of the result: give one of them")
         if dst is None:
             spatial = _resized(place, image.dims[2:], factors)
-            result = MemoryDesc((*image.dims[:2], *spatial), type_of(image), "any")
         else:
-            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, _IMAGE)
+            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, IMAGE_AXES)
             spatial = dst.dims[2:]
-            result = settled(
-                place, "dst", dst, (*image.dims[:2], *spatial), type_of(image), "batch and channels of src"
-            )
-        self._create(
-            forward_kind(place, prop_kind),
-            {"src": image, "dst": result},
-            {
-                "algorithm": choice(place, "algorithm", algorithm, RESAMPLING),
-                "factors": tuple(out / max(n, 1) for n, out in zip(image.dims[2:], spatial, strict=True)),
-            },
-            attributes=attributes,
-            engine=engine,
-            avoid=avoid,
-        )
+        dims = (*image.dims[:2], *spatial)
+        descs = {"src": image, "dst": settled(place, "dst", dst, dims, type_of(image), "batch and channels of src")}
+        purpose = forward_kind(place, prop_kind)
+        parameters: dict[str, Parameter] = {
+            "algorithm": choice(place, "algorithm", algorithm, RESAMPLING),
+            "factors": tuple(out / max(n, 1) for n, out in zip(image.dims[2:], spatial, strict=True)),
+        }
+        self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
 def _resized(place: str, spatial: tuple[int, ...], factors: Any) -> tuple[int, ...]:

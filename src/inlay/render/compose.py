@@ -113,7 +113,8 @@ def blocks_of(layout: Layout) -> Blocks:
     """The blocks of `layout`: what agrees in all digits but the inner ones, or but the last two where there are none.
 
     Post-condition: two coordinates at one offset of a layout that does not overlap have one color, and blocks that
-    follow one another in memory have different colors unless a stride is 0.
+    follow one another in memory have different colors unless a stride is 0, or blocks that are many steps apart
+    interleave.
     """
     moving = [p for p in places(layout) if p.stride]
     outer = [p for p in moving if not p.is_inner]

@@ -1,22 +1,33 @@
 """The reorder compiler: moving a tensor from one layout to another.
 
-It works on descriptors and addresses and knows nothing of buffers. The stages, in the order of the data flow:
+It works on descriptors and addresses and knows nothing of buffers. A problem becomes a plan, the plan machine code, and
+that is called, on one thread or several. The modules, in the order of the data flow:
 
-    problem     two layouts and types, stripped of what changes no byte (attributes, computation: what is computed)
-    nest        loops over the digits that both layouts share, with guards for padding
-    schedule    which bits of which loops make the register tile, and the order of the rest (walk)
-    network     the exchanges between registers that turn source order into destination order
-    kernel      what is machine code, and the table of numbers it reads
-    planning    schedule, kernel and table together, for the level of memory that the tensors occupy (memory_levels: the
-                machine model of this process; panels: through a buffer, where rows of the destination begin anywhere)
-    emit        LLVM IR: of walks and tiles (emit_tile, emit_edge, emit_mask), of attributes (emit_values,
-                emit_chance), of panels (emit_panels, buffer_pool), in the words of lines (ir), registers (lanes,
-                elements) and numbers (conversion, bf16, small_floats)
-    target      machine code (linking: kept between processes in `inlay.cache`; loaded_code: in this process)
-    bound       what time it should take, and why
-    compiled    the plan with its code (machine_code) and its calls (computed, operands: with values of attributes;
-                compensated: with sums behind int8 weights; threads: split over processors; processors: how many;
-                team_watch: whether they run; trial: one thread or several, ordinary or streaming stores)
+    attributes       scales, zero points, sum and rounding; the values that a call brings for them
+    problem          two layouts and types, stripped of what changes no byte, and what is computed on the way
+    nest             loops over the digits that both layouts share, with guards for padding
+    network          the exchanges between registers that turn source order into destination order
+    walk             the order of the loops around a register tile, and how far ahead the source is fetched
+    schedule         which bits of which loops make the tile, with its network and the loops around it
+    kernel           what is machine code, and the table of numbers it reads
+    ir               LLVM IR as text, and arithmetic on whole registers
+    conversion       registers of one data type converted to another; elements in memory and in registers
+    emit_values      the code of attributes and of stochastic rounding
+    emit_tile        the code of a tile, and its masks
+    emit             the code of a kernel: the loops around tiles, and tiles at an edge
+    emit_team        the code in which threads wait for one another
+    emit_sums        the code that adds up int8 weights
+    target           the machine that code is made for; code compiled, kept in `inlay.cache`, loaded
+    threads          how many threads, and the team of workers
+    memory_levels    the machine model of this process, measured with our own copies
+    panels           reorders through a buffer, where rows of the destination begin anywhere
+    choice           what may be decided one way or another, and decisions that are remembered
+    planning         schedule, kernel and table together, for the level of memory that the tensors occupy; what time
+                     the plan should take, and why
+    machine_code     kernels in this process: their IR and their loaded code
+    compensation     the sums behind int8 weights
+    compiled         the plan with its code and its calls
+    tuning           the choice that is fastest when candidates are tried
 
 `reference` does the same coordinate by coordinate and shares no code with the others.
 """

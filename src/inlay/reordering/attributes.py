@@ -1,4 +1,4 @@
-"""Attributes of a reorder: scales, zero points, sum and rounding, as oneDNN has them.
+"""Attributes of a reorder: scales, zero points, sum and rounding, as oneDNN has them, and the values for them.
 
 A reorder with attributes computes, for every element,
 
@@ -8,8 +8,8 @@ A reorder with attributes computes, for every element,
     dst = convert(y)                            clamped and rounded once
 
 in f32, or in f64 where a side is f64 or s64; integers with zero points alone are exact. A step without an attribute is
-left out, not run with a neutral value, so -0.0 stays -0.0. What is fixed when a reorder is made is here: which axes
-have values of their own, of which type, in which groups. The values themselves are given with each call.
+left out, not run with a neutral value, so -0.0 stays -0.0. `Attributes` says what is fixed when a reorder is made:
+which axes have values of their own, of which type, in which groups.
 
 A mask says along which axes values differ: bit i is set where each coordinate of axis i has its own. Groups make them
 fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as in weights of 4 bits:
@@ -20,19 +20,18 @@ fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as 
 >>> Scales(mask=0b11, groups=(32, 1), data_type="f16").shape((4096, 512))
 (128, 512)
 
-Source: oneDNN, `dnnl_primitive_attr_set_scales`, `..._set_zero_points`, `dnnl_post_ops_append_sum` and the reorder
-primitive; its rules are refused here in the same cases, with `InvalidArguments`.
-
-**Operands: the values of scales and zero points that a call brings, checked and in one form.**
-
-What a caller has - a number, a list, an array of any shape that says the same - becomes an array of the type and shape
-that the attributes want, one entry along each axis for every value, 1 along the others:
+The values themselves are passed with each call. What a caller has - a number, a list, an array of any shape that says
+the same - becomes an operand: an array of the type and shape that the attributes want, one entry along each axis for
+every value, 1 along the others:
 
 >>> attributes, given = attributes_of((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
 >>> attributes.src_scales
 Scales(mask=2)
 >>> operands(attributes, (8, 3, 4, 4), given)["src_scales"].shape
 (1, 3, 1, 1)
+
+Source: oneDNN, `dnnl_primitive_attr_set_scales`, `..._set_zero_points`, `dnnl_post_ops_append_sum` and the reorder
+primitive; its rules are refused here in the same cases, with `InvalidArguments`.
 """
 
 from collections.abc import Mapping
@@ -54,8 +53,6 @@ from inlay.layout.address import as_numbers
 
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
 Groups: TypeAlias = tuple[()] | tuple[int, int]
-
-_GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -242,6 +239,9 @@ class Attributes:
         return found
 
 
+_GREATEST_F32 = float(np.finfo(np.float32).max)
+
+
 def _factor(beta: Any) -> float | None:
     if beta is None:
         return None
@@ -297,14 +297,13 @@ def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
             )
 
 
+# The values that a call brings
+
+
 Given: TypeAlias = Mapping[str, Any]
 """By name of the attribute, what the caller gave; None for nothing."""
 Operands: TypeAlias = dict[str, npt.NDArray[Any]]
 """By name of the attribute, an array of its type and shape."""
-
-_MOST_SEED = 2**32 - 1
-_TINY, _HUGE = 1e-30, 1e30  # well within f32
-_MANY = 1 << 30  # well within s32
 _NUMBERS = (float, int)
 _NUMBER = np.dtype(float)
 
@@ -388,6 +387,10 @@ def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
                 "or leave them out"
             )
     return {name: operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
+
+
+_TINY, _HUGE = 1e-30, 1e30  # well within f32
+_MANY = 1 << 30  # well within s32
 
 
 def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]:
@@ -496,6 +499,9 @@ def _zero_points(
             f"{data_type.highest:.0f}"
         )
     return whole.astype(data_type.dtype)
+
+
+_MOST_SEED = 2**32 - 1
 
 
 def checked_seed(attributes: Attributes, seed: object) -> int:

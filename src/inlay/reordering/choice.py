@@ -9,17 +9,15 @@ decided by the models; BY_MODEL leaves everything open.
     >>> print(BY_MODEL)
     by the model
 
-**What tuning found out, kept between processes.**
-
-Decisions stand in a table of the timing database, one for each processor, capacities of the machine model, number of
-threads, and state of the compiler's source files. The key is the digest of the problem, as far as it changes what is
-moved and how. Whoever asks for the same reorder on the same machine finds it; whoever edits the compiler finds nothing.
-An entry that says what no choice can be is as good as none.
+A `Decision` is a choice with what tuning found out about it. Decisions are kept between processes, in a table of the
+timing database for each processor, capacities of the machine model, number of threads, and state of the compiler's
+source files. The key is the digest of the problem, as far as it changes what is moved and how. Whoever asks for the
+same reorder on the same machine finds it; whoever edits the compiler finds nothing. An entry that says what no choice
+can be is as good as none.
 
     >>> read(asdict(Decision(Choice(walk="dst"), 1.5, 1.0)))
     Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, panels=None, \
-threads=None), gain=1.5, \
-seconds=1.0)
+threads=None), gain=1.5, seconds=1.0)
     >>> read({}) is None
     True
 """

@@ -1,15 +1,11 @@
 """Extras of int8 weights: behind the elements, the sums that convolutions want.
 
 Elements are moved by compiled code into the layout alone; the factor of flag 2 is one more step of the formula. Then
-the stored weights are summed where they lie (`sums`). For each channel, an entry of the padded dims of the mask,
+the stored weights are summed where they lie. For each channel, an entry of the padded dims of the mask,
 
     flag 1: -128 times the sum of its weights        flag 8: minus that sum
 
 as s32, which wraps beyond its range; 0 for channels of padding.
-
-Source: oneDNN, `memory_extra_desc_t`.
-
-**Sums of int8 weights per channel, read where the weights lie.**
 
 The digits of the layout are of two kinds: those of the axes that the mask keeps say which channel, the others are
 summed over. What lies in a row fills the lanes of a register, whatever kind it is of; compiled code (`emit_sums`) adds
@@ -20,6 +16,8 @@ results and puts the channels in order.
                                                             steps over 4 i, h, w and I, a sum for each block of 16 o
 
 An axis that ends inside a block is two axes, one behind the other: its whole blocks, and the rest.
+
+Source: oneDNN, `memory_extra_desc_t`.
 """
 
 import ctypes
@@ -42,7 +40,85 @@ from inlay.reordering.problem import require_factor
 from inlay.reordering.target import Target, host_target
 from inlay.reordering.threads import Task, parts_for, run_parts
 
-_NEIGHBORS = 4
+
+def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Refuse extras that a reorder does not compute or undo.
+
+    Raises:
+        Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
+            room of its own, or the weights of the source were multiplied by another factor.
+    """
+    extras = dst.extras
+    require_factor(src, extras.scale_adjust)
+    if extras.flags & ~(S8S8 | SCALE_ADJUST | ASYMMETRIC_SRC):
+        raise Unimplemented(
+            f"the destination has extras of an RNN or a GPU ({extras!r}), which a reorder does not compute: give it "
+            "flags 1, 2 and 8 only"
+        )
+    if not extras.flags & (S8S8 | ASYMMETRIC_SRC):
+        return
+    layout, data_type = dst.require_layout("reorder")
+    if data_type.name != "s8":
+        raise Unimplemented(f"compensation is a sum of s8 weights, and the destination is {data_type}: make it s8")
+    end = dst.offset0 + layout.span[1]
+    behind = dst.size - sum(extras.buffer_sizes(dst.padded_dims).values())
+    if layout.size and end > behind:
+        raise Unimplemented(
+            f"elements of the destination reach byte {end}, and its compensation starts at byte {behind}: reorder to "
+            "the whole tensor, not to a part of it"
+        )
+
+
+def without_extras(desc: MemoryDesc) -> MemoryDesc:
+    """The descriptor of the elements alone."""
+    layout, data_type = desc.require_layout("reorder")
+    return MemoryDesc.from_layout(layout, data_type, dims=desc.dims, offset0=desc.offset0)
+
+
+_FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Compensation:
+    """What is written behind the elements of weights."""
+
+    extras: Extras
+    """Those of the weights."""
+    parts: "tuple[tuple[int, int, ChannelSums], ...]"
+    """For each flag, at which byte, what sums are multiplied by, how they are made; flags of one mask share sums."""
+
+    def write(self, address: int) -> None:
+        """Write the sums of the weights in the buffer at `address` behind them."""
+        made = {sums: sums.added(address) for _, _, sums in self.parts}
+        for behind, factor, sums in self.parts:
+            numbers = np.multiply(made[sums], factor, dtype=np.int32, order="C")
+            ctypes.memmove(address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
+
+    def __str__(self) -> str:
+        """The extras."""
+        return repr(self.extras)
+
+
+def compensation_of(dst: MemoryDesc) -> Compensation | None:
+    """What a reorder to `dst`, which `require_extras` lets pass, writes behind its elements; None for nothing."""
+    sizes = dst.extras.buffer_sizes(dst.padded_dims)
+    if not sizes or not prod(dst.dims):
+        return None
+    layout, _ = dst.require_layout("reorder")
+    masks = {S8S8: dst.extras.compensation_mask, ASYMMETRIC_SRC: dst.extras.asymmetric_mask}
+    made = {mask: channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
+    behind, parts = dst.size - sum(sizes.values()), []
+    for flag, nbytes in sizes.items():
+        parts.append((behind, _FACTORS[flag], made[masks[flag]]))
+        behind += nbytes
+    return Compensation(dst.extras, tuple(parts))
+
+
+# Sums of weights per channel
+
+
+_SUMMED = -1
+"""The axis of digits that are summed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +138,6 @@ class _Digit:
         return replace(self, extent=extent), above
 
 
-_SUMMED = -1
-"""The axis of digits that are summed over."""
 _ONCE = _Digit(1, 0, _SUMMED, 1)
 
 
@@ -148,6 +222,9 @@ def channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> Chan
     return ChannelSums(tuple(layout.dims[i] for i in kept), tuple(parts))
 
 
+_NEIGHBORS = 4
+
+
 def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Target) -> _Part:
     """The code and the table for weights that these digits describe."""
     lanes, loops = _in_lanes(_in_rows([digit for digit in digits if digit.extent > 1]), target.vector_bytes)
@@ -203,76 +280,3 @@ def _in_rows(digits: list[_Digit]) -> list[_Digit]:
         else:
             joined.append(digit)
     return joined
-
-
-_FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
-
-
-@dataclass(frozen=True, slots=True)
-class Compensation:
-    """What is written behind the elements of weights."""
-
-    extras: Extras
-    """Those of the weights."""
-    parts: tuple[tuple[int, int, ChannelSums], ...]
-    """For each flag, at which byte, what sums are multiplied by, how they are made; flags of one mask share sums."""
-
-    def write(self, address: int) -> None:
-        """Write the sums of the weights in the buffer at `address` behind them."""
-        made = {sums: sums.added(address) for _, _, sums in self.parts}
-        for behind, factor, sums in self.parts:
-            numbers = np.multiply(made[sums], factor, dtype=np.int32, order="C")
-            ctypes.memmove(address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
-
-    def __str__(self) -> str:
-        """The extras."""
-        return repr(self.extras)
-
-
-def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse extras that a reorder does not compute or undo.
-
-    Raises:
-        Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
-            room of its own, or the weights of the source were multiplied by another factor.
-    """
-    extras = dst.extras
-    require_factor(src, extras.scale_adjust)
-    if extras.flags & ~(S8S8 | SCALE_ADJUST | ASYMMETRIC_SRC):
-        raise Unimplemented(
-            f"the destination has extras of an RNN or a GPU ({extras!r}), which a reorder does not compute: give it "
-            "flags 1, 2 and 8 only"
-        )
-    if not extras.flags & (S8S8 | ASYMMETRIC_SRC):
-        return
-    layout, data_type = dst.require_layout("reorder")
-    if data_type.name != "s8":
-        raise Unimplemented(f"compensation is a sum of s8 weights, and the destination is {data_type}: make it s8")
-    end = dst.offset0 + layout.span[1]
-    behind = dst.size - sum(extras.buffer_sizes(dst.padded_dims).values())
-    if layout.size and end > behind:
-        raise Unimplemented(
-            f"elements of the destination reach byte {end}, and its compensation starts at byte {behind}: reorder to "
-            "the whole tensor, not to a part of it"
-        )
-
-
-def compensation_of(dst: MemoryDesc) -> Compensation | None:
-    """What a reorder to `dst`, which `require_extras` lets pass, writes behind its elements; None for nothing."""
-    sizes = dst.extras.buffer_sizes(dst.padded_dims)
-    if not sizes or not prod(dst.dims):
-        return None
-    layout, _ = dst.require_layout("reorder")
-    masks = {S8S8: dst.extras.compensation_mask, ASYMMETRIC_SRC: dst.extras.asymmetric_mask}
-    made = {mask: channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
-    behind, parts = dst.size - sum(sizes.values()), []
-    for flag, nbytes in sizes.items():
-        parts.append((behind, _FACTORS[flag], made[masks[flag]]))
-        behind += nbytes
-    return Compensation(dst.extras, tuple(parts))
-
-
-def without_extras(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor of the elements alone."""
-    layout, data_type = desc.require_layout("reorder")
-    return MemoryDesc.from_layout(layout, data_type, dims=desc.dims, offset0=desc.offset0)

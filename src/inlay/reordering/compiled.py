@@ -1,14 +1,9 @@
-"""A compiled reorder: the plan and the machine code of a problem, and its calls.
+"""A compiled reorder: the plan and the machine code of a problem, its calls, and what only calls show or bring.
 
-problem -> loop nest -> candidate schedules -> cost -> schedule -> kernel and table -> LLVM IR -> machine code
+    problem -> loop nest -> candidate schedules -> cost -> schedule -> kernel and table -> LLVM IR -> machine code
 
-**Buffers that machine code takes and gives back by itself: one for each processor, made when first needed.**
-
-Stacks of threads can be as small as 128 KB, so what passes through a second-level cache has memory of its own.
-
-**Decisions that only calls can show: two variants of a reorder take turns, and the faster one is kept for a while.**
-
-Two questions have no answer before the first call, because nobody knows who touches the data between two calls:
+**Trials.** Two questions have no answer before the first call, because nobody knows who touches the data between two
+calls:
 
     one thread or several        a tensor that fits the cache of one core (see `threads.small_parts_for`)
     ordinary or streaming stores a tensor near the size of the last-level cache (see `is_contested`)
@@ -30,9 +25,8 @@ faster one is kept for many calls, until the next trial.
     >>> trial.takes_second, trial.left == KEPT
     (True, True)
 
-**What a call of a reorder with attributes brings: its values, in a block of memory that the code reads.**
-
-Compiled code finds values through words that lie before its table. A call makes one block of memory of its own,
+**Values.** Compiled code finds the values of attributes through words that lie before its table. A call makes one block
+of memory of its own,
 
     addresses of values | table | values of one step | values of the next ...
 
@@ -40,7 +34,6 @@ so calls from several threads do not meet. Values are in the working type, and a
 computes beyond the tensor is thrown away, but it must be readable.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -51,73 +44,22 @@ from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.errors import OutOfMemory
-from inlay.forks import RenewedLock, at_fork
 from inlay.machine import MemoryModel
-from inlay.measure.calibration import Buffer
 from inlay.reordering.attributes import PLAIN, Attributes, Operands
 from inlay.reordering.choice import UNMEASURED, Choice, Decision, remembered
 from inlay.reordering.compensation import Compensation, compensation_of, require_extras, without_extras
 from inlay.reordering.conversion import LINE, address_bits
 from inlay.reordering.kernel import Words, reaches
 from inlay.reordering.machine_code import ir_of, machine_code
-from inlay.reordering.memory_levels import allocate_lines, measure_slice, memory_model
-from inlay.reordering.panels import BUFFER_BYTES, PanelKernel, panel_table
+from inlay.reordering.memory_levels import measure_slice, memory_model
+from inlay.reordering.panels import PanelKernel, buffer_pool, panel_table
 from inlay.reordering.planning import Plan, bound_of, plan_reorder
 from inlay.reordering.problem import ReorderProblem, reorder_problem
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
 from inlay.reordering.threads import Task, allowed, parts_for, run_parts, small_parts_for
-
-_LEAST = 4
-_making = RenewedLock()
-_pool: "BufferPool | None" = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BufferPool:
-    """Buffers, and a flag for each: 0 while it is free."""
-
-    flags: npt.NDArray[np.int64]
-    """One word for each buffer."""
-    buffers: Buffer
-    """`BUFFER_BYTES` for each of them."""
-
-    @property
-    def words(self) -> tuple[int, int, int]:
-        """What the table of panels says of it: the addresses of the flags and of the buffers, and their number."""
-        return int(self.flags.ctypes.data), int(self.buffers.ctypes.data), self.flags.size
-
-
-def buffer_pool() -> BufferPool:
-    """Return the pool of this process, which stays for its life.
-
-    Raises:
-        OutOfMemory: there is no room for it.
-    """
-    global _pool
-    with _making:
-        if _pool is None:
-            count = max(_LEAST, os.cpu_count() or 1)
-            try:
-                _pool = BufferPool(np.zeros(count, np.int64), allocate_lines(count * BUFFER_BYTES))
-            except MemoryError:
-                problem = f"{count * BUFFER_BYTES} bytes for the buffers of panels cannot be allocated"
-                raise OutOfMemory(problem) from None
-        return _pool
-
-
-def _renew() -> None:
-    """In a forked child nobody gives back what threads of the parent had taken: the flags are cleared."""
-    if _pool is not None:
-        _pool.flags[:] = 0
-
-
-at_fork(after_in_child=_renew)
-
 
 EACH = 10
 """Calls of each variant in a trial."""
@@ -354,7 +296,7 @@ class CompiledReorder:
     def move(self, src_address: int, dst_address: int, table: int | None = None) -> bool:
         """Move the elements alone; return whether a thread had to be woken.
 
-        `table` is the address of a copy of the table, behind the addresses of values (see `computed`).
+        `table` is the address of a copy of the table, behind the addresses of values (see `Block`).
         """
         task = self.task
         if task is None:

@@ -1,4 +1,4 @@
-"""Conversions of whole registers, as LLVM IR: every pair of data types.
+"""Conversions of whole registers between all pairs of data types, as LLVM IR, and elements in memory and in registers.
 
 Numbers are held in a working type, f64 if a side is f64 or s64, else f32, and rounded once to the destination: to
 nearest, ties to even (decision 0007). Between integers nothing is rounded: they are clamped.
@@ -13,27 +13,22 @@ The greatest integer that a float becomes is the greatest number of the working 
 2147483520 from f32 to s32, 2147483647 from f64. A NaN becomes the integer 0. Between floats it keeps its sign and the
 top of its payload and is made quiet; bf16 -> f32 alone changes no bit. e8m0 keeps the exponent alone.
 
-Source: oneDNN, reorder primitive; the OCP specifications of f8 and of microscaling formats.
-
-**From f32 to bf16, as LLVM IR: the upper half of the bits, rounded to nearest, ties to even.**
-
-Integer arithmetic does it in nine operations. Processors with AVX512_BF16 have one instruction for two registers, but
-it takes every subnormal for zero. So registers are looked at first, and only those with a subnormal among their lanes
-are rounded by integer arithmetic, in a function that keeps all registers of its caller.
-
-**f16, the two f8 and f4_e2m1 to and from f32, as LLVM IR.**
-
-One arithmetic serves all of them: a type is a number of mantissa bits and a bias. With the exponent moved to its place
-in an f32, normal numbers are a shift and an addition; subnormals are their mantissa times a power of two. The other
-way, a normal number is rounded by an integer addition that carries into the exponent, and a subnormal by adding a power
-of two whose last place is that of the type. Where the processor converts f16, the narrower types are read through it.
+**f16, f8 and f4** share one arithmetic: a type is a number of mantissa bits and a bias. With the exponent moved to its
+place in an f32, normal numbers are a shift and an addition; subnormals are their mantissa times a power of two. The
+other way, a normal number is rounded by an integer addition that carries into the exponent, and a subnormal by adding a
+power of two whose last place is that of the type. Where the processor converts f16, the narrower types are read through
+it.
 
     f8_e4m3 0x3B = 0 0111 011  ->  f32 0 01111111 0110000...  = 1.375
 
-**Elements of one type, a register of them at a time: how they lie in memory and how in a register.**
+**bf16** is the upper half of the bits of an f32. Integer arithmetic rounds to it in nine operations. Processors with
+AVX512_BF16 have one instruction for two registers, but it takes every subnormal for zero. So registers are looked at
+first, and only those with a subnormal among their lanes are rounded by integer arithmetic, in a function that keeps all
+registers of its caller.
 
-Types of whole bytes lie alike in both. Elements of 4 bits share bytes in memory, the one with the even offset in the
-low half; in a register each has a byte of its own, so they are shuffled and converted like bytes:
+**Elements of whole bytes** are alike in memory and in a register. Elements of 4 bits share bytes in memory, the one
+with the even offset in the low half; in a register each has a byte of its own, so they are shuffled and converted like
+bytes:
 
     memory    0x21 0x43          <2 x i8>
     register  01 02 03 04        <4 x i8>
@@ -41,6 +36,8 @@ low half; in a register each has a byte of its own, so they are shuffled and con
 Registers of 4-bit elements begin at a whole byte, and hold both elements of each of their bytes; where elements are
 written under a mask, the other halves of their bytes are kept. Only a register of a single element may begin anywhere:
 its addresses count in nibbles, each twice that of its byte.
+
+Source: oneDNN, reorder primitive; the OCP specifications of f8 and of microscaling formats.
 """
 
 from collections.abc import Mapping
@@ -50,182 +47,18 @@ from types import MappingProxyType
 from inlay.data_type import DATA_TYPES, FLOAT_FORMATS, FloatFormat
 from inlay.reordering.ir import Code, Lanes, shuffle_mask
 
-_IS_SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512"
-_SUBNORMAL = 32  # the class, as the instruction numbers them
-_PAIR, _SINGLE = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", "llvm.x86.avx512bf16.cvtneps2bf16.512"
+LINE = 64
+"""Bytes of a cache line."""
 
 
-def bf16_of(lanes: Lanes, value: str) -> str:
-    """The bf16 codes of a register of f32."""
-    if not lanes.arithmetic.bf16 or lanes.count not in (16, 32):
-        return rounded_bf16(lanes, value)
-    code = lanes.code
-    halves = [_sixteen(lanes, value, first) for first in range(0, lanes.count, 16)]
-    masks = [code.call(_IS_SUBNORMAL, "<16 x i1>", ("<16 x float>", half), ("i32", str(_SUBNORMAL))) for half in halves]
-    any_ = masks[0] if len(masks) == 1 else code.let(f"or <16 x i1> {masks[0]}, {masks[1]}")
-    count = code.let(f"bitcast <16 x i1> {any_} to i16")
-    is_rare = code.let(f"icmp ne i16 {count}, 0")
-    here, rare, done = (f"{count[1:]}.{name}" for name in ("here", "rare", "done"))
-    code.do(f"br label %{here}")
-    code.label(here)
-    bf16 = f"<{lanes.count} x bfloat>"
-    name = _SINGLE if len(halves) == 1 else _PAIR
-    fast = code.call(name, bf16, *(("<16 x float>", half) for half in reversed(halves)))
-    fast = code.let(f"bitcast {bf16} {fast} to {lanes.of('i16')}")
-    code.do(f"br i1 {is_rare}, label %{rare}, label %{done}")
-    code.label(rare)
-    exact = code.let(f"call preserve_allcc {lanes.of('i16')} @{_slow_function(lanes)}({lanes.of('float')} {value})")
-    code.do(f"br label %{done}")
-    code.label(done)
-    return code.let(f"phi {lanes.of('i16')} [{fast}, %{here}], [{exact}, %{rare}]")
+def bits_of(name: str) -> int:
+    """Bits of one element in memory, of a data type or of `i4`, `i8`, ..., which are moved without a meaning."""
+    return DATA_TYPES[name].bits if name in DATA_TYPES else int(name[1:])
 
 
-def _sixteen(lanes: Lanes, value: str, first: int) -> str:
-    """Sixteen lanes of a register, from number `first` on."""
-    if lanes.count == 16:
-        return value
-    vector, chosen = lanes.of("float"), shuffle_mask(range(first, first + 16))
-    return lanes.code.let(f"shufflevector {vector} {value}, {vector} poison, {chosen}")
-
-
-def _slow_function(lanes: Lanes) -> str:
-    """The function that rounds by integer arithmetic, defined beside the caller."""
-    inner = Code()
-    name = f"bf16.of.{lanes.count}.subnormals"
-    result = rounded_bf16(Lanes(inner, lanes.count, lanes.arithmetic), "%value")
-    inner.do(f"ret {lanes.of('i16')} {result}")
-    head = f"define internal preserve_allcc {lanes.of('i16')} @{name}({lanes.of('float')} %value) noinline #0"
-    lanes.code.declarations |= {*inner.declarations, head + " {\n" + "\n".join(inner.lines) + "\n}"}
-    return name
-
-
-def rounded_bf16(lanes: Lanes, value: str) -> str:
-    """The bf16 codes of a register of f32, by integer arithmetic."""
-    bits = lanes.cast("bitcast", value, "float", "i32")
-    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 16), 1)
-    rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
-    nan = lanes.test("fcmp uno", "float", value, value)
-    rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, 1 << 22), rounded)
-    return upper_half(lanes, lanes.cast("bitcast", rounded, "i32", "float"))
-
-
-def upper_half(lanes: Lanes, value: str) -> str:
-    """The bf16 codes of a register of f32 that are exact in bf16, as all numbers of at most 8 bits are."""
-    bits = lanes.cast("bitcast", value, "float", "i32")
-    return lanes.narrow(lanes.apply("lshr", "i32", bits, 16), "i32", "i16")
-
-
-SMALL_FLOATS = {name: form for name, form in FLOAT_FORMATS.items() if form.exponent_bits < 8}
-"""Those whose exponents are narrower than that of f32."""
-
-_QUIET_NAN = 0x7FC00000
-_QUIET = 1 << 22
-
-
-def _element(kind: FloatFormat) -> str:
-    """The LLVM type that holds a code."""
-    return f"i{max(8, kind.bits)}"
-
-
-def decode(lanes: Lanes, codes: str, name: str) -> str:
-    """The f32 values of codes; exact."""
-    kind = SMALL_FLOATS[name]
-    return _through_f16(lanes, codes, kind) if lanes.arithmetic.f16 else _by_integers(lanes, codes, kind)
-
-
-def _by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
-    wide = lanes.cast("zext", codes, _element(kind), "i32")
-    size = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
-    bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
-    bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-    product = lanes.apply("fmul", "float", lanes.cast("sitofp", size, "i32", "float"), kind.quantum)
-    is_subnormal = lanes.test("icmp ult", "i32", size, 1 << kind.mantissa_bits)
-    bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
-    if kind.beyond == "infinity":
-        # The exponent became 31 - 15 + 127: what is missing to 255 is the same again.
-        beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-        bits = lanes.choose(lanes.test("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
-        quiet = lanes.apply("or", "i32", bits, _QUIET)
-        bits = lanes.choose(lanes.test("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
-    elif kind.beyond == "nan":
-        bits = lanes.choose(lanes.test("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
-    sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
-    return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
-
-
-def _through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
-    """Codes as f16 with the same exponent field, times what the bias differs by."""
-    if kind.bits == 16:
-        return _f32_of_f16(lanes, codes)
-    codes = lanes.cast("zext", codes, "i8", "i16")
-    if kind.beyond == "infinity":
-        return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
-    sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
-    size = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
-    value = _f32_of_f16(lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", size, 10 - kind.mantissa_bits), sign))
-    value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
-    if kind.beyond != "nan":
-        return value
-    raw = lanes.cast("bitcast", value, "float", "i32")
-    nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
-    is_nan = lanes.test("icmp eq", "i16", size, kind.last)
-    return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
-
-
-def _f32_of_f16(lanes: Lanes, codes: str) -> str:
-    return lanes.cast("fpext", lanes.cast("bitcast", codes, "i16", "half"), "half", "float")
-
-
-def e5m2_as_f16(lanes: Lanes, codes: str) -> str:
-    """The f16 codes of f8_e5m2, which is the upper half of them; NaNs are made quiet."""
-    bits = lanes.apply("shl", "i16", lanes.cast("zext", codes, "i8", "i16"), 8)
-    is_nan = lanes.test("icmp ugt", "i16", lanes.apply("and", "i16", bits, (1 << 15) - 1), 31 << 10)
-    return lanes.choose(is_nan, "i16", lanes.apply("or", "i16", bits, 1 << 9), bits)
-
-
-def encode(lanes: Lanes, value: str, name: str) -> str:
-    """The codes of f32 values, rounded once to nearest, ties to even."""
-    kind = SMALL_FLOATS[name]
-    if kind.bits == 16 and lanes.arithmetic.f16:
-        return lanes.cast("bitcast", lanes.cast("fptrunc", value, "float", "half"), "half", "i16")
-    bits = lanes.cast("bitcast", value, "float", "i32")
-    size = lanes.apply("and", "i32", bits, (1 << 31) - 1)
-    code = lanes.choose(
-        lanes.test("icmp ult", "i32", size, 128 - kind.bias << 23),
-        "i32",
-        _rounded_subnormal(lanes, size, kind),
-        _rounded_normal(lanes, size, kind),
-    )
-    code = lanes.least("i32", code, kind.last)
-    sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
-    code = lanes.apply("or", "i32", code, sign)
-    if kind.beyond == "infinity":
-        is_nan = lanes.test("icmp ugt", "i32", size, 255 << 23)
-        code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
-    return lanes.narrow(code, "i32", _element(kind))
-
-
-def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
-    """What a NaN becomes: a quiet one with its sign and the top of its payload."""
-    top = lanes.apply("lshr", "i32", bits, 23 - kind.mantissa_bits)
-    payload = lanes.apply("and", "i32", top, (1 << kind.mantissa_bits - 1) - 1)
-    quiet = lanes.apply("or", "i32", payload, kind.last | 1 << kind.mantissa_bits - 1)
-    return lanes.apply("or", "i32", quiet, sign)
-
-
-def _rounded_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
-    dropped = 23 - kind.mantissa_bits
-    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", size, dropped), 1)
-    bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
-    return lanes.apply("lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", size, bias), odd), dropped)
-
-
-def _rounded_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
-    """A sum with the power of two whose last place is the quantum: what is left of it is the code."""
-    power = kind.quantum * 2.0**23
-    total = lanes.apply("fadd", "float", lanes.cast("bitcast", size, "i32", "float"), power)
-    exponent = 127 + 23 + 1 - kind.bias - kind.mantissa_bits << 23
-    return lanes.apply("sub", "i32", lanes.cast("bitcast", total, "float", "i32"), exponent)
+def address_bits(name: str, lanes: int) -> int:
+    """What addresses and offsets of elements count: bytes; nibbles where 4-bit elements are taken one by one."""
+    return 4 if bits_of(name) == 4 and lanes == 1 else 8
 
 
 REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
@@ -248,12 +81,12 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
         wide = value if src == "f64" else lanes.cast("sitofp", value, "i64", "double")
         return _from_f64(lanes, wide, dst)
     if (src, dst) == ("f8_e5m2", "f16"):
-        return e5m2_as_f16(lanes, value)
+        return _f16_of_e5m2(lanes, value)
     if (src, dst) == ("s32", "f64"):
         return lanes.cast("sitofp", value, "i32", "double")
     value = _f32_of(lanes, value, src)
     if dst == "bf16" and DATA_TYPES[src].bits <= 8:
-        return upper_half(lanes, value)
+        return _upper_half(lanes, value)
     if DATA_TYPES[dst].bits == 64:
         value = lanes.cast("fpext", value, "float", "double")
         return value if dst == "f64" else _integer(lanes, value, "double", dst)
@@ -296,7 +129,7 @@ def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     clamped = lanes.least(source, value, low, of="fcmp ogt")
     clamped = lanes.least(source, clamped, high, of="fcmp olt")
     if low < 0 or not lanes.arithmetic.nan_loses:
-        clamped = lanes.choose(lanes.test("fcmp ord", source, value, value), source, clamped, 0.0)
+        clamped = lanes.choose(lanes.apply("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
     return _coded(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
 
@@ -319,7 +152,7 @@ def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
     if DATA_TYPES[dst].is_exponent:
         return _exponent_of_f64(lanes, value)
     narrow = lanes.cast("fptrunc", value, "double", "float")
-    return narrow if dst == "f32" else _from_f32(lanes, _made_odd(lanes, narrow, value), dst)
+    return narrow if dst == "f32" else _from_f32(lanes, _round_to_odd(lanes, narrow, value), dst)
 
 
 def _exponent_of_f64(lanes: Lanes, value: str) -> str:
@@ -330,16 +163,16 @@ def _exponent_of_f64(lanes: Lanes, value: str) -> str:
     return lanes.narrow(lanes.least("i64", code, 255), "i64", "i8")
 
 
-def _made_odd(lanes: Lanes, narrow: str, exact: str) -> str:
+def _round_to_odd(lanes: Lanes, narrow: str, exact: str) -> str:
     """The f32 `narrow`, rounded from the f64 `exact` to nearest, as if it were rounded to odd."""
     back = lanes.cast("fpext", narrow, "float", "double")
     sizes = [
         lanes.apply("and", "i64", lanes.cast("bitcast", side, "double", "i64"), (1 << 63) - 1) for side in (back, exact)
     ]
     bits = lanes.cast("bitcast", narrow, "float", "i32")
-    above = lanes.cast("sext", lanes.test("icmp ugt", "i64", *sizes), "i1", "i32")
+    above = lanes.cast("sext", lanes.apply("icmp ugt", "i64", *sizes), "i1", "i32")
     odd = lanes.apply("or", "i32", lanes.apply("add", "i32", bits, above), 1)
-    is_rounded = lanes.test("fcmp one", "double", back, exact)
+    is_rounded = lanes.apply("fcmp one", "double", back, exact)
     return lanes.cast("bitcast", lanes.choose(is_rounded, "i32", odd, bits), "i32", "float")
 
 
@@ -351,8 +184,8 @@ def _f32_of(lanes: Lanes, value: str, src: str) -> str:
     if src in _INTEGERS:
         operation = "uitofp" if DATA_TYPES[src].kind == "unsigned" else "sitofp"
         return lanes.cast(operation, value, REGISTER_TYPES[src], "float")
-    if src in SMALL_FLOATS:
-        return decode(lanes, value, src)
+    if src in _SMALL_FLOATS:
+        return _decode(lanes, value, src)
     if src == "bf16":
         bits = lanes.apply("shl", "i32", lanes.cast("zext", value, "i16", "i32"), 16)
     elif DATA_TYPES[src].is_exponent:
@@ -367,33 +200,200 @@ def _exponent_as_f32(lanes: Lanes, value: str) -> str:
     code = lanes.cast("zext", value, "i8", "i32")
     bits = lanes.apply("shl", "i32", code, 23)
     following = lanes.apply("and", "i32", lanes.apply("add", "i32", code, 1), 255)
-    at_end = lanes.test("icmp ult", "i32", following, 2)
+    at_end = lanes.apply("icmp ult", "i32", following, 2)
     return lanes.choose(at_end, "i32", lanes.apply("or", "i32", bits, 1 << 22), bits)
 
 
 def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
     if dst in _INTEGERS:
         return _integer(lanes, value, "float", dst)
-    if dst in SMALL_FLOATS:
-        return encode(lanes, value, dst)
+    if dst in _SMALL_FLOATS:
+        return _encode(lanes, value, dst)
     if DATA_TYPES[dst].is_exponent:
         bits = lanes.cast("bitcast", value, "float", "i32")
         return lanes.narrow(lanes.apply("lshr", "i32", bits, 23), "i32", "i8")
-    return bf16_of(lanes, value) if dst == "bf16" else value
+    return _encode_bf16(lanes, value) if dst == "bf16" else value
 
 
-LINE = 64
-"""Bytes of a cache line."""
+# f16, the two f8 and f4_e2m1
 
 
-def bits_of(name: str) -> int:
-    """Bits of one element in memory, of a data type or of `i4`, `i8`, ..., which are moved without a meaning."""
-    return DATA_TYPES[name].bits if name in DATA_TYPES else int(name[1:])
+_SMALL_FLOATS = {name: form for name, form in FLOAT_FORMATS.items() if form.exponent_bits < 8}
+"""Those whose exponents are narrower than that of f32."""
+_QUIET_NAN = 0x7FC00000
+_QUIET = 1 << 22
 
 
-def address_bits(name: str, lanes: int) -> int:
-    """What addresses and offsets of elements count: bytes; nibbles where 4-bit elements are taken one by one."""
-    return 4 if bits_of(name) == 4 and lanes == 1 else 8
+def _decode(lanes: Lanes, codes: str, name: str) -> str:
+    """The f32 values of codes; exact."""
+    kind = _SMALL_FLOATS[name]
+    return _decode_through_f16(lanes, codes, kind) if lanes.arithmetic.f16 else _decode_by_integers(lanes, codes, kind)
+
+
+def _decode_by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+    wide = lanes.cast("zext", codes, f"i{max(8, kind.bits)}", "i32")
+    size = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
+    bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
+    bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
+    product = lanes.apply("fmul", "float", lanes.cast("sitofp", size, "i32", "float"), kind.quantum)
+    is_subnormal = lanes.apply("icmp ult", "i32", size, 1 << kind.mantissa_bits)
+    bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
+    if kind.beyond == "infinity":
+        # The exponent became 31 - 15 + 127: what is missing to 255 is the same again.
+        beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
+        bits = lanes.choose(lanes.apply("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
+        quiet = lanes.apply("or", "i32", bits, _QUIET)
+        bits = lanes.choose(lanes.apply("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
+    elif kind.beyond == "nan":
+        bits = lanes.choose(lanes.apply("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
+    sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
+    return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
+
+
+def _decode_through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+    """Codes as f16 with the same exponent field, times what the bias differs by."""
+    if kind.bits == 16:
+        return _f32_of_f16(lanes, codes)
+    codes = lanes.cast("zext", codes, "i8", "i16")
+    if kind.beyond == "infinity":
+        return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
+    sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
+    size = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
+    value = _f32_of_f16(lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", size, 10 - kind.mantissa_bits), sign))
+    value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
+    if kind.beyond != "nan":
+        return value
+    raw = lanes.cast("bitcast", value, "float", "i32")
+    nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
+    is_nan = lanes.apply("icmp eq", "i16", size, kind.last)
+    return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
+
+
+def _f32_of_f16(lanes: Lanes, codes: str) -> str:
+    return lanes.cast("fpext", lanes.cast("bitcast", codes, "i16", "half"), "half", "float")
+
+
+def _f16_of_e5m2(lanes: Lanes, codes: str) -> str:
+    """The f16 codes of f8_e5m2, which is the upper half of them; NaNs are made quiet."""
+    bits = lanes.apply("shl", "i16", lanes.cast("zext", codes, "i8", "i16"), 8)
+    is_nan = lanes.apply("icmp ugt", "i16", lanes.apply("and", "i16", bits, (1 << 15) - 1), 31 << 10)
+    return lanes.choose(is_nan, "i16", lanes.apply("or", "i16", bits, 1 << 9), bits)
+
+
+def _encode(lanes: Lanes, value: str, name: str) -> str:
+    """The codes of f32 values, rounded once to nearest, ties to even."""
+    kind = _SMALL_FLOATS[name]
+    if kind.bits == 16 and lanes.arithmetic.f16:
+        return lanes.cast("bitcast", lanes.cast("fptrunc", value, "float", "half"), "half", "i16")
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    size = lanes.apply("and", "i32", bits, (1 << 31) - 1)
+    code = lanes.choose(
+        lanes.apply("icmp ult", "i32", size, 128 - kind.bias << 23),
+        "i32",
+        _rounded_subnormal(lanes, size, kind),
+        _rounded_normal(lanes, size, kind),
+    )
+    code = lanes.least("i32", code, kind.last)
+    sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
+    code = lanes.apply("or", "i32", code, sign)
+    if kind.beyond == "infinity":
+        is_nan = lanes.apply("icmp ugt", "i32", size, 255 << 23)
+        code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
+    return lanes.narrow(code, "i32", REGISTER_TYPES[name])
+
+
+def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
+    """What a NaN becomes: a quiet one with its sign and the top of its payload."""
+    top = lanes.apply("lshr", "i32", bits, 23 - kind.mantissa_bits)
+    payload = lanes.apply("and", "i32", top, (1 << kind.mantissa_bits - 1) - 1)
+    quiet = lanes.apply("or", "i32", payload, kind.last | 1 << kind.mantissa_bits - 1)
+    return lanes.apply("or", "i32", quiet, sign)
+
+
+def _rounded_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+    dropped = 23 - kind.mantissa_bits
+    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", size, dropped), 1)
+    bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
+    return lanes.apply("lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", size, bias), odd), dropped)
+
+
+def _rounded_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+    """A sum with the power of two whose last place is the quantum: what is left of it is the code."""
+    power = kind.quantum * 2.0**23
+    total = lanes.apply("fadd", "float", lanes.cast("bitcast", size, "i32", "float"), power)
+    exponent = 127 + 23 + 1 - kind.bias - kind.mantissa_bits << 23
+    return lanes.apply("sub", "i32", lanes.cast("bitcast", total, "float", "i32"), exponent)
+
+
+# bf16
+
+
+_IS_SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512"
+_SUBNORMAL = 32  # the class, as the instruction numbers them
+_PAIR, _SINGLE = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", "llvm.x86.avx512bf16.cvtneps2bf16.512"
+
+
+def _encode_bf16(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32."""
+    if not lanes.arithmetic.bf16 or lanes.count not in (16, 32):
+        return _round_to_bf16(lanes, value)
+    code = lanes.code
+    halves = [_sixteen(lanes, value, first) for first in range(0, lanes.count, 16)]
+    masks = [code.call(_IS_SUBNORMAL, "<16 x i1>", ("<16 x float>", half), ("i32", str(_SUBNORMAL))) for half in halves]
+    any_ = masks[0] if len(masks) == 1 else code.let(f"or <16 x i1> {masks[0]}, {masks[1]}")
+    count = code.let(f"bitcast <16 x i1> {any_} to i16")
+    is_rare = code.let(f"icmp ne i16 {count}, 0")
+    here, rare, done = (f"{count[1:]}.{name}" for name in ("here", "rare", "done"))
+    code.do(f"br label %{here}")
+    code.label(here)
+    bf16 = f"<{lanes.count} x bfloat>"
+    name = _SINGLE if len(halves) == 1 else _PAIR
+    fast = code.call(name, bf16, *(("<16 x float>", half) for half in reversed(halves)))
+    fast = code.let(f"bitcast {bf16} {fast} to {lanes.of('i16')}")
+    code.do(f"br i1 {is_rare}, label %{rare}, label %{done}")
+    code.label(rare)
+    exact = code.let(f"call preserve_allcc {lanes.of('i16')} @{_slow_function(lanes)}({lanes.of('float')} {value})")
+    code.do(f"br label %{done}")
+    code.label(done)
+    return code.let(f"phi {lanes.of('i16')} [{fast}, %{here}], [{exact}, %{rare}]")
+
+
+def _sixteen(lanes: Lanes, value: str, first: int) -> str:
+    """Sixteen lanes of a register, from number `first` on."""
+    if lanes.count == 16:
+        return value
+    vector, chosen = lanes.of("float"), shuffle_mask(range(first, first + 16))
+    return lanes.code.let(f"shufflevector {vector} {value}, {vector} poison, {chosen}")
+
+
+def _slow_function(lanes: Lanes) -> str:
+    """The function that rounds by integer arithmetic, defined beside the caller."""
+    inner = Code()
+    name = f"bf16.of.{lanes.count}.subnormals"
+    result = _round_to_bf16(Lanes(inner, lanes.count, lanes.arithmetic), "%value")
+    inner.do(f"ret {lanes.of('i16')} {result}")
+    head = f"define internal preserve_allcc {lanes.of('i16')} @{name}({lanes.of('float')} %value) noinline #0"
+    lanes.code.declarations |= {*inner.declarations, head + " {\n" + "\n".join(inner.lines) + "\n}"}
+    return name
+
+
+def _round_to_bf16(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32, by integer arithmetic."""
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 16), 1)
+    rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
+    nan = lanes.apply("fcmp uno", "float", value, value)
+    rounded = lanes.choose(nan, "i32", lanes.apply("or", "i32", bits, _QUIET), rounded)
+    return _upper_half(lanes, lanes.cast("bitcast", rounded, "i32", "float"))
+
+
+def _upper_half(lanes: Lanes, value: str) -> str:
+    """The bf16 codes of a register of f32 that are exact in bf16, as all numbers of at most 8 bits are."""
+    bits = lanes.cast("bitcast", value, "float", "i32")
+    return lanes.narrow(lanes.apply("lshr", "i32", bits, 16), "i32", "i16")
+
+
+# Registers in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +466,7 @@ class _Nibbles(Elements):
         if mask is None:
             return super().load(address)
         bits = self._bits(mask)
-        value = self.lanes.code.masked_load(self.memory, address, self._pairs.test("icmp ne", "i8", bits, 0))
+        value = self.lanes.code.masked_load(self.memory, address, self._pairs.apply("icmp ne", "i8", bits, 0))
         return self._pairs.apply("and", "i8", value, bits)
 
     def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
@@ -474,7 +474,7 @@ class _Nibbles(Elements):
             super().store(value, address, streams=streams)
             return
         pairs, bits = self._pairs, self._bits(mask)
-        touched = pairs.test("icmp ne", "i8", bits, 0)
+        touched = pairs.apply("icmp ne", "i8", bits, 0)
         old = self.lanes.code.masked_load(self.memory, address, touched)
         kept = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
         merged = pairs.apply("or", "i8", kept, pairs.apply("and", "i8", value, bits))

@@ -1,15 +1,14 @@
-"""The code of a tile: load, shuffle, store.
+"""The code of a tile: load, shuffle, store; and the masks of a tile at an edge of the tensor.
 
 The tile is a function of two addresses and, for each side, the offsets of its registers, so the same code runs on
 the tensors themselves and on the scratch copies of a tile at an edge. Registers are worked on in groups
 that exchange among themselves; between two passes the tile lies in a buffer on the stack. A few groups are written one
 after another, many as a loop: that is compiled in a tenth of the time, and its code stays in the first-level cache.
 
-**The masks of tiles at an edge: a word of bits per register, kept from tile to tile.**
-
-Which lanes of a register lie below a bound depends on one number, the coordinate of the tile; and tiles at an edge
-come in rows that are cut off alike. Of the 65 columns of a matrix every last tile holds one. So each guard keeps its
-bits, and the coordinate that they are of, and they are made anew only when it cuts a tile off at another coordinate:
+Masks are words of bits, one for each register, that are kept from tile to tile. Which lanes of a register lie below a
+bound depends on one number, the coordinate of the tile; and tiles at an edge come in rows that are cut off alike. Of
+the 65 columns of a matrix every last tile holds one. So each guard keeps its bits, and the coordinate that they are of,
+and they are made anew only when it cuts a tile off at another coordinate:
 
     for each guard    the coordinate; for each kind of mask a word for each register
 
@@ -43,14 +42,9 @@ class Emitter:
     arithmetic: Arithmetic
     """What the processor converts by itself."""
 
-    @property
-    def lanes(self) -> int:
-        """Elements in one register."""
-        return self.kernel.lanes
-
     def lanes_in(self, code: Code) -> Lanes:
         """Registers that are written about in `code`."""
-        return Lanes(code, self.lanes, self.arithmetic)
+        return Lanes(code, self.kernel.lanes, self.arithmetic)
 
     def elements(self, code: Code, side: int) -> Elements:
         """Registers of the elements of a side: of the source (0) or of the destination (1)."""
@@ -59,7 +53,7 @@ class Emitter:
     @property
     def vector(self) -> str:
         """The register type in which elements are shuffled."""
-        return f"<{self.lanes} x {REGISTER_TYPES[self.shuffled]}>"
+        return f"<{self.kernel.lanes} x {REGISTER_TYPES[self.shuffled]}>"
 
     @property
     def shuffled(self) -> str:
@@ -80,7 +74,7 @@ class Emitter:
     @property
     def alignment(self) -> int:
         """Bytes to which a register that is shuffled is aligned in memory of our own."""
-        return min(LINE, self.lanes * max(8, bits_of(self.shuffled)) // 8)
+        return min(LINE, self.kernel.lanes * max(8, bits_of(self.shuffled)) // 8)
 
 
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
@@ -105,6 +99,9 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     return head, code
 
 
+_MANY_GROUPS = 4
+
+
 def _each_base(code: Code, name: str, bases: list[int], members: int) -> Iterator[int | str]:
     """The bases one after another; of many it is one that stands for all, and what is written for it becomes a loop."""
     if len(bases) < _MANY_GROUPS or members == 1:
@@ -124,7 +121,6 @@ def _place(code: Code, base: int | str, r: int) -> int | str:
 
 _Pass = tuple[tuple[Step | Run, ...], list[int], list[int]]
 """Steps; the registers that they work on by themselves, as a group; and where each such group begins."""
-_MANY_GROUPS = 4
 
 
 def _passes(kernel: Kernel) -> list[_Pass]:
@@ -183,11 +179,11 @@ def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitte
     vector = emitter.vector
     match step:
         case Permute():
-            mask = shuffle_mask(step.mask(emitter.lanes))
+            mask = shuffle_mask(step.mask(emitter.kernel.lanes))
             for r, value in values.items():
                 values[r] = code.let(f"shufflevector {vector} {value}, {vector} poison, {mask}")
         case Exchange(register):
-            masks = [shuffle_mask(mask) for mask in step.masks(emitter.lanes)]
+            masks = [shuffle_mask(mask) for mask in step.masks(emitter.kernel.lanes)]
             for r in [r for r in values if not r >> register & 1]:
                 other = r | 1 << register
                 pair = f"{vector} {values[r]}, {vector} {values[other]}"
@@ -212,12 +208,16 @@ def _dealt(lanes: Lanes, element: str, sources: tuple[tuple[int, int], ...], old
     return value if places == [*range(lanes.count)] else lanes.pick(element, value, value, places)
 
 
+# Masks
+
+
 READ, WRITTEN, FILLED = (0, 0), (1, 1), (1, 0)
 """Kinds of masks, as a side and which of the bounds: what is read from the source, what is written to the destination,
 and which of that is data, not padding."""
 _Kind = tuple[int, int]
 _FAR = 1 << 30  # more lanes than any register has, small enough for 32 bits
 _NOWHERE = -1  # the coordinate of no tile
+_WORD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,20 +252,17 @@ class Masks:
         return first
 
     def _mask(self, code: Code, bits: str) -> str:
-        lanes = self.emitter.lanes
+        lanes = self.emitter.kernel.lanes
         narrow = bits if lanes == _WORD else code.let(f"trunc i64 {bits} to i{lanes}")
         return code.let(f"bitcast i{lanes} {narrow} to <{lanes} x i1>")
 
 
-_WORD = 64
-
-
-def kept_words(emitter: Emitter) -> int:
+def mask_words(emitter: Emitter) -> int:
     """Words that a thread keeps its masks in."""
     return _spare_words(emitter) + len(emitter.kernel.bounds) * _guard_words(emitter)
 
 
-def forget(code: Code, emitter: Emitter) -> None:
+def clear_masks(code: Code, emitter: Emitter) -> None:
     """Begin with no masks in `%masks`."""
     for i, _ in enumerate(emitter.kernel.bounds):
         code.do(f"store i64 {_NOWHERE}, ptr {_kept_at(code, emitter, i)}, align 8")
@@ -279,11 +276,11 @@ def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks
     places: dict[_Kind, list[str]] = {kind: [] for kind in _kinds(emitter)}
     for i, g in enumerate(emitter.kernel.bounds):
         kept = _kept_at(code, emitter, i)
-        inside = [_is_inside(code, emitter, g, bounds, coordinates[g]) for bounds in (0, 1)]
-        outside = [_is_outside(code, emitter, g, bounds, coordinates[g]) for bounds in (0, 1)]
-        settled = [code.let(f"or i1 {a}, {b}") for a, b in zip(inside, outside, strict=True)]
+        inside = [compare_bound(code, emitter, "sle", coordinates[g], g, 2 + bounds) for bounds in (0, 1)]
+        outside = [compare_bound(code, emitter, "sge", coordinates[g], g, bounds) for bounds in (0, 1)]
+        is_constant = [code.let(f"or i1 {a}, {b}") for a, b in zip(inside, outside, strict=True)]
         is_kept = code.let(f"icmp eq i64 {code.load_word(kept, 0)}, {coordinates[g]}")
-        is_known = code.let(f"or i1 {code.let(f'and i1 {settled[0]}, {settled[1]}')}, {is_kept}")
+        is_known = code.let(f"or i1 {code.let(f'and i1 {is_constant[0]}, {is_constant[1]}')}, {is_kept}")
         code.do(f"br i1 {is_known}, label %known{i}, label %make{i}")
         code.label(f"make{i}")
         code.do(f"store i64 {coordinates[g]}, ptr {kept}, align 8")
@@ -299,13 +296,15 @@ def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks
     return Masks(emitter, places)
 
 
-def mask_functions(emitter: Emitter) -> list[tuple[str, Code]]:
-    """For each side, what makes the bits of one guard, given how many coordinates are left before its bound."""
-    return [_mask_function(emitter, side) for side in (0, 1)]
+def compare_bound(code: Code, emitter: Emitter, predicate: str, coordinate: str, guard: int, which: int) -> str:
+    """Compare the coordinate of a tile with one of the four bounds of a guard (see `TableShape.bound`)."""
+    bound = code.load_word("%table", emitter.shape.bound(guard, which))
+    return code.let(f"icmp {predicate} i64 {coordinate}, {bound}")
 
 
-def _mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
-    code, shape, lanes = Code(), emitter.shape, emitter.lanes
+def mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
+    """What makes the bits of one guard on a side, given how many coordinates are left before its bound."""
+    code, shape, lanes = Code(), emitter.shape, emitter.kernel.lanes
     at = shape.coordinates(side, 0)
     code.label("entry")
     with code.loop("each", emitter.kernel.registers) as r:
@@ -337,7 +336,7 @@ def _kinds(emitter: Emitter) -> tuple[_Kind, ...]:
 
 def _spare_words(emitter: Emitter) -> int:
     """Words at the beginning that stand for memory of which nothing is selected: a register of the destination."""
-    lanes, bits = emitter.lanes, bits_of(emitter.kernel.dst_type)
+    lanes, bits = emitter.kernel.lanes, bits_of(emitter.kernel.dst_type)
     return -(-lanes * bits // (8 * LINE)) * LINE // 8
 
 
@@ -352,16 +351,6 @@ def _guard_words(emitter: Emitter) -> int:
 
 def _bits_at(code: Code, emitter: Emitter, kept: str, k: int) -> str:
     return code.word(kept, 1 + k * emitter.kernel.registers)
-
-
-def _is_inside(code: Code, emitter: Emitter, guard: int, bounds: int, coordinate: str) -> str:
-    limit = code.load_word("%table", emitter.shape.bound(guard, 2 + bounds))
-    return code.let(f"icmp sle i64 {coordinate}, {limit}")
-
-
-def _is_outside(code: Code, emitter: Emitter, guard: int, bounds: int, coordinate: str) -> str:
-    bound = code.load_word("%table", emitter.shape.bound(guard, bounds))
-    return code.let(f"icmp sge i64 {coordinate}, {bound}")
 
 
 def _constant(code: Code, emitter: Emitter, word: int) -> str:

@@ -1,13 +1,11 @@
-"""LLVM IR as text: a function body that is written line by line.
+"""LLVM IR as text: functions that are written line by line, and arithmetic on whole registers.
 
-The text form is what LLVM reads fastest, and what a reader can compare with the language reference line by line.
-
-**Arithmetic on whole registers, as LLVM IR: the words in which conversions are written.**
+The text form is what LLVM reads fastest, and what a reader can compare with the language reference line by line. `Code`
+holds the lines of one function. `Lanes` writes operations on registers of so many lanes, in which a Python number
+stands for a register of which each lane holds it:
 
     lanes = Lanes(code, 16, arithmetic)
     lanes.apply("add", "i32", value, 7)  ->  %v1 = add <16 x i32> %value, splat (i32 7)
-
-Every value is a register of so many lanes; a Python number stands for a register of which each lane holds it.
 """
 
 import struct
@@ -137,11 +135,6 @@ def module_text(functions: Sequence[tuple[str, Code]], attributes: str) -> str:
     return "\n".join([*declarations, *texts, tail])
 
 
-def _of_two_lanes(vector: str) -> str:
-    """A vector of at least two lanes: LLVM has no code for a masked access of one in registers of SVE."""
-    return vector.replace("<1 x ", "<2 x ")
-
-
 def declaration_of(call: str) -> str:
     """The declaration of what a statement calls.
 
@@ -152,9 +145,17 @@ def declaration_of(call: str) -> str:
     return f"declare {head}({', '.join(argument.split()[0] for argument in arguments.split(', ') if argument)})"
 
 
+def _of_two_lanes(vector: str) -> str:
+    """A vector of at least two lanes: LLVM has no code for a masked access of one in registers of SVE."""
+    return vector.replace("<1 x ", "<2 x ")
+
+
 def _bools(vector: str) -> str:
     """The mask type of a vector type: <16 x float> -> <16 x i1>."""
     return vector.split(" x ")[0] + " x i1>"
+
+
+_SPELLING = {"float": "f32", "half": "f16", "double": "f64"}
 
 
 def suffix(vector: str) -> str:
@@ -165,21 +166,6 @@ def suffix(vector: str) -> str:
     """
     count, element = vector.strip("<>").split(" x ")
     return f"v{count}{_SPELLING.get(element, element)}"
-
-
-_SPELLING = {"float": "f32", "half": "f16", "double": "f64"}
-
-
-REGISTER_BITS = 512
-"""Of the registers that `Lanes.pick` has an instruction for."""
-BITS: Mapping[str, int] = MappingProxyType(
-    {"i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
-)
-"""The width of each element type."""
-_PICKS = {8: "qi", 16: "hi", 32: "d", 64: "q"}
-
-Operand = str | int | float
-"""The name of a register, or a number that every lane holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +186,17 @@ class Arithmetic:
     by element, and of two steps, to round and to convert, it makes one on AArch64."""
 
 
+_BITS: Mapping[str, int] = MappingProxyType(
+    {"i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
+)
+"""The width of each element type."""
+_REGISTER_BITS = 512
+"""Of the registers that `Lanes.pick` has an instruction for."""
+_PICKS = {8: "qi", 16: "hi", 32: "d", 64: "q"}
+Operand = str | int | float
+"""The name of a register, or a number that every lane holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """Writes operations on registers of one number of lanes."""
@@ -216,7 +213,7 @@ class Lanes:
         return f"<{self.count} x {element}>"
 
     def apply(self, operation: str, element: str, one: Operand, other: Operand) -> str:
-        """A binary operation: `add`, `fmul`, `shl`, `and`, ..."""
+        """A binary operation, such as `add` or `fmul`, or a comparison, such as `icmp ult`, which makes a mask."""
         return self.code.let(f"{operation} {self.of(element)} {_operand(element, one)}, {_operand(element, other)}")
 
     def cast(self, operation: str, value: str, source: str, target: str) -> str:
@@ -228,10 +225,6 @@ class Lanes:
         vector = self.of(element)
         return self.code.call(f"llvm.{name}.{suffix(vector)}", vector, *((vector, value) for value in values))
 
-    def test(self, predicate: str, element: str, one: Operand, other: Operand) -> str:
-        """A mask: `icmp ult`, `fcmp uno`, ..."""
-        return self.apply(predicate, element, one, other)
-
     def choose(self, mask: str, element: str, one: Operand, other: Operand) -> str:
         """`one` in the lanes of the mask, `other` in the rest."""
         pair = ", ".join(f"{self.of(element)} {_operand(element, value)}" for value in (one, other))
@@ -242,7 +235,7 @@ class Lanes:
 
         A NaN becomes the limit.
         """
-        return self.choose(self.test(of, element, value, limit), element, value, limit)
+        return self.choose(self.apply(of, element, value, limit), element, value, limit)
 
     def narrow(self, value: str, source: str, target: str) -> str:
         """The low bits of integers."""
@@ -258,8 +251,8 @@ class Lanes:
 
     def _every_second(self, value: str, bits: int) -> str:
         """The low halves of integers of twice as many `bits`."""
-        element, held = f"i{bits}", REGISTER_BITS // bits
-        if bits < self.arithmetic.picks or self.count * bits * 2 < REGISTER_BITS:
+        element, held = f"i{bits}", _REGISTER_BITS // bits
+        if bits < self.arithmetic.picks or self.count * bits * 2 < _REGISTER_BITS:
             return self.cast("trunc", value, f"i{2 * bits}", element)
         halves = self.code.let(f"bitcast {self.of(f'i{2 * bits}')} {value} to <{2 * self.count} x {element}>")
         parts = [self._part(halves, element, 2 * self.count, at, held) for at in range(0, 2 * self.count, held)]
@@ -287,22 +280,22 @@ class Lanes:
         The instruction for it is named where there is one, and its mask is read from memory: of a mask that LLVM can
         look into it tries every other sequence first, which takes ten times as long as all else.
         """
-        bits = BITS[element]
-        if not 0 < self.arithmetic.picks <= bits or self.count * bits != REGISTER_BITS:
+        bits = _BITS[element]
+        if not 0 < self.arithmetic.picks <= bits or self.count * bits != _REGISTER_BITS:
             pair = ", ".join(f"{self.of(element)} {value}" for value in (one, other))
             return self.code.let(f"shufflevector {pair}, {shuffle_mask(order)}")
         integer = self.of(f"i{bits}")
         one, other = (self._bits(value, element) for value in (one, other))
         places = ", ".join(f"i{bits} {max(lane, 0)}" for lane in order)
         place = f"@pick{bits}.{sha256(places.encode()).hexdigest()[:24]}"
-        self.code.declarations.add(f"{place} = private constant {integer} <{places}>, align {REGISTER_BITS // 8}")
-        mask = self.code.let(f"load {integer}, ptr {place}, align {REGISTER_BITS // 8}")
+        self.code.declarations.add(f"{place} = private constant {integer} <{places}>, align {_REGISTER_BITS // 8}")
+        mask = self.code.let(f"load {integer}, ptr {place}, align {_REGISTER_BITS // 8}")
         name = f"llvm.x86.avx512.vpermi2var.{_PICKS[bits]}.512"
         picked = self.code.call(name, integer, (integer, one), (integer, mask), (integer, other))
         return picked if element == f"i{bits}" else self.cast("bitcast", picked, f"i{bits}", element)
 
     def _bits(self, value: str, element: str) -> str:
-        integer = f"i{BITS[element]}"
+        integer = f"i{_BITS[element]}"
         return value if element == integer else self.cast("bitcast", value, element, integer)
 
     def spread(self, one: str, element: str) -> str:

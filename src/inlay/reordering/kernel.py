@@ -1,12 +1,11 @@
 """Kernel and table: what is machine code, and what is data.
 
 A scheduled reorder splits in two. The kernel is what the code depends on: element types, lanes, shuffle network, the
-number of guards. The table holds all numbers: extents, strides, bounds, the offset of every register. Reorders of
-different shapes share one kernel, so a network of a hundred weights compiles a handful of kernels.
+number of guards, and of attributes which values the lanes of the tile take. The table holds all numbers: extents,
+strides, bounds, the offset of every register. Reorders of different shapes share one kernel, so a network of a hundred
+weights compiles a handful of kernels.
 
 The table is an array of 64-bit words; `TableShape` says where everything is. Offsets and strides in it are bytes.
-
-**Which values the lanes of a scheduled tile take, and how far into its array each step of a formula reaches.**
 """
 
 from dataclasses import dataclass
@@ -17,59 +16,12 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.errors import Unimplemented
-from inlay.layout import Map
 from inlay.reordering.conversion import address_bits
 from inlay.reordering.nest import Loop
 from inlay.reordering.network import SIDES, Network, Run, Side
 from inlay.reordering.problem import Computation, ReorderProblem, Value, step_places, working_type
-from inlay.reordering.schedule import Bit, Schedule, Tile
+from inlay.reordering.schedule import Bit, Schedule
 from inlay.reordering.walk import OuterLoop
-
-
-def computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
-    """What a kernel that runs `schedule` computes; None where it only converts."""
-    if not problem.computes:
-        return None
-    attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
-    working = working_type(*types, attributes, problem.factor)
-    choices = [Computation(working, side, _values(problem, schedule, side), len(problem.places)) for side in SIDES]
-    narrower = types[1].bits - types[0].bits
-    if attributes.sum is not None or narrower > 0:
-        return choices[1]
-    if narrower < 0:
-        return choices[0]
-    return min(reversed(choices), key=lambda choice: sum(value.lanes is None for value in choice.values))
-
-
-def _values(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[Value, ...]:
-    tile = schedule.tile
-    lanes = (tile.src_bits if side == "src" else tile.dst_bits)[: tile.lane_bits]
-    odd = tile.odd.loop if tile.odd is not None and tile.odd.run.side == side else None
-    values = []
-    for step, place in step_places(problem.attributes, problem.factor, problem.dims).items():
-        if place is None:
-            values.append(Value(step, None, (0,) * (1 << len(lanes))))
-            continue
-        count = problem.places.index(place)
-        # Lanes that an odd digit lies among differ from register to register.
-        is_odd = odd is not None and any(schedule.nest.loops[i].weight(count) for i in (odd, *dict(lanes)))
-        taken = [0]
-        for loop, bit in lanes:
-            weight = schedule.nest.loops[loop].weight(count) << bit
-            taken += [other + weight for other in taken]
-        is_near = max(taken) < 2 * len(taken) and not is_odd
-        values.append(Value(step, count, tuple(taken) if is_near else None))
-    return tuple(values)
-
-
-def reaches(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
-    """For each count of values, the greatest that any element of any tile takes, beyond the tensor too."""
-    loops = [(loop, schedule.tile.covers(i)) for i, loop in enumerate(schedule.nest.loops)]
-    return {
-        count: sum((-(-loop.extent // step) * step - 1) * loop.weight(count) for loop, step in loops)
-        for count in range(len(problem.places))
-    }
-
 
 Words = npt.NDArray[np.int64]
 Stores = Literal["cached", "streamed", "staged"]
@@ -77,7 +29,6 @@ Stores = Literal["cached", "streamed", "staged"]
 where they are parts of lines, through a buffer that holds what one run of the innermost loop fills."""
 STAGE_BYTES = 1 << 14
 """The size of that buffer: half of a first-level cache."""
-_MOST_IN_LANES = 1 << 30  # masks compare 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +73,69 @@ class Kernel:
     def registers(self) -> int:
         """Registers of the tile: for each value of the odd digit, one for each value of the register bits."""
         return (1 if self.run is None else self.run.extent) << len(self.network.registers)
+
+
+def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
+    """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
+    names = [problem.src_type.name, problem.dst_type.name]
+    computation = _computation_of(problem, schedule)
+    if problem.src_type == problem.dst_type and computation is None:
+        names = [f"i{problem.src_type.bits}"] * 2
+    run = None if schedule.tile.odd is None else schedule.tile.odd.run
+    guards = len(schedule.nest.guards)
+    network = schedule.tile.network
+    return Kernel(names[0], names[1], network, guards, stores, run, fetches, computation, schedule.overlaps)
+
+
+def _computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
+    """What a kernel that runs `schedule` computes; None where it only converts."""
+    if not problem.computes:
+        return None
+    attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
+    working = working_type(*types, attributes, problem.factor)
+    choices = [Computation(working, side, _values(problem, schedule, side), len(problem.places)) for side in SIDES]
+    narrower = types[1].bits - types[0].bits
+    if attributes.sum is not None or narrower > 0:
+        return choices[1]
+    if narrower < 0:
+        return choices[0]
+    return min(reversed(choices), key=lambda choice: sum(value.lanes is None for value in choice.values))
+
+
+def _values(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[Value, ...]:
+    tile = schedule.tile
+    lanes = (tile.src_bits if side == "src" else tile.dst_bits)[: tile.lane_bits]
+    odd = tile.odd.loop if tile.odd is not None and tile.odd.run.side == side else None
+    values = []
+    for step, place in step_places(problem.attributes, problem.factor, problem.dims).items():
+        if place is None:
+            values.append(Value(step, None, (0,) * (1 << len(lanes))))
+            continue
+        count = problem.places.index(place)
+        # Lanes that an odd digit lies among differ from register to register.
+        is_odd = odd is not None and any(schedule.nest.loops[i].weight(count) for i in (odd, *dict(lanes)))
+        taken = [0]
+        for loop, bit in lanes:
+            weight = schedule.nest.loops[loop].weight(count) << bit
+            taken += [other + weight for other in taken]
+        is_near = max(taken) < 2 * len(taken) and not is_odd
+        values.append(Value(step, count, tuple(taken) if is_near else None))
+    return tuple(values)
+
+
+def reaches(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
+    """For each count of values, the greatest that any element of any tile takes, beyond the tensor too."""
+    loops = [(loop, schedule.tile.covers(i)) for i, loop in enumerate(schedule.nest.loops)]
+    return {
+        count: sum((-(-loop.extent // step) * step - 1) * loop.weight(count) for loop, step in loops)
+        for count in range(len(problem.places))
+    }
+
+
+# The table
+
+
+_MOST_IN_LANES = 1 << 30  # masks compare 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +201,6 @@ class TableShape:
         return self.steps + 4
 
 
-def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
-    """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
-    names = [problem.src_type.name, problem.dst_type.name]
-    computation = computation_of(problem, schedule)
-    if problem.src_type == problem.dst_type and computation is None:
-        names = [f"i{problem.src_type.bits}"] * 2
-    run = None if schedule.tile.odd is None else schedule.tile.odd.run
-    guards = len(schedule.nest.guards)
-    network = schedule.tile.network
-    return Kernel(names[0], names[1], network, guards, stores, run, fetches, computation, schedule.overlaps)
-
-
 def shape_of(lanes: int, registers: int, guards: int, run: Run | None, overlaps: bool) -> TableShape:
     """The shape of the table of a kernel with such a tile."""
     kinds = (1, 1) if run is None else (run.extent, 1) if run.side == "src" else (1, run.extent)
@@ -235,7 +237,7 @@ def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Tab
     if not runs or not schedule.steps_evenly(schedule.outer[-1]):
         runs.append((OuterLoop(0, 1, 1), Loop(1, 0, 0)))
     words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
-    builder = _Builder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
+    builder = _TableBuilder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
     words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1][0].extent // 8
     words[shape.AHEAD] = ahead
@@ -254,7 +256,7 @@ _Number = TypeVar("_Number", int, Words)
 
 
 @dataclass(frozen=True, slots=True)
-class _Builder:
+class _TableBuilder:
     words: Words
     shape: TableShape
     types: tuple[DataType, DataType]
@@ -300,14 +302,13 @@ class _Builder:
         """Offsets of the registers, and what registers and lanes add to the coordinates."""
         tile, loops = self.schedule.tile, self.schedule.nest.loops
         lanes, registers = tile.lane_bits, self.shape.registers
-        sides = [(tile.src_bits, [loop.src for loop in loops]), (tile.dst_bits, [loop.dst for loop in loops])]
-        for side, (bits, maps) in enumerate(sides):
-            offsets = self.places(side, _with_odd(tile, side, maps, _register_offsets(bits[lanes:], maps)))
+        for side, bits in enumerate((tile.src_bits, tile.dst_bits)):
+            offsets = self.places(side, _register_offsets(self.schedule, side))
             self.offsets.append(offsets)
             self.words[self.shape.OFFSETS + side] = offsets.__array_interface__["data"][0]
             for g in range(self.shape.guards):
                 weights = [_weight(self.schedule, bit, g) for bit in bits]
-                odd = _odd_weight(self.schedule, g)
+                odd = 0 if tile.odd is None else loops[tile.odd.loop].weight(g)
                 start = self.shape.coordinates(side, g)
                 among = np.arange(registers >> tile.register_bits) * (odd if self.shape.kinds[side] == 1 else 0)
                 self.words[start : start + registers] = np.add.outer(among, _sums(weights[lanes:])).ravel()
@@ -329,41 +330,13 @@ class _Builder:
             self.words[at + i * self.shape.lane_words :].view(np.int32)[:count] = kind
 
 
-def _with_odd(tile: Tile, side: int, maps: list[Map], offsets: Words) -> Words:
-    """The register offsets for every value of the odd digit: registers in a row where it lies in the lanes."""
-    if tile.odd is None:
-        return offsets
-    where = 1 << tile.lane_bits if tile.odd.run.side == ("src", "dst")[side] else maps[tile.odd.loop]
-    steps = np.arange(tile.odd.run.extent) * where if isinstance(where, int) else np.array(where, np.int64)
-    moved = offsets[:, np.newaxis, :] + steps[:, np.newaxis]
-    return np.ascontiguousarray(moved.reshape(offsets.shape[0], -1))
+def _register_offsets(schedule: Schedule, side: int) -> Words:
+    """Elements to each register of a side: one row, or, with a table among the loops, one for each step over its loop.
 
-
-def begins_at_bytes(problem: ReorderProblem, schedule: Schedule) -> bool:
-    """Whether every register of `schedule` begins at a whole byte of either side; one element at a time need not."""
-    tile, loops = schedule.tile, schedule.nest.loops
-    if not tile.lane_bits:
-        return True
-    sides = (
-        (problem.src_type, problem.src_offset, tile.src_bits, [loop.src for loop in loops]),
-        (problem.dst_type, problem.dst_offset, tile.dst_bits, [loop.dst for loop in loops]),
-    )
-    for side, (kind, start, bits, maps) in enumerate(sides):
-        if kind.is_sub_byte:
-            tables = [isinstance(maps[o.loop], tuple) and o.step > 1 for o in schedule.outer]
-            steps = [
-                np.multiply(maps[o.loop], o.step)
-                for o, in_tile in zip(schedule.outer, tables, strict=True)
-                if not in_tile
-            ]
-            registers = _with_odd(tile, side, maps, _register_offsets(bits[tile.lane_bits :], maps))
-            if any(np.any(np.bitwise_and(number, 1)) for number in (start, registers, *steps)):
-                return False
-    return True
-
-
-def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:
-    """Elements to each register: one row, or, with a table among the loops, one row for each step over its loop."""
+    An odd digit repeats them for each of its values: registers in a row where it is among the lanes of the side.
+    """
+    tile, maps = schedule.tile, [loop.maps[side] for loop in schedule.nest.loops]
+    bits = (tile.src_bits, tile.dst_bits)[side][tile.lane_bits :]
     strides = [where << bit if isinstance(where := maps[loop], int) else 0 for loop, bit in bits]
     total = _sums(strides)[np.newaxis]
     for loop in {loop for loop, _ in bits}:
@@ -372,6 +345,10 @@ def _register_offsets(bits: tuple[Bit, ...], maps: list[Map]) -> Words:
             values = [1 << bit if owner == loop else 0 for owner, bit in bits]
             rows = np.array(where, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
             total = total + rows[:, _sums(values)]
+    if tile.odd is not None:
+        where = 1 << tile.lane_bits if tile.odd.run.side == SIDES[side] else maps[tile.odd.loop]
+        steps = np.arange(tile.odd.run.extent) * where if isinstance(where, int) else np.array(where, np.int64)
+        total = (total[:, np.newaxis, :] + steps[:, np.newaxis]).reshape(len(total), -1)
     return np.ascontiguousarray(total)
 
 
@@ -380,15 +357,25 @@ def _weight(schedule: Schedule, bit: Bit, guard: int) -> int:
     return schedule.nest.loops[loop].weight(guard) << position
 
 
-def _odd_weight(schedule: Schedule, guard: int) -> int:
-    """What one step of the odd digit adds to a coordinate."""
-    odd = schedule.tile.odd
-    return 0 if odd is None else schedule.nest.loops[odd.loop].weight(guard)
-
-
 def _sums(parts: list[int]) -> Words:
     """For every number of len(parts) bits, the sum of the parts whose bit is set."""
     total = np.zeros(1, np.int64)
     for part in parts:
         total = np.concatenate([total, total + part])
     return total
+
+
+def begins_at_bytes(problem: ReorderProblem, schedule: Schedule) -> bool:
+    """Whether every register of `schedule` begins at a whole byte of either side; one element at a time need not."""
+    tile, loops = schedule.tile, schedule.nest.loops
+    if not tile.lane_bits:
+        return True
+    sides = ((problem.src_type, problem.src_offset), (problem.dst_type, problem.dst_offset))
+    for side, (kind, start) in enumerate(sides):
+        if kind.is_sub_byte:
+            runs = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
+            # A table inside the tile moves the register offsets alone.
+            steps = [np.multiply(where, step) for step, where in runs if isinstance(where, int) or step == 1]
+            if any(np.any(np.bitwise_and(n, 1)) for n in (start, _register_offsets(schedule, side), *steps)):
+                return False
+    return True

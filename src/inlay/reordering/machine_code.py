@@ -1,7 +1,7 @@
 """Kernels in this process: the IR of each kind of kernel, and the machine code that is loaded for it.
 
 There are three kinds: the kernel of a reorder, the code that runs both passes of panels, and the sums of int8 weights.
-All are called alike. Code is found in memory, then on disk (see `linking`), or it is compiled.
+All are called alike. Code is found in memory, then on disk (see `target`), or it is compiled.
 """
 
 import ctypes

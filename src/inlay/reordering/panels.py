@@ -12,7 +12,8 @@ A panel takes loops that follow one another in the destination until its rows ar
 one another in the source until the buffer is full. A loop of which it takes a part is cut into equal parts, of which
 the last may overlap the one before.
 
-**The code of panels, as LLVM IR: for each panel, a kernel fills a buffer, then its rows are streamed to their places.**
+Stacks of threads can be as small as 128 KB, so the buffers have memory of their own: one for each processor, made when
+first needed. Machine code takes them and gives them back by itself.
 
     inlay_panels(source, destination, table, first panel, last panel)
 
@@ -24,15 +25,20 @@ A call takes the first buffer whose flag is 0, sets the flag to 1, and gives the
 finds none waits: whoever has one is in this code and gives it back without help from anybody.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from inlay.errors import OutOfMemory
+from inlay.forks import RenewedLock, at_fork
+from inlay.measure.calibration import Buffer
 from inlay.reordering.conversion import LINE
 from inlay.reordering.ir import Code, module_text
 from inlay.reordering.kernel import Table, Words
+from inlay.reordering.memory_levels import allocate_lines
 from inlay.reordering.nest import Loop, LoopNest
 
 PANEL_BYTES = 1 << 17
@@ -117,13 +123,11 @@ def cut_into_panels(nest: LoopNest, src_bytes: int, dst_bytes: int) -> Panels | 
 def _run_elements(nest: LoopNest, parts: list[Part]) -> int:
     """Return how many elements of the source in a row a panel reads."""
     extents = {part.loop: part.extent for part in parts}
-    covered, found = 1, True
-    while found:
-        following = (i for i in extents if nest.loops[i].src == covered and extents[i] > 1)
-        found = (i := next(following, None)) is not None
-        if i is not None:
-            covered *= extents[i]
-            found = extents.pop(i) == nest.loops[i].extent
+    covered = 1
+    while (i := next((i for i in extents if nest.loops[i].src == covered and extents[i] > 1), None)) is not None:
+        covered *= extents[i]
+        if extents.pop(i) < nest.loops[i].extent:
+            break
     return covered
 
 
@@ -136,11 +140,9 @@ def _chain(loops: Sequence[Loop], side: str, taken: Sequence[int], wanted: int, 
         i = next(following, None)
         if i is None:
             break
-        extent = loops[i].extent
-        part = _cut(i, extent, max(1, wanted // covered), multiple if not parts else 1)
-        parts.append(part)
-        covered *= extent
-        if part.count > 1:
+        parts.append(_cut(i, loops[i].extent, max(1, wanted // covered), multiple if not parts else 1))
+        covered *= loops[i].extent
+        if parts[-1].count > 1:
             break
     return parts
 
@@ -193,7 +195,65 @@ def _number(where: object) -> int:
     return where
 
 
-# The table of the code
+# Buffers
+
+
+BUFFER_BYTES = 1 << 19
+"""From one buffer of the pool to the next."""
+_FEWEST_BUFFERS = 4
+_making_pool = RenewedLock()
+_pool: "BufferPool | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferPool:
+    """Buffers, and a flag for each: 0 while it is free."""
+
+    flags: Words
+    """One word for each buffer."""
+    buffers: Buffer
+    """`BUFFER_BYTES` for each of them."""
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """What the table of panels says of it: the addresses of the flags and of the buffers, and their number."""
+        return int(self.flags.ctypes.data), int(self.buffers.ctypes.data), self.flags.size
+
+
+def buffer_pool() -> BufferPool:
+    """Return the pool of this process, a buffer for each processor, which stays for the life of the process.
+
+    Raises:
+        OutOfMemory: there is no room for it.
+    """
+    global _pool
+    with _making_pool:
+        if _pool is None:
+            count = max(_FEWEST_BUFFERS, os.cpu_count() or 1)
+            try:
+                _pool = BufferPool(np.zeros(count, np.int64), allocate_lines(count * BUFFER_BYTES))
+            except MemoryError:
+                problem = f"{count * BUFFER_BYTES} bytes for the buffers of panels cannot be allocated"
+                raise OutOfMemory(problem) from None
+        return _pool
+
+
+def _free_buffers() -> None:
+    """In a forked child nobody gives back what threads of the parent had taken: the flags are cleared."""
+    if _pool is not None:
+        _pool.flags[:] = 0
+
+
+at_fork(after_in_child=_free_buffers)
+
+
+# Code and table
+
+
+ENTRY = "inlay_panels"
+"""The name of the function."""
+KERNEL, TABLE, TILES, OFFSETS, ROWS, COUNT, ROW_BYTES, PITCH, FLAGS, BUFFERS, POOL = range(11)
+"""Numbers of the words of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +261,7 @@ class PanelTable:
     """The words that the code of both passes reads, and what their addresses refer to."""
 
     words: Words
-    """See `emit_panels`."""
+    """Those that the module's docstring lists."""
     kept: tuple[object, ...]
     """Everything that `words` holds the address of."""
 
@@ -231,14 +291,6 @@ def panel_table(panels: Panels, kernel: int, table: Table, sizes: tuple[int, int
     return PanelTable(np.array(numbers, np.int64), (table, offsets, rows))
 
 
-ENTRY = "inlay_panels"
-"""The name of the function."""
-KERNEL, TABLE, TILES, OFFSETS, ROWS, COUNT, ROW_BYTES, PITCH, FLAGS, BUFFERS, POOL = range(11)
-"""Numbers of the words of the table."""
-BUFFER_BYTES = 1 << 19
-"""From one buffer of the pool to the next."""
-
-
 @dataclass(frozen=True, slots=True)
 class PanelKernel:
     """The code of both passes: one for all panels, it depends on the target alone."""
@@ -253,58 +305,6 @@ def panels_ir(fence: str, pause: str, attributes: str) -> str:
         attributes: LLVM function attributes of the target.
     """
     return module_text([_ends_function(), _rows_function(), _entry_function(fence, pause)], attributes)
-
-
-def _ends_function() -> tuple[str, Code]:
-    """Copy fewer bytes than a line, in at most six steps of powers of two."""
-    code = Code()
-    code.label("entry")
-    code.do("br label %size1")
-    before, at = "entry", "0"
-    for size in (1, 2, 4, 8, 16, 32):
-        following = f"size{2 * size}" if size < LINE // 2 else "done"
-        code.label(f"size{size}")
-        if size > 1:
-            at = code.let(f"phi i64 [{at}, %{before}], [%end{size // 2}, %copy{size // 2}]")
-        bit = code.let(f"and i64 %n, {size}")
-        has = code.let(f"icmp ne i64 {bit}, 0")
-        code.do(f"br i1 {has}, label %copy{size}, label %{following}")
-        code.label(f"copy{size}")
-        value = code.let(f"load i{8 * size}, ptr {code.byte('%src', at)}, align 1")
-        code.do(f"store i{8 * size} {value}, ptr {code.byte('%dst', at)}, align 1")
-        code.do(f"%end{size} = add i64 {at}, {size}")
-        code.do(f"br label %{following}")
-        before = f"size{size}"
-    code.label("done")
-    code.do("ret void")
-    return "define internal void @ends(ptr %src, ptr %dst, i64 %n) noinline", code
-
-
-def _rows_function() -> tuple[str, Code]:
-    """Stream the rows of a buffer to their places in the destination."""
-    code = Code()
-    code.label("entry")
-    rows = code.let(f"inttoptr i64 {code.load_word('%table', ROWS)} to ptr")
-    count, nbytes, pitch = (code.load_word("%table", word) for word in (COUNT, ROW_BYTES, PITCH))
-    with code.loop("row", count) as i:
-        src = code.byte("%buffer", code.let(f"mul i64 {i}, {pitch}"))
-        dst = code.byte("%dst", code.load_word(rows, i))
-        address = code.let(f"ptrtoint ptr {dst} to i64")
-        to_line = code.let(f"and i64 {code.let(f'sub i64 0, {address}')}, {LINE - 1}")
-        code.do(f"call void @ends(ptr {src}, ptr {dst}, i64 {to_line})")
-        left = code.let(f"sub i64 {nbytes}, {to_line}")
-        lines = code.let(f"lshr i64 {left}, {LINE.bit_length() - 1}")
-        first_src, first_dst = code.byte(src, to_line), code.byte(dst, to_line)
-        with code.loop("line", lines) as line:
-            at = code.let(f"shl i64 {line}, {LINE.bit_length() - 1}")
-            value = code.let(f"load <{LINE} x i8>, ptr {code.byte(first_src, at)}, align 1")
-            place = code.byte(first_dst, at)
-            code.do(f"store <{LINE} x i8> {value}, ptr {place}, align {LINE}, !nontemporal !0")
-        done = code.let(f"shl i64 {lines}, {LINE.bit_length() - 1}")
-        rest = code.let(f"sub i64 {left}, {done}")
-        code.do(f"call void @ends(ptr {code.byte(first_src, done)}, ptr {code.byte(first_dst, done)}, i64 {rest})")
-    code.do("ret void")
-    return "define internal void @rows(ptr %buffer, ptr %dst, ptr %table) noinline", code
 
 
 def _entry_function(fence: str, pause: str) -> tuple[str, Code]:
@@ -354,3 +354,55 @@ def _claim(code: Code, pause: str) -> tuple[str, str]:
     code.label("claimed")
     buffers = code.let(f"inttoptr i64 {code.load_word('%table', BUFFERS)} to ptr")
     return flag, code.byte(buffers, code.let(f"mul i64 %number, {BUFFER_BYTES}"))
+
+
+def _rows_function() -> tuple[str, Code]:
+    """Stream the rows of a buffer to their places in the destination."""
+    code = Code()
+    code.label("entry")
+    rows = code.let(f"inttoptr i64 {code.load_word('%table', ROWS)} to ptr")
+    count, nbytes, pitch = (code.load_word("%table", word) for word in (COUNT, ROW_BYTES, PITCH))
+    with code.loop("row", count) as i:
+        src = code.byte("%buffer", code.let(f"mul i64 {i}, {pitch}"))
+        dst = code.byte("%dst", code.load_word(rows, i))
+        address = code.let(f"ptrtoint ptr {dst} to i64")
+        to_line = code.let(f"and i64 {code.let(f'sub i64 0, {address}')}, {LINE - 1}")
+        code.do(f"call void @ends(ptr {src}, ptr {dst}, i64 {to_line})")
+        left = code.let(f"sub i64 {nbytes}, {to_line}")
+        lines = code.let(f"lshr i64 {left}, {LINE.bit_length() - 1}")
+        first_src, first_dst = code.byte(src, to_line), code.byte(dst, to_line)
+        with code.loop("line", lines) as line:
+            at = code.let(f"shl i64 {line}, {LINE.bit_length() - 1}")
+            value = code.let(f"load <{LINE} x i8>, ptr {code.byte(first_src, at)}, align 1")
+            place = code.byte(first_dst, at)
+            code.do(f"store <{LINE} x i8> {value}, ptr {place}, align {LINE}, !nontemporal !0")
+        done = code.let(f"shl i64 {lines}, {LINE.bit_length() - 1}")
+        rest = code.let(f"sub i64 {left}, {done}")
+        code.do(f"call void @ends(ptr {code.byte(first_src, done)}, ptr {code.byte(first_dst, done)}, i64 {rest})")
+    code.do("ret void")
+    return "define internal void @rows(ptr %buffer, ptr %dst, ptr %table) noinline", code
+
+
+def _ends_function() -> tuple[str, Code]:
+    """Copy fewer bytes than a line, in at most six steps of powers of two."""
+    code = Code()
+    code.label("entry")
+    code.do("br label %size1")
+    before, at = "entry", "0"
+    for size in (1, 2, 4, 8, 16, 32):
+        following = f"size{2 * size}" if size < LINE // 2 else "done"
+        code.label(f"size{size}")
+        if size > 1:
+            at = code.let(f"phi i64 [{at}, %{before}], [%end{size // 2}, %copy{size // 2}]")
+        bit = code.let(f"and i64 %n, {size}")
+        has = code.let(f"icmp ne i64 {bit}, 0")
+        code.do(f"br i1 {has}, label %copy{size}, label %{following}")
+        code.label(f"copy{size}")
+        value = code.let(f"load i{8 * size}, ptr {code.byte('%src', at)}, align 1")
+        code.do(f"store i{8 * size} {value}, ptr {code.byte('%dst', at)}, align 1")
+        code.do(f"%end{size} = add i64 {at}, {size}")
+        code.do(f"br label %{following}")
+        before = f"size{size}"
+    code.label("done")
+    code.do("ret void")
+    return "define internal void @ends(ptr %src, ptr %dst, i64 %n) noinline", code

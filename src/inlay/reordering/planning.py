@@ -1,4 +1,4 @@
-"""From a problem to its plan: candidate plans, what each costs in memory, and the best of them.
+"""From a problem to its plan: candidate plans, the best of them, and what bounds its time.
 
     problem -> loop nest -> candidate schedules -> kernel and table of each -> penalty -> the plan
 
@@ -7,11 +7,10 @@ the few plans that treat memory differently: tiles that overlap, that are cut of
 The plan says everything but the machine code. Stores go past the caches (`streamed`, `staged`) only where the tensors
 exceed the last level of the machine model and the tile writes whole cache lines.
 
-**What bounds a reorder: a model of a few numbers that says where its time should go.**
-
-Three things take time. The call itself. The bytes, which come and go through the level of memory that the tensors live
-in. And the instructions on vectors, which overlap with the bytes. So the estimate is the call and the longer of the
-other two, and that one is the bound:
+The bound of a plan is a model of a few numbers that says where its time should go. Three things take time. The call
+itself. The bytes, which come and go through the level of memory that the tensors live in. And the instructions on
+vectors, which overlap with the bytes. So the estimate is the call and the longer of the other two, and that one is the
+bound:
 
     call + max(bytes / bandwidth of the level, instructions / instructions per ns)
 
@@ -37,12 +36,6 @@ from inlay.reordering.schedule import Schedule, schedule
 from inlay.reordering.target import Target
 from inlay.reordering.walk import Level, Traffic, bytes_ahead, goes_in_streams, leaves_pages, level_of
 
-# Past the caches, where elements of 2 bytes and more wait for memory and not for masks, bytes that are written again
-# cost what they cost the first time. Measured: 11 % are worth it, 16 and 23 are not.
-_MOST_REWRITTEN = 1 / 8
-# Registers of a tile that would otherwise leave pages of the source early. Measured: 5-D f32 reversed 49 -> 70 % of a
-# copy, f32 to bf16 in blocks of 16a64b2a 66 -> 97.
-_LARGE_TILE = 64
 _MANY_RUNS = 64  # as many can be dealt out to threads evenly enough without being cut
 
 
@@ -92,6 +85,16 @@ def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MO
     return best if aligned else replace(best, kernel=replace(best.kernel, stores="cached"))
 
 
+# Past the caches, where elements of 2 bytes and more wait for memory and not for masks, bytes that are written again
+# cost what they cost the first time. Measured: 11 % are worth it, 16 and 23 are not.
+_MOST_REWRITTEN = 1 / 8
+
+
+# Registers of a tile that would otherwise leave pages of the source early. Measured: 5-D f32 reversed 49 -> 70 % of a
+# copy, f32 to bf16 in blocks of 16a64b2a 66 -> 97.
+_LARGE_TILE = 64
+
+
 @dataclass(frozen=True, slots=True)
 class _Planner:
     """Makes the candidate plans of a problem, and compares them."""
@@ -109,7 +112,8 @@ class _Planner:
         if not self.traffic.streams:
             return plans
         best = min(plans, key=self.penalty)
-        if choice.registers is None and best.streams and self._leaves_pages(best):
+        loops, outer = best.schedule.nest.loops, best.schedule.outer
+        if choice.registers is None and best.streams and leaves_pages(loops, outer, self.traffic):
             plans += self._tiled(_LARGE_TILE)
         wants_panels = not best.streams and self.target.prefers_panels if choice.panels is None else choice.panels
         if wants_panels and (panels := self._panels()) is not None:
@@ -181,9 +185,6 @@ class _Planner:
             return None
         return cut_into_panels(self.nest, *sizes)
 
-    def _leaves_pages(self, plan: Plan) -> bool:
-        return leaves_pages(plan.schedule.nest.loops, plan.schedule.outer, self.traffic)
-
     def _rewrites_much(self, plan: Plan) -> bool:
         """Return whether tiles that overlap write more bytes again, past the caches, than masks would cost."""
         is_wide = min(self.problem.src_type.itemsize, self.problem.dst_type.itemsize) > 1
@@ -241,6 +242,9 @@ def _stores(problem: ReorderProblem, found: Schedule, table: Table) -> Stores:
         return "cached"
     is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
     return "staged" if is_dense else "cached"
+
+
+# What bounds a reorder
 
 
 INSTRUCTIONS = 4.5

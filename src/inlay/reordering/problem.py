@@ -1,4 +1,4 @@
-"""What is to be moved: the first stage of the reorder compiler.
+"""What is to be moved, and what is computed on the way: the first stage of the reorder compiler.
 
 A problem is two layouts of the same logical tensor and two element types, stripped of everything that does not
 change a single byte of the result: unit digits, the way a tag was spelled, data beyond the logical dims of the
@@ -8,14 +8,11 @@ the same problem, so it is what caches are keyed by.
 Per logical axis, coordinates below `data` are copied, those from `data` to `stored` are padding of the destination
 and become zero, and nothing else is touched.
 
-**What is computed on the way, and where the values for it lie: attributes as the compiler sees them.**
-
 The values of one attribute are an array of their own. Which of them an element takes is a sum over the loops of the
 nest, as its place in the source is; so each distinct way to spread values is a count of the nest, beside those that
 have bounds, and costs what one more stride costs. Groups are one more digit: of 96 rows in groups of 32, the loop over
 rows is split in 3 times 32, and only the outer one moves on.
 
->>> from inlay.reordering.attributes import Scales
 >>> place_of(Scales(mask=0b11, groups=(32, 1)), (96, 16))
 Place(strides=(16, 1), groups=(32, 1))
 
@@ -34,85 +31,6 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.reordering.attributes import PLAIN, Attributes, Entry, Scales
 
-STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "chance")
-"""What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`, `chance` stochastic
-rounding, which takes the row-major index of each element."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """How the values of an attribute spread over a tensor."""
-
-    strides: tuple[int, ...]
-    """For each axis, values from one group of coordinates to the next; 0 where all share one."""
-    groups: tuple[int, ...]
-    """For each axis, how many coordinates are a group."""
-
-
-def place_of(entry: Entry, dims: Dims) -> Place | None:
-    """How the values of an attribute spread over a tensor of these dims; None where there is but one."""
-    shape = entry.shape(dims)
-    strides = []
-    step = 1
-    for count in reversed(shape):
-        strides.append(step if count > 1 else 0)
-        step *= count
-    if not any(strides):
-        return None
-    groups = tuple(n // count if count > 1 else 1 for n, count in zip(dims, shape, strict=True))
-    return Place(tuple(reversed(strides)), groups)
-
-
-def step_places(attributes: Attributes, factor: float, dims: Dims) -> dict[str, Place | None]:
-    """How values spread, for each step of the formula that takes some, in their order."""
-    found: dict[str, Place | None] = {name: place_of(attributes.entry(name), dims) for name in attributes.names}
-    if attributes.sum is not None:
-        found["sum"] = None
-    if factor != 1:
-        found["factor"] = None
-    if attributes.rounding_mode == "stochastic":
-        found["chance"] = place_of(Scales((1 << len(dims)) - 1), dims)
-    return {step: found[step] for step in STEPS if step in found}
-
-
-def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: float) -> str:
-    """The name of the type in which elements are computed on (decision 0007)."""
-    names = {src.name, dst.name}
-    is_exact = "s32" in names and src.kind != "float" and dst.kind != "float"
-    is_scaled = attributes.scales or factor != 1
-    return "f64" if 64 in (src.bits, dst.bits) or (is_exact and not is_scaled) else "f32"
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One step of the formula."""
-
-    step: str
-    """Which."""
-    count: int | None
-    """The count of the nest that says which value an element takes; None where all take the same."""
-    lanes: tuple[int, ...] | None
-    """For each lane, which value after that of its register; None where the table says it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Computation:
-    """What the code of a kernel computes between load and store."""
-
-    working: str
-    """Name of the type in which it does."""
-    side: Literal["src", "dst"]
-    """Where: in the order in which elements are loaded, or in that in which they are stored."""
-    values: tuple[Value, ...]
-    """The steps, in their order; value number k is at the address that lies k + 1 words before the table."""
-    counts: int
-    """How many counts of the nest say where values lie: the first ones."""
-
-    @property
-    def sums(self) -> bool:
-        """Whether the old elements of the destination are read."""
-        return any(value.step == "sum" for value in self.values)
-
 
 @dataclass(frozen=True, slots=True)
 class ProblemAxis:
@@ -126,6 +44,16 @@ class ProblemAxis:
     """Where the source keeps coordinates below `data`, in elements."""
     dst: Axis
     """Where the destination keeps coordinates below `stored`, in elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How the values of an attribute spread over a tensor."""
+
+    strides: tuple[int, ...]
+    """For each axis, values from one group of coordinates to the next; 0 where all share one."""
+    groups: tuple[int, ...]
+    """For each axis, how many coordinates are a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +140,10 @@ def reorder_problem(
         raise Unimplemented("a reorder needs every dim and stride: bind the RUNTIME ones first")
     assert src.data_type is not None
     assert dst.data_type is not None
-    require_no_extras(src, dst)
+    _require_no_extras(src, dst)
     require_distinct(dst_layout)
-    axes = [
-        ProblemAxis(n, stored, a, b)
-        for n, stored, a, b in zip(
-            src.dims,
-            dst_layout.dims,
-            src_layout.normal_form.axes,
-            dst_layout.normal_form.axes,
-            strict=True,
-        )
-    ]
+    src_axes, dst_axes = src_layout.normal_form.axes, dst_layout.normal_form.axes
+    axes = [ProblemAxis(*parts) for parts in zip(src.dims, dst_layout.dims, src_axes, dst_axes, strict=True)]
     starts = (src.offset0, dst.offset0)
     if src.data_type.is_number and dst.data_type.is_number:
         return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor)
@@ -233,6 +153,12 @@ def reorder_problem(
         axes = [replace(axis, src=_spread(axis.src, count), dst=_spread(axis.dst, count)) for axis in axes]
         axes.append(ProblemAxis(count, count, Axis(1), Axis(1)))
     return ReorderProblem(tuple(axes), carrier, carrier, count * starts[0], count * starts[1])
+
+
+def _layout_of(desc: MemoryDesc, side: str) -> Layout:
+    if isinstance(desc.layout, Layout):
+        return desc.layout
+    raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
 def _carrier(src: DataType, dst: DataType) -> DataType:
@@ -252,12 +178,6 @@ def _carrier(src: DataType, dst: DataType) -> DataType:
 def _spread(axis: Axis, count: int) -> Axis:
     """The axis where each element is `count` of another type."""
     return Axis(axis.stride * count, tuple(Digit(digit.extent, digit.stride * count) for digit in axis.inner))
-
-
-def _layout_of(desc: MemoryDesc, side: str) -> Layout:
-    if isinstance(desc.layout, Layout):
-        return desc.layout
-    raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
 def require_same_dims(src: MemoryDesc, dst: MemoryDesc) -> None:
@@ -280,7 +200,7 @@ def require_distinct(dst: Layout) -> None:
         raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
 
 
-def require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
+def _require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
     """Refuse extras that a plain move does not compute: all of a destination, and a source's factor.
 
     Raises:
@@ -305,3 +225,76 @@ def require_factor(src: MemoryDesc, wanted: float) -> None:
             f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
             "describe it without extras"
         )
+
+
+# What is computed
+
+
+def place_of(entry: Entry, dims: Dims) -> Place | None:
+    """How the values of an attribute spread over a tensor of these dims; None where there is but one."""
+    shape = entry.shape(dims)
+    strides = []
+    step = 1
+    for count in reversed(shape):
+        strides.append(step if count > 1 else 0)
+        step *= count
+    if not any(strides):
+        return None
+    groups = tuple(n // count if count > 1 else 1 for n, count in zip(dims, shape, strict=True))
+    return Place(tuple(reversed(strides)), groups)
+
+
+STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "chance")
+"""What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`, `chance` stochastic
+rounding, which takes the row-major index of each element."""
+
+
+def step_places(attributes: Attributes, factor: float, dims: Dims) -> dict[str, Place | None]:
+    """How values spread, for each step of the formula that takes some, in their order."""
+    found: dict[str, Place | None] = {name: place_of(attributes.entry(name), dims) for name in attributes.names}
+    if attributes.sum is not None:
+        found["sum"] = None
+    if factor != 1:
+        found["factor"] = None
+    if attributes.rounding_mode == "stochastic":
+        found["chance"] = place_of(Scales((1 << len(dims)) - 1), dims)
+    return {step: found[step] for step in STEPS if step in found}
+
+
+def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: float) -> str:
+    """The name of the type in which elements are computed on (decision 0007)."""
+    names = {src.name, dst.name}
+    is_exact = "s32" in names and src.kind != "float" and dst.kind != "float"
+    is_scaled = attributes.scales or factor != 1
+    return "f64" if 64 in (src.bits, dst.bits) or (is_exact and not is_scaled) else "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One step of the formula."""
+
+    step: str
+    """Which."""
+    count: int | None
+    """The count of the nest that says which value an element takes; None where all take the same."""
+    lanes: tuple[int, ...] | None
+    """For each lane, which value after that of its register; None where the table says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What the code of a kernel computes between load and store."""
+
+    working: str
+    """Name of the type in which it does."""
+    side: Literal["src", "dst"]
+    """Where: in the order in which elements are loaded, or in that in which they are stored."""
+    values: tuple[Value, ...]
+    """The steps, in their order; value number k is at the address that lies k + 1 words before the table."""
+    counts: int
+    """How many counts of the nest say where values lie: the first ones."""
+
+    @property
+    def sums(self) -> bool:
+        """Whether the old elements of the destination are read."""
+        return any(value.step == "sum" for value in self.values)

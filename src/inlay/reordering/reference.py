@@ -1,19 +1,25 @@
 """A reorder, coordinate by coordinate: what the compiled one must equal, bit for bit.
 
-The arithmetic is this folder's own and shares no code with the compiler, so a mistake in either shows as a difference.
+The arithmetic is this module's own and shares no code with the compiler, so a mistake in either shows as a difference.
 An element is a code, the unsigned integer of its bits. A move to the same type copies codes, so every NaN keeps its
 payload and -0.0 its sign. Every other pair of types, and every attribute, goes through numbers of the working type:
 
     code of src -> f32 or f64 -> formula -> clamp, round -> code of dst
 
-In the order of the data flow: `elements`, codes in memory; `numbers`, what codes mean, and rounding; `formula`, the
-attributes; `compensation`, what lies behind int8 weights; `reordered`, all of it.
+**Elements.** Every coordinate is taken by itself. Its digits (`desc.digits`, nothing of `Layout`) give the offset;
+coordinates of padding are written as zeros; no other bit of a buffer changes.
 
-**Codes and the numbers they mean: every data type decoded exactly, and rounded to once.**
+**Formula.** oneDNN's, in oneDNN's order. Each step is one operation of the working type, rounded to nearest; none is
+fused with the next.
 
-A code is the unsigned integer of an element's bits. Numbers are held in a working type, f32, or f64 where either side
-is f64 or s64, or where integers of 32 bits have zero points and nothing else. Every code decodes exactly, but s32 in
-f32 and s64 in f64 are rounded.
+    y   = (x - src_zero_point) * src_scale
+    y   = y * scale_adjust                      where the destination wants it
+    y   = y + sum * old
+    y   = y / dst_scale + dst_zero_point
+    dst = convert(y)
+
+**Numbers** are held in a working type, f32, or f64 where either side is f64 or s64, or where integers of 32 bits have
+zero points and nothing else. Every code decodes exactly, but s32 in f32 and s64 in f64 are rounded.
 
 A float type with E bits of exponent and M of mantissa has the codes 0, 1, 2, ... in the order of magnitude, spaced
 evenly between powers of two. So a number x is encoded in one line: with e its exponent, or the lowest there is,
@@ -28,36 +34,17 @@ u of 24 random bits, 0 <= u < 1. They are a hash of the element's row-major inde
 seed, so a result depends on neither layouts nor threads: u = mix(mix(index mod 2**32) ^ seed) // 2**8 / 2**24, where
 mix is the finalizer of MurmurHash3.
 
-Source: oneDNN, data types of the reorder primitive; OCP 8-bit floating point specification 1.0 and microscaling
-formats 1.0; A. Appleby, MurmurHash3, `fmix32`.
-
-**Elements in memory, one coordinate at a time: from digits to offsets, from offsets to codes.**
-
-Every coordinate is taken by itself. Its digits give the offset; coordinates of padding are written as zeros; no other
-bit of a buffer changes. The arithmetic is this file's own: it reads `desc.digits` and nothing of `Layout`.
-
-**The numbers behind int8 weights: what a convolution adds to make up for signed sources and their zero points.**
-
-For each channel, an entry of the axes in the mask, with q the weights as they are stored:
+**Compensation** is what a convolution adds to make up for signed sources and their zero points. For each channel, an
+entry of the axes in the mask, with q the weights as they are stored:
 
     flag 1 (s8s8)                -128 * sum of q
     flag 8 (asymmetric source)     -1 * sum of q
 
 as s32 (sums beyond it wrap), 0 for channels of padding, one after the other behind the elements.
 
-Source: oneDNN, `memory_extra_desc_t` and the reorders of weights that fill it.
-
-**What a reorder with attributes computes, for all elements at once: oneDNN's formula in oneDNN's order.**
-
-    y   = (x - src_zero_point) * src_scale
-    y   = y * scale_adjust                      where the destination wants it
-    y   = y + sum * old
-    y   = y / dst_scale + dst_zero_point
-    dst = convert(y)
-
-Each step is one operation of the working type, rounded to nearest; none is fused with the next.
-
-**A whole reorder: elements read, computed on and written, with padding and compensation.**
+Source: oneDNN, the reorder primitive with its data types and attributes, `memory_extra_desc_t` and the reorders of
+weights that fill it; OCP 8-bit floating point specification 1.0 and microscaling formats 1.0; A. Appleby, MurmurHash3,
+`fmix32`.
 """
 
 from collections.abc import Mapping
@@ -74,16 +61,204 @@ from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.reordering.attributes import PLAIN, Attributes
 
-__all__ = ["computed", "convert", "read_codes", "reference_reorder", "write_codes"]
-
-
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
+Offsets: TypeAlias = npt.NDArray[np.int64]
 Chance: TypeAlias = npt.NDArray[np.float64] | None
 """u for each element, or None to round to nearest."""
+Values = Mapping[str, Codes]
+"""The codes of the values of each attribute, in an array as its `shape` says."""
 
 
-_E8M0_BIAS, _E8M0_NAN = 127, 255
+def reference_reorder(
+    src: MemoryDesc,
+    src_buffer: Bytes,
+    dst: MemoryDesc,
+    dst_buffer: Bytes,
+    attributes: Attributes = PLAIN,
+    values: Values | None = None,
+    *,
+    seed: int = 0,
+) -> None:
+    """Write the tensor that `src` describes in `src_buffer` into `dst_buffer`, as `dst` describes.
+
+    Both buffers are arrays of bytes that hold the whole span of their layout from element 0 on. `values` are the codes
+    of the values of each attribute that has some, in arrays of its shape.
+
+    Post-conditions:
+        For every coordinate x < dims, the element of dst at x is the element of src at x, computed and converted.
+        For every other coordinate x < dst.padded_dims, the element of dst at x is zero.
+        Where the extras of dst have compensation, its numbers lie behind the elements.
+        Every other bit of `dst_buffer`, and all of `src_buffer`, is unchanged.
+
+    Raises:
+        InvalidArguments: the dims differ, or a descriptor has no layout.
+
+    >>> import numpy as np
+    >>> src, dst = MemoryDesc((3,), "u8", "a"), MemoryDesc((3,), "u8", "A4a")
+    >>> packed = np.full(6, 99, np.uint8)
+    >>> reference_reorder(src, np.array([1, 2, 3], np.uint8), dst, packed)
+    >>> packed.tolist()
+    [1, 2, 3, 0, 99, 99]
+    """
+    if src.dims != dst.dims:
+        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
+    types = (src.require_layout("reorder")[1], dst.require_layout("reorder")[1])
+    codes = computed(
+        read_codes(src, src_buffer),
+        types,
+        attributes,
+        values,
+        old=read_codes(dst, dst_buffer) if attributes.sum is not None else None,
+        factor=1.0 if src.extras.scale_adjust == dst.extras.scale_adjust else dst.extras.scale_adjust,
+        seed=seed,
+    )
+    write_codes(dst, dst_buffer, codes)
+    if dst.extras:
+        write_compensation(dst, dst_buffer, codes)
+
+
+# Elements in memory
+
+
+def read_codes(desc: MemoryDesc, buffer: Bytes) -> Codes:
+    """The code of every element, in an array of shape `desc.dims`.
+
+    Raises:
+        InvalidArguments: `desc` has no layout.
+
+    >>> read_codes(MemoryDesc((2, 2), "s4", "ba"), np.array([0x21, 0x43], np.uint8)).tolist()
+    [[1, 3], [2, 4]]
+    """
+    _, data_type = desc.require_layout("read_codes")
+    return _read(buffer, _offsets(desc, desc.dims), data_type.bits).reshape(desc.dims)
+
+
+def write_codes(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
+    """Set every element to its code, from an array of shape `desc.dims`, and every element of padding to zero.
+
+    Raises:
+        InvalidArguments: `desc` has no layout.
+
+    >>> buffer = np.full(2, 0xFF, np.uint8)
+    >>> write_codes(MemoryDesc((3,), "u4", "a"), buffer, np.array([1, 2, 3], np.uint8))
+    >>> [hex(byte) for byte in buffer]
+    ['0x21', '0xf3']
+    """
+    _, data_type = desc.require_layout("write_codes")
+    stored = _offsets(desc, desc.padded_dims)
+    _write(buffer, stored, np.zeros(stored.size, np.uint64), data_type.bits)
+    _write(buffer, _offsets(desc, desc.dims), codes.ravel(), data_type.bits)
+
+
+def _offsets(desc: MemoryDesc, dims: tuple[int, ...]) -> Offsets:
+    """The offset of every coordinate below `dims`, in elements from the start of the buffer, in row-major order."""
+    total = np.full(dims, desc.offset0, np.int64)
+    for i, (n, (lead, *inner)) in enumerate(zip(dims, desc.digits, strict=True)):
+        rest = np.arange(n)
+        along = np.zeros(n, np.int64)
+        for digit in reversed(inner):
+            along += rest % digit.extent * digit.stride
+            rest //= digit.extent
+        along += rest * lead.stride
+        total += along.reshape([-1 if j == i else 1 for j in range(len(dims))])
+    return total.ravel()
+
+
+def _read(buffer: Bytes, offsets: Offsets, bits: int) -> Codes:
+    """The codes of the elements at `offsets`."""
+    if bits == 4:
+        low = buffer[offsets // 2]
+        return np.where(offsets % 2 == 1, low >> 4, low & 15)
+    width = bits // 8
+    gathered = buffer[offsets[:, None] * width + np.arange(width)]
+    return np.ascontiguousarray(gathered).view(f"u{width}").ravel()
+
+
+def _write(buffer: Bytes, offsets: Offsets, codes: Codes, bits: int) -> None:
+    """Set the elements at `offsets` to `codes` and leave every other bit."""
+    if bits == 4:
+        # The two elements of a byte take turns: one assignment would keep only the later of them.
+        for half in (0, 1):
+            chosen = offsets % 2 == half
+            where, kept = offsets[chosen] // 2, 15 << 4 * (1 - half)
+            buffer[where] = buffer[where] & kept | codes[chosen].astype(np.uint8) << 4 * half
+        return
+    width = bits // 8
+    buffer[offsets[:, None] * width + np.arange(width)] = codes.astype(f"u{width}")[:, None].view(np.uint8)
+
+
+# The formula
+
+
+def convert(codes: Codes, src: DataType, dst: DataType) -> Codes:
+    """The codes of the numbers of `codes` in another type, rounded to nearest; the same type keeps every bit.
+
+    >>> from inlay.data_type import DATA_TYPES
+    >>> values = np.array([2.5, -1, 300], np.float32)
+    >>> convert(values.view(np.uint32), DATA_TYPES["f32"], DATA_TYPES["u8"]).tolist()
+    [2, 0, 255]
+    """
+    if src == dst:
+        return codes
+    return encode(decode(codes, src, working_type(src, dst)), dst)
+
+
+def computed(
+    codes: Codes,
+    types: tuple[DataType, DataType],
+    attributes: Attributes = PLAIN,
+    values: Values | None = None,
+    *,
+    old: Codes | None = None,
+    factor: float = 1.0,
+    seed: int = 0,
+) -> Codes:
+    """The codes of the result.
+
+    Args:
+        codes: of the source elements, in an array of the shape of the tensor.
+        types: of source and destination.
+        attributes: what to compute.
+        values: for each of `attributes.names`, the codes of its values.
+        old: the codes of the destination's elements, where there is a sum.
+        factor: what weights are multiplied by before they are rounded (`Extras.scale_adjust`).
+        seed: where rounding is stochastic.
+    """
+    src, dst = types
+    if src == dst and not attributes.computes and factor == 1:
+        return codes
+    working = working_type(src, dst, is_scaled=attributes.scales or factor != 1)
+    y = decode(codes, src, working)
+    used = {
+        name: _spread(decode(values[name], attributes.entry(name).type, working), codes.shape)
+        for name in attributes.names
+        if values is not None
+    }
+    with np.errstate(all="ignore"):
+        if "src_zero_points" in used:
+            y = y - used["src_zero_points"]
+        if "src_scales" in used:
+            y = y * used["src_scales"]
+        if factor != 1:
+            y = y * y.dtype.type(factor)
+        if attributes.sum is not None and old is not None:
+            y = y + y.dtype.type(attributes.sum) * decode(old, dst, working)
+        if "dst_scales" in used:
+            y = y / used["dst_scales"]
+        if "dst_zero_points" in used:
+            y = y + used["dst_zero_points"]
+        by_chance = attributes.rounding_mode == "stochastic"
+        return encode(y, dst, chances(prod(codes.shape), seed).reshape(codes.shape) if by_chance else None)
+
+
+def _spread(values: Numbers, dims: Dims) -> Numbers:
+    """The value that holds for each coordinate."""
+    for axis, (count, n) in enumerate(zip(values.shape, dims, strict=True)):
+        if 1 < count < n:
+            values = np.repeat(values, n // count, axis)
+    return np.broadcast_to(values, dims)
 
 
 def working_type(src: DataType, dst: DataType, *, is_scaled: bool = True) -> str:
@@ -94,6 +269,12 @@ def working_type(src: DataType, dst: DataType, *, is_scaled: bool = True) -> str
     names = {src.name, dst.name}
     is_exact = not is_scaled and src.kind != "float" and dst.kind != "float"
     return "f64" if names & {"f64", "s64"} or (is_exact and "s32" in names) else "f32"
+
+
+# Codes and numbers
+
+
+_E8M0_BIAS, _E8M0_NAN = 127, 255
 
 
 def decode(codes: Codes, data_type: DataType, working: str) -> Numbers:
@@ -217,75 +398,7 @@ def _mix(hashed: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return hashed ^ hashed >> np.uint32(16)
 
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Offsets: TypeAlias = npt.NDArray[np.int64]
-
-
-def read_codes(desc: MemoryDesc, buffer: Bytes) -> Codes:
-    """The code of every element, in an array of shape `desc.dims`.
-
-    Raises:
-        InvalidArguments: `desc` has no layout.
-
-    >>> read_codes(MemoryDesc((2, 2), "s4", "ba"), np.array([0x21, 0x43], np.uint8)).tolist()
-    [[1, 3], [2, 4]]
-    """
-    _, data_type = desc.require_layout("read_codes")
-    return _read(buffer, _offsets(desc, desc.dims), data_type.bits).reshape(desc.dims)
-
-
-def write_codes(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
-    """Set every element to its code, from an array of shape `desc.dims`, and every element of padding to zero.
-
-    Raises:
-        InvalidArguments: `desc` has no layout.
-
-    >>> buffer = np.full(2, 0xFF, np.uint8)
-    >>> write_codes(MemoryDesc((3,), "u4", "a"), buffer, np.array([1, 2, 3], np.uint8))
-    >>> [hex(byte) for byte in buffer]
-    ['0x21', '0xf3']
-    """
-    _, data_type = desc.require_layout("write_codes")
-    stored = _offsets(desc, desc.padded_dims)
-    _write(buffer, stored, np.zeros(stored.size, np.uint64), data_type.bits)
-    _write(buffer, _offsets(desc, desc.dims), codes.ravel(), data_type.bits)
-
-
-def _offsets(desc: MemoryDesc, dims: tuple[int, ...]) -> Offsets:
-    """The offset of every coordinate below `dims`, in elements from the start of the buffer, in row-major order."""
-    total = np.full(dims, desc.offset0, np.int64)
-    for i, (n, (lead, *inner)) in enumerate(zip(dims, desc.digits, strict=True)):
-        rest = np.arange(n)
-        along = np.zeros(n, np.int64)
-        for digit in reversed(inner):
-            along += rest % digit.extent * digit.stride
-            rest //= digit.extent
-        along += rest * lead.stride
-        total += along.reshape([-1 if j == i else 1 for j in range(len(dims))])
-    return total.ravel()
-
-
-def _read(buffer: Bytes, offsets: Offsets, bits: int) -> Codes:
-    """The codes of the elements at `offsets`."""
-    if bits == 4:
-        low = buffer[offsets // 2]
-        return np.where(offsets % 2 == 1, low >> 4, low & 15)
-    width = bits // 8
-    gathered = buffer[offsets[:, None] * width + np.arange(width)]
-    return np.ascontiguousarray(gathered).view(f"u{width}").ravel()
-
-
-def _write(buffer: Bytes, offsets: Offsets, codes: Codes, bits: int) -> None:
-    """Set the elements at `offsets` to `codes` and leave every other bit."""
-    if bits == 4:
-        # The two elements of a byte take turns: one assignment would keep only the later of them.
-        for half in (0, 1):
-            chosen = offsets % 2 == half
-            where, kept = offsets[chosen] // 2, 15 << 4 * (1 - half)
-            buffer[where] = buffer[where] & kept | codes[chosen].astype(np.uint8) << 4 * half
-        return
-    width = bits // 8
-    buffer[offsets[:, None] * width + np.arange(width)] = codes.astype(f"u{width}")[:, None].view(np.uint8)
+# Compensation
 
 
 _WEIGHTS = {S8S8: -128, ASYMMETRIC_SRC: -1}
@@ -311,124 +424,3 @@ def _sums(desc: MemoryDesc, codes: Codes, mask: int) -> npt.NDArray[np.int64]:
     weights = codes.astype(np.uint8).view(np.int8).reshape(codes.shape)
     sums[tuple(slice(desc.dims[axis]) for axis in kept)] = weights.sum(others, np.int64)
     return sums
-
-
-Values = Mapping[str, Codes]
-"""The codes of the values of each attribute, in an array as its `shape` says."""
-
-
-def convert(codes: Codes, src: DataType, dst: DataType) -> Codes:
-    """The codes of the numbers of `codes` in another type, rounded to nearest; the same type keeps every bit.
-
-    >>> from inlay.data_type import DATA_TYPES
-    >>> values = np.array([2.5, -1, 300], np.float32)
-    >>> convert(values.view(np.uint32), DATA_TYPES["f32"], DATA_TYPES["u8"]).tolist()
-    [2, 0, 255]
-    """
-    if src == dst:
-        return codes
-    return encode(decode(codes, src, working_type(src, dst)), dst)
-
-
-def computed(
-    codes: Codes,
-    types: tuple[DataType, DataType],
-    attributes: Attributes = PLAIN,
-    values: Values | None = None,
-    *,
-    old: Codes | None = None,
-    factor: float = 1.0,
-    seed: int = 0,
-) -> Codes:
-    """The codes of the result.
-
-    Args:
-        codes: of the source elements, in an array of the shape of the tensor.
-        types: of source and destination.
-        attributes: what to compute.
-        values: for each of `attributes.names`, the codes of its values.
-        old: the codes of the destination's elements, where there is a sum.
-        factor: what weights are multiplied by before they are rounded (`Extras.scale_adjust`).
-        seed: where rounding is stochastic.
-    """
-    src, dst = types
-    if src == dst and not attributes.computes and factor == 1:
-        return codes
-    working = working_type(src, dst, is_scaled=attributes.scales or factor != 1)
-    y = decode(codes, src, working)
-    used = {
-        name: _spread(decode(values[name], attributes.entry(name).type, working), codes.shape)
-        for name in attributes.names
-        if values is not None
-    }
-    with np.errstate(all="ignore"):
-        if "src_zero_points" in used:
-            y = y - used["src_zero_points"]
-        if "src_scales" in used:
-            y = y * used["src_scales"]
-        if factor != 1:
-            y = y * y.dtype.type(factor)
-        if attributes.sum is not None and old is not None:
-            y = y + y.dtype.type(attributes.sum) * decode(old, dst, working)
-        if "dst_scales" in used:
-            y = y / used["dst_scales"]
-        if "dst_zero_points" in used:
-            y = y + used["dst_zero_points"]
-        by_chance = attributes.rounding_mode == "stochastic"
-        return encode(y, dst, chances(prod(codes.shape), seed).reshape(codes.shape) if by_chance else None)
-
-
-def _spread(values: Numbers, dims: Dims) -> Numbers:
-    """The value that holds for each coordinate."""
-    for axis, (count, n) in enumerate(zip(values.shape, dims, strict=True)):
-        if 1 < count < n:
-            values = np.repeat(values, n // count, axis)
-    return np.broadcast_to(values, dims)
-
-
-def reference_reorder(
-    src: MemoryDesc,
-    src_buffer: Bytes,
-    dst: MemoryDesc,
-    dst_buffer: Bytes,
-    attributes: Attributes = PLAIN,
-    values: Values | None = None,
-    *,
-    seed: int = 0,
-) -> None:
-    """Write the tensor that `src` describes in `src_buffer` into `dst_buffer`, as `dst` describes.
-
-    Both buffers are arrays of bytes that hold the whole span of their layout from element 0 on. `values` are the codes
-    of the values of each attribute that has some, in arrays of its shape.
-
-    Post-conditions:
-        For every coordinate x < dims, the element of dst at x is the element of src at x, computed and converted.
-        For every other coordinate x < dst.padded_dims, the element of dst at x is zero.
-        Where the extras of dst have compensation, its numbers lie behind the elements.
-        Every other bit of `dst_buffer`, and all of `src_buffer`, is unchanged.
-
-    Raises:
-        InvalidArguments: the dims differ, or a descriptor has no layout.
-
-    >>> import numpy as np
-    >>> src, dst = MemoryDesc((3,), "u8", "a"), MemoryDesc((3,), "u8", "A4a")
-    >>> packed = np.full(6, 99, np.uint8)
-    >>> reference_reorder(src, np.array([1, 2, 3], np.uint8), dst, packed)
-    >>> packed.tolist()
-    [1, 2, 3, 0, 99, 99]
-    """
-    if src.dims != dst.dims:
-        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
-    types = (src.require_layout("reorder")[1], dst.require_layout("reorder")[1])
-    codes = computed(
-        read_codes(src, src_buffer),
-        types,
-        attributes,
-        values,
-        old=read_codes(dst, dst_buffer) if attributes.sum is not None else None,
-        factor=1.0 if src.extras.scale_adjust == dst.extras.scale_adjust else dst.extras.scale_adjust,
-        seed=seed,
-    )
-    write_codes(dst, dst_buffer, codes)
-    if dst.extras:
-        write_compensation(dst, dst_buffer, codes)

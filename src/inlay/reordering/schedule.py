@@ -15,7 +15,7 @@ from math import ceil, inf, log2, prod
 
 from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
 from inlay.reordering.network import LANE_BYTES, SIDES, Network, Run, Shuffles, Side, shuffle_network
-from inlay.reordering.walk import OuterLoop, Traffic, distance, walked
+from inlay.reordering.walk import OuterLoop, Traffic, distance, order_loops
 
 Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
@@ -32,6 +32,7 @@ _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
 _MOSTLY_WHOLE = 0.75
 _SMALL_TILE = 32  # elements
 _SHORT_LOOP = 8
+_MANY_STEPS = 128  # after so many whole tiles, a tail does not matter
 _MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile for seconds, to code that runs slower
 
 
@@ -324,14 +325,9 @@ def _fits(nest: LoopNest, i: int, bits: int) -> bool:
     if loop.extent < step:
         return False
     if not loop.counts:
-        return _divides(bits, loop.extent)
+        return loop.extent % step == 0 or loop.extent // step >= _MANY_STEPS
     count = -(-loop.extent // step)
     return nest.is_cut(loop) and _whole_share(nest, i, step, count) >= _MOSTLY_WHOLE
-
-
-def _divides(bits: int, count: int) -> bool:
-    """Whether 2^bits divides `count`, or leaves a tail that does not matter."""
-    return count % (1 << bits) == 0 or count >> bits >= 128
 
 
 def _covered(bits: tuple[Bit, ...], odd: Odd | None) -> dict[int, int]:
@@ -379,7 +375,7 @@ def _around(found: _Candidate, tile: Tile, traffic: Traffic, side: Side | None) 
             _bind(loops, guards, i)
         if extent > 1:
             outer.append(OuterLoop(i, extent, step, back))
-    ordered, walk = walked(loops, outer, traffic, side)
+    ordered, walk = order_loops(loops, outer, traffic, side)
     if tile.registers << tile.lane_bits < _SMALL_TILE and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
         ordered.append(ordered.pop(-2))

@@ -1,4 +1,4 @@
-"""The machine that code is made for, and the making of it through LLVM.
+"""The machine that code is made for, and machine code through LLVM: compiled, kept on disk, loaded and unloaded.
 
 A target is a value: beside the processor of this process there are named ones, x86-64 and AArch64, for which the same
 modules are compiled, to be read or to be run elsewhere. Registers of SVE are of no known width; here they are: a target
@@ -10,7 +10,7 @@ says 32 or 64 bytes, and its code runs where the registers have just that width.
 Code generation runs without LLVM's optimization passes: the emitter writes what it means, and the passes would merge
 its shuffles into slower ones and double the compile time.
 
-**Machine code in this process: object files that LLVM links into memory, and unloads once nothing refers to them.**
+Object files are linked into this process, and unloaded once nothing refers to them:
 
 **Linker.** JITLink puts all sections of an object into one block of memory. RuntimeDyld, the other linker of LLVM, maps
 each section by itself: where the sections end up more than 2 GiB apart, as in the gaps that freed memory leaves, the
@@ -25,11 +25,9 @@ thread, in a forked child. So it only queues the object, and `make_room` unloads
 **Bound.** The code of an object takes two memory mappings, of which Linux allows a process 65,530, and LLVM calls
 abort() where the system refuses one. So `make_room` refuses before that.
 
-**From what is asked for to machine code in this process: from the cache on disk, or compiled now and kept there.**
-
-An object is kept under the digest of everything that its code follows from: what the emitter was asked for (a kernel,
-as text), the source files that say what the emitter writes for it, the target, and the version of LLVM. So a module
-that was compiled before need not even be written, and no version number of the emitter can be forgotten.
+An object is kept on disk under the digest of everything that its code follows from: what the emitter was asked for (a
+kernel, as text), the source files that say what the emitter writes for it, the target, and the version of LLVM. So a
+module that was compiled before need not even be written, and no version number of the emitter can be forgotten.
 
     >>> from inlay.reordering.network import Permute
     >>> spelled(Permute((1, 0)))
@@ -103,8 +101,6 @@ _STATEMENTS = {
     "aarch64": ("fence seq_cst", "call void @llvm.aarch64.hint(i32 1)"),
 }
 _OTHER_STATEMENTS = ("fence seq_cst", "fence acquire")
-_ANY_LANE = {"avx512vbmi": (64, 64, 64, 64), "avx512bw": (16, 64, 64, 64), "avx2": (16, 16, 32, 32)}
-_X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
 
 
 def _target(
@@ -122,6 +118,8 @@ def _target(
 
 
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_ANY_LANE = {"avx512vbmi": (64, 64, 64, 64), "avx512bw": (16, 64, 64, 64), "avx2": (16, 16, 32, 32)}
+_X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
 _BASE = Arithmetic(f16=False, bf16=False, picks=0)
 _HALVES = Arithmetic(f16=True, bf16=False, picks=0)
 _ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=0, nan_loses=False, rounds=False)
@@ -184,6 +182,9 @@ def host_target() -> Target:
     return _target(triple, cpu, features.flatten(), width, arithmetic, any_lane)
 
 
+# Making code
+
+
 @lru_cache(maxsize=8)
 def target_machine(target: Target) -> Any:
     """Return LLVM's code generator for `target`."""
@@ -214,13 +215,11 @@ def _parsed(text: str, target: Target) -> Any:
     return module
 
 
-_SESSION_OBJECTS = 16
-_LIMIT, _MAPPINGS = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
-_MOST_UNCHECKED = 256  # loads between two counts of the mappings, which take a microsecond for every two mappings
+# Code in this process
 
-_unused: deque[Any] = deque()  # resource trackers of objects that nothing refers to
+
+_SESSION_OBJECTS = 32
 _libraries = count()
-_unchecked_loads = 0  # so many loads may follow before the mappings are counted again
 
 
 class LoadedCode:
@@ -257,6 +256,19 @@ def load_object(data: bytes, symbols: tuple[str, ...]) -> LoadedCode:
         return LoadedCode(tuple(int(tracker[symbol]) for symbol in symbols), tracker)
 
 
+@lru_cache(maxsize=1)
+def _session(number: int) -> Any:
+    """The session that links now; resource trackers keep the sessions before it as long as they need them."""
+    # Windows has RuntimeDyld alone.
+    return llvm.create_lljit_compiler(target_machine(host_target()), use_jit_link=sys.platform != "win32")
+
+
+_LIMIT, _MAPPINGS = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
+_MOST_UNCHECKED = 256  # loads between two counts of the mappings, which take a microsecond for every two mappings
+_unused: deque[Any] = deque()  # resource trackers of objects that nothing refers to
+_unchecked_loads = 0  # so many loads may follow before the mappings are counted again
+
+
 def make_room() -> None:
     """Unload code that nothing refers to, and check that there is room for more.
 
@@ -273,13 +285,6 @@ def unload_unused() -> None:
     with llvm_lock:
         while _unused:
             _unused.popleft().close()
-
-
-@lru_cache(maxsize=1)
-def _session(number: int) -> Any:
-    """The session that links now; resource trackers keep the sessions before it as long as they need them."""
-    # Windows has RuntimeDyld alone.
-    return llvm.create_lljit_compiler(target_machine(host_target()), use_jit_link=sys.platform != "win32")
 
 
 def _require_mappings() -> None:
@@ -313,6 +318,9 @@ def _mapping_limit() -> int | None:
         return None
 
 
+# From the cache on disk, or compiled now
+
+
 _resident: list[LoadedCode] = []
 
 
@@ -331,7 +339,7 @@ def load_or_compile(asked: object, module_text: Callable[[], str], target: Targe
     """Load the functions `symbols` of a module: from the cache on disk, or compiled now and kept there.
 
     Args:
-        asked: all that `module_text` depends on beside the target and the source files of this room; see `spelled`.
+        asked: all that `module_text` depends on beside the target and the source files of this package; see `spelled`.
         module_text: writes the module; called only where no object is kept.
         target: the machine that code is made for.
         symbols: the functions that are wanted.
@@ -378,17 +386,20 @@ def _machine_words(target: Target) -> tuple[str, str]:
     return spelled(target), ".".join(map(str, llvm.llvm_version_info))
 
 
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
 def spelled(value: object) -> str:
     """A value as text that leaves nothing out: values are equal if their texts are.
 
     Raises:
         TypeError: the value, or a part of it, is no number, text, tuple or dataclass.
     """
-    if value is None or isinstance(value, (bool, int, float, str)):
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, tuple):
         return f"({', '.join(map(spelled, value))})"
-    kind = type(value)
     if is_dataclass(kind):
         return f"{kind.__qualname__}({', '.join([spelled(getattr(value, name)) for name in _fields_of(kind)])})"
     raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
@@ -401,7 +412,7 @@ def _fields_of(kind: type[Any]) -> tuple[str, ...]:
 
 
 def emitter_files() -> list[Path]:
-    """The source files that decide what is compiled: those of this room, and the table of data types."""
+    """The source files that decide what is compiled: those of this package, and the table of data types."""
     return [*sorted(Path(__file__).parent.glob("*.py")), Path(data_type.__file__)]
 
 

@@ -1,15 +1,6 @@
-"""Splitting a kernel's tiles over worker threads that stay alive between calls.
+"""Splitting a kernel's tiles over threads: how many a reorder may use, and workers that stay alive between calls.
 
-Machine code runs without Python's global lock, so plain threads serve. The calling thread works too: with n parts,
-n - 1 workers are called. A call is posted, shared and awaited in machine code (`emit_team`), in one step while workers
-are awake; Python is needed only to wake one that sleeps.
-
-A worker whose processor another program has keeps its calls waiting for milliseconds: `team_watch` notices.
-
-One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
-are taken already.
-
-**How many threads a reorder may use: a limit of this process, and never more than it has processors.**
+**Limit.** A reorder uses at most as many threads as this process has processors, or as it was told:
 
     >>> set_num_threads(1)
     >>> get_num_threads()
@@ -20,10 +11,8 @@ A limit is a number and starts no thread. Processors are those of the affinity o
 `os.sched_setaffinity` and the processor set of a container count, also when they change while the process runs:
 `get_num_threads` says so at once, reorders notice within a millisecond.
 
-**`TeamWatch`: notices that calls which are shared among threads wait for a thread that does not run.**
-
-A call ends when its last thread does. Where another program has the processor of a worker, the caller waits for some
-milliseconds, whatever the call takes alone. So the times of shared calls are watched:
+**`TeamWatch`.** A call ends when its last thread does. Where another program has the processor of a worker, the caller
+waits for some milliseconds, whatever the call takes alone. So the times of shared calls are watched:
 
     shared          all calls are; of those that took twice as long as ever, or waited for longer than the caller's own
                     part took, the lost time is added up
@@ -38,6 +27,13 @@ Slow memory looks the same at first, and costs a few calls alone.
 ...     watch.note(began=0, took=5_000_000, waited=4_900_000)
 >>> watch.limit == 0, watch.shares(0)
 (True, False)
+
+**`Team`.** Machine code runs without Python's global lock, so plain threads serve. The calling thread works too: with n
+parts, n - 1 workers are called. A call is posted, shared and awaited in machine code (`emit_team`), in one step while
+workers are awake; Python is needed only to wake one that sleeps.
+
+One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
+are taken already.
 """
 
 import ctypes
@@ -47,6 +43,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import SupportsIndex
 
 import numpy as np
@@ -137,6 +134,49 @@ class ThreadLimit:
     def __exit__(self, *exception: object) -> None:
         """Return to the limit of before."""
         _of_thread.limit = self._outer
+
+
+# Parts
+
+
+_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread may be slower
+_SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
+_FRESH = 1_000_000  # nanoseconds for which the processors that a thread may run on are taken to stay the same
+
+
+def parts_for(moved_bytes: int, threads: int | None = None) -> int:
+    """How many threads pay for a move of so many bytes: at most `threads`, or as many as the process may use."""
+    wanted = moved_bytes // _PART_BYTES
+    if wanted < 2:
+        return 1
+    return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
+
+
+def small_parts_for(moved_bytes: int) -> int:
+    """How many threads may pay for a move that lies in one core's cache; 1 where it does not, or is too small."""
+    return moved_bytes // _SMALL_PART if 2 * _SMALL_PART <= moved_bytes < 2 * _PART_BYTES else 1
+
+
+_available: tuple[Callable[[], int], int, int, int] = (available_threads, 0, 0, 1)
+
+
+def allowed(parts: int) -> int:
+    """So many parts, or as many as `set_num_threads` allows and as there were processors within the last millisecond.
+
+    To ask the system with each call takes a microsecond, and five where the caches are full of a tensor.
+    """
+    global _available
+    asked, thread, until, count = _available
+    now = time.monotonic_ns()
+    # One tuple, replaced as a whole: threads that ask in turns ask the system each time.
+    if now >= until or thread != threading.get_ident() or asked is not available_threads:
+        count = available_threads()
+        _available = (available_threads, threading.get_ident(), now + _FRESH, count)
+    count = limited(count)
+    return count if count < parts else parts
+
+
+# Waiting for threads that do not run
 
 
 SLACK = 100_000
@@ -245,10 +285,38 @@ class TeamWatch:
         self._times = []
 
 
-_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread may be slower
-_SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
+# The team
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Task:
+    """A kernel with its tiles, as the machine code that splits them wants it."""
+
+    entry: Callable[[int, int, int, int, int], None]
+    """The kernel's code."""
+    code: int
+    """Its address."""
+    tiles: int
+    """How many tiles there are."""
+    run: int = 1
+    """How many of them stay together on one thread."""
+    kept: object = None
+    """What keeps the code loaded, and what the kernel's table refers to by address."""
+    watch: TeamWatch = field(default_factory=TeamWatch, init=False)
+    """How long it takes on several threads, and whether they run."""
+    waited: int = field(default=0, init=False)
+    """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
+    address: int = field(init=False)
+    """Where machine code finds all that."""
+    _words: npt.NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Write down what machine code reads."""
+        self._words = np.array([self.code, self.tiles, self.run], np.int64)
+        self.address = int(self._words.ctypes.data)
+
+
 _AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
-_FRESH = 1_000_000  # nanoseconds for which the processors that a thread may run on are taken to stay the same
 _FUNCTIONS = (
     ctypes.CFUNCTYPE(
         ctypes.c_int64,
@@ -259,71 +327,8 @@ _FUNCTIONS = (
     ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64),
 )
-
-
-def parts_for(moved_bytes: int, threads: int | None = None) -> int:
-    """How many threads pay for a move of so many bytes: at most `threads`, or as many as the process may use."""
-    wanted = moved_bytes // _PART_BYTES
-    if wanted < 2:
-        return 1
-    return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
-
-
-def small_parts_for(moved_bytes: int) -> int:
-    """How many threads may pay for a move that lies in one core's cache; 1 where it does not, or is too small."""
-    return moved_bytes // _SMALL_PART if 2 * _SMALL_PART <= moved_bytes < 2 * _PART_BYTES else 1
-
-
-_available: tuple[Callable[[], int], int, int, int] = (available_threads, 0, 0, 1)
-
-
-def allowed(parts: int) -> int:
-    """So many parts, or as many as `set_num_threads` allows and as there were processors within the last millisecond.
-
-    To ask the system with each call takes a microsecond, and five where the caches are full of a tensor.
-    """
-    global _available
-    asked, thread, until, count = _available
-    now = time.monotonic_ns()
-    # One tuple, replaced as a whole: threads that ask in turns ask the system each time.
-    if now >= until or thread != threading.get_ident() or asked is not available_threads:
-        count = available_threads()
-        _available = (available_threads, threading.get_ident(), now + _FRESH, count)
-    count = limited(count)
-    return count if count < parts else parts
-
-
-class Task:
-    """A kernel with its tiles, as the machine code that splits them wants it."""
-
-    __slots__ = ("_words", "address", "code", "entry", "kept", "run", "tiles", "waited", "watch")
-
-    def __init__(
-        self,
-        entry: Callable[[int, int, int, int, int], None],
-        code: int,
-        tiles: int,
-        run: int = 1,
-        kept: object = None,
-    ) -> None:
-        """Of the kernel at the address `code`, which is called as `entry`; `run` tiles stay together on one thread."""
-        self.kept = kept
-        """What keeps the code loaded, and what the kernel's table refers to by address."""
-        self.entry = entry
-        """The kernel's code."""
-        self.code = code
-        """Its address."""
-        self.tiles = tiles
-        """How many tiles there are."""
-        self.run = run
-        """How many of them stay together on one thread."""
-        self.watch = TeamWatch()
-        """How long it takes on several threads, and whether they run."""
-        self.waited = 0
-        """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
-        self._words: npt.NDArray[np.int64] = np.array([code, tiles, run], np.int64)
-        self.address = int(self._words.ctypes.data)
-        """Where machine code finds all that."""
+# Only where threads can be bound to processors at all.
+_sched_getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 
 
 class Team:
@@ -432,10 +437,6 @@ class Team:
         return bool(self._unfinished(self._base, workers))
 
 
-# Only where threads can be bound to processors at all.
-_sched_getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
-
-
 def _give_way() -> None:
     """Let another thread have this processor: the worker that is awaited may be waiting for it."""
     if hasattr(os, "sched_yield"):
@@ -467,7 +468,7 @@ def _team_of(size: int, target: Target) -> Team:
 def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
     """Carry out `task` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free and run.
 
-    Where calls wait for a thread that does not run, the caller carries out all for a while (see `team_watch`). The
+    Where calls wait for a thread that does not run, the caller carries out all for a while (see `TeamWatch`). The
     arguments and the answer are those of `Team.run`.
 
     Post-condition: every tile is done.

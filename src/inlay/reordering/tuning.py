@@ -1,4 +1,12 @@
-"""Measured tuning: the first candidates take turns, and one that clearly wins is remembered.
+"""Measured tuning: the most promising choices for a problem take turns, and one that clearly wins is remembered.
+
+The first candidate is always what the models of the stages decide by themselves. Each of the others departs from it in
+one or two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer
+registers, narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the
+estimate of `planning.Bound` (bytes through the level of memory that they live in, instructions, masks at the edges),
+and what departs from its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same
+plan are tried once. The estimate orders what is tried; it is not good enough to decide, or nothing would have to be
+measured.
 
 Times of a busy machine are noise with a signal in it, so neighbors in time are compared with each other. All candidates
 take turns, round after round, and those that fall behind drop out. Then the best one and what the models decide take
@@ -9,16 +17,6 @@ fastest of ten by luck does not come through that. All of it, compilation includ
     >>> clock = count(0, 1e-3)
     >>> fastest([lambda: None, lambda: None], [0.0, 0.0], 0.5, lambda: next(clock))
     Verdict(index=0, gain=1.0)
-
-**The choices that are worth a try for a problem, the most promising first.**
-
-The first is always what the models of the stages decide by themselves. Each of the others departs from it in one or
-two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer registers,
-narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the estimate of
-`bound` (bytes through the level of memory that they live in, instructions, masks at the edges), and what departs from
-its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same plan are tried once.
-
-The estimate orders what is tried; it is not good enough to decide, or nothing would have to be measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,9 +41,72 @@ from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, host_target
 from inlay.reordering.threads import parts_for
 
+SECONDS = 1.0
+"""How long tuning takes unless told otherwise."""
+MOST = 12
+"""How many candidates are tried at most, that of the models included."""
+_COMPILING = 0.4  # of the budget, at most
+_one_at_a_time = RenewedLock()
+
+
+def tune(
+    problem: ReorderProblem, src_address: int, dst_address: int, seconds: float = SECONDS, *, again: bool = False
+) -> Decision:
+    """Decide by measuring how `problem` is solved, and remember it; what is remembered already is not measured again.
+
+    Args:
+        src_address: a buffer that the source of `problem` fits in, with numbers in it.
+        dst_address: a buffer that its destination fits in, which is written.
+        seconds: how long it may take. A call that has begun is not interrupted.
+        again: measure although as long a measurement is remembered.
+
+    Post-condition: a reorder of the same problem that is compiled from now on, here or in another process on the same
+    machine with as many threads, is done as the result says.
+
+    Raises:
+        Unimplemented: LLVM knows no such processor.
+    """
+    target = host_target()
+    if problem.is_empty:
+        return UNMEASURED
+    with _one_at_a_time:
+        known = None if again else remembered(problem, target)
+        if known is None or known.seconds < seconds:
+            known = _measured(problem, src_address, dst_address, seconds)
+            remember(problem, target, known)
+    return known
+
+
+def _measured(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
+    """The winner among the candidates that could be compiled and tried in time."""
+    start = clock()
+    calls: list[Call] = []
+    choices, debts = [], []
+    for candidate in islice(candidates(problem, host_target(), memory_model()), MOST):
+        if calls and clock() - start > _COMPILING * seconds:
+            break
+        calls.append(running(problem, candidate.choice, src_address, dst_address))
+        choices.append(candidate.choice)
+        debts.append(candidate.debt / 1e6)
+    left = seconds - (clock() - start)
+    verdict = fastest(calls, debts, left)
+    return Decision(choices[verdict.index], verdict.gain, seconds)
+
+
+def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
+    """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
+    reorder = compile_problem(problem, Decision(choice))
+    return lambda: reorder.run(src_address, dst_address)
+
+
+# Candidates
+
+
 # What bytes take more where a page is new with each line of the source or of the destination; where lines come that
 # nobody asked for; and for each doubling of the distance from which the model fetches.
 _PAGE = 4096
+
+
 _NEW_PAGES: dict[Side, float] = {"src": 0.4, "dst": 0.2}
 _UNASKED = 0.15
 _OFF_DISTANCE = 0.01
@@ -148,69 +209,14 @@ def _off_distance(ahead: int, model: int) -> float:
     return _OFF_DISTANCE * abs(log2(abs(ahead / model))) if model else 0.0
 
 
-SECONDS = 1.0
-"""How long tuning takes unless told otherwise."""
-MOST = 12
-"""How many candidates are tried at most, that of the models included."""
-_COMPILING = 0.4  # of the budget, at most
+# Timing
+
+
 _CHOOSING = 0.7  # of the budget: until then all take turns
 _TURN = 1e-3  # seconds of one turn at least: a call that is shorter is repeated
 _BEHIND = 1.1  # times the best: who is slower drops out
 _CLEARLY = 1.03
 _ROUNDS = (5, 100)  # of the final: fewer decide nothing, more are not needed
-
-
-def tune(
-    problem: ReorderProblem, src_address: int, dst_address: int, seconds: float = SECONDS, *, again: bool = False
-) -> Decision:
-    """Decide by measuring how `problem` is solved, and remember it; what is remembered already is not measured again.
-
-    Args:
-        src_address: a buffer that the source of `problem` fits in, with numbers in it.
-        dst_address: a buffer that its destination fits in, which is written.
-        seconds: how long it may take. A call that has begun is not interrupted.
-        again: measure although as long a measurement is remembered.
-
-    Post-condition: a reorder of the same problem that is compiled from now on, here or in another process on the same
-    machine with as many threads, is done as the result says.
-
-    Raises:
-        Unimplemented: LLVM knows no such processor.
-    """
-    target = host_target()
-    if problem.is_empty:
-        return UNMEASURED
-    with _one_at_a_time:
-        known = None if again else remembered(problem, target)
-        if known is None or known.seconds < seconds:
-            known = _measured(problem, src_address, dst_address, seconds)
-            remember(problem, target, known)
-    return known
-
-
-_one_at_a_time = RenewedLock()
-
-
-def _measured(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
-    """The winner among the candidates that could be compiled and tried in time."""
-    start = clock()
-    calls: list[Call] = []
-    choices, debts = [], []
-    for candidate in islice(candidates(problem, host_target(), memory_model()), MOST):
-        if calls and clock() - start > _COMPILING * seconds:
-            break
-        calls.append(running(problem, candidate.choice, src_address, dst_address))
-        choices.append(candidate.choice)
-        debts.append(candidate.debt / 1e6)
-    left = seconds - (clock() - start)
-    verdict = fastest(calls, debts, left)
-    return Decision(choices[verdict.index], verdict.gain, seconds)
-
-
-def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
-    """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
-    reorder = compile_problem(problem, Decision(choice))
-    return lambda: reorder.run(src_address, dst_address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +246,18 @@ def fastest(
     start = clock()
     if len(calls) == 1 or seconds <= 0:
         return Verdict(0, 1.0)
-    race = _Race(calls, debts, clock, start + seconds)
-    best = race.leader(start + _CHOOSING * seconds)
+    timing = _PairedTiming(calls, debts, clock, start + seconds)
+    best = timing.leader(start + _CHOOSING * seconds)
     if best == 0:
         return Verdict(0, 1.0)
-    ratios = race.final(best)
+    ratios = timing.final(best)
     if len(ratios) < _ROUNDS[0] or (gain := spread(ratios)).low <= _CLEARLY:
         return Verdict(0, 1.0)
     return Verdict(best, gain.median)
 
 
 @dataclass(frozen=True, slots=True)
-class _Race:
+class _PairedTiming:
     """Calls that take turns until the time is over."""
 
     calls: Sequence[Call]

@@ -96,7 +96,7 @@ def distance(loop: Loop, side: Side) -> int:
     return steps[0] if steps else 0
 
 
-def walked(
+def order_loops(
     loops: list[Loop], outer: list[OuterLoop], traffic: Traffic, side: Side | None = None
 ) -> tuple[list[OuterLoop], Side]:
     """The loops around the tile, outermost first, and the side whose order it is: `side`, or the better one.

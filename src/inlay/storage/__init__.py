@@ -1,11 +1,16 @@
 """Tensors in files: open them by memory-map, keep packed ones with their descriptor, convert whole files.
 
-Three ideas, one file each. A *store* (`store.py`, with `npy.py` and `safetensors_file.py` beside it) says what a file
-holds and where the bytes lie, without reading them. A *packed* tensor (`packed.py`) is bytes plus a descriptor: a
-safetensors file keeps the bytes as `U8` and the descriptor as JSON in its metadata, so every safetensors reader opens
-the file and Inlay opens it as `Memory`, without a copy. A *conversion* (`conversion.py`) is a plan, a plain value that
-names every tensor with its source and destination descriptor, and an executor that carries it out one tensor at a
-time and puts the finished file in place in one step.
+A *packed* tensor is bytes plus a descriptor: a safetensors file keeps the bytes as `U8` and the descriptor as JSON in
+its metadata, so every safetensors reader opens the file and Inlay opens it as `Memory`, without a copy. The modules in
+the order that data flows:
+
+    store               what a file holds and where the bytes lie, known without reading them
+    npy                 the store of one array
+    safetensors_file    the store of named tensors
+    packed              packed tensors, written and opened
+    loss                the shares of elements that become zero or saturate in another data type
+    conversion          a plan, a plain value that names every tensor with its source and destination descriptor; and
+                        the executor, which takes one tensor at a time and puts the finished file in place in one step
 """
 
 from inlay.storage.conversion import ConversionPlan, ConversionStep, FormatRule, convert, parse_rule, plan_conversion

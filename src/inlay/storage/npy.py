@@ -7,6 +7,7 @@ NumPy's own types are written.
 
 import warnings
 from collections.abc import Iterable
+from math import prod
 from pathlib import Path
 from tokenize import TokenError
 from typing import BinaryIO, cast
@@ -19,8 +20,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
 from inlay.files import Progress, file_error, replacing, require_file, write_pieces
 from inlay.layout import Dims
+from inlay.memory.buffers import Bytes
 from inlay.notation.format_tag import FormatTag
-from inlay.storage.store import Bytes, Store, StoredTensor, require_dims_for_layout
+from inlay.storage.store import Store, StoredTensor, require_dims_for_layout
 
 _NAMED = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
 """The types whose name survives in a .npy header."""
@@ -46,9 +48,7 @@ def read_npy(path: Path) -> Store:
         raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
     if dtype.hasobject:
         raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
-    nbytes = dtype.itemsize
-    for n in shape:
-        nbytes *= n
+    nbytes = dtype.itemsize * prod(shape)
     if size < begin + nbytes:
         raise FileError(
             f"cannot read {path}: it is truncated, its header needs {begin + nbytes} bytes and it has {size}; "

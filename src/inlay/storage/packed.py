@@ -30,6 +30,7 @@ from inlay.descriptor.serialization import MAX_CHARACTERS
 from inlay.errors import FileError, InlayError, InvalidArguments, Unimplemented, printable
 from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.memory import Memory
+from inlay.memory.buffers import Bytes
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.npy import read_npy
 from inlay.storage.safetensors_file import (
@@ -40,7 +41,7 @@ from inlay.storage.safetensors_file import (
     require_texts,
     write_safetensors,
 )
-from inlay.storage.store import Bytes, Store, StoredTensor, row_major
+from inlay.storage.store import Store, StoredTensor, row_major
 
 METADATA_KEY = "inlay"
 """Where the text of this module lies among the texts of a safetensors file."""

@@ -19,7 +19,7 @@ from typing import Any
 from inlay.errors import FileError, InvalidArguments
 from inlay.files import Progress, file_error, replacing, require_file, write_pieces
 from inlay.layout import Dims
-from inlay.storage.store import Bytes
+from inlay.memory.buffers import Bytes
 
 ALIGNMENT = 64
 """Bytes: the boundary on which the data of a file begins."""

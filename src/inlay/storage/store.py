@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
@@ -27,10 +26,8 @@ from inlay.errors import FileError, InvalidArguments, printable
 from inlay.files import file_error
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
-from inlay.memory.buffers import allocate
+from inlay.memory.buffers import Bytes, allocate
 from inlay.notation.format_tag import FormatTag
-
-Bytes = npt.NDArray[np.uint8]
 
 _PIECE = 1 << 20
 """Bytes that are read at once where a tensor is copied as it is: they are written while they are in the cache."""

@@ -3,8 +3,12 @@
     get_engine("inlay").create(reorder)                     layouts by compiled code, sparse memory by conversion
     get_engine("inlay").beside(onednn).create(winograd)     on the threads of another engine
 
-In the order that data flows: `reorders`; Winograd convolution, whose weights have a format of their own (`weights`) and
-whose machine code is put together from functions (`emit`), is `convolution`; `engine`.
+The modules in the order in which data flows:
+
+    winograd_tables         the matrices of F(4x4, 3x3), and the words that the machine code is told
+    winograd_code           the machine code, and the format of its weights
+    winograd_convolution    a convolution: sizes, division of the work, calls
+    engine                  reorders, and `InlayEngine`
 """
 
 from inlay.engines.inlay.engine import InlayEngine
@@ -15,5 +19,5 @@ __all__ = ["InlayEngine", "WinogradConvolution", "is_transformed", "make_engine"
 
 
 def make_engine() -> InlayEngine:
-    """The engine without threads of another one, as `primitives.engines` asks for it."""
+    """The engine without threads of another one, as `primitives.engine` asks for it."""
     return InlayEngine()

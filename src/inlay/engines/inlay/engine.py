@@ -1,9 +1,8 @@
 """`InlayEngine`: reorders everywhere, Winograd convolutions on the threads of another engine.
 
-The convolutions run on that engine's threads, not beside them: after a call these wait for the next one busily, and a
-second team would have to take the processors from them.
-
-**Inlay's reorders as implementations: compiled between layouts, conversions where a side is sparse.**
+Reorders are compiled between layouts, and conversions where a side is sparse. The convolutions run on the other
+engine's threads, not beside them: after a call these wait for the next one busily, and a second team would have to take
+the processors from them.
 """
 
 from collections.abc import Callable, Mapping

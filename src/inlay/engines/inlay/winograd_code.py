@@ -11,25 +11,21 @@ A thread has a run of work items, each a block of tiles by a group of destinatio
 Where pixels lie outside of an image, zeros are read and a spare line is written: a table of addresses, with the bytes
 from one vector of channels to the next, says so for each tile.
 
-**Registers of floats in a function, and their products with small matrices of constants.**
-
-**Weights of a Winograd convolution: an opaque format, and the reorder that leads to it.**
-
-For example:
+Weights have an opaque format, and a reorder that leads to it:
 
     desc = weights_desc(64, 32, registers)          inlay-winograd-4x3-64: 36 matrices in panels of 64 columns
     transforming(reorder_operation).bind({"src": weights, "dst": Memory(desc)})()
 
-**Functions that bring one tile of pixels to the products, and their results to one tile.**
-
-**Functions that bring a block of tiles to the products, and their results to a block of tiles.**
-
-**Functions that multiply: tiles of registers of every size, and what divides the 36 products into them.**
+In this order: arithmetic of registers; weights; makers of functions, for one tile of pixels and its results, for a
+block of tiles, for the products; the module and its entry. A maker writes the body of its function to `code`, between
+the label of the entry and the return, and returns the head.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -204,10 +200,8 @@ def _bind(memories: Mapping[str, Memory]) -> Callable[[], None]:
     return run
 
 
-def places_function(registers: Registers) -> tuple[str, Code]:
+def places_function(code: Code, registers: Registers) -> str:
     """Addresses of `side` x `side` pixels from (y, x) on, each with the bytes to its next vector."""
-    code = Code()
-    code.label("entry")
     with code.loop("down", "%side") as i:
         y = code.let(f"add i64 %y, {i}")
         is_row = code.let(f"icmp ult i64 {y}, %h")
@@ -222,29 +216,23 @@ def places_function(registers: Registers) -> tuple[str, Code]:
             entry = code.let(f"shl i64 {code.let(f'add i64 {line}, {j}')}, 1")
             code.do(f"store ptr {place}, ptr {code.word('%places', entry)}")
             code.do(f"store i64 {step}, ptr {code.word('%places', code.let(f'or i64 {entry}, 1'))}")
-    code.do("ret void")
     arguments = ("%y", "%x", "%h", "%w", "%row", "%pixel", "%vector", "%side")
     numbers = ", ".join(f"i64 {name}" for name in arguments)
-    return f"define internal void @places(ptr %places, ptr %image, ptr %outside, {numbers})", code
+    return f"define internal void @places(ptr %places, ptr %image, ptr %outside, {numbers})"
 
 
-def tile_function(registers: Registers) -> tuple[str, Code]:
+def tile_function(code: Code, registers: Registers) -> str:
     """The image, row and column of tiles of tile number `tile`, as words."""
-    code = Code()
-    code.label("entry")
     down, across = (code.load_word("%table", word) for word in (Word.TILES_DOWN, Word.TILES_ACROSS))
     line = code.let(f"udiv i64 %tile, {across}")
     for i, value in enumerate((f"udiv i64 {line}, {down}", f"urem i64 {line}, {down}", f"urem i64 %tile, {across}")):
         code.do(f"store i64 {code.let(value)}, ptr {code.word('%found', i)}")
-    code.do("ret void")
-    return "define internal void @tile_of(ptr %table, i64 %tile, ptr %found)", code
+    return "define internal void @tile_of(ptr %table, i64 %tile, ptr %found)"
 
 
-def input_function(registers: Registers) -> tuple[str, Code]:
+def input_function(code: Code, registers: Registers) -> str:
     """One tile: `count` vectors of channels from `places` to the 36 matrices from `v` on, by way of `temporary`."""
-    code = Code()
     vectors = Vectors(code, registers)
-    code.label("entry")
     splats = constants(vectors, B)
     with code.loop("channel", "%count") as c:
         for j in range(TILE):
@@ -256,15 +244,12 @@ def input_function(registers: Registers) -> tuple[str, Code]:
             row = [vectors.load("%temporary", i * TILE + j) for j in range(TILE)]
             for j, value in enumerate(transformed(vectors, B, splats, row)):
                 vectors.store(value, code.byte(at, code.let(f"mul i64 %matrix, {i * TILE + j}")))
-    code.do("ret void")
-    return "define internal void @input(ptr %places, i64 %count, ptr %v, i64 %matrix, ptr %temporary)", code
+    return "define internal void @input(ptr %places, i64 %count, ptr %v, i64 %matrix, ptr %temporary)"
 
 
-def output_function(registers: Registers) -> tuple[str, Code]:
+def output_function(code: Code, registers: Registers) -> str:
     """One tile: `count` vectors of channels from the 36 matrices from `m` on to `places`, from channel `first` on."""
-    code = Code()
     vectors = Vectors(code, registers)
-    code.label("entry")
     splats = constants(vectors, A_PAIRED)
     bound = vectors.splat("%bound")
     with code.loop("channel", "%count") as c:
@@ -284,9 +269,8 @@ def output_function(registers: Registers) -> tuple[str, Code]:
                 bools = f"<{registers.lanes} x i1>"
                 kept = code.let(f"select {bools} {is_less}, {vectors.type} {bound}, {vectors.type} {total}")
                 vectors.store(kept, _placed(code, i * OUT + j, channel))
-    code.do("ret void")
     arguments = "ptr %places, i64 %first, i64 %count, ptr %m, i64 %matrix, ptr %bias, float %bound, ptr %temporary"
-    return f"define internal void @output({arguments})", code
+    return f"define internal void @output({arguments})"
 
 
 def _placed(code: Code, pixel: int, channel: str) -> str:
@@ -300,10 +284,8 @@ _SRC = (Word.SRC_H, Word.SRC_W, Word.SRC_ROW, Word.SRC_PIXEL, Word.SRC_VECTOR)
 _DST = (Word.DST_H, Word.DST_W, Word.DST_ROW, Word.DST_PIXEL, Word.DST_VECTOR)
 
 
-def inputs_function(registers: Registers) -> tuple[str, Code]:
+def inputs_function(code: Code, registers: Registers) -> str:
     """`count` tiles from number `first` on, to the rows of the matrices from `v` on."""
-    code = Code()
-    code.label("entry")
     places, found, temporary = _room(code, registers)
     vectors, matrix = code.load_word("%table", Word.IC_VECTORS), code.load_word("%table", Word.V_MATRIX)
     row = code.let(f"mul i64 {vectors}, {4 * registers.lanes}")
@@ -316,14 +298,11 @@ def inputs_function(registers: Registers) -> tuple[str, Code]:
         code.do(f"call void @places(ptr {places}, ptr {base}, ptr %outside, {told})")
         at = code.byte("%v", _times(code, t, row))
         code.do(f"call void @input(ptr {places}, i64 {vectors}, ptr {at}, i64 {matrix}, ptr {temporary})")
-    code.do("ret void")
-    return "define internal void @inputs(ptr %table, i64 %first, i64 %count, ptr %v, ptr %outside)", code
+    return "define internal void @inputs(ptr %table, i64 %first, i64 %count, ptr %v, ptr %outside)"
 
 
-def outputs_function(registers: Registers) -> tuple[str, Code]:
+def outputs_function(code: Code, registers: Registers) -> str:
     """The rows of the matrices from `m` on to `count` tiles from number `first` on, for so many panels of channels."""
-    code = Code()
-    code.label("entry")
     places, found, temporary = _room(code, registers)
     matrix, row = (code.load_word("%table", word) for word in (Word.M_MATRIX, Word.M_ROW))
     bias, low = pointer(code, Word.BIAS), code.let(f"load float, ptr {code.word('%table', Word.BOUND)}")
@@ -336,9 +315,8 @@ def outputs_function(registers: Registers) -> tuple[str, Code]:
         at = code.byte("%m", _times(code, t, row))
         told = f"i64 {begin}, i64 {many}, ptr {at}, i64 {matrix}, ptr {bias}, float {low}, ptr {temporary}"
         code.do(f"call void @output(ptr {places}, {told})")
-    code.do("ret void")
     words = ", ".join(f"i64 %{name}" for name in ("first", "count", "panel", "panels"))
-    return f"define internal void @outputs(ptr %table, {words}, ptr %m, ptr %spare)", code
+    return f"define internal void @outputs(ptr %table, {words}, ptr %m, ptr %spare)"
 
 
 def _room(code: Code, registers: Registers) -> list[str]:
@@ -371,16 +349,14 @@ ROWS = 6
 """Most rows of a tile of registers."""
 
 
-def widths(registers: Registers) -> range:
-    """Vectors of the tiles of registers."""
-    return range(1, registers.panel + 1)
+def _sizes(registers: Registers) -> list[tuple[int, int]]:
+    """Rows and vectors of each tile of registers."""
+    return list(product(range(1, ROWS + 1), range(1, registers.panel + 1)))
 
 
-def micro_function(registers: Registers, rows: int, width: int) -> tuple[str, Code]:
+def micro_function(code: Code, registers: Registers, rows: int, width: int) -> str:
     """`rows` rows of a product by `width` vectors of columns, over all of `k`."""
-    code = Code()
     vectors = Vectors(code, registers)
-    code.label("entry")
     lines = ["%a"]
     for _ in range(1, rows):
         lines.append(code.byte(lines[-1], "%a_row"))
@@ -407,15 +383,12 @@ def micro_function(registers: Registers, rows: int, width: int) -> tuple[str, Co
         for w in range(width):
             vectors.store(f"%next{r}_{w}", code.byte(line, w * vectors.bytes))
         line = code.byte(line, "%c_row")
-    code.do("ret void")
-    return f"define internal void @micro{rows}_{width}(ptr %a, i64 %a_row, ptr %b, i64 %k, ptr %c, i64 %c_row)", code
+    return f"define internal void @micro{rows}_{width}(ptr %a, i64 %a_row, ptr %b, i64 %k, ptr %c, i64 %c_row)"
 
 
-def product_function(registers: Registers) -> tuple[str, Code]:
+def product_function(code: Code, registers: Registers) -> str:
     """`rows` rows by `width` vectors, by the tile of registers of that size."""
-    code = Code()
-    code.label("entry")
-    sizes = [(rows, width) for rows in range(1, ROWS + 1) for width in widths(registers)]
+    sizes = _sizes(registers)
     size = code.let(f"add i64 {code.let(f'mul i64 %rows, {registers.panel + 1}')}, %width")
     cases = " ".join(f"i64 {r * (registers.panel + 1) + w}, label %size{r}_{w}" for r, w in sizes)
     code.do(f"switch i64 {size}, label %done [{cases}]")
@@ -424,15 +397,12 @@ def product_function(registers: Registers) -> tuple[str, Code]:
         code.do(f"call void @micro{rows}_{width}(ptr %a, i64 %a_row, ptr %b, i64 %k, ptr %c, i64 %c_row)")
         code.do("br label %done")
     code.label("done")
-    code.do("ret void")
     arguments = "ptr %a, i64 %a_row, ptr %b, i64 %k, ptr %c, i64 %c_row, i64 %rows, i64 %width"
-    return f"define internal void @product({arguments})", code
+    return f"define internal void @product({arguments})"
 
 
-def products_function(registers: Registers) -> tuple[str, Code]:
+def products_function(code: Code, registers: Registers) -> str:
     """All 36 products of `rows` tiles, for `panels` panels from number `first` on."""
-    code = Code()
-    code.label("entry")
     load = [code.load_word("%table", w) for w in (Word.IC_VECTORS, Word.OC_VECTORS, Word.V_MATRIX, Word.M_MATRIX)]
     ic_vectors, oc_vectors, v_matrix, m_matrix = load
     m_row, weights = code.load_word("%table", Word.M_ROW), pointer(code, Word.WEIGHTS)
@@ -458,8 +428,7 @@ def products_function(registers: Registers) -> tuple[str, Code]:
                 count = code.let(f"sub i64 {end}, {begin}")
                 arguments = f"ptr {a}, i64 {a_row}, ptr {b}, i64 {k}, ptr {to}, i64 {m_row}, i64 {count}, i64 {width}"
                 code.do(f"call void @product({arguments})")
-    code.do("ret void")
-    return "define internal void @products(ptr %table, ptr %v, ptr %m, i64 %rows, i64 %first, i64 %panels)", code
+    return "define internal void @products(ptr %table, ptr %v, ptr %m, i64 %rows, i64 %first, i64 %panels)"
 
 
 def share(code: Code, count: str, parts: str, part: str) -> str:
@@ -483,18 +452,21 @@ _MAKERS = (
 
 def module(registers: Registers, attributes: str) -> str:
     """The module, with the function attributes of a target."""
-    sizes = [(rows, width) for rows in range(1, ROWS + 1) for width in widths(registers)]
-    functions = [make(registers) for make in (*_MAKERS, _entry)]
-    functions += [micro_function(registers, rows, width) for rows, width in sizes]
-    texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
-    declarations = sorted(set().union(*(code.declarations for _, code in functions)))
-    return "\n".join([*declarations, *texts, f"attributes #0 = {{ nounwind {attributes} }}\n"])
+    makers = [partial(make, registers=registers) for make in (*_MAKERS, _entry)]
+    makers += [partial(micro_function, registers=registers, rows=r, width=w) for r, w in _sizes(registers)]
+    texts, declarations = [], set()
+    for make in makers:
+        code = Code()
+        code.label("entry")
+        head = make(code)
+        code.do("ret void")
+        texts.append(f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}")
+        declarations |= code.declarations
+    return "\n".join([*sorted(declarations), *texts, f"attributes #0 = {{ nounwind {attributes} }}\n"])
 
 
-def _entry(registers: Registers) -> tuple[str, Code]:
+def _entry(code: Code, registers: Registers) -> str:
     """What the calling thread does of the whole: item after item, tiles transformed once for items that share them."""
-    code = Code()
-    code.label("entry")
     thread, threads = (_asked(code, word) for word in (Word.THREAD_NUM, Word.NUM_THREADS))
     items, groups = (code.load_word("%table", word) for word in (Word.ITEMS, Word.GROUPS))
     begin, end = (share(code, items, threads, part) for part in (thread, code.let(f"add i64 {thread}, 1")))
@@ -525,8 +497,7 @@ def _entry(registers: Registers) -> tuple[str, Code]:
     code.do("%item_next = add i64 %item_index, 1")
     code.do("br label %item")
     code.label("exit")
-    code.do("ret void")
-    return f"define void @{ENTRY}(ptr %table)", code
+    return f"define void @{ENTRY}(ptr %table)"
 
 
 def _asked(code: Code, word: Word) -> str:

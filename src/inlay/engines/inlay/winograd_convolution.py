@@ -4,9 +4,8 @@
     implementation.descs["weights"]         an opaque format: see `transforming`
     implementation.bind(memories)()
 
-It runs in the OpenMP threads of somebody else, whose next call finds them awake.
-
-**What a Winograd convolution asks of its images: sizes, and strides that one table of words can say.**
+It runs in the OpenMP threads of another engine, whose next call finds them awake. Its images have strides that one
+table of words can say (`images`); the work is divided into blocks of tiles and groups of channels (`scheduled`).
 """
 
 import ctypes
@@ -236,7 +235,7 @@ class WinogradConvolution:
         src, dst = images(operation, registers)
         sizes = Sizes.of(src.desc, dst.desc)
         self.operation, self._team, self._threads = operation, team, threads
-        self._room = Room.of(sizes, registers, schedule or scheduled(sizes, registers, threads))
+        self._room = ThreadScratch.of(sizes, registers, schedule or scheduled(sizes, registers, threads))
         self._table = _table(operation, (src, dst), sizes, registers, self._room)
         self._table[[Word.THREAD_NUM, Word.NUM_THREADS]] = team.thread_num, team.num_threads
         self._bias = np.zeros(sizes.oc, np.float32)
@@ -266,7 +265,7 @@ class WinogradConvolution:
         return BoundConvolution(call, _entry(self._target), self._threads, table, scratch, (self, dict(memories)))
 
     def _scratch(self) -> Bytes:
-        """Room of the calling thread."""
+        """Memory for the threads, of the calling Python thread."""
         found: Bytes | None = getattr(self._local, "room", None)
         if found is None:
             found = self._local.room = allocate(self._room.nbytes * self._threads)
@@ -310,7 +309,7 @@ class BoundConvolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ThreadScratch:
     """What a thread needs besides its arguments, in bytes."""
 
     schedule: Schedule
@@ -329,7 +328,7 @@ class Room:
     """All."""
 
     @classmethod
-    def of(cls, sizes: Sizes, registers: Registers, schedule: Schedule) -> "Room":
+    def of(cls, sizes: Sizes, registers: Registers, schedule: Schedule) -> "ThreadScratch":
         """The room for a schedule; matrices begin in different sets of a cache."""
         rows, panels = schedule.most_tiles(sizes), -(-registers.panels(sizes.oc) // schedule.groups)
         columns = min(sizes.oc, panels * registers.columns)
@@ -340,7 +339,9 @@ class Room:
         return cls(schedule, v_matrix, m_row, m_matrix, m_at, spare_at, spare_at + 2 * _LINE)
 
 
-def _table(operation: Operation, sides: tuple[Image, Image], sizes: Sizes, registers: Registers, room: Room) -> Words:
+def _table(
+    operation: Operation, sides: tuple[Image, Image], sizes: Sizes, registers: Registers, room: ThreadScratch
+) -> Words:
     """The words that do not hang on where memory lies; those of addresses are offsets."""
     table = np.zeros(len(Word), np.int64)
     src, dst = sides

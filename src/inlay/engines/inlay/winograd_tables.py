@@ -1,12 +1,12 @@
-"""`Word`: what the machine code of a Winograd convolution is told, a table of 64-bit words.
-
-**F(4x4, 3x3): the matrices of the Winograd convolution, and what becomes of its weights.**
+"""F(4x4, 3x3): the matrices of the Winograd convolution, its weights, and the words that its machine code is told.
 
     y = A^T [(G g G^T) * (B^T d B)] A        4x4 results of a 3x3 kernel g, from 6x6 pixels d, by 36 products
 
 A polynomial product is found from its values at points: 0, 5/8, -5/8, 3/2, -3/2 and infinity. These give smaller errors
 than small integers do, and every entry of A and B is exact in a float. (Winograd, "Arithmetic Complexity of
 Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.)
+
+The machine code is told all else by a table of 64-bit words, `Word`.
 """
 
 from enum import IntEnum, auto

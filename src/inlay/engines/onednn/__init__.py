@@ -1,12 +1,19 @@
 """The engine that computes by oneDNN's shared library, through ctypes.
 
-    engine = make_engine()                      finds the library: see `library`
-    implementation = engine.create(operation)   a primitive descriptor: see `creation`, `engine`
-    implementation.bind(memories)()             an execution: see `execution`
+    engine = make_engine()                      finds the library
+    implementation = engine.create(operation)   a primitive descriptor
+    implementation.bind(memories)()             an execution
 
-In the order that data flows: `library`, finding and loading; `handles`, what is owned; `descs`, descriptors across the
-border; `spellings`, which of equal ones; what a library lacks: `capabilities`, `defects`, `limits`; `attributes`;
-`creation`; `execution`; `engine`.
+The modules in the order in which data flows:
+
+    library      finding and loading the library, handles, code generation
+    descs        descriptors across the border, both ways
+    arguments    attributes, and what the arguments of a primitive are
+    defects      what a library lacks or fails at
+    creation     the spelling of equal descriptors, and primitive descriptors
+    execution    threads, and the execution of one primitive
+    together     the execution of many in one call
+    engine       `OnednnEngine`, which puts these together
 
 **Threads.** oneDNN starts threads of its own. Where they are OpenMP's, `inlay.set_num_threads` says when a primitive is
 created how many it uses; SYCL's and TBB's follow the processors of the process alone.
@@ -49,7 +56,7 @@ def export_descriptor(desc: MemoryDesc) -> Handle:
 
 
 def make_engine() -> OnednnEngine:
-    """The engine of the library that is found, as `primitives.engines` asks for it.
+    """The engine of the library that is found, as `primitives.engine` asks for it.
 
     Raises:
         MissingExtra: there is none; the text says what to install.

@@ -1,15 +1,6 @@
-"""The arguments of a primitive, asked of its primitive descriptor: which there are, and what each of them is.
+"""The attributes of a primitive as the library's, and its arguments, asked of its primitive descriptor.
 
-`chosen` answers at once what a caller asks for, the descriptor of each argument; `arguments` adds what an execution
-needs, when there is one. The library is asked by the code of an argument, and answers with a descriptor of its own that
-lives as long as the primitive descriptor.
-
-    given with a format     as it was given, offset0 taken off: see `Descriptors.given`
-    given as any, packed    asked
-    workspace, scratchpad   asked, and there if they have bytes
-    values of attributes    one axis, as many as their mask says
-
-**Attributes of a primitive as the library's: what is set on a `dnnl_primitive_attr_t`, and which arguments they add.**
+Attributes are set on a `dnnl_primitive_attr_t`, and add arguments:
 
     scales {"src": Scales()}            set_scales_mask(attr, SRC, 0)           argument src_scales
     zero_points {"src": ZeroPoints()}   set_zero_points_mask(attr, SRC, 0)      argument src_zero_points
@@ -19,8 +10,7 @@ lives as long as the primitive descriptor.
 
 The scratchpad is always the user's to the library: where a caller leaves it to the engine, the engine brings its own.
 
-What recurrent networks need that nobody asked for: zeros in the place of what is left out, and gradients left alone.
-
+Recurrent networks need arguments that nobody asked for, `additions`, and have flaws, for which they are declined.
 oneDNN 3.2 and 3.13 both
 
 - compute no network without bias;
@@ -42,7 +32,17 @@ to do so.
 So the engine brings a bias and initial states of zeros, which say the same as nothing, and declines training with
 attention, such a projection or so many inputs, projections in bf16 and sums in 8 bits.
 
-Source: found by differences of the outputs; `ref_postgemm_gru.cpp` of oneDNN agrees with the last one.
+`chosen` answers at once what a caller asks for, the descriptor of each argument; `arguments` adds what an execution
+needs, when there is one. The library is asked by the code of an argument, and answers with a descriptor of its own that
+lives as long as the primitive descriptor.
+
+    given with a format     as it was given, offset0 taken off: see `Descriptors.given`
+    given as any, packed    asked
+    workspace, scratchpad   asked, and there if they have bytes
+    values of attributes    one axis, as many as their mask says
+
+Source: flaws of recurrent networks: found by differences of the outputs; `ref_postgemm_gru.cpp` of oneDNN agrees with
+the last one.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,6 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.onednn.descs import Descriptors, LibraryEngine
 from inlay.engines.onednn.library import Handle, Library, created
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.onednn_abi import ARGUMENTS, QUERY_ARGUMENT
 from inlay.primitives.attributes import (
     PLAIN,
     Binary,
@@ -104,7 +103,7 @@ def attributes_handle(library: Library, descriptors: Descriptors, operation: Ope
     """
     attributes = operation.attributes
     handle = created(library, "primitive_attr_create", "primitive_attr")
-    calls = _Calls(library, handle.value, operation.kind)
+    calls = _AttributeSetters(library, handle.value, operation.kind)
     calls.set("scratchpad_mode", abi.SCRATCHPAD_USER)
     if attributes.fpmath_mode != "strict":
         calls.set("fpmath_mode", abi.FPMATH_MODES[attributes.fpmath_mode])
@@ -122,7 +121,7 @@ def attributes_handle(library: Library, descriptors: Descriptors, operation: Ope
     return handle
 
 
-class _Calls:
+class _AttributeSetters:
     """The setters of one `dnnl_primitive_attr_t`."""
 
     def __init__(self, library: Library, handle: int, kind: str) -> None:
@@ -143,7 +142,7 @@ class _Calls:
             self.set(what, code, entry.mask, len(entry.groups), groups, entry.type.code)
 
 
-def _set_recurrent(calls: _Calls, scales: RecurrentScales) -> None:
+def _set_recurrent(calls: _AttributeSetters, scales: RecurrentScales) -> None:
     calls.set("rnn_data_qparams", scales.scale, scales.shift)
     for what, values, mask in (
         ("rnn_weights_qparams", scales.weights, _GATES_AND_CHANNELS),
@@ -167,17 +166,13 @@ def _append(library: Library, descriptors: Descriptors, chain: int, i: int, post
             status = functions["post_ops_append_binary"](chain, algorithm, other.value)
         case PReLU():
             status = functions["post_ops_append_prelu"](chain, post_op.mask)
-        case DepthwiseConvolution():
-            status = functions["post_ops_append_dw"](chain, *_depthwise(post_op))
+        case DepthwiseConvolution(kernel=kernel, stride=stride, padding=padding):
+            names = (post_op.weights_type, post_op.bias_type, post_op.dst_type)
+            types = [0 if name is None else as_data_type(name).code for name in names]
+            status = functions["post_ops_append_dw"](chain, *types, kernel, stride, padding)
         case _:
             assert_never(post_op)
     library.require(status, lambda: f"post-operation {i}, {post_op!r}")
-
-
-def _depthwise(post_op: DepthwiseConvolution) -> tuple[int, ...]:
-    names = (post_op.weights_type, post_op.bias_type, post_op.dst_type)
-    types = [0 if name is None else as_data_type(name).code for name in names]
-    return (*types, post_op.kernel, post_op.stride, post_op.padding)
 
 
 def algorithm_code(table: Mapping[str, int], kind: str, name: object) -> int:
@@ -262,11 +257,12 @@ def additions(operation: Operation) -> dict[str, MemoryDesc]:
     {'bias': (1, 1, 3, 6)}
     """
     descs = operation.descs
-    if operation.kind not in RECURRENT or any(name not in descs for name in ("src_layer", *_WEIGHTS)):
-        return {}  # what is missing is said where the primitive is created
+    if operation.kind not in RECURRENT or any(
+        name not in descs or descs[name].ndims != ndims
+        for name, ndims in (("src_layer", 3), ("weights_layer", 5), ("weights_iter", 5))
+    ):
+        return {}  # what is wrong is said where the primitive is created
     found = {}
-    if descs["src_layer"].ndims != 3 or any(descs[name].ndims != 5 for name in _WEIGHTS):
-        return {}  # so is this
     layers, directions, _, gates, channels = descs["weights_layer"].dims
     if "bias" not in descs:
         found["bias"] = MemoryDesc((layers, directions, gates + operation.kind.startswith("lbr_"), channels), "f32")
@@ -282,9 +278,6 @@ def additions(operation: Operation) -> dict[str, MemoryDesc]:
     if operation.direction == "backward":
         found |= {f"diff_{name}": MemoryDesc(desc.dims, "f32") for name, desc in found.items()}
     return found
-
-
-_WEIGHTS = ("weights_layer", "weights_iter")
 
 
 _BESIDE = frozenset(("mean", "variance", "scale", "shift", "diff_scale", "diff_shift"))
@@ -322,11 +315,11 @@ def chosen(engine: LibraryEngine, operation: Operation, descriptor: Handle) -> d
     found = dict(operation.descs)
     for name, desc in found.items():
         if name in _BESIDE:
-            found[name] = _agreed(operation, name, read(query(pointer, QUERY_ARGUMENT, codes(name)), desc))
+            found[name] = _agreed(operation, name, read(query(pointer, abi.QUERY_ARGUMENT, codes(name)), desc))
         elif isinstance(desc.layout, kinds.Packed):
-            found[name] = _packed(operation, name, read(query(pointer, QUERY_ARGUMENT, codes(name)), desc))
+            found[name] = _packed(operation, name, read(query(pointer, abi.QUERY_ARGUMENT, codes(name)), desc))
         elif isinstance(desc.layout, kinds.Any):
-            found[name] = its = read(query(pointer, QUERY_ARGUMENT, codes(name)), desc)
+            found[name] = its = read(query(pointer, abi.QUERY_ARGUMENT, codes(name)), desc)
             if isinstance(its.layout, kinds.Any) or not its.dims:
                 raise InvalidArguments(
                     f"{name} of {operation.kind} {operation.prop_kind} may not be any: give the format that it has"
@@ -338,7 +331,7 @@ def chosen(engine: LibraryEngine, operation: Operation, descriptor: Handle) -> d
         for name, code in post_op_codes(attributes).items():
             asked = values.get(name)
             if asked is None or asked.kind == "any":
-                asked = read(query(pointer, QUERY_ARGUMENT, code), asked)
+                asked = read(query(pointer, abi.QUERY_ARGUMENT, code), asked)
             found[name] = asked
         if attributes.scratchpad_mode == "user":
             found |= _sized(engine, descriptor, "scratchpad")
@@ -388,12 +381,12 @@ def _keeps(operation: Operation) -> bool:
 
 def _pointer(engine: LibraryEngine, descriptor: Handle, code: int) -> int:
     query = engine.library.functions["primitive_desc_query_md"]
-    return int(query(descriptor.value, QUERY_ARGUMENT, code) or 0)
+    return int(query(descriptor.value, abi.QUERY_ARGUMENT, code) or 0)
 
 
 def size_of(engine: LibraryEngine, descriptor: Handle, name: str) -> int:
     """Bytes of the workspace or the scratchpad; 0 if the primitive has none."""
-    pointer = _pointer(engine, descriptor, ARGUMENTS[name])
+    pointer = _pointer(engine, descriptor, abi.ARGUMENTS[name])
     return int(engine.library.functions["memory_desc_get_size"](pointer)) if pointer else 0
 
 
@@ -403,7 +396,7 @@ def _sized(engine: LibraryEngine, descriptor: Handle, name: str) -> dict[str, Me
         return {}
     # Most are so many bytes in a row.
     asked = MemoryDesc((size,), "u8")
-    return {name: engine.descriptors.read(_pointer(engine, descriptor, ARGUMENTS[name]), asked)}
+    return {name: engine.descriptors.read(_pointer(engine, descriptor, abi.ARGUMENTS[name]), asked)}
 
 
 def arguments(
@@ -411,7 +404,7 @@ def arguments(
 ) -> list[Argument]:
     """What an execution is given, where `descs` is what was chosen; what the primitive has no use for is left out.
 
-    `spelled` is the operation as the primitive descriptor was created for (see `spellings`).
+    `spelled` is the operation as the primitive descriptor was created for (see `creation.spellings`).
     """
     kind, attributes = operation.kind, operation.attributes
     codes = post_op_codes(attributes) | value_codes(operation)
@@ -449,6 +442,6 @@ def hidden(engine: LibraryEngine, operation: Operation, descriptor: Handle) -> l
     if operation.kind != "layer_normalization" or operation.direction == "forward" or "shift" in operation.descs:
         return []
     descs = _sized(engine, descriptor, "shift")
-    code = ARGUMENTS["shift"]
+    code = abi.ARGUMENTS["shift"]
     pointer = _pointer(engine, descriptor, code)
     return [Argument(name, code, desc, descriptor, pointer, 0) for name, desc in descs.items()]

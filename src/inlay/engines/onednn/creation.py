@@ -1,12 +1,6 @@
-"""From an operation to a primitive descriptor: what the library's creators would crash on is refused before they run.
+"""From an operation to a primitive descriptor: the spelling of its descriptors, and the call of the library's creator.
 
-    eltwise forward: prop algorithm src dst alpha beta      the row of `onednn_abi.CREATORS`
-    c_int(96) c_int(32) md md c_float(0) c_float(0)         what it is called with
-
-The library divides by strides and groups that it was told, and follows a hint that is NULL; so both are looked at here.
-Everything else it checks itself, and its status becomes our error.
-
-**Equal descriptors that oneDNN computes differently: strides of axes of one element, and which of them it is given.**
+oneDNN computes some equal descriptors differently, those that differ in the strides of axes of one element:
 
     (1, 1, 28, 28) as nchw    strides (784, 784, 28, 1)
     (1, 1, 28, 28) as nhwc    strides (784, 1, 28, 1)       the same offsets: the descriptors are equal
@@ -20,6 +14,14 @@ the library gets one of two spellings, each of which depends on the equality cla
     channels last    unit axes are placed as in acdb: for images, where it makes a faster kernel available
 
 `kernel_rank` says which kernel is preferred: one for an instruction set, then any other, then a reference kernel.
+
+A creator is called by its row of words; what it would crash on is refused before:
+
+    eltwise forward: prop algorithm src dst alpha beta      the row of `onednn_abi.CREATORS`
+    c_int(96) c_int(32) md md c_float(0) c_float(0)         what it is called with
+
+The library divides by strides and groups that it was told, and follows a hint that is NULL; so both are looked at here.
+Everything else it checks itself, and its status becomes our error.
 """
 
 import re
@@ -168,13 +170,12 @@ _MAPS = frozenset(
 )
 """Kinds whose destination has the dims of the source."""
 _LARGEST = 2**31 - 1
-_DIRECTION = "direction"
 _POSITIVE = {"strides", "kernel"}
 _COUNTS = ("axis", "group_size", "local_size", "groups")
 
 
-Given: TypeAlias = Callable[[LibraryEngine, Operation, Handle | None], Any]
-"""What gives a creator one of its arguments."""
+ArgumentGetter: TypeAlias = Callable[[LibraryEngine, Operation, Handle | None], Any]
+"""A function that returns one argument of a creator."""
 
 
 def primitive_desc(problem: LibraryEngine, operation: Operation, attributes: Handle, hint: Handle | None) -> Handle:
@@ -194,8 +195,8 @@ def primitive_desc(problem: LibraryEngine, operation: Operation, attributes: Han
     elif kind in ("concat", "sum"):
         name, arguments = f"{kind}_primitive_desc_create", [engine, *_joined(problem, operation)]
     else:
-        name, gives, window, at = _ROWS[row_of(operation)]
-        arguments = [engine, *[give(problem, operation, hint) for give in gives]]
+        name, getters, window, at = _ROWS[row_of(operation)]
+        arguments = [engine, *[get(problem, operation, hint) for get in getters]]
         arguments[at:at] = _window(operation, window) if window else ()
     out = c_void_p()
     status = problem.library.functions[name](byref(out), *arguments, attributes.value)
@@ -272,23 +273,23 @@ def _described(operation: Operation, name: str) -> MemoryDesc:
     return desc
 
 
-def _gives(row: tuple[str, str, str], word: str) -> Given:
-    """What gives the argument that a word of a row names."""
+def _getter(row: tuple[str, str, str], word: str) -> ArgumentGetter:
+    """The getter of the argument that a word of a row names."""
     if word not in abi.NOT_DESCRIPTORS:
-        return _gives_desc(row, word)
-    if word in _GIVES:
-        return _GIVES[word]
+        return _desc_getter(row, word)
+    if word in _GETTERS:
+        return _GETTERS[word]
     if word in _COUNTS:
         return lambda problem, operation, hint: _count(operation, word)
     if word == "algorithm":
         table = abi.ALGORITHMS[row[0]]
-        return lambda problem, operation, hint: algorithm_code(table, row[0], _told(operation, word))
+        return lambda problem, operation, hint: algorithm_code(table, row[0], _parameter(operation, word))
     return lambda problem, operation, hint: _number(operation, word)
 
 
-def _gives_desc(row: tuple[str, str, str], word: str) -> Given:
+def _desc_getter(row: tuple[str, str, str], word: str) -> ArgumentGetter:
     if word == "data":
-        return lambda problem, operation, hint: _pointer(problem, operation, _kept_of(operation))
+        return lambda problem, operation, hint: _pointer(problem, operation, _gradient_source(operation))
     if word == "statistics":
         return lambda problem, operation, hint: _pointer_or_none(problem, operation, "mean")
     signature = SIGNATURES[row[0], row[1] or "forward"]  # type: ignore[index]
@@ -308,20 +309,20 @@ def _pointer_or_none(problem: LibraryEngine, operation: Operation, name: str) ->
     return _pointer(problem, operation, name) if name in operation.descs else None
 
 
-def _kept_of(operation: Operation) -> str:
+def _gradient_source(operation: Operation) -> str:
     """What an elementwise function goes back by."""
     algorithm = operation.parameters.get("algorithm")
     return "dst" if isinstance(algorithm, str) and algorithm.endswith("use_dst_for_bwd") else "src"
 
 
-_GIVES: Mapping[str, Given] = {
+_GETTERS: Mapping[str, ArgumentGetter] = {
     "hint": lambda problem, operation, hint: None if hint is None else hint.value,
     "prop": lambda problem, operation, hint: abi.PROP_KINDS[operation.prop_kind],
     "activation": lambda problem, operation, hint: algorithm_code(
-        abi.ELTWISE, "eltwise", _told(operation, "activation")
+        abi.ELTWISE, "eltwise", _parameter(operation, "activation")
     ),
     "direction": lambda problem, operation, hint: algorithm_code(
-        abi.DIRECTIONS, "direction", _told(operation, "direction")
+        abi.DIRECTIONS, "direction", _parameter(operation, "direction")
     ),
     "flags": lambda problem, operation, hint: _flags(operation),
     "factors": lambda problem, operation, hint: _floats(operation, "factors", _spatial(operation)),
@@ -330,7 +331,7 @@ _GIVES: Mapping[str, Given] = {
 }
 
 
-def _told(operation: Operation, word: str) -> object:
+def _parameter(operation: Operation, word: str) -> object:
     if word not in operation.parameters:
         told = ", ".join(operation.signature.parameters)
         raise InvalidArguments(f"{operation.kind} lacks the parameter {word}: it is told {told}")
@@ -349,7 +350,7 @@ def _spatial(operation: Operation) -> int:
 
 def _window(operation: Operation, words: tuple[str, ...]) -> tuple[Any, ...]:
     """The arrays of the parameters that have an entry for each spatial axis."""
-    told = tuple([_told(operation, word) for word in words])
+    told = tuple([_parameter(operation, word) for word in words])
     for word, value in zip(words, told, strict=True):
         if not isinstance(value, tuple):
             _refuse(word, operation.kind, value, "give a tuple of numbers, one for each spatial axis")
@@ -373,7 +374,7 @@ def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> An
 
 
 def _count(operation: Operation, word: str) -> int:
-    value = _told(operation, word)
+    value = _parameter(operation, word)
     least, most = 1, _LARGEST
     if word == "axis":
         least, most = 0, next(iter(operation.descs.values())).ndims - 1
@@ -383,14 +384,14 @@ def _count(operation: Operation, word: str) -> int:
 
 
 def _number(operation: Operation, word: str) -> float:
-    value = _told(operation, word)
+    value = _parameter(operation, word)
     if type(value) is float or type(value) is int:
         return value
     _refuse(word, operation.kind, value, "give a number")
 
 
 def _floats(operation: Operation, word: str, count: int) -> Any:
-    values = _told(operation, word)
+    values = _parameter(operation, word)
     if not isinstance(values, tuple) or len(values) != count:
         _refuse(word, operation.kind, values, f"give {count} numbers")
     if not all(type(value) in (int, float) for value in values):
@@ -411,14 +412,14 @@ def _scale_type(operation: Operation, names: tuple[str, ...]) -> int:
     return found[0].data_type.code if found and found[0].data_type is not None else abi.F32
 
 
-def _plan(row: tuple[str, str, str]) -> tuple[str, tuple[Given, ...], tuple[str, ...], int]:
+def _plan(row: tuple[str, str, str]) -> tuple[str, tuple[ArgumentGetter, ...], tuple[str, ...], int]:
     words = abi.CREATORS[row]
     window = tuple(word for word in words if word in abi.DIMS_WORDS)
-    gives = tuple(_gives(row, word) for word in words if word not in abi.DIMS_WORDS)
+    getters = tuple(_getter(row, word) for word in words if word not in abi.DIMS_WORDS)
     # Those of a window stand together, after the engine and what comes before them.
     at = 1 + words.index(window[0]) if window else 0
-    return abi.creator_name(*row).removeprefix("dnnl_"), gives, window, at
+    return abi.creator_name(*row).removeprefix("dnnl_"), getters, window, at
 
 
 _ROWS = {row: _plan(row) for row in abi.CREATORS}
-"""By row of `CREATORS`: the function, what gives its arguments, the words of a window among them and their place."""
+"""By row of `CREATORS`: the function, the getters of its arguments, the words of its window and where these stand."""

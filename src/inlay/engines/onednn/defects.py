@@ -1,7 +1,55 @@
-"""Operations that a release of oneDNN accepts and computes wrongly, or ends the process with: they are never asked for.
+"""What a loaded oneDNN can do, and the operations that it is never asked for, since it lacks them or fails at them.
 
-Each was found by random problems held against the reference engine (tests/primitive_cases.py) and is declined in both
-releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is worth more than the speed of a rare case.
+`lacking` says so of an operation before the library is called:
+
+    lacking in 3.2                                          and what computes it instead
+    group normalization                                     the reference engine
+    binary select (three sources)                           the reference engine
+    scales and zero points in groups, scales not f32,       the reference engine
+    zero points not s32
+    scales and shifts of layer normalization not f32        the reference engine
+    root mean square normalization (flag rms_norm)          the reference engine
+    f8, f4, e8m0, s4, u4, s64                               the reference engine
+    sparse factors but those below (`lacking_sparse`)       the reference engine
+    what it computes wrongly (`defect_of`)                  the reference engine
+    what is too large for it (`excess_of`)                  the reference engine
+    what `arguments.flaw` lists: gradients of AUGRU ...     the reference engine
+
+Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
+`Capabilities` is no table of versions: functions and types are looked for in the library itself, so a build that leaves
+something out is treated as what it is.
+
+Sparse products that it computes; its other kernels take sparse memory for dense:
+
+    3.2      matmul   CSR                f32
+    3.13     matmul   CSR, COO           f32; f16 where src is sparse
+                      packed weights     s8, by AMX
+
+Positions are s32, the dense factor and the result have rows one after the other, and nothing follows: no bias, no
+attributes. Release 3.2 takes inner products and matmul of integers with sparse factors too, 3.13 inner products, and
+both read the values as a dense matrix, past their end.
+
+In f16 with sparse weights each partial sum is rounded to f16, which the reference engine does not do.
+
+Sizes that a release accepts and does not survive: the process ends, or memory is used up, at creation. Kernels keep
+dims and products of dims in `int`. One that exceeds 2^31 - 1 wraps, at a power of two to 0, and the library divides by
+it. Found by creating 3,264 primitives with dims up to 2^40 (tests/large_dims.py).
+
+    before 3.13
+    every kind but the elementwise ones     a dim above 2^31 - 1
+    convolution, deconvolution              more than 2^31 - 1 elements in an image, or in the weights of a group,
+                                              channels counted in blocks of 16; 2^26 columns of dst and more: 64 bytes
+                                              of tables for each
+    recurrent networks                      more than 2^31 - 1 channels of all gates together
+
+    in every release
+    inner product                           a dim, or the elements of one image, above 2^31 - 1
+    linear resampling                       more than 2^27 pixels of dst: some 32 bytes of tables for each
+    layer normalization                     more than 2^28 elements on the last axis: its code is unrolled
+
+Defects: what a release accepts and computes wrongly, or ends the process with. Each was found by random problems held
+against the reference engine (tests/primitive_cases.py) and is declined in both releases, 3.2 and 3.13, unless it says
+otherwise: a crash of the process is worth more than the speed of a rare case.
 
     LRN in training, local_size 1 or 2           reads past the end of channels-last memory: the process ends
     batch normalization in training, of a view   the workspace of a fused relu has as many bytes as elements, and is
@@ -44,61 +92,9 @@ releases, 3.2 and 3.13, unless it says otherwise: a crash of the process is wort
     reorder of bf16, f16, s32, s8, u8 to s4,     3.13: elements are not converted, or not written
       u4, f4_e2m1, e8m0, s64, same layout
     reorder of f8_e5m2 to itself, with AMX       3.13: nChw8c fails in code generation, and every creation after it
-                                                   on that thread too (see `code_generation`)
+                                                   on that thread too (see `library`)
 
-What is declined is computed by the reference engine.
-
-**Sizes that a release of oneDNN accepts and does not survive: the process ends, or memory is used up, at creation.**
-
-Kernels keep dims and products of dims in `int`. One that exceeds 2^31 - 1 wraps, at a power of two to 0, and the
-library divides by it. Found by creating 3,264 primitives with dims up to 2^40 (tests/large_dims.py).
-
-    before 3.13
-    every kind but the elementwise ones     a dim above 2^31 - 1
-    convolution, deconvolution              more than 2^31 - 1 elements in an image, or in the weights of a group,
-                                              channels counted in blocks of 16; 2^26 columns of dst and more: 64 bytes
-                                              of tables for each
-    recurrent networks                      more than 2^31 - 1 channels of all gates together
-
-    in every release
-    inner product                           a dim, or the elements of one image, above 2^31 - 1
-    linear resampling                       more than 2^27 pixels of dst: some 32 bytes of tables for each
-    layer normalization                     more than 2^28 elements on the last axis: its code is unrolled
-
-What is declined is computed by the reference engine, if there is memory for it.
-
-**Which products with a sparse factor the library computes; its other kernels take sparse memory for dense.**
-
-    3.2      matmul   CSR                f32
-    3.13     matmul   CSR, COO           f32; f16 where src is sparse
-                      packed weights     s8, by AMX
-
-Positions are s32, the dense factor and the result have rows one after the other, and nothing follows: no bias, no
-attributes. Release 3.2 takes inner products and matmul of integers with sparse factors too, 3.13 inner products, and
-both read the values as a dense matrix, past their end.
-
-In f16 with sparse weights each partial sum is rounded to f16, which the reference engine does not do.
-
-Source: oneDNN, `ref_sparse_matmul_t`, `jit_uni_sparse_matmul_t`, `brgemm_matmul_t`.
-
-**What a loaded oneDNN can do, found by asking it, and what it lacks of an operation, said before it is called.**
-
-    lacking in 3.2                                          and what computes it instead
-    group normalization                                     the reference engine
-    binary select (three sources)                           the reference engine
-    scales and zero points in groups, scales not f32,       the reference engine
-    zero points not s32
-    scales and shifts of layer normalization not f32        the reference engine
-    root mean square normalization (flag rms_norm)          the reference engine
-    f8, f4, e8m0, s4, u4, s64                               the reference engine
-    what `recurrent` lists: gradients of AUGRU and others   the reference engine
-    sparse factors but those that `sparse_products` lists   the reference engine
-    what it computes wrongly (`defects`)                    the reference engine
-    what is too large for it (`limits`)                     the reference engine
-
-Whatever else a library answers `unimplemented` to goes there too: free digits, combinations of types, algorithms.
-Nothing here is a table of versions: functions and types are looked for in the library itself, so a build that leaves
-something out is treated as what it is.
+Source: oneDNN, `ref_sparse_matmul_t`, `jit_uni_sparse_matmul_t`, `brgemm_matmul_t` for sparse products.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -114,6 +110,138 @@ from inlay.onednn_abi import CREATORS, creator_name
 from inlay.primitives.attributes import PLAIN, Binary, PReLU, PrimitiveAttributes, Sum
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED
+
+_RMS_SINCE = (3, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one library has."""
+
+    version: tuple[int, int, int]
+    """Of the library."""
+    runtime: str
+    """What it starts threads with."""
+    isa: int
+    """The instruction sets that it uses here, as its `dnnl_cpu_isa_t`."""
+    data_types: frozenset[str]
+    """Types that its descriptors can have."""
+    creators: frozenset[tuple[str, str, str]]
+    """The rows of `CREATORS` that it has."""
+    grouped_values: bool
+    """Whether scales and zero points may be in groups and of several types."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether an execution is only begun by its call, so that it must be waited for."""
+        return self.runtime in ("sycl", "threadpool")
+
+
+def capabilities(library: Library, data_types: frozenset[str]) -> Capabilities:
+    """What `library` has, of which these are the types."""
+    functions = library.functions
+    present = {row for row in CREATORS if creator_name(*row).removeprefix("dnnl_") in functions}
+    return Capabilities(
+        library.version,
+        library.runtime,
+        functions["get_effective_cpu_isa"]() if "get_effective_cpu_isa" in functions else 0,
+        data_types,
+        frozenset(present),
+        "primitive_attr_set_scales" in functions and "primitive_attr_set_zero_points" in functions,
+    )
+
+
+def row_of(operation: Operation) -> tuple[str, str, str]:
+    """The row of `CREATORS` that makes an operation."""
+    kind, direction = operation.kind, operation.direction
+    if kind == "binary":
+        return kind, "", "v2" if "src_2" in operation.descs else ""
+    if kind == "layer_normalization":
+        return kind, direction, "v2" if _has_other_scales(operation) else ""
+    return kind, "" if kind in _FORWARD_ONLY else direction, ""
+
+
+_FORWARD_ONLY = frozenset(kind for kind, direction, _ in CREATORS if not direction)
+
+
+def _has_other_scales(operation: Operation) -> bool:
+    """Whether a scale or shift is not f32."""
+    descs = [operation.descs.get(name) for name in ("scale", "shift", "diff_scale", "diff_shift")]
+    return any(desc is not None and desc.data_type != DATA_TYPES["f32"] for desc in descs)
+
+
+def lacking(known: Capabilities, operation: Operation) -> str | None:
+    """What the library lacks of an operation, as the end of a sentence; None where only the library itself can tell."""
+    kind = operation.kind
+    if kind not in _JOINED and row_of(operation) not in known.creators:
+        return _NEWER.get(kind, kind)
+    if sparse := lacking_sparse(operation):
+        return sparse
+    if defect := defect_of(known.version, operation, known.isa) or excess_of(known.version, operation):
+        return defect
+    if kind in _WITH_RMS and known.version < _RMS_SINCE:
+        flags = operation.parameters.get("flags")
+        if isinstance(flags, frozenset) and "rms_norm" in flags:
+            return "root mean square normalization"
+    attributes = operation.attributes
+    if attributes is PLAIN or known.grouped_values:
+        return None
+    return next(_lacks_values(attributes), None)
+
+
+_JOINED = frozenset(("reorder", "concat", "sum"))
+_WITH_RMS = frozenset(("layer_normalization", "batch_normalization"))
+_NEWER = {
+    "group_normalization": "group normalization",
+    "binary": "binary algorithm select",
+    "layer_normalization": "scales and shifts of layer normalization that are not f32",
+}
+
+
+def _lacks_values(attributes: PrimitiveAttributes) -> Iterator[str]:
+    for what, entries, plain in (
+        ("scales", attributes.scales, "f32"),
+        ("zero points", attributes.zero_points, "s32"),
+    ):
+        for name, entry in entries.items():
+            if entry.groups:
+                yield f"{what} of {name} in groups"
+            if entry.data_type != plain:
+                yield f"{what} of {name} of type {entry.data_type}"
+
+
+_POSITIONS = (None, DATA_TYPES["s32"])
+
+
+def lacking_sparse(operation: Operation) -> str | None:
+    """What the library lacks of an operation with a sparse argument, as the end of a sentence; None for nothing."""
+    descs = operation.descs
+    sparse = next((name for name, desc in descs.items() if desc.kind == "sparse"), None)
+    if sparse is None:
+        return None
+    if operation.kind != "matmul":
+        return f"{operation.kind} with sparse {sparse}"
+    if any(0 in desc.dims for desc in descs.values()):
+        return "sparse matmul of tensors without elements"
+    if isinstance(descs[sparse].layout, kinds.Packed):
+        is_computed = sparse == "weights" and descs["weights"].data_type == DATA_TYPES["s8"]
+        return None if is_computed else "matmul with packed tensors other than weights of s8"
+    return _lacking_positions(sparse, operation)
+
+
+def _lacking_positions(sparse: str, operation: Operation) -> str | None:
+    descs, desc = operation.descs, operation.descs[sparse]
+    if desc.ndims != 2:
+        return f"sparse matmul of {desc.ndims} axes"
+    if "bias" in descs or replace(operation.attributes, scratchpad_mode="library", fpmath_mode="strict") != PLAIN:
+        return "sparse matmul with a bias or attributes"
+    types = {str(descs[name].data_type) for name in ("src", "weights", "dst")}
+    if types != {"f32"} and (types, sparse) != ({"f16"}, "src"):
+        return f"sparse matmul of {', '.join(sorted(types))} with sparse {sparse}"
+    if any(data_type not in _POSITIONS for data_type in desc.data_types[1:]):
+        return "sparse matmul with positions of other types than s32"
+    return None
+
 
 _INT: Final = 2**31 - 1
 _LIMITS_MENDED: Final = (3, 13)
@@ -203,44 +331,6 @@ _OLD_LIMITS: Final[Mapping[str, Callable[[Operation], Iterator[str]]]] = {
     **dict.fromkeys(RECURRENT, _of_recurrent),
 }
 """Limits of releases before 3.13."""
-
-
-_POSITIONS = (None, DATA_TYPES["s32"])
-
-
-def lacking_sparse(operation: Operation) -> str | None:
-    """What the library lacks of an operation with a sparse argument, as the end of a sentence; None for nothing."""
-    descs = operation.descs
-    sparse = next((name for name, desc in descs.items() if desc.kind == "sparse"), None)
-    if sparse is None:
-        return None
-    if operation.kind != "matmul":
-        return f"{operation.kind} with sparse {sparse}"
-    if any(0 in desc.dims for desc in descs.values()):
-        return "sparse matmul of tensors without elements"
-    if isinstance(descs[sparse].layout, kinds.Packed):
-        return _lacking_packed(sparse, descs)
-    return _lacking_positions(sparse, operation)
-
-
-def _lacking_packed(sparse: str, descs: Mapping[str, MemoryDesc]) -> str | None:
-    if sparse != "weights" or descs["weights"].data_type != DATA_TYPES["s8"]:
-        return "matmul with packed tensors other than weights of s8"
-    return None
-
-
-def _lacking_positions(sparse: str, operation: Operation) -> str | None:
-    descs, desc = operation.descs, operation.descs[sparse]
-    if desc.ndims != 2:
-        return f"sparse matmul of {desc.ndims} axes"
-    if "bias" in descs or replace(operation.attributes, scratchpad_mode="library", fpmath_mode="strict") != PLAIN:
-        return "sparse matmul with a bias or attributes"
-    types = {str(descs[name].data_type) for name in ("src", "weights", "dst")}
-    if types != {"f32"} and (types, sparse) != ({"f16"}, "src"):
-        return f"sparse matmul of {', '.join(sorted(types))} with sparse {sparse}"
-    if any(data_type not in _POSITIONS for data_type in desc.data_types[1:]):
-        return "sparse matmul with positions of other types than s32"
-    return None
 
 
 _AMX = 0xE00
@@ -417,102 +507,3 @@ def _interleaves(desc: MemoryDesc, outer: int, inner: int) -> bool:
     strides = desc.strides
     batch = zip(desc.dims[1:-2], strides[1:-2], strict=True)
     return any(n > 1 and strides[inner] < stride < strides[outer] for n, stride in batch)
-
-
-_RMS_SINCE = (3, 9)
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What one library has."""
-
-    version: tuple[int, int, int]
-    """Of the library."""
-    runtime: str
-    """What it starts threads with."""
-    isa: int
-    """The instruction sets that it uses here, as its `dnnl_cpu_isa_t`."""
-    data_types: frozenset[str]
-    """Types that its descriptors can have."""
-    creators: frozenset[tuple[str, str, str]]
-    """The rows of `CREATORS` that it has."""
-    grouped_values: bool
-    """Whether scales and zero points may be in groups and of several types."""
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether an execution is only begun by its call, so that it must be waited for."""
-        return self.runtime in ("sycl", "threadpool")
-
-
-def capabilities(library: Library, data_types: frozenset[str]) -> Capabilities:
-    """What `library` has, of which these are the types."""
-    functions = library.functions
-    present = {row for row in CREATORS if creator_name(*row).removeprefix("dnnl_") in functions}
-    return Capabilities(
-        library.version,
-        library.runtime,
-        functions["get_effective_cpu_isa"]() if "get_effective_cpu_isa" in functions else 0,
-        data_types,
-        frozenset(present),
-        "primitive_attr_set_scales" in functions and "primitive_attr_set_zero_points" in functions,
-    )
-
-
-def row_of(operation: Operation) -> tuple[str, str, str]:
-    """The row of `CREATORS` that makes an operation."""
-    kind, direction = operation.kind, operation.direction
-    if kind == "binary":
-        return kind, "", "v2" if "src_2" in operation.descs else ""
-    if kind == "layer_normalization":
-        return kind, direction, "v2" if _has_other_scales(operation) else ""
-    return kind, "" if kind in _FORWARD_ONLY else direction, ""
-
-
-_FORWARD_ONLY = frozenset(kind for kind, direction, _ in CREATORS if not direction)
-
-
-def _has_other_scales(operation: Operation) -> bool:
-    """Whether a scale or shift is not f32."""
-    descs = [operation.descs.get(name) for name in ("scale", "shift", "diff_scale", "diff_shift")]
-    return any(desc is not None and desc.data_type != DATA_TYPES["f32"] for desc in descs)
-
-
-def lacking(known: Capabilities, operation: Operation) -> str | None:
-    """What the library lacks of an operation, as the end of a sentence; None where only the library itself can tell."""
-    kind = operation.kind
-    if kind not in _JOINED and row_of(operation) not in known.creators:
-        return _NEWER.get(kind, kind)
-    if sparse := lacking_sparse(operation):
-        return sparse
-    if defect := defect_of(known.version, operation, known.isa) or excess_of(known.version, operation):
-        return defect
-    if kind in _WITH_RMS and known.version < _RMS_SINCE:
-        flags = operation.parameters.get("flags")
-        if isinstance(flags, frozenset) and "rms_norm" in flags:
-            return "root mean square normalization"
-    attributes = operation.attributes
-    if attributes is PLAIN or known.grouped_values:
-        return None
-    return next(_lacks_values(attributes), None)
-
-
-_JOINED = frozenset(("reorder", "concat", "sum"))
-_WITH_RMS = frozenset(("layer_normalization", "batch_normalization"))
-_NEWER = {
-    "group_normalization": "group normalization",
-    "binary": "binary algorithm select",
-    "layer_normalization": "scales and shifts of layer normalization that are not f32",
-}
-
-
-def _lacks_values(attributes: PrimitiveAttributes) -> Iterator[str]:
-    for what, entries, plain in (
-        ("scales", attributes.scales, "f32"),
-        ("zero points", attributes.zero_points, "s32"),
-    ):
-        for name, entry in entries.items():
-            if entry.groups:
-                yield f"{what} of {name} in groups"
-            if entry.data_type != plain:
-                yield f"{what} of {name} of type {entry.data_type}"

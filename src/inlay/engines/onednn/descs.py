@@ -14,12 +14,12 @@ structure is another one is found out, not misled.
 Back, the library is asked (`descriptor.imported`). What it chose for the same question before is recognized by its own
 `memory_desc_equal` and by its strides, so the second primitive of a kind takes a microsecond for each argument.
 
-The strides of unit axes, which equality ignores, are kept both ways: `spellings` says which ones the library is given.
+The strides of unit axes, which equality ignores, are kept both ways: `creation.spellings` says which ones the library
+is given.
 
-**The order that the library chose for a packed sparse tensor, which no function of it tells.**
-
-A packed descriptor holds, behind the fields that queries answer, the strides and inner blocks of the blocked format
-whose zeros are left out. They stand where a blocked descriptor has its own, three fields later:
+No function tells the order that the library chose for a packed sparse tensor. Its descriptor holds, behind the fields
+that queries answer, the strides and inner blocks of the blocked format whose zeros are left out. They stand where a
+blocked descriptor has its own, three fields later:
 
     blocked    strides, number of blocks, sizes, axes
     packed     encoding, nnz, two types, then the same
@@ -46,94 +46,9 @@ from inlay.engines.onednn.library import Handle, Library, created, query
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.forks import RenewedLock
 from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout.axis import LETTERS
 from inlay.notation.format_tag import tag_of
 
-_NNZ_AT, _BLOCKED_AT, _COUNT_AT = 8, 24, 8 * abi.MAX_NDIMS
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Bytes from the start of a blocked descriptor to its fields."""
-
-    strides: int
-    """To the strides, where those of other kinds begin."""
-    blocks: int
-    """To the sizes of the inner blocks."""
-    axes: int
-    """To their axes."""
-
-
-def is_filled(library: Library, pointer: int) -> bool:
-    """Whether a sparse descriptor is packed and the library has chosen an order for it."""
-    if "memory_desc_create_with_packed_encoding" not in library.functions:
-        return False
-    encoding = c_int()
-    if library.functions["memory_desc_query_v2"](pointer, abi.QUERY_ENCODING, 0, byref(encoding)):
-        return False
-    return encoding.value == abi.PACKED and bool(library.functions["memory_desc_get_size_v2"](pointer, 1))
-
-
-def read_packed_desc(library: Library, pointer: int, dims: Dims, data_type: DataType) -> MemoryDesc:
-    """The descriptor of these dims and type that a filled packed one says.
-
-    Raises:
-        Unimplemented: it is not found in the library's structure, or its order has no tag.
-    """
-    nnz = c_int64()
-    library.require(
-        library.functions["memory_desc_query_v2"](pointer, abi.QUERY_NNZ, 0, byref(nnz)), lambda: "query nnz"
-    )
-    places = _places(library)
-    start = pointer + places.strides
-    at = start + _BLOCKED_AT
-    count = c_int.from_address(at + _COUNT_AT).value
-    is_known = (
-        c_int.from_address(start).value == abi.PACKED and c_int64.from_address(start + _NNZ_AT).value == nnz.value
-    )
-    if is_known and 0 < count <= abi.MAX_NDIMS:
-        sizes, axes = (
-            tuple(abi.DIMS.from_address(at + place - places.strides))[:count] for place in (places.blocks, places.axes)
-        )
-        padded = tuple(abi.DIMS.from_address(query(library, pointer, abi.QUERY_PADDED)))[: len(dims)]
-        layout = _layout(padded, tuple(abi.DIMS.from_address(at))[: len(dims)], sizes, axes)
-        tag = None if layout is None else tag_of(layout)
-        if tag is not None:
-            desc = _described(dims, data_type, nnz.value, str(tag))
-            size_of = library.functions["memory_desc_get_size_v2"]
-            if desc is not None and desc.sizes == tuple(int(size_of(pointer, i)) for i in range(3)):
-                return desc
-    raise Unimplemented(f"{library.name} chose a packed order of dims {dims} that is no format tag")
-
-
-def _described(dims: Dims, data_type: DataType, nnz: int, tag: str) -> MemoryDesc | None:
-    try:
-        return MemoryDesc.packed(dims, data_type, nnz, tag)
-    except InlayError:
-        return None
-
-
-def _places(library: Library) -> _Places:
-    """The places of the fields, from the pointers that queries of a blocked descriptor answer."""
-    some = created(library, "memory_desc_create_with_strides", "memory_desc", 1, abi.DIMS(2), abi.F32, abi.DIMS(1))
-    return _Places(
-        *(query(library, some.value, what) - some.value for what in (abi.QUERY_STRIDES, abi.QUERY_BLKS, abi.QUERY_IDXS))
-    )
-
-
-def _layout(padded: Dims, strides: Dims, sizes: Dims, axes: Dims) -> Layout | None:
-    """The layout of these outer strides and inner blocks; None where there is none."""
-    if min(*padded, *sizes) < 1 or not set(axes) <= set(range(len(padded))):
-        return None
-    inner: list[tuple[Digit, ...]] = [()] * len(padded)
-    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
-        inner[axis] = (*inner[axis], Digit(size, prod(sizes[i + 1 :])))
-    try:
-        return Layout(padded, tuple(map(Axis, strides, inner)))
-    except InlayError:
-        return None
-
-
-_LETTERS: Final = "abcdefghijkl"
 _REMEMBERED: Final = 4096
 _LAST: Final = 256
 _CHOICES: Final = 16
@@ -141,7 +56,7 @@ _FURTHEST: Final = 48  # bytes that extras may stand behind the inner blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LibraryDescriptor:
     """A descriptor as an argument of a primitive."""
 
     handle: Handle
@@ -152,12 +67,12 @@ class Given:
     """Bytes from the address of the memory to the one that the library is given."""
 
 
-class _Asked(threading.local):
+class _RecentDescriptors(threading.local):
     """What each thread was given last: more than any primitive has arguments."""
 
     def __init__(self) -> None:
         """Called once in each thread."""
-        self.last: deque[Given] = deque(maxlen=_LAST)
+        self.last: deque[LibraryDescriptor] = deque(maxlen=_LAST)
 
 
 class Descriptors:
@@ -167,12 +82,12 @@ class Descriptors:
         """Begin with none."""
         self._library = library
         self._structure = Structure(library)
-        self._given: dict[Hashable, Given] = {}
+        self._given: dict[Hashable, LibraryDescriptor] = {}
         self._chosen: dict[MemoryDesc, list[tuple[int, MemoryDesc, Handle]]] = {}
         self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
         self._lock = RenewedLock()
-        self._asked = _Asked()
+        self._asked = _RecentDescriptors()
 
     def handle(self, desc: MemoryDesc) -> Handle:
         """The library's descriptor that says the same as `desc`.
@@ -184,7 +99,7 @@ class Descriptors:
         """
         return self._opaque.get(desc) or self._structure.made(desc)
 
-    def given(self, desc: MemoryDesc) -> Given:
+    def given(self, desc: MemoryDesc) -> LibraryDescriptor:
         """The library's descriptor of an argument, remembered; `offset0` is left to the address.
 
         The library has fast code for tensors that start where their memory does. What lies behind elements counts from
@@ -203,7 +118,7 @@ class Descriptors:
             within = _within(desc)
             handle = self.handle(within)
             shift = desc.offset0 * desc.data_type.itemsize if desc.data_type and within is not desc else 0
-            found = Given(handle, handle.value, shift)
+            found = LibraryDescriptor(handle, handle.value, shift)
             # Another thread may do the same: either result is as good.
             if len(self._given) >= _REMEMBERED:
                 self._given.clear()
@@ -435,17 +350,6 @@ class Structure:
         return -1
 
 
-class LibraryEngine(Protocol):
-    """An engine of a library, as far as primitive descriptors need it."""
-
-    library: Library
-    """Which creates and answers."""
-    descriptors: Descriptors
-    """Of that library."""
-    engine: Handle
-    """The library's own."""
-
-
 def _within(desc: MemoryDesc) -> MemoryDesc:
     """The descriptor without `offset0`, where an address can have it."""
     if not desc.offset0 or desc.extras or desc.data_type is None or desc.data_type.is_sub_byte:
@@ -461,7 +365,103 @@ def _code(desc: MemoryDesc) -> int:
 
 def _tag(desc: MemoryDesc) -> str:
     """A tag with the inner blocks of `desc`; its order of axes is of no matter, since strides are written after."""
-    letters = _LETTERS[: desc.ndims]
+    letters = LETTERS[: desc.ndims]
     blocked = {axis for axis, _ in desc.inner_blocks}
     outer = "".join(letter.upper() if i in blocked else letter for i, letter in enumerate(letters))
     return outer + "".join(f"{size}{letters[axis]}" for axis, size in desc.inner_blocks)
+
+
+_NNZ_AT, _BLOCKED_AT, _COUNT_AT = 8, 24, 8 * abi.MAX_NDIMS
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldOffsets:
+    """Bytes from the start of a blocked descriptor to its fields."""
+
+    strides: int
+    """To the strides, where those of other kinds begin."""
+    blocks: int
+    """To the sizes of the inner blocks."""
+    axes: int
+    """To their axes."""
+
+
+def is_filled(library: Library, pointer: int) -> bool:
+    """Whether a sparse descriptor is packed and the library has chosen an order for it."""
+    if "memory_desc_create_with_packed_encoding" not in library.functions:
+        return False
+    encoding = c_int()
+    if library.functions["memory_desc_query_v2"](pointer, abi.QUERY_ENCODING, 0, byref(encoding)):
+        return False
+    return encoding.value == abi.PACKED and bool(library.functions["memory_desc_get_size_v2"](pointer, 1))
+
+
+def read_packed_desc(library: Library, pointer: int, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """The descriptor of these dims and type that a filled packed one says.
+
+    Raises:
+        Unimplemented: it is not found in the library's structure, or its order has no tag.
+    """
+    nnz = c_int64()
+    library.require(
+        library.functions["memory_desc_query_v2"](pointer, abi.QUERY_NNZ, 0, byref(nnz)), lambda: "query nnz"
+    )
+    places = _field_offsets(library)
+    start = pointer + places.strides
+    at = start + _BLOCKED_AT
+    count = c_int.from_address(at + _COUNT_AT).value
+    is_known = (
+        c_int.from_address(start).value == abi.PACKED and c_int64.from_address(start + _NNZ_AT).value == nnz.value
+    )
+    if is_known and 0 < count <= abi.MAX_NDIMS:
+        sizes, axes = (
+            tuple(abi.DIMS.from_address(at + place - places.strides))[:count] for place in (places.blocks, places.axes)
+        )
+        padded = tuple(abi.DIMS.from_address(query(library, pointer, abi.QUERY_PADDED)))[: len(dims)]
+        layout = _layout(padded, tuple(abi.DIMS.from_address(at))[: len(dims)], sizes, axes)
+        tag = None if layout is None else tag_of(layout)
+        if tag is not None:
+            desc = _described(dims, data_type, nnz.value, str(tag))
+            size_of = library.functions["memory_desc_get_size_v2"]
+            if desc is not None and desc.sizes == tuple(int(size_of(pointer, i)) for i in range(3)):
+                return desc
+    raise Unimplemented(f"{library.name} chose a packed order of dims {dims} that is no format tag")
+
+
+def _described(dims: Dims, data_type: DataType, nnz: int, tag: str) -> MemoryDesc | None:
+    try:
+        return MemoryDesc.packed(dims, data_type, nnz, tag)
+    except InlayError:
+        return None
+
+
+def _field_offsets(library: Library) -> _FieldOffsets:
+    """The places of the fields, from the pointers that queries of a blocked descriptor answer."""
+    some = created(library, "memory_desc_create_with_strides", "memory_desc", 1, abi.DIMS(2), abi.F32, abi.DIMS(1))
+    return _FieldOffsets(
+        *(query(library, some.value, what) - some.value for what in (abi.QUERY_STRIDES, abi.QUERY_BLKS, abi.QUERY_IDXS))
+    )
+
+
+def _layout(padded: Dims, strides: Dims, sizes: Dims, axes: Dims) -> Layout | None:
+    """The layout of these outer strides and inner blocks; None where there is none."""
+    if min(*padded, *sizes) < 1 or not set(axes) <= set(range(len(padded))):
+        return None
+    inner: list[tuple[Digit, ...]] = [()] * len(padded)
+    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+        inner[axis] = (*inner[axis], Digit(size, prod(sizes[i + 1 :])))
+    try:
+        return Layout(padded, tuple(map(Axis, strides, inner)))
+    except InlayError:
+        return None
+
+
+class LibraryEngine(Protocol):
+    """An engine of a library, as far as primitive descriptors need it."""
+
+    library: Library
+    """Which creates and answers."""
+    descriptors: Descriptors
+    """Of that library."""
+    engine: Handle
+    """The library's own."""

@@ -4,9 +4,9 @@
     impl         its `impl_info_str`
     bind         the primitive is made at the first call, and found in the library's own cache at later ones
 
-The library is told about tensors without `offset0` (`creation.within`), in the spelling that has the preferred kernel
-(`spellings`). Where it cannot generate the code that it prefers, its next implementation of the same formats computes;
-without one `bind` declines (`code_generation`).
+The library is told about tensors without `offset0` (`Descriptors.given`), in the spelling that has the preferred kernel
+(`creation.spellings`). Where it cannot generate the code that it prefers, its next implementation of the same formats
+computes; without one `bind` declines (`library.CodeGeneration`).
 """
 
 import threading
@@ -29,7 +29,7 @@ from inlay.engines.onednn.creation import (
 )
 from inlay.engines.onednn.defects import Capabilities, capabilities, lacking
 from inlay.engines.onednn.descs import Descriptors
-from inlay.engines.onednn.execution import Bound, Executable, Lane, Lanes, Plan, Team, thread_team
+from inlay.engines.onednn.execution import Bound, Executable, ExecutionPlan, Lane, Lanes, OpenMPTeam, thread_team
 from inlay.engines.onednn.library import Handle, Library, RuntimeFailure, created, is_prone
 from inlay.engines.onednn.together import PrimitiveBatch, batches
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
@@ -70,7 +70,7 @@ class OnednnEngine(Engine):
         """What it can do."""
         self.engine = created(library, "engine_create", "engine", CPU, 0)
         """The library's own."""
-        self.team = Team(library)
+        self.team = OpenMPTeam(library)
         """How many threads it starts."""
         self.thread_team = thread_team(library)
         engine, team = self.engine, self.team
@@ -115,7 +115,7 @@ class OnednnEngine(Engine):
         Raises:
             InvalidArguments: a backward operation has no hint or one of another kind, or the library, or the check
                 before it, refuses the arguments.
-            Unimplemented: the library lacks it (see `capabilities`), or the hint is of another engine.
+            Unimplemented: the library lacks it (see `defects.lacking`), or the hint is of another engine.
             OutOfMemory: the library says so.
         """
         threads = self.team.wanted
@@ -324,11 +324,11 @@ class OnednnImplementation:
                 self._executable = Executable(engine.library, engine.lanes, engine.engine, self._plan())
         return self._executable
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> ExecutionPlan:
         primitive = self._primitive()
         engine, operation, descriptor = self.engine, self.operation, self.primitive_desc
         used = arguments(engine, operation, descriptor, self.descs, self._spelled)
-        return Plan(
+        return ExecutionPlan(
             primitive,
             used,
             frozenset(self.descs) - {argument.name for argument in used},

@@ -1,14 +1,7 @@
-"""Running a primitive: its arguments settled once, then one call of the library each time.
+"""Execution of primitives: arguments are settled once, then each time is one call of the library.
 
-    bound = executable.bind(memories)       a dnnl_memory for each argument, an array of (code, memory)
-    bound()                                 dnnl_primitive_execute, and a wait where the library only begins there
-
-What is bound once may be called from several threads at once: what they must not share stands in their `Lane`s. A
-primitive runs on as many threads as it was made for, whatever was said since: its scratchpad has room for so many.
-
-The library's memory objects are used again: those of a `Bound` that is gone serve the next one, with other addresses.
-
-**What each Python thread executes with: a stream, a scratchpad that its primitives share, a number of threads.**
+An `OpenMPTeam` is the threads of the library's OpenMP. Each Python thread executes with a `Lane` of its own: a stream,
+a scratchpad that its primitives share, a number of threads.
 
     lanes.lane              of the calling thread, made when it is first asked for
     lane.reserve(nbytes)    the scratchpad is at least so large
@@ -20,6 +13,13 @@ When a thread ends, the next one gets its lane: SYCL keeps 20 kB of each stream 
 **Forks.** A fork copies one thread, and the library would wait for the others. OpenMP ends them before the fork and
 starts new ones where they are needed, in the parent and in the child (`omp_pause_resource`, OpenMP 5.0). With another
 runtime, or an OpenMP without that function, the library is refused in the child.
+
+    bound = executable.bind(memories)       a dnnl_memory for each argument, an array of (code, memory)
+    bound()                                 dnnl_primitive_execute, and a wait where the library only begins there
+
+What is bound once may be called from several threads at once, since each uses its own lane. A primitive runs on as many
+threads as it was made for, whatever was set since: its scratchpad has room for so many. The library's memory objects
+are used again: those of a `Bound` that is gone serve the next one, with other addresses.
 """
 
 import os
@@ -66,11 +66,7 @@ def bounded(threads: int, processors: int) -> int:
     return most
 
 
-_PAUSE: Final = 1
-"""omp_pause_soft: threads end, settings stay."""
-
-
-class Team:
+class OpenMPTeam:
     """How many threads the library starts: OpenMP's number, which each Python thread has for itself."""
 
     def __init__(self, library: Library) -> None:
@@ -118,9 +114,14 @@ class Team:
         self._is_lost |= not self._is_ended
 
 
+_PAUSE: Final = 1
+"""omp_pause_soft: threads end, settings stay."""
+_PAUSING: Final = ("omp_pause_resource", "omp_get_initial_device")
+
+
 def _pausing(library: Library) -> Callable[[], bool]:
     """What ends the threads that the calling thread has in the library, and returns whether it could."""
-    if library.runtime in _WITHOUT_THREADS:
+    if library.runtime == "sequential":
         return lambda: True
     if library.runtime != "omp" or not all(hasattr(library.cdll, name) for name in _PAUSING):
         return lambda: False
@@ -136,10 +137,6 @@ def thread_team(library: Library) -> ThreadTeam | None:
     if library.runtime != "omp" or not all(hasattr(library.cdll, name) for name in _TEAM_FUNCTIONS):
         return None
     return ThreadTeam(*(cast(library.cdll[name], c_void_p).value or 0 for name in _TEAM_FUNCTIONS))
-
-
-_WITHOUT_THREADS: Final = ("sequential",)
-_PAUSING: Final = ("omp_pause_resource", "omp_get_initial_device")
 
 
 class Lane:
@@ -168,7 +165,7 @@ class Lane:
     threads: int
     """What the library was last told in this thread; -1 before it was."""
 
-    def __init__(self, library: Library, engine: Handle, scratch: Handle, team: Team) -> None:
+    def __init__(self, library: Library, engine: Handle, scratch: Handle, team: OpenMPTeam) -> None:
         """Make a stream, and a scratchpad without bytes; `scratch` describes some bytes."""
         self._library, self._engine, self._team = library, engine, team
         self._stream = created(library, "stream_create", "stream", engine.value, IN_ORDER)
@@ -226,7 +223,7 @@ class Lanes(threading.local):
         self._loan = _Loan(self.lane, spare)
 
 
-_teams: "WeakSet[Team]" = WeakSet()
+_teams: "WeakSet[OpenMPTeam]" = WeakSet()
 _lanes: "WeakSet[Lane]" = WeakSet()
 
 
@@ -254,7 +251,7 @@ _PLAIN_KINDS = ("blocked", "opaque")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExecutionPlan:
     """What all executions of a primitive have in common."""
 
     primitive: Handle
@@ -323,7 +320,7 @@ class Executable:
         "threads",
     )
 
-    def __init__(self, library: Library, lanes: Lanes, engine: Handle, plan: Plan) -> None:
+    def __init__(self, library: Library, lanes: Lanes, engine: Handle, plan: ExecutionPlan) -> None:
         """Settle what calls look up."""
         self.library, self.lanes, self.plan, self._engine = library, lanes, plan, engine
         self.execute = library.functions["primitive_execute"]

@@ -1,4 +1,4 @@
-"""Finding oneDNN's shared library and loading it with the declarations of `onednn_abi`.
+"""oneDNN's shared library: finding and loading it, creating primitives on a sound thread, owning its handles.
 
 Where it is looked for, in this order:
 
@@ -14,11 +14,10 @@ OMP_WAIT_POLICY or GOMP_SPINCOUNT is set or something else has loaded that OpenM
 The wheel `onednn` runs on SYCL and says nowhere where the libraries that it needs lie, nor the driver of its processor:
 they lie beside it, so they are loaded first and named in OCL_ICD_FILENAMES.
 
-**Creation of primitives in spite of errors that the library's code generator keeps.**
-
-oneDNN generates code with Xbyak. Xbyak stores an error, such as a displacement of more than 32 bits, in a thread-local
-variable that oneDNN reads and never clears: after one `runtime_error` every creation on that thread fails, and one that
-reports success there may lack a part. A new thread has a new variable. Hence
+`CodeGeneration` creates primitives in spite of errors that the library's code generator keeps. oneDNN generates code
+with Xbyak, which stores an error, such as a displacement of more than 32 bits, in a thread-local variable that oneDNN
+reads and never clears: after one `runtime_error` every creation on that thread fails, and one that reports success
+there may lack a part. A new thread has a new variable. Hence
 
     an ordinary operation       is created by the calling thread
     one that is prone to fail   is created by a new thread, and the calling thread keeps a clear variable
@@ -26,15 +25,15 @@ reports success there may lack a part. A new thread has a new variable. Hence
 
 A new thread costs 0.1 ms, an ordinary creation 0.03 ms and more: so not every creation gets one.
 
-Source: `Xbyak::local::GetErrorRef` in xbyak.h, `jit_generator_t::create_kernel` in oneDNN.
-
-**Handles of the library that belong to us: each is destroyed once, when nothing refers to it any more.**
+A `Handle` is a pointer of the library that belongs to us: it is destroyed once, when nothing refers to it any more.
 
     handle = Handle(library, "memory_desc", created)        created: what a create function wrote
     handle.value                                            for calls
 
 The library's objects are not all counted: a primitive keeps what it needs, but an execution's memory objects must
 outlive it, and the descriptors that a primitive descriptor answers belong to it. So who borrows keeps the owner.
+
+Source: `Xbyak::local::GetErrorRef` in xbyak.h, `jit_generator_t::create_kernel` in oneDNN.
 """
 
 import ctypes
@@ -56,93 +55,6 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 from inlay.layout import Layout
-
-_Result = TypeVar("_Result")
-
-_FAR: Final = 1 << 28
-"""Elements between the ends of an axis from which on displacements may not fit in 32 bits; for a blocked axis, a bound
-of them. The shortest axis that failed had 3 * 2^28."""
-_EMULATED: Final = frozenset((DATA_TYPES["f8_e5m2"], DATA_TYPES["f8_e4m3"]))
-"""Types whose conversions are generated, not single instructions: 3.13 fails at one of them with AMX."""
-
-
-class RuntimeFailure(InlayError):
-    """The status `runtime_error` of the library."""
-
-
-class _ThreadState(threading.local):
-    """State of one Python thread."""
-
-    has_failed = False
-    """Whether the library reported a runtime error to it."""
-
-
-class CodeGeneration:
-    """Chooses the thread that generates code for one library."""
-
-    def __init__(self) -> None:
-        """Begin without errors."""
-        self._state = _ThreadState()
-
-    def run(self, create: Callable[[], _Result], prepare: Callable[[], object], *, isolate: bool = False) -> _Result:
-        """Return `create()`, called on a thread on which the code generator has not failed.
-
-        Args:
-            create: calls the library; a runtime error is raised as `RuntimeFailure`.
-            prepare: called before it on a new thread, to set what the calling thread has set.
-            isolate: a new thread creates, whatever happened before.
-
-        Raises:
-            RuntimeFailure: code generation fails on a new thread too.
-            OutOfMemory: the system starts no thread.
-        """
-        if not (isolate or self._state.has_failed):
-            try:
-                return create()
-            except RuntimeFailure:
-                self._state.has_failed = True
-
-        def prepared() -> _Result:
-            prepare()
-            return create()
-
-        return run_on_new_thread(prepared)
-
-
-def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
-    """Return `call()`, or raise its error; a thread is started for it and ends with it.
-
-    Raises:
-        OutOfMemory: the system starts no thread.
-
-    >>> run_on_new_thread(threading.current_thread) is threading.current_thread()
-    False
-    """
-    try:
-        with ThreadPoolExecutor(1, "inlay-code-generation") as threads:
-            created = threads.submit(call)
-    except RuntimeError as error:
-        raise OutOfMemory(f"the system starts no thread to create a primitive with: {error}") from error
-    return created.result()
-
-
-def is_prone(descs: Iterable[MemoryDesc]) -> bool:
-    """Whether code generation for tensors of these descriptors is likely to fail.
-
-    >>> is_prone([MemoryDesc((2, 17), "f32")]), is_prone([MemoryDesc((2, 17), "f8_e5m2")])
-    (False, True)
-    """
-    for desc in descs:
-        if desc.data_type in _EMULATED:
-            return True
-        if isinstance(desc.layout, Layout):
-            for dim, axis in zip(desc.dims, desc.layout.axes, strict=True):
-                if dim * axis.stride >= _FAR:
-                    return True
-        elif desc.size >= _FAR:
-            return True
-    return False
-
 
 _FILE: Final = "libdnnl.so.3"
 _ENVIRONMENT: Final = "INLAY_ONEDNN"
@@ -182,7 +94,7 @@ def install_command(system: str = sys.platform, machine: str | None = None) -> s
 
 
 class Library:
-    """A loaded oneDNN: its abi.functions those of `onednn_abi` that it has."""
+    """A loaded oneDNN: its functions are those of `onednn_abi` that it has."""
 
     def __init__(self, path: str, remedy: str = "") -> None:
         """Load the file; `remedy` is what to do where it is no oneDNN, by default to install one.
@@ -247,6 +159,10 @@ class Library:
         return kind(f"{self.name} {problem} {what}")
 
 
+class RuntimeFailure(InlayError):
+    """The status `runtime_error` of the library."""
+
+
 _ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
     1: (OutOfMemory, "has no memory for"),
     2: (InvalidArguments, "refuses the arguments of"),
@@ -256,7 +172,7 @@ _ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
 
 
 def _bound(cdll: ctypes.CDLL, path: str) -> dict[str, Callable[..., Any]]:
-    """The abi.functions that the library has: those that take long let other threads run."""
+    """The functions that the library has: those that take long let other threads run."""
     long = {name: found for name, found in abi.functions(cdll).items() if any(part in name for part in _LONG)}
     return abi.functions(ctypes.PyDLL(path)) | long
 
@@ -344,6 +260,90 @@ def load_library() -> Library:
         # Nothing is installed where wheels go, and what the linker says of the system is no news.
         raise MissingExtra(f"no oneDNN is installed: {install_command()}")
     raise MissingExtra(problems[0])
+
+
+_Result = TypeVar("_Result")
+
+
+class _ThreadState(threading.local):
+    """State of one Python thread."""
+
+    has_failed = False
+    """Whether the library reported a runtime error to it."""
+
+
+class CodeGeneration:
+    """Chooses the thread that generates code for one library."""
+
+    def __init__(self) -> None:
+        """Begin without errors."""
+        self._state = _ThreadState()
+
+    def run(self, create: Callable[[], _Result], prepare: Callable[[], object], *, isolate: bool = False) -> _Result:
+        """Return `create()`, called on a thread on which the code generator has not failed.
+
+        Args:
+            create: calls the library; a runtime error is raised as `RuntimeFailure`.
+            prepare: called before it on a new thread, to set what the calling thread has set.
+            isolate: a new thread creates, whatever happened before.
+
+        Raises:
+            RuntimeFailure: code generation fails on a new thread too.
+            OutOfMemory: the system starts no thread.
+        """
+        if not (isolate or self._state.has_failed):
+            try:
+                return create()
+            except RuntimeFailure:
+                self._state.has_failed = True
+
+        def prepared() -> _Result:
+            prepare()
+            return create()
+
+        return run_on_new_thread(prepared)
+
+
+def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
+    """Return `call()`, or raise its error; a thread is started for it and ends with it.
+
+    Raises:
+        OutOfMemory: the system starts no thread.
+
+    >>> run_on_new_thread(threading.current_thread) is threading.current_thread()
+    False
+    """
+    try:
+        with ThreadPoolExecutor(1, "inlay-code-generation") as threads:
+            created = threads.submit(call)
+    except RuntimeError as error:
+        raise OutOfMemory(f"the system starts no thread to create a primitive with: {error}") from error
+    return created.result()
+
+
+_FAR: Final = 1 << 28
+"""Elements between the ends of an axis from which on displacements may not fit in 32 bits; for a blocked axis, a bound
+of them. The shortest axis that failed had 3 * 2^28."""
+_EMULATED: Final = frozenset((DATA_TYPES["f8_e5m2"], DATA_TYPES["f8_e4m3"]))
+"""Types whose conversions are generated, not single instructions: 3.13 fails at one of them with AMX."""
+
+
+def is_prone(descs: Iterable[MemoryDesc]) -> bool:
+    """Whether code generation for tensors of these descriptors is likely to fail.
+
+    >>> is_prone([MemoryDesc((2, 17), "f32")]), is_prone([MemoryDesc((2, 17), "f8_e5m2")])
+    (False, True)
+    """
+    for desc in descs:
+        if desc.data_type in _EMULATED:
+            return True
+        if isinstance(desc.layout, Layout):
+            for dim, axis in zip(desc.dims, desc.layout.axes, strict=True):
+                if dim * axis.stride >= _FAR:
+                    return True
+        elif desc.size >= _FAR:
+            return True
+    return False
 
 
 class Handle:

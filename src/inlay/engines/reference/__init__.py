@@ -8,10 +8,18 @@ works, nothing hangs on the processor, and results are what others are compared 
     implementation = engine.create(operation)
     implementation.bind(memories)()
 
-Its rooms in the order that data flows: `formats`, what `any` becomes; `values`, arguments as arrays and back; `table`,
-the function of each primitive; `post_ops`, what follows it; `engine`, which puts these together. All others hold
-formulas: functions of f64 arrays that are named as in the specification and know nothing of memory. `taps` is the
-geometry that convolution and pooling share.
+The modules in the order in which data flows:
+
+    values               arguments as arrays of f64, and results as memory
+    spatial              formulas of convolution, deconvolution, pooling and resampling
+    products             of inner product and matrix multiplication
+    normalization        of batch, layer, group and local response normalization
+    bandwidth_limited    of eltwise, PReLU, softmax, shuffle, reduction, binary, concat and sum
+    recurrent_cells      of one cell of a recurrent network
+    recurrent            of recurrent networks: layers, directions, time
+    engine               the table of formulas, formats, post-operations, and `ReferenceEngine`
+
+Formulas are functions of f64 arrays that are named as in the specification; they know nothing of memory.
 """
 
 from inlay.engines.reference.engine import ReferenceEngine
@@ -20,5 +28,5 @@ __all__ = ["ReferenceEngine", "make_engine"]
 
 
 def make_engine() -> ReferenceEngine:
-    """The engine, as `primitives.engines` asks for it."""
+    """The engine, as `primitives.engine` asks for it."""
     return ReferenceEngine()

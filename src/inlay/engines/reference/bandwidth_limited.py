@@ -1,46 +1,24 @@
-"""What takes elements as they are: shuffle, concat, and the weighted sum of tensors.
+"""Formulas of bandwidth-limited primitives: elementwise functions, softmax, shuffle, reduction, and tensors combined.
 
-A shuffle with groups of g lays the n elements of an axis out as n / g rows of g and reads them by columns:
-
->>> shuffle(src=np.arange(6.0), axis=0, group_size=2)["dst"].tolist()
-[0.0, 2.0, 4.0, 1.0, 3.0, 5.0]
-
-Source: oneAPI specification, "Shuffle", "Concat" and "Sum".
-
-**Two tensors combined element by element, with axes of length 1 repeated.**
-
-    add sub mul div max min      the operation
-    ge gt le lt eq ne            1 where it holds, else 0
-    select                       src_0 where src_2 is not zero, else src_1
-
-Source: oneAPI specification, "Binary".
-
-**Functions of one element, with their derivatives.**
-
-Each algorithm is a pair of functions of (x, alpha, beta). An algorithm that ends in `_use_dst_for_bwd` computes the
-same, and its derivative from the result instead of the source:
+Eltwise: each algorithm is a pair of functions of (x, alpha, beta), the function and its derivative. An algorithm that
+ends in `_use_dst_for_bwd` computes the same, and its derivative from the result instead of the source:
 
 >>> d = eltwise(src=np.array([0.5]), algorithm="tanh", alpha=0, beta=0)["dst"]
 >>> by_dst = eltwise_backward(dst=d, diff_dst=np.ones(1), algorithm="tanh_use_dst_for_bwd", alpha=0, beta=0)
 >>> bool(np.isclose(by_dst["diff_src"], 1 - np.tanh(0.5) ** 2))
 True
 
-Source: oneAPI specification, "Eltwise"; oneDNN for the sides that derivatives take where a function has a corner.
-
-**PReLU: `dst = src if src > 0 else src * weights`, where axes of length 1 of the weights are repeated.**
-
-Source: oneAPI specification, "PReLU".
-
-**Softmax and its logarithm along one axis.**
+Softmax and its logarithm, along one axis, have gradients that are computed from the result:
 
     accurate   dst = exp(src - max) / sum of exp(src - max)
     log        dst = src - max - log(sum of exp(src - max))
 
-Gradients are computed from the result.
+A shuffle with groups of g lays the n elements of an axis out as n / g rows of g and reads them by columns:
 
-Source: oneAPI specification, "Softmax" and "LogSoftmax".
+>>> shuffle(src=np.arange(6.0), axis=0, group_size=2)["dst"].tolist()
+[0.0, 2.0, 4.0, 1.0, 3.0, 5.0]
 
-**Reduction: axes that have length 1 in the destination become one element.**
+Reduction makes axes that have length 1 in the destination one element:
 
     max min sum mul mean
     norm_lp_max           max(eps, sum of |src|^p)^(1/p)
@@ -48,7 +26,14 @@ Source: oneAPI specification, "Softmax" and "LogSoftmax".
     norm_lp_power_p_max   max(eps, sum of |src|^p)
     norm_lp_power_p_sum   eps + sum of |src|^p
 
-Source: oneAPI specification, "Reduction".
+Binary combines two tensors element by element, with axes of length 1 repeated:
+
+    add sub mul div max min      the operation
+    ge gt le lt eq ne            1 where it holds, else 0
+    select                       src_0 where src_2 is not zero, else src_1
+
+Source: oneAPI specification, "Eltwise", "PReLU", "Softmax" and "LogSoftmax", "Shuffle", "Reduction", "Binary", "Concat"
+and "Sum"; oneDNN for the sides that derivatives take where a function has a corner.
 """
 
 import math
@@ -60,35 +45,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.engines.reference.values import Array, Results, Shapes
-
-_FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "max": np.maximum,
-    "min": np.minimum,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "le": np.less_equal,
-    "lt": np.less,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-
-
-def binary(*, src_0: Array, src_1: Array, src_2: Array | None = None, algorithm: str) -> Results:
-    """The combination of two tensors, or the choice between them by a third."""
-    if algorithm == "select":
-        assert src_2 is not None
-        return {"dst": np.where(src_2 != 0, src_0, src_1)}
-    return {"dst": combined(algorithm, src_0, src_1)}
-
-
-def combined(algorithm: str, x: Array, y: Array) -> Array:
-    """The combination of two arrays."""
-    return _FUNCTIONS[algorithm](x, y).astype(np.float64)
-
 
 Function: TypeAlias = Callable[[Array, float, float], Array]
 
@@ -239,7 +195,7 @@ ALGORITHMS: Mapping[str, tuple[Function, Function | None]] = MappingProxyType(
 
 
 def prelu(*, src: Array, weights: Array) -> Results:
-    """The formula above."""
+    """`dst = src if src > 0 else src * weights`, where axes of length 1 of the weights are repeated."""
     return {"dst": np.where(src > 0, src, src * weights)}
 
 
@@ -265,6 +221,23 @@ def softmax_backward(*, dst: Array, diff_dst: Array, algorithm: str, axis: int) 
     return {"diff_src": dst * (diff_dst - (diff_dst * dst).sum(axis=axis, keepdims=True))}
 
 
+def shuffle(*, src: Array, axis: int, group_size: int) -> Results:
+    """Rows of `group_size` read by columns."""
+    return {"dst": _transposed(src, axis, group_size)}
+
+
+def shuffle_backward(*, diff_dst: Array, axis: int, group_size: int) -> Results:
+    """The gradient of the source: the way back, which is a shuffle too."""
+    return {"diff_src": _transposed(diff_dst, axis, diff_dst.shape[axis] // group_size)}
+
+
+def _transposed(array: Array, axis: int, columns: int) -> Array:
+    n = array.shape[axis]
+    rows = n // columns if columns else 0
+    split = array.reshape(*array.shape[:axis], rows, columns, *array.shape[axis + 1 :])
+    return split.swapaxes(axis, axis + 1).reshape(array.shape)
+
+
 _PLAIN: Mapping[str, Callable[..., Any]] = {"max": np.amax, "min": np.amin, "sum": np.sum, "mul": np.prod}
 _INITIAL = {"max": -np.inf, "min": np.inf, "sum": 0.0, "mul": 1.0}
 
@@ -281,14 +254,33 @@ def reduction(*, src: Array, algorithm: str, p: float, eps: float, shapes: Shape
     return {"dst": bounded if "power" in algorithm else bounded ** (1 / p)}
 
 
-def shuffle(*, src: Array, axis: int, group_size: int) -> Results:
-    """Rows of `group_size` read by columns."""
-    return {"dst": _transposed(src, axis, group_size)}
+_FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "lt": np.less,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
-def shuffle_backward(*, diff_dst: Array, axis: int, group_size: int) -> Results:
-    """The gradient of the source: the way back, which is a shuffle too."""
-    return {"diff_src": _transposed(diff_dst, axis, diff_dst.shape[axis] // group_size)}
+def binary(*, src_0: Array, src_1: Array, src_2: Array | None = None, algorithm: str) -> Results:
+    """The combination of two tensors, or the choice between them by a third."""
+    if algorithm == "select":
+        assert src_2 is not None
+        return {"dst": np.where(src_2 != 0, src_0, src_1)}
+    return {"dst": combined(algorithm, src_0, src_1)}
+
+
+def combined(algorithm: str, x: Array, y: Array) -> Array:
+    """The combination of two arrays."""
+    return _FUNCTIONS[algorithm](x, y).astype(np.float64)
 
 
 def concat(*, sources: Sequence[Array], axis: int) -> Results:
@@ -299,10 +291,3 @@ def concat(*, sources: Sequence[Array], axis: int) -> Results:
 def weighted_sum(*, sources: Sequence[Array], scales: Sequence[float]) -> Results:
     """`dst = scales[0] * src_0 + scales[1] * src_1 + ...`."""
     return {"dst": sum((scale * src for scale, src in zip(scales, sources, strict=True)), np.zeros(()))}
-
-
-def _transposed(array: Array, axis: int, columns: int) -> Array:
-    n = array.shape[axis]
-    rows = n // columns if columns else 0
-    split = array.reshape(*array.shape[:axis], rows, columns, *array.shape[axis + 1 :])
-    return split.swapaxes(axis, axis + 1).reshape(array.shape)

@@ -1,21 +1,15 @@
-"""`ReferenceEngine`, which answers an operation with formats, and runs its formula on the memories it is bound to.
+"""`ReferenceEngine`: chooses formats for an operation, and runs its formula on the memories that it is bound to.
 
-**The descriptor of every argument: what `any` becomes, and what no one gives: workspace, statistics, attributes.**
-
-`any` becomes row-major where a primitive multiplies by weights, and so does a packed descriptor without a tag, in
-blocks along the last axis. Elsewhere the destination takes the format in which the source arrives, and in a backward
+Formats: `any` becomes row-major where a primitive multiplies by weights, and so does a packed descriptor without a tag,
+in blocks along the last axis. Elsewhere the destination takes the format in which the source arrives, and in a backward
 primitive a gradient the format of what it is the gradient of.
 
-Source: oneAPI specification, "Memory format propagation".
-
-**What follows a primitive: sum, eltwise, binary, prelu and depthwise convolution, in the order they are given.**
-
-Source: oneAPI specification, "Post-ops".
-
-**The function of each primitive in each direction.**
+`TABLE` has the formula of each primitive in each direction, whose result the post-operations are applied to in order:
 
 >>> TABLE["softmax", "forward"].__module__
 'inlay.engines.reference.bandwidth_limited'
+
+Source: oneAPI specification, "Memory format propagation" and "Post-ops".
 """
 
 import re
@@ -32,9 +26,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.sparsity import PACKED_BLOCK
 from inlay.engines.reference import bandwidth_limited, normalization, products, recurrent, spatial
-from inlay.engines.reference import spatial as convolution
 from inlay.engines.reference.products import SparseArray, real_sparse
-from inlay.engines.reference.recurrent import kept_dims
 from inlay.engines.reference.values import (
     Array,
     Formula,
@@ -105,7 +97,7 @@ def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[t
     """What training keeps for the way back."""
     if operation.direction == "forward":
         if operation.prop_kind == "forward_training" and (kept := _kept(operation)):
-            dims = kept_dims(operation) if "src_layer" in descs else descs["dst"].dims
+            dims = recurrent.kept_dims(operation) if "src_layer" in descs else descs["dst"].dims
             yield "workspace", MemoryDesc(dims, DATA_TYPES[kept])
         return
     if not _kept(operation) or "workspace" in descs:
@@ -208,14 +200,14 @@ def _depthwise_convolution(
     src = real("dst", rounded(stored("dst", x, attributes, memories), between), attributes, memories)
     weights = real(f"{name}_weights", read(memories[f"{name}_weights"]), attributes, memories)
     bias = read(memories[f"{name}_bias"]) if post_op.bias_type is not None else None
-    spatial = x.ndim - 2
-    return convolution.convolution(
+    axes = x.ndim - 2
+    return spatial.convolution(
         src=src,
         weights=weights,
         bias=bias,
-        strides=(post_op.stride,) * spatial,
-        dilations=(0,) * spatial,
-        padding_l=(post_op.padding,) * spatial,
+        strides=(post_op.stride,) * axes,
+        dilations=(0,) * axes,
+        padding_l=(post_op.padding,) * axes,
         shapes={"dst": (*x.shape[:2], *[-(-n // post_op.stride) for n in x.shape[2:]])},
     )["dst"]
 
@@ -234,6 +226,8 @@ TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
         ("matmul", "forward"): products.matmul,
         ("pooling", "forward"): spatial.pooling,
         ("pooling", "backward"): spatial.pooling_backward,
+        ("resampling", "forward"): spatial.resampling,
+        ("resampling", "backward"): spatial.resampling_backward,
         ("batch_normalization", "forward"): normalization.batch_forward,
         ("batch_normalization", "backward"): normalization.batch_backward,
         ("layer_normalization", "forward"): normalization.layer_forward,
@@ -244,18 +238,16 @@ TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
         ("lrn", "backward"): normalization.backward,
         ("eltwise", "forward"): bandwidth_limited.eltwise,
         ("eltwise", "backward"): bandwidth_limited.eltwise_backward,
-        ("shuffle", "forward"): bandwidth_limited.shuffle,
-        ("shuffle", "backward"): bandwidth_limited.shuffle_backward,
-        ("softmax", "forward"): bandwidth_limited.softmax,
-        ("softmax", "backward"): bandwidth_limited.softmax_backward,
         ("prelu", "forward"): bandwidth_limited.prelu,
         ("prelu", "backward"): bandwidth_limited.prelu_backward,
-        ("resampling", "forward"): spatial.resampling,
-        ("resampling", "backward"): spatial.resampling_backward,
+        ("softmax", "forward"): bandwidth_limited.softmax,
+        ("softmax", "backward"): bandwidth_limited.softmax_backward,
+        ("shuffle", "forward"): bandwidth_limited.shuffle,
+        ("shuffle", "backward"): bandwidth_limited.shuffle_backward,
         ("reduction", "forward"): bandwidth_limited.reduction,
+        ("binary", "forward"): bandwidth_limited.binary,
         ("concat", "forward"): bandwidth_limited.concat,
         ("sum", "forward"): bandwidth_limited.weighted_sum,
-        ("binary", "forward"): bandwidth_limited.binary,
         **{(kind, "forward"): recurrent.computed for kind in RECURRENT},
         **{(kind, "backward"): recurrent.gradients for kind in RECURRENT},
     }
@@ -356,7 +348,7 @@ class ReferenceEngine(Engine):
         return operation.kind == "reorder" or (operation.kind, operation.direction) in TABLE
 
     def create(self, operation: Operation) -> PlainImplementation:
-        """Choose the formats that are `any`, as `formats` says.
+        """Choose the formats that are `any`, as this module says.
 
         Raises:
             InvalidArguments: a workspace is needed and the hint has none.

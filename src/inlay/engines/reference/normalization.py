@@ -1,4 +1,6 @@
-"""Batch, layer and group normalization: tensors brought to mean 0 and variance 1.
+"""Batch, layer and group normalization, and local response normalization.
+
+The first three bring tensors to mean 0 and variance 1:
 
     dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
 
@@ -10,7 +12,7 @@ where the result was positive. With `rms_norm` the mean is taken to be 0.
 Source: oneAPI specification, "Batch normalization", "Layer normalization" and "Group normalization"; oneDNN for the
 fused forms.
 
-**Local response normalization: each element divided by a power of the squares around it.**
+Local response normalization divides each element by a power of the squares around it:
 
     dst = src * base^-beta,    base = k + alpha / count * sum of src^2 over the window
 
@@ -36,7 +38,7 @@ RMS = "rms_norm"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _StatisticsAxes:
     """Which axes share a mean, in a view of the tensor where these are axes of their own."""
 
     view: Shape
@@ -68,18 +70,18 @@ class _Kind:
         return total
 
 
-def _batch(shape: Shape) -> _Kind:
-    return _Kind(shape, tuple(i for i in range(len(shape)) if i != 1), shape[1:2], 1)
+def _batch(shape: Shape) -> _StatisticsAxes:
+    return _StatisticsAxes(shape, tuple(i for i in range(len(shape)) if i != 1), shape[1:2], 1)
 
 
-def _layer(shape: Shape) -> _Kind:
+def _layer(shape: Shape) -> _StatisticsAxes:
     last = len(shape) - 1
-    return _Kind(shape, (last,), shape[:-1], last)
+    return _StatisticsAxes(shape, (last,), shape[:-1], last)
 
 
-def _group(shape: Shape, groups: int) -> _Kind:
+def _group(shape: Shape, groups: int) -> _StatisticsAxes:
     view = (shape[0], groups, shape[1] // groups, *shape[2:])
-    return _Kind(view, tuple(range(2, len(view))), view[:2], 1)
+    return _StatisticsAxes(view, tuple(range(2, len(view))), view[:2], 1)
 
 
 def batch_forward(
@@ -179,7 +181,7 @@ def group_backward(
     return _backward(_group(src.shape, groups), src, mean, variance, scale, diff_dst, epsilon, flags)
 
 
-def _center(kind: _Kind, mean: Array | None, flags: frozenset[str]) -> Array:
+def _center(kind: _StatisticsAxes, mean: Array | None, flags: frozenset[str]) -> Array:
     """What is subtracted: the mean that is given, or nothing."""
     if RMS in flags:
         return np.zeros(())
@@ -188,7 +190,7 @@ def _center(kind: _Kind, mean: Array | None, flags: frozenset[str]) -> Array:
 
 
 def _forward(
-    kind: _Kind,
+    kind: _StatisticsAxes,
     src: Array,
     mean: Array | None,
     variance: Array | None,
@@ -213,7 +215,7 @@ def _forward(
 
 
 def _backward(
-    kind: _Kind,
+    kind: _StatisticsAxes,
     src: Array,
     mean: Array | None,
     variance: Array,

@@ -1,13 +1,11 @@
-"""Inner product and matrix multiplication.
+"""Formulas of inner product and matrix multiplication, dense and with one sparse factor.
 
     inner product   dst(n, o) = bias(o) + sum over c and space of src(n, c, x) * weights(o, c, x)
     matmul          dst(b, m, n) = bias(b, m, n) + sum over k of src(b, m, k) * weights(b, k, n)
 
 In matmul, b stands for any number of axes, and an axis of length 1 is repeated.
 
-Source: oneAPI specification, "Inner product" and "Matrix multiplication".
-
-**Inner product and matrix multiplication with one sparse factor: elements that are not stored are never touched.**
+Elements of a sparse factor that are not stored are never touched:
 
     src sparse       row m of dst = sum over the stored src(m, k) of src(m, k) * row k of weights
     weights sparse   the same of the transposed matrices: dst = (weights^T src^T)^T

@@ -11,14 +11,13 @@ is time 0 from right to left, is `dst_iter`.
 The workspace holds what each cell computed: for each direction, layer, time and batch its h, c, gates and `inner`, side
 by side.
 
-Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
-
-**Recurrent networks as formulas of the table: types and 8-bit scales on the way in and out, sums that go on.**
+`computed` and `gradients` are these as formulas of the engine's table, with the types and 8-bit scales of arguments.
 
 A state is rounded to its type after each step, because that is what the next step reads: bf16 and f16 directly, 8 bits
 by their scale and shift. So what the reference computes in 8 bits differs from the numbers by quantization alone.
 
-Source: oneAPI specification, "RNN"; oneDNN, "int8 inference example" of RNN, for where states are quantized.
+Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990; oneDNN, "int8 inference example" of
+RNN, for where states are quantized.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,9 +44,6 @@ from inlay.primitives.engine import Operation
 
 LINEAR_BEFORE_RESET = ("lbr_gru", "lbr_augru")
 """Kinds with one more bias."""
-GATES = {"vanilla_rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3}
-"""How many gates each kind has."""
-
 _REVERSED = {"left2right": (False,), "right2left": (True,), "concat": (False, True), "sum": (False, True)}
 
 
@@ -116,12 +112,6 @@ class _Layer:
         return last
 
 
-def workspace_dims(src: Shape, weights: Shape, outputs: int) -> Shape:
-    """The dims of the workspace, given those of src_layer and weights_layer and the channels of dst_iter."""
-    layers, directions, _, gates, channels = weights
-    return (directions, layers, *src[:2], outputs + (gates + 2) * channels)
-
-
 def forward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """`dst_layer`, `dst_iter`, `workspace` and, of LSTM, `dst_iter_c`.
 
@@ -146,7 +136,7 @@ def backward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
     `arrays` has what forward reads, workspace, diff_dst_layer, and may have diff_dst_iter and diff_dst_iter_c.
     """
-    runs = _restored(network, arrays)
+    runs = _run(network, arrays, arrays["workspace"])
     d_src = np.zeros_like(arrays["src_layer"])
     d_attention = np.zeros((*d_src.shape[:2], 1))
     found: list[list[dict[str, Array]]] = []
@@ -177,50 +167,23 @@ def _in_time(network: Network, d: int, array: Array) -> Array:
     return array[::-1] if _REVERSED[network.direction][d] else array
 
 
-def _run(network: Network, arrays: Mapping[str, Array]) -> list[list[_Layer]]:
-    """Every layer of every direction, as run forward."""
+def _run(network: Network, arrays: Mapping[str, Array], workspace: Array | None = None) -> list[list[_Layer]]:
+    """Every layer of every direction, as run forward, or as the workspace holds it."""
     runs = []
     for d in range(len(_REVERSED[network.direction])):
         x = _in_time(network, d, arrays["src_layer"])
         attention = _in_time(network, d, arrays["attention"]) if "attention" in arrays else None
         layers: list[_Layer] = []
         for index in range(arrays["weights_layer"].shape[0]):
-            weights = _weights(network, arrays, (index, d))
+            told = _weights(network, arrays, (index, d)), x, attention, *_initial(arrays, (index, d), x.shape[1])
             layers.append(
-                _layer_forward(network.cell, weights, x, attention, *_initial(arrays, (index, d), x.shape[1]))
+                _layer_forward(network.cell, *told)
+                if workspace is None
+                else _layer_restored(workspace[d, index], *told)
             )
             x = layers[-1].output
         runs.append(layers)
     return runs
-
-
-def _restored(network: Network, arrays: Mapping[str, Array]) -> list[list[_Layer]]:
-    """Every layer of every direction, as the workspace holds it."""
-    runs = []
-    for d in range(len(_REVERSED[network.direction])):
-        x = _in_time(network, d, arrays["src_layer"])
-        attention = _in_time(network, d, arrays["attention"]) if "attention" in arrays else None
-        layers: list[_Layer] = []
-        for index, kept in enumerate(arrays["workspace"][d]):
-            weights = _weights(network, arrays, (index, d))
-            layers.append(_layer_restored(weights, x, attention, kept, *_initial(arrays, (index, d), x.shape[1])))
-            x = layers[-1].output
-        runs.append(layers)
-    return runs
-
-
-def _layer_restored(weights: CellWeights, x: Array, attention: Array | None, kept: Array, h: Array, c: Array) -> _Layer:
-    """One layer over time, where `kept` is its part of the workspace."""
-    gates, channels = weights.layer.shape[1:]
-    outputs = kept.shape[2] - (gates + 2) * channels
-    places = np.cumsum([outputs, channels, gates * channels])
-    inputs: list[Inputs] = []
-    steps: list[Step] = []
-    for t, row in enumerate(kept):
-        inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
-        h, c, flat, inner = np.split(row, places, axis=1)
-        steps.append(Step(h, c, flat.reshape(x.shape[1], gates, channels), inner))
-    return _Layer(weights, tuple(inputs), tuple(steps), h, c)
 
 
 def _weights(network: Network, arrays: Mapping[str, Array], at: tuple[int, int]) -> CellWeights:
@@ -252,6 +215,20 @@ def _layer_forward(cell: Cell, weights: CellWeights, x: Array, attention: Array 
         inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
         steps.append(cell.forward(weights, inputs[-1]))
         h, c = steps[-1].h, steps[-1].c
+    return _Layer(weights, tuple(inputs), tuple(steps), h, c)
+
+
+def _layer_restored(kept: Array, weights: CellWeights, x: Array, attention: Array | None, h: Array, c: Array) -> _Layer:
+    """One layer over time, where `kept` is its part of the workspace."""
+    gates, channels = weights.layer.shape[1:]
+    outputs = kept.shape[2] - (gates + 2) * channels
+    places = np.cumsum([outputs, channels, gates * channels])
+    inputs: list[Inputs] = []
+    steps: list[Step] = []
+    for t, row in enumerate(kept):
+        inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
+        h, c, flat, inner = np.split(row, places, axis=1)
+        steps.append(Step(h, c, flat.reshape(x.shape[1], gates, channels), inner))
     return _Layer(weights, tuple(inputs), tuple(steps), h, c)
 
 
@@ -319,9 +296,9 @@ def gradients(*, operation: Operation, arguments: Mapping[str, Array], held: Cal
 def kept_dims(operation: Operation) -> Shape:
     """The dims of the workspace."""
     descs = operation.descs
-    weights = descs["weights_layer"].dims
-    outputs = descs["weights_projection"].dims[3] if "weights_projection" in descs else weights[4]
-    return workspace_dims(descs["src_layer"].dims, weights, outputs)
+    layers, directions, _, gates, channels = descs["weights_layer"].dims
+    outputs = descs["weights_projection"].dims[3] if "weights_projection" in descs else channels
+    return (directions, layers, *descs["src_layer"].dims[:2], outputs + (gates + 2) * channels)
 
 
 def _network(operation: Operation) -> Network:

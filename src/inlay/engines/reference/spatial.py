@@ -1,23 +1,9 @@
-"""Resampling of space to another size: the nearest element, or a mean of the two nearest along each axis.
+"""Formulas over space: convolution, deconvolution, pooling and resampling, in any number of spatial dimensions.
 
-The center of element o of the destination lies at (o + 1/2) * n_src / n_dst - 1/2 of the source. `nearest` rounds this,
-halves up; `linear` weighs the elements below and above by their distance. Beyond the border is the element at it.
-
-A resampling is one matrix for each spatial axis, and its gradient the transposed ones:
-
->>> along(2, 4, "linear")
-array([[1.  , 0.  ],
-       [0.75, 0.25],
-       [0.25, 0.75],
-       [0.  , 1.  ]])
-
-Source: oneAPI specification, "Resampling".
-
-**The geometry of windows that slide over space: which element each tap of each window lies on.**
-
-Tap k of window o lies on element o * stride + k * (dilation + 1) - padding_l, which may be outside. So the source is
-placed on a canvas as long as the windows reach, and read, or added to, in steps. What of the source no window reaches
-(where padding on the right is negative) is not on the canvas:
+`Taps` is the geometry of windows that slide over space. Tap k of window o lies on element
+o * stride + k * (dilation + 1) - padding_l, which may be outside. So the source is placed on a canvas as long as the
+windows reach, and read, or added to, in steps. What of the source no window reaches (where padding on the right is
+negative) is not on the canvas:
 
 >>> taps = Taps(kernel=(3,), strides=(2,), dilations=(0,), padding_l=(1,))
 >>> taps.windows(np.arange(4.0).reshape(1, 1, 4), (2,))[0, 0]
@@ -26,9 +12,7 @@ array([[0., 0., 1.],
 >>> taps.spread(lambda tap: np.array([[[1.0, 10.0]]]), (2,), (1, 1, 4))[0, 0]
 array([ 1., 11., 10., 10.])
 
-Source: oneAPI specification, "Convolution"; dilation 0 is dense.
-
-**Convolution and its two gradients, in any number of spatial dimensions.**
+Convolution:
 
     dst(n, go, x) = bias(go) + sum over c and taps u of src(n, gc, at) * w(g, o, c, u)
     at            = x * stride + u * (dilation + 1) - padding_l
@@ -36,16 +20,11 @@ Source: oneAPI specification, "Convolution"; dilation 0 is dense.
 Group g maps its own channels. Weights have axes (o, c, taps ...), with groups (g, o, c, taps ...). A tap outside the
 source is on a zero.
 
-Source: oneAPI specification, "Convolution".
+Deconvolution is the transpose of convolution: what a convolution gives back to its source is what a deconvolution
+computes, and what a convolution computes is the gradient of a deconvolution's source. Weights have axes
+(o, c, taps ...) seen from the deconvolution, so both axes swap.
 
-**Deconvolution: the transpose of convolution, so its formulas are those of convolution, read the other way.**
-
-What a convolution gives back to its source is what a deconvolution computes, and what a convolution computes is the
-gradient of a deconvolution's source. Weights have axes (o, c, taps ...) seen from the deconvolution, so both axes swap.
-
-Source: oneAPI specification, "Deconvolution".
-
-**Pooling: the greatest element of each window, or the average.**
+Pooling:
 
     max                  dst(n, c, x) = max over taps inside the source; of equal ones the first, in row-major order
     avg_include_padding  dst(n, c, x) = sum over taps / number of taps
@@ -54,7 +33,18 @@ Source: oneAPI specification, "Deconvolution".
 The workspace of max holds the row-major index of the tap that was the greatest. A window without any tap inside has
 the lowest number of the type, and no gradient.
 
-Source: oneAPI specification, "Pooling"; oneDNN for ties and empty windows.
+Resampling: the center of element o of the destination lies at (o + 1/2) * n_src / n_dst - 1/2 of the source. `nearest`
+rounds this, halves up; `linear` weighs the elements below and above by their distance. Beyond the border is the element
+at it. A resampling is one matrix for each spatial axis, and its gradient the transposed ones:
+
+>>> along(2, 4, "linear")
+array([[1.  , 0.  ],
+       [0.75, 0.25],
+       [0.25, 0.75],
+       [0.  , 1.  ]])
+
+Source: oneAPI specification, "Convolution" (dilation 0 is dense), "Deconvolution", "Pooling" and "Resampling"; oneDNN
+for ties and empty windows of pooling.
 """
 
 from collections.abc import Callable

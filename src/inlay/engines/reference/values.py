@@ -4,10 +4,8 @@ An integer argument with a scale and a zero point means (x - zero_point) * scale
 zero_point, converted to the type of the memory once: rounded to nearest even, saturated if integer. The reorder that
 writes it makes padding zero and leaves gaps alone.
 
-**The types that formulas are written in: f64 arrays by the names of arguments.**
-
 A formula is a function whose parameters are named as the arguments and parameters of its primitive, and `shapes`, the
-dims of each argument. It is given what it names, and gives back what it computed by name:
+dims of each argument. It is given what it names, and gives back what it computed by name, all in f64:
 
     def forward(*, src: Array, alpha: float) -> Results:
         return {"dst": alpha * src}
@@ -39,8 +37,8 @@ Shapes: TypeAlias = Mapping[str, Shape]
 Formula: TypeAlias = Callable[..., Mapping[str, npt.NDArray[Any]]]
 """A function of named arrays and parameters."""
 
-
-Memories = Mapping[str, Memory]
+Memories: TypeAlias = Mapping[str, Memory]
+"""The memories that an implementation is bound to, by the name of the argument."""
 
 
 def read(memory: Memory) -> Array:
