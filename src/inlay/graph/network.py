@@ -6,20 +6,13 @@
 >>> network.tensors["y"].dims
 (1, 3)
 
+Networks hold arrays, which compare element by element and so have no truth value; `Compared` gives such dataclasses an
+equality of their own.
+
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
-
-**`Compared`: equality of values that hold arrays, which compare element by element and so answer no truth.**
-
->>> @dataclass(frozen=True, slots=True, eq=False)
-... class Weights(Compared):
-...     arrays: Mapping[str, Any]
->>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2)})
-True
->>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2, np.float32)})
-False
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any
@@ -34,6 +27,14 @@ class Compared:
     """A dataclass whose values are equal if their fields are; arrays, if type, dims and bytes are.
 
     So elements that are no number equal themselves, and 0 is not -0. Such values have no hash: most hold a dict.
+
+    >>> @dataclass(frozen=True, slots=True, eq=False)
+    ... class Weights(Compared):
+    ...     arrays: Mapping[str, Any]
+    >>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2)})
+    True
+    >>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2, np.float32)})
+    False
     """
 
     def __eq__(self, other: object) -> bool:
@@ -131,3 +132,16 @@ class Network(Compared):
             ", ".join(f"{name} {self.tensors[name].dims}" for name in names) for names in (self.inputs, self.outputs)
         )
         return f"<Network {self.name}: {' -> '.join(sides)}; {len(self.nodes)} nodes, opset {self.opset}>"
+
+
+def read_only(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """The same array, no longer writeable, as the constants of a network are."""
+    array.flags.writeable = False
+    return array
+
+
+def unused_name(name: str, *taken: Container[str]) -> str:
+    """The name, with as many primes as it needs to be none of those taken."""
+    while any(name in names for names in taken):
+        name += "'"
+    return name

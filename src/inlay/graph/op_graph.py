@@ -1,18 +1,17 @@
-"""From an operation of a graph, with formats for its tensors, to what an engine is asked.
+"""`OpGraph`: a network in operations that have formats: primitives, views of memory, and what only NumPy computes.
+
+    primitive    kind is one of `inlay.primitives`; an engine computes it, in formats that the planner chooses
+    view         kind is "view": another description of the same elements, at no cost where the format allows it
+    reference    kind is "reference": an operator without a primitive, computed by NumPy in plain formats
+
+Nothing is fused yet: that a convolution may take its ReLU along is a choice with a cost, and the planner's. Once the
+formats are chosen, `operation_of` says what an engine is asked for a primitive:
 
 >>> function = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
 >>> relu = Op("relu", "eltwise", {"src": "x"}, {"dst": "y"}, parameters=function)
 >>> image = MemoryDesc((1, 16, 4, 4), "f32", "nhwc")
 >>> operation_of(relu, {"src": image, "dst": image}).descs["dst"].tag
 'acdb'
-
-**`OpGraph`: a network in operations that have formats: primitives, views of memory, and what only NumPy computes.**
-
-    primitive    kind is one of `inlay.primitives`; an engine computes it, in formats that the planner chooses
-    view         kind is "view": another description of the same elements, at no cost where the format allows it
-    reference    kind is "reference": an operator without a primitive, computed by NumPy in plain formats
-
-Nothing is fused yet: that a convolution may take its ReLU along is a choice with a cost, and the planner's.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ import numpy as np
 
 from inlay.data_type import as_data_type
 from inlay.errors import InlayError
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Tensor, unused_name
 from inlay.graph.op_graph import Array, Move, Op, Part, Permute, Reshape
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
@@ -73,7 +73,15 @@ class Draft:
     def constant(self, index: int, what: str) -> Array:
         """An input whose elements must be known: `what` it is, for the reason."""
         found = self.network.constants.get(self.node.inputs[index])
-        return _known(found, f"its {what} is computed by the network, and has to be known before it runs")
+        if found is None:
+            raise Declined(f"its {what} is computed by the network, and has to be known before it runs")
+        return found
+
+    def numbers(self, name: str, index: int, input_since: int, what: str = "") -> tuple[int, ...]:
+        """Integers that are attribute `name` before that opset and then constant input `index`; none if left out."""
+        if self.opset < input_since:
+            return tuple(self.attribute(name) or ())
+        return tuple(self.constant(index, what or name).reshape(-1).tolist()) if self.given(index) else ()
 
     def result(self, index: int = 0) -> Tensor:
         """The tensor of output `index`."""
@@ -96,8 +104,8 @@ class Draft:
     def source(self, index: int) -> str:
         """An input that a primitive reads and the network computes."""
         operand = self.operand(index)
-        require(isinstance(operand, str), f"{self.node.inputs[index]} is a constant")
-        assert isinstance(operand, str)
+        if not isinstance(operand, str):
+            raise Declined(f"{self.node.inputs[index]} is a constant")
         return operand
 
     def viewed(self, index: int) -> str:
@@ -188,9 +196,7 @@ class Draft:
 
     def _new(self, dims: Dims, dtype: np.dtype[Any]) -> str:
         first = next(name for name in self.node.outputs if name)
-        name = f"{first}:{len(self.made)}"
-        while name in self.network.tensors:
-            name += "'"
+        name = unused_name(f"{first}:{len(self.made)}", self.network.tensors)
         self.made[name] = Tensor(name, dims, dtype)
         return name
 
@@ -207,12 +213,6 @@ def require(holds: bool, otherwise: str) -> None:
     """
     if not holds:
         raise Declined(otherwise)
-
-
-def _known(array: Array | None, otherwise: str) -> Array:
-    if array is None:
-        raise Declined(otherwise)
-    return array
 
 
 def _is_moved(dtype: np.dtype[Any]) -> bool:

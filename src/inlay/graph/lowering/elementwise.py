@@ -1,11 +1,10 @@
-"""Functions of one element: each is an algorithm of eltwise with its numbers.
+"""Element by element: functions of one tensor, then arithmetic of two or more.
 
-`FUNCTIONS` has those that are told nothing or only attributes; Clip and Pow have inputs that must be constants.
+A function of one element is an algorithm of eltwise with its numbers; Clip and Pow have inputs that must be constants.
 
-**Two or more tensors, element by element: binary, sum, and eltwise where one of two is a number.**
-
-Tensors with fewer axes get axes of length 1 in front, which is a view. In binary the first source has the dims of the
-result where the operation allows that sources swap, since engines spread the second one only.
+Two or more tensors are binary, sum, and eltwise where one of two is a number. Tensors with fewer axes get axes of
+length 1 in front, which is a view. In binary the first source has the dims of the result where the operation allows
+that sources swap, since engines spread the second one only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,8 @@ import numpy as np
 from inlay.graph.lowering.draft import Draft, Operand, require
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
+
+# Functions of one tensor
 
 
 def eltwise(draft: Draft, src: Operand, algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> str:
@@ -115,32 +116,7 @@ def powered(draft: Draft, src: Operand, exponent: float, factor: float = 1.0) ->
     return eltwise(draft, src, "pow", factor, exponent)
 
 
-FUNCTIONS: Mapping[str, Callable[[Draft], Operand]] = {
-    "Abs": plain("abs"),
-    "Celu": celu,
-    "Clip": clip,
-    "Elu": sloped("elu", 1.0),
-    "Exp": plain("exp"),
-    "Gelu": gelu,
-    "HardSigmoid": hard_sigmoid,
-    "HardSwish": plain("hardswish", float(np.float32(1 / 6)), 0.5),
-    "LeakyRelu": sloped("relu", float(np.float32(0.01))),
-    "Log": plain("log"),
-    "Mish": plain("mish"),
-    "Neg": plain("linear", -1.0),
-    "Pow": power,
-    "Reciprocal": plain("pow", 1.0, -1.0),
-    "Relu": plain("relu"),
-    "Round": plain("round"),
-    "Selu": selu,
-    "Sigmoid": plain("logistic"),
-    "Softplus": plain("soft_relu", 1.0),
-    "Sqrt": plain("sqrt"),
-    "Swish": sloped("swish", 1.0),
-    "Tanh": plain("tanh"),
-}
-"""The rule of each operator."""
-
+# Arithmetic
 
 _SWAPPING = ("add", "mul", "max", "min")
 
@@ -251,15 +227,37 @@ def prelu(draft: Draft) -> Operand:
     return draft.put("prelu", {"src": src, "weights": weights}, dims)
 
 
-ARITHMETIC: Mapping[str, Callable[[Draft], Operand]] = {
+ELEMENTWISE: Mapping[str, Callable[[Draft], Operand]] = {
+    "Abs": plain("abs"),
     "Add": pairwise("add"),
+    "Celu": celu,
+    "Clip": clip,
     "Div": pairwise("div"),
+    "Elu": sloped("elu", 1.0),
+    "Exp": plain("exp"),
+    "Gelu": gelu,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": plain("hardswish", float(np.float32(1 / 6)), 0.5),
+    "LeakyRelu": sloped("relu", float(np.float32(0.01))),
+    "Log": plain("log"),
     "Max": variadic("max"),
     "Mean": variadic("mean"),
     "Min": variadic("min"),
+    "Mish": plain("mish"),
     "Mul": pairwise("mul"),
+    "Neg": plain("linear", -1.0),
     "PRelu": prelu,
+    "Pow": power,
+    "Reciprocal": plain("pow", 1.0, -1.0),
+    "Relu": plain("relu"),
+    "Round": plain("round"),
+    "Selu": selu,
+    "Sigmoid": plain("logistic"),
+    "Softplus": plain("soft_relu", 1.0),
+    "Sqrt": plain("sqrt"),
     "Sub": pairwise("sub"),
     "Sum": variadic("sum"),
+    "Swish": sloped("swish", 1.0),
+    "Tanh": plain("tanh"),
 }
 """The rule of each operator."""

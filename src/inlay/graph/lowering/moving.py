@@ -65,8 +65,7 @@ def dropout(draft: Draft) -> Operand:
 
 def padded(draft: Draft) -> Operand:
     """The same elements, where nothing is added."""
-    pads = draft.attribute("pads") if draft.opset < 11 else draft.constant(1, "padding").tolist()
-    require(not any(pads), "there is no primitive that pads")
+    require(not any(draft.numbers("pads", 1, 11, "padding")), "there is no primitive that pads")
     return draft.viewed(0)
 
 
@@ -99,9 +98,9 @@ def sliced(draft: Draft) -> Operand:
     """A part of the elements, each next to the one before."""
     src = draft.viewed(0)
     dims = draft.dims(src)
-    starts, steps = _said(draft, 1, "starts") or (), _said(draft, 4, "steps") or ()
-    axes = _said(draft, 3, "axes") or tuple(range(len(starts)))
-    require(all(step == 1 for step in steps), f"its steps are {tuple(steps)}")
+    starts, steps = draft.numbers("starts", 1, 10), draft.numbers("steps", 4, 10)
+    axes = draft.numbers("axes", 3, 10) or tuple(range(len(starts)))
+    require(all(step == 1 for step in steps), f"its steps are {steps}")
     offsets = [0] * len(dims)
     for axis, start in zip(axes, starts, strict=True):
         n = dims[axis % len(dims)]
@@ -120,14 +119,6 @@ def gathered(draft: Draft) -> Operand:
     offsets = tuple(indices[0] if i == axis else 0 for i in range(len(dims)))
     part = draft.part(src, offsets, tuple(count if i == axis else n for i, n in enumerate(dims)))
     return draft.reshaped(part, draft.result().dims)
-
-
-def _said(draft: Draft, index: int, name: str) -> tuple[int, ...] | None:
-    """What Slice is told, by an attribute before opset 10, then by an input."""
-    if draft.opset < 10:
-        said = draft.attribute(name)
-        return None if said is None else tuple(said)
-    return tuple(draft.constant(index, name).reshape(-1).tolist()) if draft.given(index) else None
 
 
 def depth_to_space(draft: Draft) -> Operand:

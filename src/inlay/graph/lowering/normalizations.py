@@ -1,4 +1,4 @@
-"""Normalizations, and softmax, which brings sums to 1.
+"""Normalizations, softmax, and reductions.
 
 Layer normalization over several axes flattens them, as softmax does before opset 13. Group and instance normalization
 are layer normalizations too: what a group of channels of an image holds is a row. They have a scale and a shift for
@@ -6,10 +6,9 @@ each channel, before opset 21 for each group; these differ within rows, so that 
 group normalization, which is there since 3.3, takes twice as long as that, and batch normalization of one image with
 the channels of all two to ten times.
 
-**Reductions: axes that become one element, and vanish where they are not kept.**
-
-The mean or the greatest over all of space is a pooling whose window is the image: it is fast in every format, a
-reduction only where these axes are the last in memory. Axes of length 1 have nothing to reduce.
+Reductions are of axes that become one element, and vanish where they are not kept. The mean or the greatest over all of
+space is a pooling whose window is the image: it is fast in every format, a reduction only where these axes are the last
+in memory. Axes of length 1 have nothing to reduce.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,6 +24,9 @@ from inlay.layout import Dims
 
 _EPSILON = float(np.float32(1e-5))
 _MOST_AXES = 5
+
+
+# Normalizations
 
 
 def batch_normalization(draft: Draft) -> Operand:
@@ -139,21 +141,11 @@ def softmax(algorithm: str) -> Callable[[Draft], Operand]:
     return rule
 
 
-NORMALIZATIONS: Mapping[str, Callable[[Draft], Operand]] = {
-    "BatchNormalization": batch_normalization,
-    "GroupNormalization": group_normalization,
-    "InstanceNormalization": instance_normalization,
-    "LRN": local_response,
-    "LayerNormalization": layer_normalization,
-    "LogSoftmax": softmax("log"),
-    "RMSNormalization": rms_normalization,
-    "Softmax": softmax("accurate"),
-}
-"""The rule of each operator."""
+# Reductions
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _LoweredReduction:
     """How an operator is computed."""
 
     algorithm: str
@@ -168,48 +160,55 @@ class _Way:
     """From which opset on axes are an input."""
 
 
-_WAYS = {
-    "ReduceL1": _Way("norm_lp_sum", p=1.0, alone="abs"),
-    "ReduceL2": _Way("norm_lp_sum", p=2.0, alone="abs"),
-    "ReduceMax": _Way("max", pooling="max"),
-    "ReduceMean": _Way("mean", pooling="avg_include_padding"),
-    "ReduceMin": _Way("min"),
-    "ReduceProd": _Way("mul"),
-    "ReduceSum": _Way("sum", inputs_since=13),
-    "ReduceSumSquare": _Way("norm_lp_power_p_sum", p=2.0, alone="square"),
+_REDUCTIONS = {
+    "ReduceL1": _LoweredReduction("norm_lp_sum", p=1.0, alone="abs"),
+    "ReduceL2": _LoweredReduction("norm_lp_sum", p=2.0, alone="abs"),
+    "ReduceMax": _LoweredReduction("max", pooling="max"),
+    "ReduceMean": _LoweredReduction("mean", pooling="avg_include_padding"),
+    "ReduceMin": _LoweredReduction("min"),
+    "ReduceProd": _LoweredReduction("mul"),
+    "ReduceSum": _LoweredReduction("sum", inputs_since=13),
+    "ReduceSumSquare": _LoweredReduction("norm_lp_power_p_sum", p=2.0, alone="square"),
 }
 
 
-def _rule(way: _Way) -> Callable[[Draft], Operand]:
+def _rule(reduction: _LoweredReduction) -> Callable[[Draft], Operand]:
     def rule(draft: Draft) -> Operand:
         src = draft.source(0)
         dims = draft.dims(src)
-        axes = _axes(draft, way, len(dims))
+        axes = _axes(draft, reduction, len(dims))
         kept = tuple(1 if axis in axes else n for axis, n in enumerate(dims))
-        return draft.reshaped(_reduced(draft, src, way, axes, kept), draft.result().dims)
+        return draft.reshaped(_reduced(draft, src, reduction, axes, kept), draft.result().dims)
 
     return rule
 
 
-def _reduced(draft: Draft, src: str, way: _Way, axes: frozenset[int], kept: Dims) -> Operand:
+def _reduced(draft: Draft, src: str, reduction: _LoweredReduction, axes: frozenset[int], kept: Dims) -> Operand:
     dims = draft.dims(src)
     if kept == dims:
-        return eltwise(draft, src, way.alone) if way.alone else src
-    if way.pooling and len(dims) <= 2 + MOST_SPATIAL_AXES and axes == frozenset(range(2, len(dims))):
-        return whole_image(draft, src, way.pooling)
-    return draft.put("reduction", {"src": src}, kept, algorithm=way.algorithm, p=way.p, eps=0.0)
+        return eltwise(draft, src, reduction.alone) if reduction.alone else src
+    if reduction.pooling and len(dims) <= 2 + MOST_SPATIAL_AXES and axes == frozenset(range(2, len(dims))):
+        return whole_image(draft, src, reduction.pooling)
+    return draft.put("reduction", {"src": src}, kept, algorithm=reduction.algorithm, p=reduction.p, eps=0.0)
 
 
-def _axes(draft: Draft, way: _Way, count: int) -> frozenset[int]:
+def _axes(draft: Draft, reduction: _LoweredReduction, count: int) -> frozenset[int]:
     """Which axes are reduced: those that are said, or all."""
-    if draft.opset < way.inputs_since:
-        said = draft.attribute("axes") or ()
-    else:
-        said = draft.constant(1, "list of axes").reshape(-1).tolist() if draft.given(1) else ()
+    said = draft.numbers("axes", 1, reduction.inputs_since, "list of axes")
     if not said and draft.attribute("noop_with_empty_axes", 0):
         return frozenset()
     return frozenset(axis % count for axis in said) or frozenset(range(count))
 
 
-REDUCTIONS: Mapping[str, Callable[[Draft], Operand]] = {name: _rule(way) for name, way in _WAYS.items()}
+NORMALIZATIONS: Mapping[str, Callable[[Draft], Operand]] = {
+    "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
+    "InstanceNormalization": instance_normalization,
+    "LRN": local_response,
+    "LayerNormalization": layer_normalization,
+    "LogSoftmax": softmax("log"),
+    "RMSNormalization": rms_normalization,
+    "Softmax": softmax("accurate"),
+    **{name: _rule(reduction) for name, reduction in _REDUCTIONS.items()},
+}
 """The rule of each operator."""

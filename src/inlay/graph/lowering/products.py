@@ -1,9 +1,10 @@
-"""Products of matrices: inner products where the weights are constant, else matmul.
+"""Products of matrices, and the recurrent layers LSTM, GRU and RNN.
 
-A fully connected layer behind Flatten reads the image as it is: its weights have the axes of the image, so that the
-image may come in any format. In matmul with one constant matrix, all axes but the last are rows.
+A product is an inner product where the weights are constant, else matmul. A fully connected layer behind Flatten reads
+the image as it is: its weights have the axes of the image, so that the image may come in any format. In matmul with one
+constant matrix, all axes but the last are rows.
 
-**LSTM, GRU and RNN: weights with a gate axis, in oneDNN's order of gates, and one layer.**
+A recurrent layer has weights with a gate axis, in oneDNN's order of gates:
 
     ONNX      W (D, G * H, I), R (D, G * H, H), B (D, 2 * G * H)        gates i o f c, and z r h
     oneDNN    (1, D, I, G, H), (1, D, H, G, H), (1, D, G, H)            gates i f c o, and u r o
@@ -23,7 +24,10 @@ from inlay.graph.op_graph import Array, Reshape
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 
-MOST_AXES_OF_INNER_PRODUCT = 5
+_MOST_AXES_OF_INNER_PRODUCT = 5
+
+
+# Products of matrices
 
 
 def gemm(draft: Draft) -> Operand:
@@ -60,7 +64,7 @@ def _inner_product(draft: Draft, src: str, matrix: Array, bias: Array | None) ->
     if writer is not None and writer.kind == "view" and all(isinstance(move, Reshape) for move in writer.moves):
         image = writer.reads["src"]
         dims = draft.dims(image)
-        if 2 < len(dims) <= MOST_AXES_OF_INNER_PRODUCT and dims[0] == rows:
+        if 2 < len(dims) <= _MOST_AXES_OF_INNER_PRODUCT and dims[0] == rows:
             src, weights = image, weights.reshape(outputs, *dims[1:])
     constants = {"weights": weights} if bias is None else {"weights": weights, "bias": bias}
     return draft.put("inner_product", {"src": src, **constants}, (rows, outputs))
@@ -96,9 +100,7 @@ def _product_dims(draft: Draft, one: Operand, other: Operand) -> tuple[int, ...]
     return (*spread(left[:-2], right[:-2]), left[-2], right[-1])
 
 
-PRODUCTS: Mapping[str, Callable[[Draft], Operand]] = {"Gemm": gemm, "MatMul": matmul}
-"""The rule of each operator."""
-
+# Recurrent layers
 
 _DIRECTIONS = {"forward": "left2right", "reverse": "right2left", "bidirectional": "concat"}
 _ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "logistic"}
@@ -252,5 +254,11 @@ def _last(draft: Draft, state: str) -> Operand:
     return draft.permuted(flat, (1, 0, 2)) if _is_batch_first(draft) else flat
 
 
-RECURRENT: Mapping[str, Callable[[Draft], Results]] = {"GRU": gru, "LSTM": lstm, "RNN": rnn}
+PRODUCTS: Mapping[str, Callable[[Draft], Operand | Results]] = {
+    "GRU": gru,
+    "Gemm": gemm,
+    "LSTM": lstm,
+    "MatMul": matmul,
+    "RNN": rnn,
+}
 """The rule of each operator."""

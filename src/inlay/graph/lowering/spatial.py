@@ -1,42 +1,44 @@
-"""Resize and Upsample: resampling where it takes the same elements with the same shares, else products of matrices.
+"""Operators of images: convolutions, pooling, and resizes.
 
+**Windows.** ONNX counts a dense window's dilation as 1, oneDNN as 0. The padding at the end is what the result's dims
+ask for, so that `auto_pad` and `ceil_mode` need no rules of their own: of all that give these dims, that nearest to 0.
+
+>>> Window((3,), (2,), (1,), (1,)).parameters((8,), (4,))
+{'strides': (2,), 'dilations': (0,), 'padding_l': (1,), 'padding_r': (0,)}
+
+**Convolution and its transpose.** ONNX's weights of a convolution are (G * O, I, ...), oneDNN's (G, O, I, ...); of a
+transposed one (G * I, O, ...), which become (G, O, I, ...) too. Without groups the first axis is left out.
+
+**Pooling**, by windows or of the whole image. An average divides by the elements under the window that are not padding,
+or by all where `count_include_pad`; where `ceil_mode` lets such a window reach beyond the padding, no primitive divides
+as ONNX does.
+
+**Resize and Upsample**: resampling where it takes the same elements with the same shares, else products of matrices.
 ONNX has many ways to say which coordinate of the source an element of the result lies on; oneDNN has one, the middle of
 its pixel, with halves up for the nearest. So the shares along each axis are computed both ways and compared, in f32 as
 runtimes compute them and in f64: where all agree, resampling is exact. Where they do not, linear and cubic resizes are
 a product with the matrix of shares along each axis that changes.
 
-**The numbers of a window: of ONNX's attributes, oneDNN's parameters.**
-
-ONNX counts a dense window's dilation as 1, oneDNN as 0. The padding at the end is what the result's dims ask for, so
-that `auto_pad` and `ceil_mode` need no rules of their own: of all that give these dims, that nearest to 0.
-
->>> Window((3,), (2,), (1,), (1,)).parameters((8,), (4,))
-{'strides': (2,), 'dilations': (0,), 'padding_l': (1,), 'padding_r': (0,)}
-
-**Convolution and its transpose: weights with their groups on an axis of their own.**
-
-ONNX's weights of a convolution are (G * O, I, ...), oneDNN's (G, O, I, ...); of a transposed one (G * I, O, ...), which
-become (G, O, I, ...) too. Without groups the first axis is left out.
-
-**Pooling: windows of attributes, or the whole image.**
-
-An average divides by the elements under the window that are not padding, or by all where `count_include_pad`; where
-`ceil_mode` lets such a window reach beyond the padding, no primitive divides as ONNX does.
+Source: ONNX, "Operators": AveragePool, Conv, ConvTranspose, MaxPool, Resize.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from inlay.graph.lowering.draft import F32, Draft, Operand, require
-from inlay.graph.numpy_operators.sampling import coordinates, cubic, linear, nearest
+from inlay.graph.numpy_operators.pooling import split_padding
+from inlay.graph.numpy_operators.sampling import LINEAR_MODES, ROUNDINGS, keys
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
 MOST_SPATIAL_AXES = 3
+
+
+# Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,46 +75,48 @@ class Window:
         }
 
 
-def window(draft: Draft, kernel: Dims, image: Dims, result: Dims) -> Window:
+def _window(draft: Draft, kernel: Dims, image: Dims, result: Dims) -> Window:
     """The window of a convolution or a pooling from `image` to `result`, both without batch and channels.
 
     Raises:
         Declined: there are no or too many spatial axes, or padding is negative.
     """
-    strides, dilations = steps(draft, len(image))
+    strides, dilations = _steps(draft, len(image))
     pads = tuple(draft.attribute("pads") or (0,) * 2 * len(image))[: len(image)]
     mode = draft.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         unpadded = Window(kernel, strides, dilations, (0,) * len(image))
         totals = unpadded.padding_r(image, result)
-        pads = tuple(halved(max(total, 0), mode == "SAME_LOWER") for total in totals)
+        pads = tuple(split_padding(max(total, 0), mode)[0] for total in totals)
     elif mode == "VALID":
         pads = (0,) * len(image)
     require(min(draft.attribute("pads") or (0,)) >= 0, "its padding is negative")
     return Window(kernel, strides, dilations, pads)
 
 
-def steps(draft: Draft, count: int) -> tuple[Dims, Dims]:
+def _steps(draft: Draft, count: int) -> tuple[Dims, Dims]:
     """Strides and dilations of `count` spatial axes.
 
     Raises:
         Declined: there are no or too many spatial axes.
     """
-    require(0 < count <= MOST_SPATIAL_AXES, f"it has {count} spatial axes, primitives have 1 to {MOST_SPATIAL_AXES}")
+    _require_spatial_axes(count)
     strides, dilations = (tuple(draft.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
     return strides, dilations
 
 
-def halved(total: int, is_more_before: bool) -> int:
-    """The part of the padding that is before the image."""
-    return total - total // 2 if is_more_before else total // 2
+def _require_spatial_axes(count: int) -> None:
+    require(0 < count <= MOST_SPATIAL_AXES, f"it has {count} spatial axes, primitives have 1 to {MOST_SPATIAL_AXES}")
+
+
+# Convolutions
 
 
 def convolution(draft: Draft) -> Operand:
     """dst = bias + sum over channels and taps of src * weights."""
     src, weights = draft.source(0), draft.operand(1)
     dims, result, shape = draft.dims(src), draft.result().dims, draft.dims(weights)
-    walked = window(draft, shape[2:], dims[2:], result[2:])
+    walked = _window(draft, shape[2:], dims[2:], result[2:])
     groups = draft.attribute("group", 1)
     if groups > 1:
         weights = draft.reshaped(weights, (groups, shape[0] // groups, *shape[1:]))
@@ -150,7 +154,7 @@ def _transposed_window(draft: Draft, kernel: Dims, src: Dims, dst: Dims) -> Wind
 
     Versions of ONNX differ on the side of an odd element, so only even padding is computed where none is said.
     """
-    strides, dilations = steps(draft, len(src))
+    strides, dilations = _steps(draft, len(src))
     pads = tuple(draft.attribute("pads") or (0,) * 2 * len(src))
     mode = draft.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER") or draft.attribute("output_shape"):
@@ -159,16 +163,14 @@ def _transposed_window(draft: Draft, kernel: Dims, src: Dims, dst: Dims) -> Wind
         sides = zip(src, dst, extents, strides, more, strict=True)
         totals = [(n - 1) * s + extra + e - o for n, o, e, s, extra in sides]
         require(all(t >= 0 and t % 2 == 0 for t in totals), f"it asks for padding of {tuple(totals)} on both sides")
-        pads = tuple(halved(total, False) for total in totals)
+        pads = tuple(total // 2 for total in totals)
     elif mode == "VALID":
         pads = (0,) * len(src)
     require(min(pads) >= 0, "its padding is negative")
     return Window(kernel, strides, dilations, cast(Dims, pads[: len(src)]))
 
 
-CONVOLUTIONS: Mapping[str, Callable[[Draft], Operand]] = {"Conv": convolution, "ConvTranspose": deconvolution}
-"""The rule of each operator."""
-
+# Pooling
 
 _MOST_POSITIONS = 1 << 16
 _MARGIN = 64
@@ -189,7 +191,7 @@ def _pooled(draft: Draft, algorithm: str) -> str:
     src = draft.source(0)
     dims, result = draft.dims(src), draft.result().dims
     image, out = dims[2:], result[2:]
-    walked = window(draft, tuple(draft.attribute("kernel_shape")), image, out)
+    walked = _window(draft, tuple(draft.attribute("kernel_shape")), image, out)
     require(
         all(k <= 2 * n + _MARGIN for k, n in zip(walked.kernel, image, strict=True)), "its window is mostly padding"
     )
@@ -245,32 +247,24 @@ def whole_image(draft: Draft, src: Operand, algorithm: str) -> str:
     """The greatest or mean element of each channel, with spatial axes of length 1."""
     dims = draft.dims(src)
     count = len(dims) - 2
-    require(0 < count <= MOST_SPATIAL_AXES, f"it has {count} spatial axes, primitives have 1 to {MOST_SPATIAL_AXES}")
+    _require_spatial_axes(count)
     still, once = (0,) * count, (1,) * count
     numbers = {"strides": once, "kernel": dims[2:], "dilations": still, "padding_l": still, "padding_r": still}
     return draft.put("pooling", {"src": src}, (*dims[:2], *once), algorithm=algorithm, **numbers)
 
 
-POOLING: Mapping[str, Callable[[Draft], Operand]] = {
-    "AveragePool": average_pool,
-    "GlobalAveragePool": over_image("avg_include_padding"),
-    "GlobalMaxPool": over_image("max"),
-    "MaxPool": max_pool,
-}
-"""The rule of each operator."""
-
+# Resizes
 
 _OLD = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 """What Upsample, and Resize before opset 11, do without a word."""
 _NEW = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
-_LINEAR = ("linear", "bilinear", "trilinear")
 _CLOSE = 1e-6
 _MOST_ELEMENTS = 1 << 22
 _MOST_SHARES = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ResizeAttributes:
     """What the node says of every axis."""
 
     mode: str
@@ -287,7 +281,7 @@ def resize(draft: Draft) -> Operand:
     """The image at another resolution."""
     src = draft.source(0)
     dims, result = draft.dims(src), draft.result().dims
-    asked = _asked(draft)
+    asked = _resize_attributes(draft)
     if dims == result and all(scale == 1 for scale in asked.scales):
         return src
     require(draft.attribute("keep_aspect_ratio_policy", "stretch") == "stretch", "it keeps the aspect ratio")
@@ -304,13 +298,13 @@ def resize(draft: Draft) -> Operand:
     return draft.put("resampling", {"src": src}, result, algorithm=asked.mode, factors=factors)
 
 
-def _asked(draft: Draft) -> _Asked:
+def _resize_attributes(draft: Draft) -> _ResizeAttributes:
     is_old = draft.node.operator == "Upsample" or draft.opset < 11
     said = {name: draft.attribute(name, default) for name, default in (_OLD if is_old else _NEW).items()}
     mode = draft.attribute("mode", "nearest")
-    mode = "linear" if mode in _LINEAR else mode
+    mode = "linear" if mode in LINEAR_MODES else mode
     require(mode in ("nearest", "linear", "cubic"), f"its mode is {mode}")
-    return _Asked(mode, said["coordinate_transformation_mode"], said["nearest_mode"], _scales(draft, is_old))
+    return _ResizeAttributes(mode, said["coordinate_transformation_mode"], said["nearest_mode"], _scales(draft, is_old))
 
 
 def _scales(draft: Draft, is_old: bool) -> tuple[float, ...]:
@@ -330,23 +324,23 @@ def _scales(draft: Draft, is_old: bool) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _difference(n: int, out: int, scale: float, asked: _Asked) -> str:
+def _difference(n: int, out: int, scale: float, asked: _ResizeAttributes) -> str:
     """Why ONNX's shares along an axis are not oneDNN's; empty if they are."""
     require(max(n, out) <= _MOST_ELEMENTS, f"an axis of {max(n, out)} elements is too long to compare where each lies")
     rounding = f" and {asked.rounding}" if asked.mode == "nearest" else ""
     for dtype in (np.float32, np.float64):
-        at = coordinates(n, out, scale, asked.way, dtype)
+        at = _coordinates(n, out, scale, asked.way, dtype)
         if asked.mode == "nearest":
-            same = np.array_equal(nearest(at, n, asked.rounding), (2 * np.arange(out) + 1) * n // (2 * out))
+            same = np.array_equal(_nearest(at, n, asked.rounding), (2 * np.arange(out) + 1) * n // (2 * out))
         else:
-            middle = coordinates(n, out, out / n, "half_pixel", np.float64)
+            middle = _coordinates(n, out, out / n, "half_pixel", np.float64)
             same = np.allclose(np.clip(at, 0, n - 1), np.clip(middle, 0, n - 1), rtol=0, atol=_CLOSE * max(n, out))
         if not same:
             return f"{asked.way}{rounding} from {n} to {out} elements takes others than the primitive does"
     return ""
 
 
-def _multiplied(draft: Draft, src: Operand, asked: _Asked) -> Operand:
+def _multiplied(draft: Draft, src: Operand, asked: _ResizeAttributes) -> Operand:
     """Each axis that changes, the last one first, times its matrix of shares."""
     dims, result = draft.dims(src), draft.result().dims
     for axis in reversed(range(2, len(result))):
@@ -365,16 +359,81 @@ def _multiplied(draft: Draft, src: Operand, asked: _Asked) -> Operand:
     return draft.reshaped(src, result)
 
 
-def _shares(draft: Draft, n: int, out: int, scale: float, asked: _Asked) -> Array:
+def _shares(draft: Draft, n: int, out: int, scale: float, asked: _ResizeAttributes) -> Array:
     """The matrix (out, n) of shares along an axis."""
     require(n * out <= _MOST_SHARES, f"a matrix of {out} x {n} shares is too large")
-    at = coordinates(n, out, scale, asked.way, np.float64)
+    at = _coordinates(n, out, scale, asked.way, np.float64)
     is_inside = bool(draft.attribute("exclude_outside", 0))
     if asked.mode == "cubic":
-        return cubic(at, n, draft.attribute("cubic_coeff_a", -0.75), is_inside)
+        return _cubic_shares(at, n, draft.attribute("cubic_coeff_a", -0.75), is_inside)
     require(not is_inside, "it leaves out what is outside")
-    return linear(at, n)
+    return _linear_shares(at, n)
 
 
-RESIZING: Mapping[str, Callable[[Draft], Operand]] = {"Resize": resize, "Upsample": resize}
+def _coordinates(n: int, out: int, scale: float, way: str, dtype: Any) -> Array:
+    """Where each element of the result lies in the source."""
+    index, factor, half = np.arange(out, dtype=dtype), dtype(scale), dtype(0.5)
+    if way == "asymmetric":
+        return np.asarray(index / factor)
+    if way == "align_corners":
+        # Whether the last corner is that of the rounded size, ONNX's cases and runtimes disagree.
+        require(abs(scale * n - out) < 1e-3, f"its corners are those of {scale * n:g} elements, and {out} are there")
+        return np.asarray(index * dtype(n - 1) / dtype(max(out - 1, 1)))
+    if way == "pytorch_half_pixel" and out == 1:
+        return np.zeros(1, dtype)
+    middle = np.asarray((index + half) / factor - half)
+    if way == "half_pixel_symmetric":
+        return np.asarray(dtype(n) / 2 * (1 - dtype(out) / (factor * dtype(n))) + middle)
+    require(way in ("half_pixel", "pytorch_half_pixel"), f"its coordinates are {way}")
+    return middle
+
+
+def _nearest(at: Array, n: int, rounding: str) -> Array:
+    """The index of the element that is taken."""
+    require(rounding in ROUNDINGS, f"its nearest_mode is {rounding}")
+    return np.asarray(np.clip(ROUNDINGS[rounding](at), 0, n - 1).astype(np.int64))
+
+
+def _linear_shares(at: Array, n: int) -> Array:
+    """The share that each of `n` elements has in each of the result: the two beside a coordinate, by nearness.
+
+    >>> _linear_shares(np.array([-0.25, 0.25, 0.75, 1.25]), 2)
+    array([[1.  , 0.  ],
+           [0.75, 0.25],
+           [0.25, 0.75],
+           [0.  , 1.  ]])
+    """
+    below = np.floor(at)
+    return _gathered(below, {0: below + 1 - at, 1: at - below}, n)
+
+
+def _cubic_shares(at: Array, n: int, factor: float, is_inside: bool) -> Array:
+    """As `_linear_shares`, of four elements, by Keys's polynomials; those outside are the border or left out."""
+    below, kernel = np.floor(at), keys(factor)
+    shares: dict[int, Array] = {step: kernel(np.abs(at - below - step)) for step in (-1, 0, 1, 2)}
+    if is_inside:
+        shares = {step: np.where((below + step < 0) | (below + step >= n), 0, one) for step, one in shares.items()}
+        total = sum(shares.values())
+        shares = {step: one / total for step, one in shares.items()}
+    return _gathered(below, shares, n)
+
+
+def _gathered(below: Array, shares: dict[int, Array], n: int) -> Array:
+    """The matrix (result, source) of shares of the elements `step` after `below`, at most the border."""
+    matrix = np.zeros((len(below), n))
+    for step, share in shares.items():
+        np.add.at(matrix, (np.arange(len(below)), np.clip(below + step, 0, n - 1).astype(np.int64)), share)
+    return matrix
+
+
+SPATIAL: Mapping[str, Callable[[Draft], Operand]] = {
+    "AveragePool": average_pool,
+    "Conv": convolution,
+    "ConvTranspose": deconvolution,
+    "GlobalAveragePool": over_image("avg_include_padding"),
+    "GlobalMaxPool": over_image("max"),
+    "MaxPool": max_pool,
+    "Resize": resize,
+    "Upsample": resize,
+}
 """The rule of each operator."""

@@ -1,8 +1,8 @@
 """`lowered`: a network in ONNX's operators becomes operations that have formats.
 
-Nodes are translated one by one, each by the rule of its operator. A rule that declines, and an operator without one,
-leaves a reference, with the reason. What nobody reads any more, such as a flatten before a layer that reads the image
-itself, is dropped.
+Nodes are translated one by one, each by the rule of its operator in `TABLE`. A rule that declines, and an operator
+without one, leaves a reference, with the reason: NumPy computes it, as `graph.numpy_operators` says. What nobody reads
+any more, such as a flatten before a layer that reads the image itself, is dropped.
 
 >>> import numpy as np
 >>> from inlay.graph.network import Tensor
@@ -10,13 +10,8 @@ itself, is dropped.
 >>> network = Network("tiny", 13, ("x",), ("y",), (Node("n", "Relu", ("x",), ("y",)),), {"x": x, "y": y})
 >>> [(op.name, op.kind, op.parameters["algorithm"]) for op in lowered(network).ops]
 [('n', 'eltwise', 'relu')]
-
-**The table of operators: each of ONNX's that a primitive or a view computes, and its rule.**
-
 >>> TABLE["Conv"].__name__
 'convolution'
-
-What is missing here is a reference: NumPy computes it, as `graph.nodes` says.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,30 +21,17 @@ from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
 from inlay.graph.lowering.draft import Declined, Draft, Operand, require
-from inlay.graph.lowering.elementwise import ARITHMETIC, FUNCTIONS
+from inlay.graph.lowering.elementwise import ELEMENTWISE
 from inlay.graph.lowering.moving import MOVING
-from inlay.graph.lowering.normalizations import NORMALIZATIONS, REDUCTIONS
-from inlay.graph.lowering.products import PRODUCTS, RECURRENT
-from inlay.graph.lowering.spatial import CONVOLUTIONS, POOLING, RESIZING
+from inlay.graph.lowering.normalizations import NORMALIZATIONS
+from inlay.graph.lowering.products import PRODUCTS
+from inlay.graph.lowering.spatial import SPATIAL
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import Op, OpGraph
 
 Rule: TypeAlias = Callable[[Draft], Operand | tuple[Operand | None, ...]]
 
-TABLE: Mapping[str, Rule] = MappingProxyType(
-    {
-        **CONVOLUTIONS,
-        **PRODUCTS,
-        **POOLING,
-        **NORMALIZATIONS,
-        **FUNCTIONS,
-        **ARITHMETIC,
-        **REDUCTIONS,
-        **RESIZING,
-        **RECURRENT,
-        **MOVING,
-    }
-)
+TABLE: Mapping[str, Rule] = MappingProxyType({**ELEMENTWISE, **MOVING, **NORMALIZATIONS, **PRODUCTS, **SPATIAL})
 """Operator of ONNX to rule."""
 
 
@@ -135,8 +117,8 @@ def _finish(draft: Draft, found: Operand | tuple[Operand | None, ...]) -> None:
     for output, answer in zip(draft.node.outputs, answers, strict=False):
         if output not in draft.wanted or answer is None:
             continue
-        require(isinstance(answer, str), "all that it reads is constant")
-        assert isinstance(answer, str)
+        if not isinstance(answer, str):
+            raise Declined("all that it reads is constant")
         fresh = answer if answer in draft.made and answer not in names else draft.same(answer)
         names[fresh] = output
         _require_dims(draft, output, draft.made[fresh])

@@ -1,11 +1,9 @@
-"""`OperatorCall`: one evaluation of a node, with the arrays that it reads.
+"""`OperatorCall`: one evaluation of a node, with the arrays that it reads; and what its functions ask of element types.
 
 >>> node = Node("n", "Gather", ("x", "k"), ("y",), {"axis": 1})
 >>> call = OperatorCall(node, 13, (np.eye(2), np.array([0])))
 >>> call.attribute("axis", 0), call.input(1).tolist(), call.optional(2)
 (1, [0], None)
-
-**Element types by ONNX's numbers, and the range of each, those of ml_dtypes included.**
 """
 
 from dataclasses import dataclass
@@ -18,35 +16,6 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.onnx_package import helper
 from inlay.graph.op_graph import Array
-
-
-def onnx_dtype(code: int) -> np.dtype[Any]:
-    """The NumPy type of ONNX's TensorProto.DataType `code`."""
-    return np.dtype(helper.tensor_dtype_to_np_dtype(code))
-
-
-def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether elements are floating-point numbers, of ml_dtypes too.
-
-    >>> is_float(np.dtype(ml_dtypes.float8_e5m2)), is_float(np.dtype(ml_dtypes.int4))
-    (True, False)
-    """
-    if dtype.kind in "iub":
-        return False
-    return dtype.kind in "fc" or "float" in dtype.name
-
-
-def number_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The least and the greatest finite number of a type.
-
-    >>> number_limits(np.dtype(ml_dtypes.int4)), number_limits(np.dtype(ml_dtypes.float8_e4m3fn))
-    ((-8.0, 7.0), (-448.0, 448.0))
-    """
-    if is_float(dtype):
-        info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    else:
-        info = ml_dtypes.iinfo(dtype) if dtype.kind == "V" else np.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return float(info.min), float(info.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +47,11 @@ class OperatorCall:
     def optional(self, index: int) -> Array | None:
         """Input `index`, or None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
+
+    def numbers(self, name: str, index: int, input_since: int) -> list[int] | None:
+        """Integers that are attribute `name` before that opset and then input `index`; None where they are left out."""
+        found = self.attribute(name) if self.opset < input_since else self.optional(index)
+        return None if found is None else [int(n) for n in np.asarray(found).reshape(-1)]
 
     def has_output(self, index: int) -> bool:
         """Whether output `index` is read."""
@@ -115,3 +89,40 @@ class OperatorCall:
                 f"{self.node.inputs[0]!r} has {extent} elements: give indices from {-extent} to {extent - 1}"
             )
         return np.where(found < 0, found + extent, found).astype(np.intp)
+
+
+# Element types, those of ml_dtypes included
+
+
+def onnx_dtype(code: int) -> np.dtype[Any]:
+    """The NumPy type of ONNX's TensorProto.DataType `code`."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are floating-point numbers, of ml_dtypes too.
+
+    >>> is_float(np.dtype(ml_dtypes.float8_e5m2)), is_float(np.dtype(ml_dtypes.int4))
+    (True, False)
+    """
+    if dtype.kind in "iub":
+        return False
+    return dtype.kind in "fc" or "float" in dtype.name
+
+
+def number_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the greatest finite number of a type.
+
+    >>> number_limits(np.dtype(ml_dtypes.int4)), number_limits(np.dtype(ml_dtypes.float8_e4m3fn))
+    ((-8.0, 7.0), (-448.0, 448.0))
+    """
+    if is_float(dtype):
+        info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    else:
+        info = ml_dtypes.iinfo(dtype) if dtype.kind == "V" else np.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return float(info.min), float(info.max)
+
+
+def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which sums and quotients of elements are computed: float64 for float64, else float32."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)

@@ -1,27 +1,22 @@
-"""Nodes computed by NumPy: by functions of `numpy_operators`, else by `onnx.reference` as `reference_operators` lists.
+"""Nodes computed by NumPy: by the functions of this package, else by `onnx.reference` where that was compared.
 
 What no primitive computes, and what a network is compared with:
 
 >>> node = Node("twice", "Add", inputs=("x", "x"), outputs=("y",))
 >>> computed(node, 17, {"x": np.array([1.5, 2.0], np.float32)})["y"].tolist()
 [3.0, 4.0]
-
-Whatever NumPy raises becomes an error that names the node.
-
-Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
-
-**The table of operators that NumPy computes here, not by `onnx.reference`.**
-
 >>> FUNCTIONS["Pad"].__name__
 'pad'
 
-**The operators for which `onnx.reference` is used: those whose results were compared with a second source.**
+Whatever NumPy raises becomes an error that names the node.
 
 `onnx.reference` documents ONNX; it is not tested as a runtime is, and some of its operators are wrong for dims, types
-or attributes that no example has. So it computes only what is listed here. Each version of an operator, up to the
-newest that is listed, was compared in `tests/test_fallback_operators.py` with ONNX Runtime, or with the results that
-ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each, since neither
-has all of them. Of random operators types and dims alone were compared. What `numpy_operators` computes is not listed.
+or attributes that no example has. So it computes only what is listed in `COMPARED`. Each version of an operator, up to
+the newest that is listed, was compared in `tests/test_fallback_operators.py` with ONNX Runtime, or with the results
+that ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each, since
+neither has all of them. Of random operators types and dims alone were compared.
+
+Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,35 +29,132 @@ import numpy as np
 from inlay.errors import InlayError, MissingExtra, OutOfMemory, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import OperatorCall
-from inlay.graph.numpy_operators.moving import CASTING, INDEXING, PADDING, POWERS, QUANTIZATION, SHAPING
-from inlay.graph.numpy_operators.normalization import NORMALIZATION, REDUCTIONS
-from inlay.graph.numpy_operators.pooling import CONVOLUTION, POOLING
+from inlay.graph.numpy_operators.moving import MOVING
+from inlay.graph.numpy_operators.normalization import NORMALIZATION
+from inlay.graph.numpy_operators.pooling import POOLING
 from inlay.graph.numpy_operators.recurrent import RECURRENT
-from inlay.graph.numpy_operators.sampling import RESIZING, SAMPLING
+from inlay.graph.numpy_operators.sampling import SAMPLING
 from inlay.graph.onnx_package import defs, helper, numpy_helper
 from inlay.graph.op_graph import Array
 
 Function: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        **CASTING,
-        **CONVOLUTION,
-        **INDEXING,
-        **NORMALIZATION,
-        **PADDING,
-        **POOLING,
-        **POWERS,
-        **QUANTIZATION,
-        **RECURRENT,
-        **REDUCTIONS,
-        **RESIZING,
-        **SAMPLING,
-        **SHAPING,
-    }
-)
+Computation: TypeAlias = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""From the inputs of a node by name to its results by name, those that it leaves out missing."""
+Evaluation: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
+"""The same, with its results in order."""
+
+ONNX_DOMAINS = ("", "ai.onnx")
+"""Names of the domain of ONNX's own operators."""
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({**MOVING, **NORMALIZATION, **POOLING, **RECURRENT, **SAMPLING})
 """Operator of ONNX to the function that computes it, of every opset that is read."""
 
+
+_SHOWN = 200  # characters of another package's text
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What NumPy and `onnx.reference` raise on elements and attributes that they do not expect."""
+
+
+def computed(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The results of a node by name, those that it leaves out missing; `arrays` has its inputs by name.
+
+    Raises:
+        InvalidArguments: the inputs are not such as the operator allows.
+        MissingExtra: the package onnx is not installed.
+        OutOfMemory: there is no room for the results.
+        Unimplemented: nothing here computes the operator, on inputs of these types.
+    """
+    return computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
+
+
+def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
+    """What computes a node again and again, given its inputs by name, of the types `dtypes`.
+
+    It may be called from several threads at once; what it returns is new, or a view of what it was given. A call
+    raises InvalidArguments, OutOfMemory or Unimplemented, as `computed`.
+
+    Raises:
+        MissingExtra: the package onnx is not installed.
+        Unimplemented: nothing here computes the operator, on inputs of these types.
+    """
+    require_computable(node, opset, dtypes)
+    reads = tuple(name for name in dict.fromkeys(node.inputs) if name)
+    writes = tuple(name for name in node.outputs if name)
+    evaluate = _function_evaluation(node, opset)
+    if evaluate is None:
+        evaluate = _reference_evaluation(node, opset, {name: dtypes[name] for name in reads})
+
+    def run(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
+            with np.errstate(all="ignore"):
+                results = evaluate({name: arrays[name] for name in reads})
+        except InlayError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemory(f"{_called(node)}: there is no room for its results: give smaller dims") from error
+        except _FAILURES as error:
+            raise _failed(node, [arrays[name] for name in reads], error) from error
+        return dict(zip(writes, results, strict=True))
+
+    return run
+
+
+def require_computable(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> None:
+    """There is code here that computes a node, given inputs of these types by name.
+
+    Raises:
+        MissingExtra: the package onnx is not installed.
+        Unimplemented: there is none.
+    """
+    if node.domain in ONNX_DOMAINS and node.operator in FUNCTIONS:
+        return
+    reason = _reason_against(node, opset, {name: dtypes[name] for name in node.inputs if name})
+    if reason:
+        raise Unimplemented(f"{_called(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
+
+
+def _called(node: Node) -> str:
+    return f"node {node.name!r}: {node.operator}" + (f" of {node.domain}" if node.domain else "")
+
+
+def _failed(node: Node, arrays: list[Array], error: Exception) -> Unimplemented:
+    inputs = " and ".join(f"{array.dtype} {array.shape}" for array in arrays) or "nothing"
+    text = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
+    return Unimplemented(
+        f"{_called(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
+        "this, else write it with other operators"
+    )
+
+
+def _function_evaluation(node: Node, opset: int) -> Evaluation | None:
+    """The node by a function of this package, if there is one: its results in order, those left out missing."""
+    function = FUNCTIONS.get(node.operator) if node.domain in ONNX_DOMAINS else None
+    if function is None:
+        return None
+
+    def evaluate(arrays: Mapping[str, Array]) -> list[Array]:
+        inputs = tuple(arrays[name] if name else None for name in node.inputs)
+        found = function(OperatorCall(node, opset, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        named = zip(node.outputs, results, strict=False)
+        return [np.asarray(result) for name, result in named if name]
+
+    return evaluate
+
+
+# What is left to onnx.reference
 
 OPSETS = (9, 28)
 """The first and the last version of ONNX's operators that were compared."""
@@ -158,15 +250,15 @@ COMPARED: Mapping[str, ComparedOperator] = {
 """Operator of ONNX to what was compared of it."""
 
 
-def reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
+def _reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
     """Why `onnx.reference` is not used for a node, as the end of a sentence; empty if it is.
 
     `dtypes` are the types of the node's inputs, by name.
     """
-    row = COMPARED.get(node.operator) if node.domain in ("", "ai.onnx") else None
+    row = COMPARED.get(node.operator) if node.domain in ONNX_DOMAINS else None
     if row is None:
         return f", opset {opset}, is computed by no primitive and by no function of Inlay"
-    version = since(node, opset)
+    version = _since_version(node, opset)
     if version > row.newest:
         return f", opset {opset}, is computed as up to opset {row.newest} only"
     wrong = [str(dtype) for dtype in dtypes.values() if row.types is not None and dtype.name not in row.types]
@@ -179,21 +271,19 @@ def reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) 
     return ""
 
 
-def opset_for(node: Node, opset: int) -> int:
+def _opset_for(node: Node, opset: int) -> int:
     """The opset whose version of an operator is used: a pattern puts newer operators together than the model has."""
     newest = int(defs.onnx_opset_version())
     return newest if not defs.has(node.operator, opset, "") and defs.has(node.operator, newest, "") else opset
 
 
-def since(node: Node, opset: int) -> int:
+def _since_version(node: Node, opset: int) -> int:
     """The opset that brought the version of the operator that a node has."""
-    version = opset_for(node, opset)
+    version = _opset_for(node, opset)
     return int(defs.get_schema(node.operator, version, "").since_version) if defs.has(node.operator, version, "") else 0
 
 
-def evaluation(
-    node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]
-) -> Callable[[Mapping[str, Array]], list[Array]]:
+def _reference_evaluation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Evaluation:
     """From the inputs of a node by name, of these types, to its results in order, by `onnx.reference`.
 
     Raises:
@@ -206,7 +296,7 @@ def evaluation(
         raise MissingExtra("onnx is not installed: pip install 'inlay[onnx]'") from None
     writes = [name for name in node.outputs if name]
     try:
-        evaluator = ReferenceEvaluator(_model_of(node, opset_for(node, opset), dtypes))
+        evaluator = ReferenceEvaluator(_model_of(node, _opset_for(node, opset), dtypes))
     except (LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise Unimplemented(
             f"node {node.name!r}: {node.operator}, opset {opset}, is not taken by onnx.reference: correct the node, or "
@@ -240,117 +330,3 @@ def _attribute(node: Node, opset: int, name: str) -> Any:
     if isinstance(value, np.ndarray):
         value = numpy_helper.from_array(value)
     return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)
-
-
-AnyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Computation: TypeAlias = Callable[[Mapping[str, AnyArray]], dict[str, AnyArray]]
-
-Evaluation: TypeAlias = Callable[[Mapping[str, AnyArray]], list[AnyArray]]
-"""From the inputs of a node by name to its results in order, those that it leaves out missing."""
-
-ONNX_DOMAINS = ("", "ai.onnx")
-"""Names of the domain of ONNX's own operators."""
-
-_SHOWN = 200  # characters of another package's text
-_FAILURES = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NameError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What NumPy and `onnx.reference` raise on elements and attributes that they do not expect."""
-
-
-def computed(node: Node, opset: int, arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """The results of a node by name, those that it leaves out missing; `arrays` has its inputs by name.
-
-    Raises:
-        InvalidArguments: the inputs are not such as the operator allows.
-        MissingExtra: the package onnx is not installed.
-        OutOfMemory: there is no room for the results.
-        Unimplemented: nothing here computes the operator, on inputs of these types.
-    """
-    return computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
-
-
-def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
-    """What computes a node again and again, given its inputs by name, of the types `dtypes`.
-
-    It may be called from several threads at once; what it returns is new, or a view of what it was given. A call
-    raises InvalidArguments, OutOfMemory or Unimplemented, as `computed`.
-
-    Raises:
-        MissingExtra: the package onnx is not installed.
-        Unimplemented: nothing here computes the operator, on inputs of these types.
-    """
-    require_computable(node, opset, dtypes)
-    reads = tuple(name for name in dict.fromkeys(node.inputs) if name)
-    writes = tuple(name for name in node.outputs if name)
-    evaluate = _function(node, opset)
-    if evaluate is None:
-        evaluate = evaluation(node, opset, {name: dtypes[name] for name in reads})
-
-    def run(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        try:
-            # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
-            with np.errstate(all="ignore"):
-                results = evaluate({name: arrays[name] for name in reads})
-        except InlayError:
-            raise
-        except MemoryError as error:
-            raise OutOfMemory(f"{_called(node)}: there is no room for its results: give smaller dims") from error
-        except _FAILURES as error:
-            raise _failed(node, [arrays[name] for name in reads], error) from error
-        return dict(zip(writes, results, strict=True))
-
-    return run
-
-
-def require_computable(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> None:
-    """There is code here that computes a node, given inputs of these types by name.
-
-    Raises:
-        MissingExtra: the package onnx is not installed.
-        Unimplemented: there is none.
-    """
-    if node.domain in ONNX_DOMAINS and node.operator in FUNCTIONS:
-        return
-    reason = reason_against(node, opset, {name: dtypes[name] for name in node.inputs if name})
-    if reason:
-        raise Unimplemented(f"{_called(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
-
-
-def _called(node: Node) -> str:
-    return f"node {node.name!r}: {node.operator}" + (f" of {node.domain}" if node.domain else "")
-
-
-def _failed(node: Node, arrays: list[AnyArray], error: Exception) -> Unimplemented:
-    inputs = " and ".join(f"{array.dtype} {array.shape}" for array in arrays) or "nothing"
-    text = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
-    return Unimplemented(
-        f"{_called(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
-        "this, else write it with other operators"
-    )
-
-
-def _function(node: Node, opset: int) -> Evaluation | None:
-    """The node by a function of this package, if there is one: its results in order, those left out missing."""
-    from inlay.graph.numpy_operators.call import OperatorCall
-
-    function = FUNCTIONS.get(node.operator) if node.domain in ONNX_DOMAINS else None
-    if function is None:
-        return None
-
-    def evaluate(arrays: Mapping[str, AnyArray]) -> list[AnyArray]:
-        inputs = tuple(arrays[name] if name else None for name in node.inputs)
-        found = function(OperatorCall(node, opset, inputs))
-        results = found if isinstance(found, tuple) else (found,)
-        named = zip(node.outputs, results, strict=False)
-        return [np.asarray(result) for name, result in named if name]
-
-    return evaluate

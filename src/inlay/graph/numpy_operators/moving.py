@@ -1,14 +1,10 @@
-"""QuantizeLinear and DequantizeLinear: by tensor, by axis, and by blocks of an axis; integers and small floats.
+"""Operators that move elements, or convert each one to another type.
 
-**Slice with any steps, and Unsqueeze with axes in any order.**
-
-**Pad: elements before and behind, or taken away where the padding is negative.**
-
-**Elements by index: Gather and Scatter in their forms. An index out of range is an error, never another element.**
-
-**Cast and CastLike: numbers to another type; small floats saturate where the node says so.**
-
-**Pow of integers and floats in any combination.**
+**Slice** with any steps, and **Unsqueeze** with axes in any order. **Pad**: elements before and behind, or taken away
+where the padding is negative. **Gather and Scatter** in their forms: an index out of range is an error, never another
+element. **Cast and CastLike**: numbers to another type; small floats saturate where the node says so. **Pow** of
+integers and floats in any combination. **QuantizeLinear and DequantizeLinear**: by tensor, by axis, and by blocks of an
+axis; integers and small floats.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +16,15 @@ import numpy as np
 from inlay.graph.numpy_operators.call import OperatorCall, is_float, number_limits, onnx_dtype
 from inlay.graph.op_graph import Array
 
+# Slice and Unsqueeze
+
 
 def take_slice(call: OperatorCall) -> Array:
     """Every `step`-th element between two places of some axes; places beyond the axis are its ends."""
     src = call.input(0)
-    starts, ends, named, steps = _numbers(call)
+    names = ("starts", "ends", "axes", "steps")
+    starts, ends, named, steps = (call.numbers(name, index, 10) for index, name in enumerate(names, 1))
+    starts, ends = starts or [], ends or []
     axes = range(len(starts)) if named is None else [call.axis(axis, src.ndim) for axis in named]
     strides = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(strides) or 0 in strides or len(starts) > src.ndim:
@@ -44,63 +44,42 @@ def _places(n: int, start: int, end: int, step: int) -> slice:
     return slice(first, None if last < 0 else last, step) if n else slice(0, 0)
 
 
-def _numbers(call: OperatorCall) -> tuple[list[int], list[int], list[int] | None, list[int] | None]:
-    """Starts, ends, axes and steps: attributes before opset 10, then inputs."""
-    if call.opset < 10:
-        axes = call.attribute("axes")
-        starts, ends = (list(call.attribute(name, ())) for name in ("starts", "ends"))
-        return starts, ends, None if axes is None else list(axes), None
-    given = [call.optional(index) for index in range(1, 5)]
-    lists = [None if array is None else [int(n) for n in array.reshape(-1)] for array in given]
-    return lists[0] or [], lists[1] or [], lists[2], lists[3]
-
-
 def unsqueeze(call: OperatorCall) -> Array:
     """Axes of length 1 at these places of the result."""
     src = call.input(0)
-    named = call.attribute("axes", ()) if call.opset < 13 else call.input(1).reshape(-1).tolist()
-    count = src.ndim + len(named)
-    axes = tuple(call.axis(int(axis), count) for axis in named)
+    named = call.numbers("axes", 1, 13) or []
+    axes = tuple(call.axis(axis, src.ndim + len(named)) for axis in named)
     if len(set(axes)) < len(axes):
-        raise call.invalid(f"axes {list(named)} name one twice")
+        raise call.invalid(f"axes {named} name one twice")
     return np.expand_dims(src, axes)
 
 
-SHAPING: Mapping[str, Callable[[OperatorCall], Array]] = {"Slice": take_slice, "Unsqueeze": unsqueeze}
-"""The function of each operator."""
-
-
-_MODES = ("constant", "reflect", "edge", "wrap")
+# Pad
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+"""What `mode` of Pad can be."""
 
 
 def pad(call: OperatorCall) -> Array:
     """What is negative is cut off first; the rest is padded."""
     data = call.input(0)
-    if call.opset < 11:
-        pads, axes = call.attribute("pads", ()), tuple(range(data.ndim))
-    else:
-        pads, axes = call.input(1).reshape(-1).tolist(), _axes(call, data.ndim)
+    pads, named = call.numbers("pads", 1, 11) or [], call.optional(3)
+    axes = range(data.ndim) if named is None else [call.axis(int(axis), data.ndim) for axis in named.reshape(-1)]
     if len(pads) != 2 * len(axes):
         raise call.invalid(f"{len(pads)} numbers pad {len(axes)} axes, which take {2 * len(axes)}")
     before, behind = [0] * data.ndim, [0] * data.ndim
     for k, axis in enumerate(axes):
-        before[axis], behind[axis] = int(pads[k]), int(pads[k + len(axes)])
+        before[axis], behind[axis] = pads[k], pads[k + len(axes)]
     sides = list(zip(before, behind, data.shape, strict=True))
     if any(n + min(a, 0) + min(b, 0) < 0 for a, b, n in sides):
-        raise call.invalid(f"padding {list(pads)} takes away more than dims {data.shape} have")
+        raise call.invalid(f"padding {pads} takes away more than dims {data.shape} have")
     cut = data[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in sides)]
     return _padded(call, cut, [(max(a, 0), max(b, 0)) for a, b, _ in sides])
 
 
-def _axes(call: OperatorCall, count: int) -> tuple[int, ...]:
-    given = call.optional(3)
-    return tuple(range(count)) if given is None else tuple(call.axis(int(axis), count) for axis in given.reshape(-1))
-
-
 def _padded(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:
     mode = call.attribute("mode", "constant")
-    if mode not in _MODES:
-        raise call.invalid(f"mode {mode!r} is none of {', '.join(_MODES)}")
+    if mode not in PAD_MODES:
+        raise call.invalid(f"mode {mode!r} is none of {', '.join(PAD_MODES)}")
     if mode == "constant":
         dims = tuple(a + n + b for (a, b), n in zip(widths, data.shape, strict=True))
         result = np.full(dims, _value(call, data.dtype), data.dtype)
@@ -119,8 +98,7 @@ def _value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
     return np.zeros((), dtype) if value is None or value.size == 0 else value.reshape(-1)[0]
 
 
-PADDING: Mapping[str, Callable[[OperatorCall], Array]] = {"Pad": pad}
-"""The function of each operator."""
+# Gather and Scatter
 
 
 def gather(call: OperatorCall) -> Array:
@@ -197,8 +175,8 @@ def _tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tupl
 
 def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
     reduction = call.attribute("reduction", "none")
-    if reduction not in ("none", *_REDUCTIONS):
-        raise call.invalid(f"reduction {reduction!r} is none of none, {', '.join(_REDUCTIONS)}")
+    if reduction not in SCATTER_REDUCTIONS:
+        raise call.invalid(f"reduction {reduction!r} is none of {', '.join(SCATTER_REDUCTIONS)}")
     if not prod(updates.shape):
         return
     if reduction == "none":
@@ -208,16 +186,11 @@ def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], update
 
 
 _REDUCTIONS: Mapping[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+SCATTER_REDUCTIONS = ("none", *_REDUCTIONS)
+"""What `reduction` of ScatterElements and ScatterND can be."""
 
-INDEXING: Mapping[str, Callable[[OperatorCall], Array]] = {
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "Scatter": scatter_elements,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
-}
-"""The function of each operator."""
+
+# Conversion
 
 
 def cast(call: OperatorCall) -> Array:
@@ -246,6 +219,7 @@ def converted(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _to_small_float(src: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
+    """Rounded to a float of 8 bits or fewer; if it saturates, what is too large becomes its greatest number."""
     values = src.astype(np.float32)
     if saturates:
         low, high = number_limits(dtype)
@@ -261,8 +235,7 @@ def _to_few_bits(src: Array, dtype: np.dtype[Any]) -> Array:
     return ((numbers - low) % (high - low + 1) + low).astype(np.int8).astype(dtype)
 
 
-CASTING: Mapping[str, Callable[[OperatorCall], Array]] = {"Cast": cast, "CastLike": cast_like}
-"""The function of each operator."""
+# Pow
 
 
 def power(call: OperatorCall) -> Array:
@@ -281,10 +254,7 @@ def power(call: OperatorCall) -> Array:
     return np.asarray(within.astype(base.dtype))
 
 
-POWERS: Mapping[str, Callable[[OperatorCall], Array]] = {"Pow": power}
-"""The function of each operator."""
-
-
+# Quantization
 _F32 = np.dtype(np.float32)
 
 
@@ -314,7 +284,7 @@ def quantize_linear(call: OperatorCall) -> Array:
     if is_float(dtype):
         if zero is not None:
             quotient = quotient + _spread(call, zero, src.shape).astype(_F32)
-        return _quantized_float(quotient, dtype, bool(call.attribute("saturate", 1)))
+        return _to_small_float(quotient, dtype, bool(call.attribute("saturate", 1)) or not _has_nan(dtype))
     whole = np.rint(quotient)
     if zero is not None:
         whole = whole + _spread(call, zero, src.shape).astype(_F32)
@@ -323,15 +293,7 @@ def quantize_linear(call: OperatorCall) -> Array:
     return np.asarray(within.astype(np.int32).astype(dtype))
 
 
-def _quantized_float(values: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
-    """Rounded to an 8-bit or smaller float; what is too large becomes its greatest number, NaN stays."""
-    if saturates or not _has_specials(dtype):
-        low, high = number_limits(dtype)
-        values = np.where(np.isnan(values), values, np.clip(values, low, high))
-    return values.astype(dtype)
-
-
-def _has_specials(dtype: np.dtype[Any]) -> bool:
+def _has_nan(dtype: np.dtype[Any]) -> bool:
     return bool(np.isnan(np.float32(np.nan).astype(dtype).astype(np.float32)))
 
 
@@ -351,8 +313,20 @@ def _spread(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Arra
     return parameter.reshape(tuple(n if i == axis else 1 for i, n in enumerate(dims)))
 
 
-QUANTIZATION: Mapping[str, Callable[[OperatorCall], Array]] = {
+MOVING: Mapping[str, Callable[[OperatorCall], Array]] = {
+    "Cast": cast,
+    "CastLike": cast_like,
     "DequantizeLinear": dequantize_linear,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "Pad": pad,
+    "Pow": power,
     "QuantizeLinear": quantize_linear,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "Slice": take_slice,
+    "Unsqueeze": unsqueeze,
 }
 """The function of each operator."""

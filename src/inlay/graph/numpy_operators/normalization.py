@@ -1,6 +1,7 @@
-"""Normalizations that `onnx.reference` computes otherwise than ONNX says, or of some opsets only.
+"""Operators that bring elements together along axes: normalizations, then reductions.
 
-**Reductions along axes, of floats and integers; of no elements, the neutral element of each.**
+The normalizations are those that `onnx.reference` computes otherwise than ONNX says, or of some opsets only. Reductions
+are of floats and integers; of no elements, the neutral element of each.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +11,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.graph.numpy_operators.call import OperatorCall, is_float, number_limits
+from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float, number_limits
 from inlay.graph.op_graph import Array
 
 _EPSILON = 1e-5
-_SCALES_BY_CHANNEL = 21  # the opset since which a group normalization has a scale for each channel
+SCALES_BY_CHANNEL = 21
+"""The opset since which GroupNormalization has a scale for each channel, not for each group."""
 _TRAINING = 14  # the opset since which training has an attribute
 _ONE_AXIS = 13  # the opset since which the axis of Softmax and Hardmax is one alone
+
+
+# Normalizations
 
 
 def batch_normalization(call: OperatorCall) -> tuple[Array, ...]:
@@ -25,7 +30,7 @@ def batch_normalization(call: OperatorCall) -> tuple[Array, ...]:
     if call.attribute("spatial", 1) != 1 or (call.opset < _TRAINING and any(map(call.has_output, range(1, 5)))):
         raise call.unsupported("batch normalization in training before opset 14, or with statistics of each place,")
     src = call.input(0)
-    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    working = accumulation_dtype(src.dtype)
     dims = (-1, *(1,) * (src.ndim - 2)) if src.ndim > 1 else (-1,)
     values, given = src.astype(working), [call.input(index).astype(working) for index in range(1, 5)]
     mean, variance = given[2:]
@@ -60,7 +65,7 @@ def log_softmax(call: OperatorCall) -> Array:
 def _rows(call: OperatorCall) -> tuple[Array, int]:
     """The elements, in f32 or wider, and the axis that sums to 1; before opset 13 what lies from the axis on is one."""
     src = call.input(0)
-    values = src if src.dtype in (np.float32, np.float64) else src.astype(np.float32)
+    values = src.astype(accumulation_dtype(src.dtype), copy=False)
     axis = call.axis(call.attribute("axis", -1 if call.opset >= _ONE_AXIS else 1), max(src.ndim, 1))
     if call.opset >= _ONE_AXIS:
         return values.reshape(src.shape or (1,)), axis
@@ -96,10 +101,7 @@ def layer_normalization(call: OperatorCall) -> tuple[Array, ...]:
     if call.attribute("stash_type", 1) != 1:
         raise call.unsupported("statistics of another type than float32")
     first = call.axis(call.attribute("axis", -1), src.ndim)
-    axes, working = (
-        tuple(range(first, src.ndim)),
-        np.result_type(np.float32, src.dtype if src.dtype.kind == "f" else np.float32),
-    )
+    axes, working = tuple(range(first, src.ndim)), accumulation_dtype(src.dtype)
     values = src.astype(working)
     mean = values.mean(axes, keepdims=True)
     centered = values - mean
@@ -118,12 +120,12 @@ def group_normalization(call: OperatorCall) -> Array:
         raise call.invalid(f"{groups} groups do not divide the channels of dims {src.shape}")
     if call.attribute("stash_type", 1) != 1:
         raise call.unsupported("statistics of another type than float32")
-    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    working = accumulation_dtype(src.dtype)
     rows = src.astype(working).reshape(src.shape[0], groups, -1)
     centered = rows - rows.mean(2, keepdims=True)
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
     normal = centered / np.sqrt(np.square(centered).mean(2, keepdims=True) + epsilon)
-    scales = src.shape[1] if call.opset >= _SCALES_BY_CHANNEL else groups
+    scales = src.shape[1] if call.opset >= SCALES_BY_CHANNEL else groups
     scale, shift = (call.input(index).astype(working).reshape(1, scales, 1) for index in (1, 2))
     result = normal.reshape(src.shape[0], scales, -1) * scale + shift
     return np.asarray(result.reshape(src.shape).astype(src.dtype))
@@ -134,7 +136,7 @@ def local_response(call: OperatorCall) -> Array:
     src, size = call.input(0), int(call.attribute("size"))
     if src.ndim < 2 or size < 1:
         raise call.invalid(f"a window of {size} channels does not fit dims {src.shape}")
-    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
+    working = accumulation_dtype(src.dtype)
     alpha, beta, bias = (
         working.type(call.attribute(name, default))
         for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
@@ -147,18 +149,7 @@ def local_response(call: OperatorCall) -> Array:
     return np.asarray((src / np.power(bias + alpha / working.type(size) * total, beta)).astype(src.dtype))
 
 
-NORMALIZATION: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
-    "BatchNormalization": batch_normalization,
-    "GroupNormalization": group_normalization,
-    "Hardmax": hardmax,
-    "LRN": local_response,
-    "LayerNormalization": layer_normalization,
-    "LogSoftmax": log_softmax,
-    "LpNormalization": lp_normalization,
-    "Softmax": softmax,
-}
-"""The function of each operator."""
-
+# Reductions
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -202,12 +193,8 @@ def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
 
 def _axes(call: OperatorCall, count: int, input_since: int) -> Axes | None:
     """The axes that the node names, from 0 on; None where it names none."""
-    if call.opset < input_since:
-        named = call.attribute("axes")
-    else:
-        given = call.optional(1)
-        named = None if given is None else given.reshape(-1).tolist()
-    return tuple(dict.fromkeys(call.axis(int(axis), count) for axis in named)) if named else None
+    named = call.numbers("axes", 1, input_since)
+    return tuple(dict.fromkeys(call.axis(axis, count) for axis in named)) if named else None
 
 
 def _extreme(which: np.ufunc, is_greatest: bool) -> Callable[[Array, Axes], Array]:
@@ -228,10 +215,6 @@ def _sum(data: Array, axes: Axes) -> Array:
     return np.asarray(np.sum(data, axis=axes, keepdims=True, dtype=data.dtype))
 
 
-def _mean(data: Array, axes: Axes) -> Array:
-    return np.asarray(np.mean(data, axis=axes, keepdims=True))
-
-
 def _log_sum_exp(data: Array, axes: Axes) -> Array:
     greatest = _extreme(np.maximum, True)(data, axes)
     shift = np.where(np.isfinite(greatest), greatest, 0)
@@ -244,12 +227,23 @@ _REDUCTIONS = {
     "ReduceLogSum": _Reduction(lambda data, axes: np.log(_sum(data, axes)), is_in_f64=True),
     "ReduceLogSumExp": _Reduction(_log_sum_exp, is_in_f64=True),
     "ReduceMax": _Reduction(_extreme(np.maximum, True)),
-    "ReduceMean": _Reduction(_mean, is_in_f64=True),
+    "ReduceMean": _Reduction(lambda data, axes: np.mean(data, axis=axes, keepdims=True), is_in_f64=True),
     "ReduceMin": _Reduction(_extreme(np.minimum, False)),
     "ReduceProd": _Reduction(lambda data, axes: np.prod(data, axis=axes, keepdims=True, dtype=data.dtype)),
     "ReduceSum": _Reduction(_sum, axes_are_input_since=13),
     "ReduceSumSquare": _Reduction(lambda data, axes: _sum(np.square(data), axes)),
 }
 
-REDUCTIONS: Mapping[str, Callable[[OperatorCall], Array]] = {name: _rule(one) for name, one in _REDUCTIONS.items()}
+
+NORMALIZATION: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
+    "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
+    "Hardmax": hardmax,
+    "LRN": local_response,
+    "LayerNormalization": layer_normalization,
+    "LogSoftmax": log_softmax,
+    "LpNormalization": lp_normalization,
+    "Softmax": softmax,
+    **{name: _rule(reduction) for name, reduction in _REDUCTIONS.items()},
+}
 """The function of each operator."""

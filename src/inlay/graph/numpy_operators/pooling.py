@@ -1,12 +1,11 @@
-"""Pooling: one pass over the image for each tap of the window, so that no window is copied.
+"""Windows that slide over an image: pooling, and the transpose of a convolution.
 
-**Positions of a window that slides over an image, from ONNX's attributes, and the elements under each tap.**
+Both go over the image once for each tap of the window, so that no window is copied. `WindowAxis` has the positions of a
+window along an axis, and the elements under each tap:
 
 >>> axis = WindowAxis(extent=5, kernel=3, stride=2, dilation=1, before=1, behind=1, positions=3)
 >>> [axis.under(tap) for tap in range(3)]
 [(slice(1, 3, None), slice(1, 4, 2)), (slice(0, 3, None), slice(0, 5, 2)), (slice(0, 2, None), slice(1, 4, 2))]
-
-**ConvTranspose: each element of the image adds its product with the weights to the places under the window.**
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +17,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.graph.numpy_operators.call import OperatorCall, is_float
+from inlay.graph.network import Node
+from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+"""What `auto_pad` can be."""
+
+Slices: TypeAlias = tuple[slice, ...]
+Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +72,56 @@ class WindowAxis:
         return max(0, last - first + 1)
 
 
-def pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
+def split_padding(total: int, mode: str) -> tuple[int, int]:
+    """Padding before and behind the image, of that much in all: an odd element goes behind for SAME_UPPER alone."""
+    less, more = total // 2, total - total // 2
+    return (less, more) if mode == "SAME_UPPER" else (more, less)
+
+
+def window_fault(node: Node, count: int) -> str:
+    """What is wrong with the attributes of a window over `count` axes of space; empty if nothing is."""
+    for name, each in (("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1), ("kernel_shape", 1)):
+        numbers = node.attributes.get(name) or ()
+        if numbers and len(numbers) != each * count:
+            return f"{name} has {len(numbers)} numbers for {count} axes of space"
+        if name in ("strides", "dilations", "kernel_shape") and min((*numbers, 1)) < 1:
+            return f"{name} {tuple(numbers)} are not all positive"
+    shape = node.attributes.get("output_shape") or ()
+    return f"output_shape has {len(shape)} numbers for {count} axes" if len(shape) not in (0, count, count + 2) else ""
+
+
+def _window_attributes(call: OperatorCall, count: int) -> tuple[Dims, Dims, Dims, str]:
+    """Strides, dilations, padding and `auto_pad` of a window over `count` axes of space."""
+    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
+    pads, mode = tuple(call.attribute("pads") or (0,) * 2 * count), call.attribute("auto_pad", "NOTSET")
+    fault = window_fault(call.node, count)
+    if not fault and (mode not in AUTO_PADS or min((*pads, 0)) < 0):
+        fault = f"auto_pad {mode!r} and padding {pads} do not fit {count} axes"
+    if fault:
+        raise call.invalid(fault)
+    return strides, dilations, pads, mode
+
+
+# Pooling
+
+
+def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
     """The window of a pooling over an image, without batch and channels.
 
     Raises:
         InvalidArguments: an attribute has another length than the image has axes, is not positive, or nothing is left.
     """
-    kernel = _numbers(call, "kernel_shape", len(image), None)
-    strides, dilations = (_numbers(call, name, len(image), 1) for name in ("strides", "dilations"))
-    pads = tuple(call.attribute("pads") or (0,) * 2 * len(image))
-    mode = call.attribute("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER") or len(pads) != 2 * len(image) or min(pads) < 0:
-        raise call.invalid(f"auto_pad {mode!r} and padding {pads} do not fit {len(image)} axes")
+    kernel = tuple(call.attribute("kernel_shape") or ())
+    if not kernel:
+        raise call.invalid("its kernel_shape is left out")
+    strides, dilations, pads, mode = _window_attributes(call, len(image))
     axes = []
     for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
         reach = (taps - 1) * dilation + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             count = -(-n // stride)
-            total = max((count - 1) * stride + reach - n, 0)
-            before = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            axes.append(WindowAxis(n, taps, stride, dilation, before, total - before, count))
+            before, behind = split_padding(max((count - 1) * stride + reach - n, 0), mode)
+            axes.append(WindowAxis(n, taps, stride, dilation, before, behind, count))
             continue
         before, behind = (pads[k], pads[k + len(image)]) if mode == "NOTSET" else (0, 0)
         count = _positions(n + before + behind - reach, stride, n + before, bool(call.attribute("ceil_mode", 0)))
@@ -103,78 +139,10 @@ def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> in
     return count - 1 if is_ceil and (count - 1) * stride >= before_padding else count
 
 
-def _numbers(call: OperatorCall, name: str, count: int, default: int | None) -> Dims:
-    given = call.attribute(name)
-    if given is None and default is not None:
-        return (default,) * count
-    numbers = tuple(int(n) for n in given or ())
-    if len(numbers) != count or min(numbers) < 1:
-        raise call.invalid(f"{name} {numbers} is no positive number for each of {count} axes")
-    return numbers
-
-
-def conv_transpose(call: OperatorCall) -> Array:
-    """The transpose of a convolution, in groups."""
-    src, weights, bias = call.input(0), call.input(1), call.optional(2)
-    groups = int(call.attribute("group", 1))
-    axes = _axes(call, src.shape[2:], weights.shape[2:])
-    batch, outputs = src.shape[0], weights.shape[1]
-    working = np.result_type(src.dtype, np.float32) if src.dtype.kind == "f" else np.dtype(np.float32)
-    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, -1)
-    kernel = weights.astype(working).reshape(groups, src.shape[1] // groups, *weights.shape[1:])
-    result = np.zeros((batch, groups, outputs, *(axis.extent for axis in axes)), working)
-    every = (slice(None),) * 3
-    for tap in product(*(range(axis.kernel) for axis in axes)):
-        sides = [axis.under(k) for axis, k in zip(axes, tap, strict=True)]
-        if all(positions.start < positions.stop for positions, _ in sides):
-            products = np.einsum("bgcs,gco->bgos", images, kernel[every + tap])
-            products = products.reshape(batch, groups, outputs, *src.shape[2:])
-            result[(*every, *(elements for _, elements in sides))] += products[(*every, *(at for at, _ in sides))]
-    if bias is not None:
-        result += bias.astype(working).reshape(groups, outputs, *(1,) * len(axes))
-    return result.reshape(batch, groups * outputs, *result.shape[3:]).astype(src.dtype)
-
-
-def _axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
-    """The window that slides over the result, with as many positions as the image has elements."""
-    count = len(image)
-    strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
-    more = tuple(call.attribute("output_padding") or (0,) * count)
-    pads = tuple(call.attribute("pads") or (0,) * 2 * count)
-    mode, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
-    if not all(len(numbers) == count for numbers in (strides, dilations, more)) or len(pads) != 2 * count:
-        raise call.invalid(f"strides, dilations or padding have not {count} entries, one for each axis of space")
-    if min((*strides, *dilations, 1)) < 1 or min((*more, *pads, 0)) < 0:
-        raise call.invalid("strides and dilations are positive, padding is not negative")
-    sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
-    axes = []
-    for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
-        full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
-        if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
-            total = max(full - sizes[k], 0)
-            before = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            extent = sizes[k]
-        else:
-            before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
-            extent = full - before - behind
-        if extent < 1:
-            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
-        axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
-    return tuple(axes)
-
-
-CONVOLUTION: Mapping[str, Callable[[OperatorCall], Array]] = {"ConvTranspose": conv_transpose}
-"""The function of each operator."""
-
-
-Slices: TypeAlias = tuple[slice, ...]
-Indices: TypeAlias = npt.NDArray[np.int64]
-
-
 def max_pool(call: OperatorCall) -> tuple[Array, ...]:
     """The greatest element of each window, NaN if it has one, and its index in the whole tensor."""
     src = call.input(0)
-    axes = pooling_axes(call, src.shape[2:])
+    axes = _pooling_axes(call, src.shape[2:])
     dims = (*src.shape[:2], *(axis.positions for axis in axes))
     result = np.full(dims, -np.inf if is_float(src.dtype) else np.iinfo(src.dtype).min, src.dtype)
     places = _places(src.shape, bool(call.attribute("storage_order", 0))) if call.has_output(1) else None
@@ -204,7 +172,7 @@ def _places(dims: tuple[int, ...], is_column_major: bool) -> Indices:
 def average_pool(call: OperatorCall) -> Array:
     """The mean element of each window, with or without its padding."""
     src = call.input(0)
-    axes = pooling_axes(call, src.shape[2:])
+    axes = _pooling_axes(call, src.shape[2:])
     total = _total(src, axes, _wide(src.dtype))
     counts_padding = bool(call.attribute("count_include_pad", 0))
     for k, axis in enumerate(axes):
@@ -217,7 +185,7 @@ def average_pool(call: OperatorCall) -> Array:
 def lp_pool(call: OperatorCall) -> Array:
     """The norm of each window."""
     src, p = call.input(0), float(call.attribute("p", 2))
-    axes = pooling_axes(call, src.shape[2:])
+    axes = _pooling_axes(call, src.shape[2:])
     powers = np.power(np.abs(src.astype(_wide(src.dtype))), p)
     return np.power(_total(powers, axes, powers.dtype), 1 / p).astype(src.dtype)
 
@@ -253,8 +221,57 @@ def _taps(axes: tuple[WindowAxis, ...]) -> Iterator[tuple[Slices, Slices]]:
         yield (*every, *(positions for positions, _ in both)), (*every, *(elements for _, elements in both))
 
 
+# The transpose of a convolution
+
+
+def conv_transpose(call: OperatorCall) -> Array:
+    """The transpose of a convolution, in groups."""
+    src, weights, bias = call.input(0), call.input(1), call.optional(2)
+    groups = int(call.attribute("group", 1))
+    axes = _transposed_axes(call, src.shape[2:], weights.shape[2:])
+    batch, outputs = src.shape[0], weights.shape[1]
+    working = accumulation_dtype(src.dtype)
+    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, -1)
+    kernel = weights.astype(working).reshape(groups, src.shape[1] // groups, *weights.shape[1:])
+    result = np.zeros((batch, groups, outputs, *(axis.extent for axis in axes)), working)
+    every = (slice(None),) * 3
+    for tap in product(*(range(axis.kernel) for axis in axes)):
+        sides = [axis.under(k) for axis, k in zip(axes, tap, strict=True)]
+        if all(positions.start < positions.stop for positions, _ in sides):
+            products = np.einsum("bgcs,gco->bgos", images, kernel[every + tap])
+            products = products.reshape(batch, groups, outputs, *src.shape[2:])
+            result[(*every, *(elements for _, elements in sides))] += products[(*every, *(at for at, _ in sides))]
+    if bias is not None:
+        result += bias.astype(working).reshape(groups, outputs, *(1,) * len(axes))
+    return result.reshape(batch, groups * outputs, *result.shape[3:]).astype(src.dtype)
+
+
+def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
+    """The window that slides over the result, with as many positions as the image has elements."""
+    count = len(image)
+    strides, dilations, pads, mode = _window_attributes(call, count)
+    more, wanted = tuple(call.attribute("output_padding") or (0,) * count), call.attribute("output_shape")
+    if min((*more, 0)) < 0:
+        raise call.invalid(f"output_padding {more} is negative")
+    sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
+    axes = []
+    for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
+        full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
+        if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+            before, _ = split_padding(max(full - sizes[k], 0), mode)
+            extent = sizes[k]
+        else:
+            before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
+            extent = full - before - behind
+        if extent < 1:
+            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
+        axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
+    return tuple(axes)
+
+
 POOLING: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
     "AveragePool": average_pool,
+    "ConvTranspose": conv_transpose,
     "GlobalAveragePool": over_image(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
     "GlobalLpPool": over_image(
         lambda src, axes, p: np.asarray(np.power(np.power(np.abs(src), p).sum(axes, keepdims=True), 1 / p))

@@ -18,7 +18,8 @@ Activation: TypeAlias = Callable[[Array], Array]
 Step: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
 
 _MOST_STEPS = 1 << 18  # a step takes some 50 us
-_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+"""What `direction` can be, and of each direction whether it is reversed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,9 @@ def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callabl
             raise call.unsupported(
                 f"a sequence of {src.shape[0]} steps, of which NumPy computes {_MOST_STEPS} at most,"
             )
-        flags = _DIRECTIONS.get(call.attribute("direction", "forward"))
+        flags = DIRECTIONS.get(call.attribute("direction", "forward"))
         if flags is None:
-            raise call.invalid(f"direction {call.attribute('direction')!r} is none of {', '.join(_DIRECTIONS)}")
+            raise call.invalid(f"direction {call.attribute('direction')!r} is none of {', '.join(DIRECTIONS)}")
         lengths = _lengths(call, src.shape[0], src.shape[1])
         activations = _activations(call, usual, len(flags))
         results, finals = [], []

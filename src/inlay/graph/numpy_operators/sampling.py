@@ -1,16 +1,7 @@
-"""Elements between pixels: GridSample at given places, RoiAlign over regions.
+"""Elements between elements: Resize and Upsample of axes, GridSample at given places, RoiAlign over regions.
 
-**Resize and Upsample along one axis after the other: each element is a weighted sum of a few of the source.**
-
-An axis that only picks elements (`nearest`) is indexed; the others are sums over taps, so that no window is copied.
-
-**Where elements of a resized axis come from: coordinates by ONNX's modes, the nearest element, shares of several.**
-
->>> linear(np.array([-0.25, 0.25, 0.75, 1.25]), 2)
-array([[1.  , 0.  ],
-       [0.75, 0.25],
-       [0.25, 0.75],
-       [0.  , 1.  ]])
+A resize goes along one axis after the other: each element is a weighted sum of a few of the source. An axis that only
+picks elements (`nearest`) is indexed; the others are sums over taps, so that no window is copied.
 
 Source: ONNX, "Operators", Resize; Keys, "Cubic convolution interpolation", 1981.
 """
@@ -19,17 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, floor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.graph.lowering.draft import require
 from inlay.graph.numpy_operators.call import OperatorCall, is_float
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
-_LINEAR = ("linear", "bilinear", "trilinear")
+LINEAR_MODES = ("linear", "bilinear", "trilinear")
+"""What `mode` of Resize and Upsample can be for linear interpolation."""
 COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -41,14 +31,18 @@ COORDINATES = (
 )
 """What `coordinate_transformation_mode` can be, of all versions of Resize."""
 ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
     "round_prefer_floor": lambda at: np.ceil(at - at.dtype.type(0.5)),
     "round_prefer_ceil": lambda at: np.floor(at + at.dtype.type(0.5)),
+    "floor": np.floor,
+    "ceil": np.ceil,
 }
 """What `nearest_mode` can be, from coordinates to the elements nearest to them."""
 _PART = 1 << 18  # elements of an axis that are resized at once
+_CUBIC = -0.75  # the factor of Keys's polynomials where the node gives none
 Reals = npt.NDArray[np.float64]
+
+
+# Resize and Upsample
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +67,7 @@ def resize(call: OperatorCall) -> Array:
     mode = call.attribute("mode", "nearest")
     is_old = call.node.operator == "Upsample" or call.opset < 11
     way = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
-    if mode not in ("nearest", "cubic", *_LINEAR) or way not in COORDINATES:
+    if mode not in ("nearest", "cubic", *LINEAR_MODES) or way not in COORDINATES:
         raise call.invalid(f"mode {mode!r} with coordinates {way!r} is not defined")
     result = src if mode == "nearest" else src.astype(np.result_type(src.dtype, np.float32))
     outside = np.zeros((1,) * src.ndim, bool)
@@ -186,7 +180,9 @@ def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, 
     if mode == "nearest":
         rounding = call.attribute("nearest_mode", "floor" if is_old else "round_prefer_floor")
         return np.take(src, np.clip(_nearest(call, at, rounding), 0, axis.extent - 1).astype(np.intp), axis.index)
-    radius, kernel = (1.0, _triangle) if mode in _LINEAR else (2.0, keys(float(call.attribute("cubic_coeff_a", -0.75))))
+    radius, kernel = (
+        (1.0, _triangle) if mode in LINEAR_MODES else (2.0, keys(float(call.attribute("cubic_coeff_a", _CUBIC))))
+    )
     stretch = max(1.0, 1 / axis.scale) if call.attribute("antialias", 0) else 1.0
     first = np.floor(at) - ceil(radius * stretch) + 1
     count = 2 * ceil(radius * stretch)
@@ -231,67 +227,9 @@ def keys(a: float) -> Callable[[Array], Reals]:
     return kernel
 
 
-RESIZING: Mapping[str, Callable[[OperatorCall], Array]] = {"Resize": resize, "Upsample": resize}
-"""The function of each operator."""
+# GridSample
 
-
-def coordinates(n: int, out: int, scale: float, way: str, dtype: Any) -> Array:
-    """Where each element of the result lies in the source."""
-    index, factor, half = np.arange(out, dtype=dtype), dtype(scale), dtype(0.5)
-    if way == "asymmetric":
-        return np.asarray(index / factor)
-    if way == "align_corners":
-        # Whether the last corner is that of the rounded size, ONNX's cases and runtimes disagree.
-        require(abs(scale * n - out) < 1e-3, f"its corners are those of {scale * n:g} elements, and {out} are there")
-        return np.asarray(index * dtype(n - 1) / dtype(max(out - 1, 1)))
-    if way == "pytorch_half_pixel" and out == 1:
-        return np.zeros(1, dtype)
-    middle = np.asarray((index + half) / factor - half)
-    if way == "half_pixel_symmetric":
-        return np.asarray(dtype(n) / 2 * (1 - dtype(out) / (factor * dtype(n))) + middle)
-    require(way in ("half_pixel", "pytorch_half_pixel"), f"its coordinates are {way}")
-    return middle
-
-
-def nearest(at: Array, n: int, rounding: str) -> Array:
-    """The index of the element that is taken."""
-    require(rounding in ROUNDINGS, f"its nearest_mode is {rounding}")
-    return np.asarray(np.clip(ROUNDINGS[rounding](at), 0, n - 1).astype(np.int64))
-
-
-def linear(at: Array, n: int) -> Array:
-    """The share that each of `n` elements has in each of the result: the two beside a coordinate, by nearness."""
-    below = np.floor(at)
-    return _gathered(below, {0: below + 1 - at, 1: at - below}, n)
-
-
-def cubic(at: Array, n: int, factor: float, is_inside: bool) -> Array:
-    """As `linear`, of four elements, with Keys's polynomials of `factor`; those outside are the border or left out."""
-    below = np.floor(at)
-    shares: dict[int, Array] = {step: keys(factor)(np.abs(at - below - step)) for step in (-1, 0, 1, 2)}
-    if is_inside:
-        shares = {step: np.where((below + step < 0) | (below + step >= n), 0, one) for step, one in shares.items()}
-        total = sum(shares.values())
-        shares = {step: one / total for step, one in shares.items()}
-    return _gathered(below, shares, n)
-
-
-def _gathered(below: Array, shares: dict[int, Array], n: int) -> Array:
-    """The matrix (result, source) of shares of the elements `step` after `below`, at most the border."""
-    matrix = np.zeros((len(below), n))
-    for step, share in shares.items():
-        np.add.at(matrix, (np.arange(len(below)), np.clip(below + step, 0, n - 1).astype(np.int64)), share)
-    return matrix
-
-
-_MODES = {
-    "bilinear": "linear",
-    "linear": "linear",
-    "bicubic": "cubic",
-    "cubic": "cubic",
-    "nearest": "nearest",
-}
-_CUBIC = -0.75
+_MODES = {"bilinear": "linear", "linear": "linear", "bicubic": "cubic", "cubic": "cubic", "nearest": "nearest"}
 
 
 def grid_sample(call: OperatorCall) -> Array:
@@ -333,13 +271,8 @@ def _shares(center: Array, mode: str) -> list[tuple[Array, Array]]:
     near = center - below
     if mode == "linear":
         return [(below, 1 - near), (below + 1, near)]
-    distances = {-1: near + 1, 0: near, 1: 1 - near, 2: 2 - near}
-    return [(below + step, _keys(distance)) for step, distance in distances.items()]
-
-
-def _keys(t: Array, a: float = _CUBIC) -> Array:
-    """Keys's cubic convolution at a distance."""
-    return np.where(t <= 1, ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a)
+    kernel, distances = keys(_CUBIC), {-1: near + 1, 0: near, 1: 1 - near, 2: 2 - near}
+    return [(below + step, kernel(distance)) for step, distance in distances.items()]
 
 
 def _pixels(at: Array, n: int, padding: str, is_aligned: bool) -> tuple[Array, Array]:
@@ -362,6 +295,9 @@ def _reflected(at: Array, low: float, high: float) -> Array:
         return np.zeros_like(at)
     phase = np.mod(at - low, 2 * length)
     return np.where(phase > length, 2 * length - phase, phase) + low
+
+
+# RoiAlign
 
 
 def roi_align(call: OperatorCall) -> Array:
@@ -416,5 +352,10 @@ def _linear(at: Array, n: int) -> list[tuple[Array, Array]]:
     return [(index, np.where(is_inside, 1 - near, 0)), (np.minimum(index + 1, n - 1), np.where(is_inside, near, 0))]
 
 
-SAMPLING: Mapping[str, Callable[[OperatorCall], Array]] = {"GridSample": grid_sample, "RoiAlign": roi_align}
+SAMPLING: Mapping[str, Callable[[OperatorCall], Array]] = {
+    "GridSample": grid_sample,
+    "Resize": resize,
+    "RoiAlign": roi_align,
+    "Upsample": resize,
+}
 """The function of each operator."""

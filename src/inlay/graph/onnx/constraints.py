@@ -13,12 +13,13 @@ from math import prod
 from typing import Any
 
 from inlay.graph.network import Node, Tensor
-from inlay.graph.numpy_operators.sampling import COORDINATES
+from inlay.graph.numpy_operators.moving import PAD_MODES, SCATTER_REDUCTIONS
+from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
+from inlay.graph.numpy_operators.pooling import AUTO_PADS, window_fault
+from inlay.graph.numpy_operators.recurrent import DIRECTIONS
+from inlay.graph.numpy_operators.sampling import COORDINATES, LINEAR_MODES, ROUNDINGS
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
-
-_SCALES_BY_CHANNEL = 21
-"""The opset since which GroupNormalization has a scale for each channel, not for each group."""
 
 _MOST_TAPS = 1 << 20
 """Taps of a window of pooling: more than images have elements, and few enough to be iterated."""
@@ -89,15 +90,12 @@ def fault_of(given: NodeInputs) -> str:
     return "" if check is None else check(given)
 
 
-def _spreads(dims: Dims, to: Dims) -> bool:
-    """Whether a tensor of `dims` is spread over dims `to`, as ONNX's unidirectional broadcasting has it."""
-    padded = (1,) * (len(to) - len(dims)) + tuple(dims)
-    return len(dims) <= len(to) and all(n in (1, of) for n, of in zip(padded, to, strict=True))
-
-
 def _spread_fault(given: NodeInputs, index: int, to: Dims, what: str) -> str:
-    dims = given.dims(index)
-    return "" if dims is None or _spreads(dims, to) else f"{what} of dims {dims} is not spread over {to}"
+    """What is wrong with an input that is spread over dims `to` by ONNX's unidirectional broadcasting."""
+    dims = given.dims(index) or ()
+    padded = (1,) * (len(to) - len(dims)) + dims
+    is_spread = len(dims) <= len(to) and all(n in (1, of) for n, of in zip(padded, to, strict=True))
+    return "" if is_spread else f"{what} of dims {dims} is not spread over {to}"
 
 
 # Products and windows
@@ -127,7 +125,7 @@ def _convolution(given: NodeInputs) -> str:
     axis, factor = (1, groups) if is_forward else (0, 1)
     if groups < 1 or weights[axis] * factor != src[1] or weights[0] % groups:
         return f"the weights are for {weights[axis] * factor} channels in {groups} groups"
-    wrong = _length_fault(given, len(src) - 2)
+    wrong = window_fault(given.node, len(src) - 2)
     if wrong:
         return wrong
     result = given.results[0] if given.results else None
@@ -142,18 +140,6 @@ def _convolution(given: NodeInputs) -> str:
     return ""
 
 
-def _length_fault(given: NodeInputs, count: int) -> str:
-    """What is wrong with the numbers of a window over `count` axes of space."""
-    for name, each in (("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1), ("kernel_shape", 1)):
-        numbers = given.attribute(name) or ()
-        if numbers and len(numbers) != each * count:
-            return f"{name} has {len(numbers)} numbers for {count} axes of space"
-        if name in ("strides", "dilations", "kernel_shape") and min((*numbers, 1)) < 1:
-            return f"{name} {tuple(numbers)} are not all positive"
-    shape = given.attribute("output_shape") or ()
-    return f"output_shape has {len(shape)} numbers for {count} axes" if len(shape) not in (0, count, count + 2) else ""
-
-
 def _quantized_convolution(given: NodeInputs) -> str:
     src, weights = (0, 3) if given.node.operator == "QLinearConv" else (0, 1)
     tensors = (given.tensors[src], given.tensors[weights])
@@ -161,7 +147,7 @@ def _quantized_convolution(given: NodeInputs) -> str:
 
 
 def _pooling(given: NodeInputs) -> str:
-    wrong = _length_fault(given, len(given.dims(0) or ()) - 2)
+    wrong = window_fault(given.node, len(given.dims(0) or ()) - 2)
     if wrong:
         return wrong
     taps = prod(int(n) for n in given.attribute("kernel_shape", ()))
@@ -228,7 +214,7 @@ def _grouped_normalization(given: NodeInputs) -> str:
     groups = int(given.attribute("num_groups", 0)) if is_grouped else channels
     if groups < 1 or channels % groups:
         return f"{groups} groups do not divide {channels} channels"
-    is_by_group = is_grouped and given.opset < _SCALES_BY_CHANNEL
+    is_by_group = is_grouped and given.opset < SCALES_BY_CHANNEL
     count, each = (groups, "group") if is_by_group else (channels, "channel")
     if any(given.dims(index) != (count,) for index in (1, 2)):
         return f"opset {given.opset} has a scale and a shift for each {each}, {count} here"
@@ -262,10 +248,6 @@ def _recurrent(given: NodeInputs) -> str:
 # Indices
 
 
-def _gather(given: NodeInputs) -> str:
-    return _index_fault(given, int(given.attribute("axis", 0)))
-
-
 def _gather_tuples(given: NodeInputs) -> str:
     src, indices = given.dims(0) or (), given.value(1)
     batch = int(given.attribute("batch_dims", 0)) if given.node.operator == "GatherND" else 0
@@ -277,8 +259,8 @@ def _gather_tuples(given: NodeInputs) -> str:
     return next(filter(None, faults), "")
 
 
-def _index_fault(given: NodeInputs, axis: int) -> str:
-    src, indices = given.dims(0) or (), given.value(1)
+def _gather(given: NodeInputs) -> str:
+    src, indices, axis = given.dims(0) or (), given.value(1), int(given.attribute("axis", 0))
     wrong = _axis_fault(axis, src)
     return wrong or ("" if indices is None else _range_fault(indices, src[axis], axis % len(src)))
 
@@ -315,27 +297,26 @@ def _pad(given: NodeInputs) -> str:
     return "" if len(numbers) == 2 * count else f"{len(numbers)} numbers pad {count} axes, which take {2 * count}"
 
 
-_PADDING = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 _WORDS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    **{name: {"auto_pad": _PADDING} for name in ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool")},
-    **{name: {"direction": ("forward", "reverse", "bidirectional")} for name in _GATES},
+    **{name: {"auto_pad": AUTO_PADS} for name in ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool")},
+    **{name: {"direction": tuple(DIRECTIONS)} for name in _GATES},
     "DepthToSpace": {"mode": ("DCR", "CRD")},
     "Gelu": {"approximate": ("none", "tanh")},
     "GridSample": {
         "mode": ("linear", "bilinear", "cubic", "bicubic", "nearest"),
         "padding_mode": ("zeros", "border", "reflection"),
     },
-    "Pad": {"mode": ("constant", "reflect", "edge", "wrap")},
+    "Pad": {"mode": PAD_MODES},
     "Resize": {
         "coordinate_transformation_mode": COORDINATES,
         "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
         "mode": ("nearest", "linear", "cubic"),
-        "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+        "nearest_mode": tuple(ROUNDINGS),
     },
     "RoiAlign": {"coordinate_transformation_mode": ("half_pixel", "output_half_pixel"), "mode": ("avg", "max")},
-    "ScatterElements": {"reduction": ("none", "add", "mul", "max", "min")},
-    "ScatterND": {"reduction": ("none", "add", "mul", "max", "min")},
-    "Upsample": {"mode": ("nearest", "linear", "bilinear", "trilinear")},
+    "ScatterElements": {"reduction": SCATTER_REDUCTIONS},
+    "ScatterND": {"reduction": SCATTER_REDUCTIONS},
+    "Upsample": {"mode": ("nearest", *LINEAR_MODES)},
 }
 """By operator and attribute, the texts that ONNX allows."""
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
-from inlay.graph.network import Tensor
-from inlay.graph.onnx_package import helper, numpy_helper, onnx
+from inlay.graph.network import Tensor, read_only
+from inlay.graph.numpy_operators.call import onnx_dtype
+from inlay.graph.onnx_package import numpy_helper, onnx
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
@@ -70,8 +71,7 @@ def stored_array(tensor: Proto, folder: ModelFolder | None) -> Array:
             f"tensor {tensor.name!r}: its stored elements do not fill dims {tuple(tensor.dims)} of {dtype}: "
             "export the model again"
         ) from error
-    array.flags.writeable = False
-    return array
+    return read_only(array)
 
 
 def element_type(code: int, what: str) -> np.dtype[Any]:
@@ -81,7 +81,7 @@ def element_type(code: int, what: str) -> np.dtype[Any]:
         Unimplemented: texts, or a type that this version of onnx does not know.
     """
     try:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(code))
+        dtype = onnx_dtype(code)
     except (KeyError, TypeError, ValueError):
         dtype = np.dtype(object)
     if dtype.hasobject or code in (PROTO.UNDEFINED, PROTO.STRING):
@@ -99,14 +99,13 @@ def _nbytes(tensor: Proto) -> int:
     count = int(math.prod(tensor.dims))
     if tensor.data_type in _PACKED:
         return -(-count // _PACKED[tensor.data_type])
-    return count * int(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize)
+    return count * onnx_dtype(tensor.data_type).itemsize
 
 
 def _wrong_size(tensor: Proto, nbytes: int, verb: str) -> str:
-    dims = tuple(tensor.dims)
     return (
-        f"tensor {tensor.name!r}: {nbytes} bytes {verb}, and dims {dims} of "
-        f"{np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))} take {_nbytes(tensor)}: export the model again"
+        f"tensor {tensor.name!r}: {nbytes} bytes {verb}, and dims {tuple(tensor.dims)} of "
+        f"{onnx_dtype(tensor.data_type)} take {_nbytes(tensor)}: export the model again"
     )
 
 

@@ -1,18 +1,15 @@
-"""A model of ONNX from its bytes: parsed, screened and checked, its weights taken out as arrays.
+"""A model of ONNX from its bytes: parsed, brought to an opset that is read, screened and checked, weights taken out.
 
 Nothing in the file is believed before it was looked at: its size before it is parsed, its operators before they are
 asked for shapes, its structure by ONNX's own checker, which sees the model without its large weights and so takes
 milliseconds.
 
-Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
-
-**Versions of ONNX's operators: which are read, and how older ones become the first that is.**
-
 An operator means the same in all opsets between two of its versions. So a model of an older opset is one of opset 9
 where none of its operators changed in between; else `onnx.version_converter` is asked, which knows the changes. Newer
-opsets are accepted operator by operator: `reference_operators` and `numpy_operators` say which versions were compared.
+opsets are accepted operator by operator: `numpy_operators.evaluation` says which versions were compared.
 
-Source: ONNX, "Operators", versions; the package onnx, `onnx.version_converter`.
+Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification"; "Operators", versions; the
+package onnx, `onnx.version_converter`.
 """
 
 from collections.abc import Iterator
@@ -26,6 +23,88 @@ from inlay.graph.onnx.initializers import ModelFolder, Proto, folder_of, nodes_o
 from inlay.graph.onnx_package import DecodeError, checker, defs, helper, onnx, shape_inference, version_converter
 from inlay.graph.op_graph import Array
 
+MOST_BYTES = (1 << 31) - 1
+"""What protobuf can hold."""
+
+MOST_NODES = 100_000
+"""More than any network has, and few enough to be read in seconds."""
+
+_SEQUENCES = ("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence", "String")
+_LOOPS = ("Loop", "Scan", "SequenceMap")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model that has passed the checks."""
+
+    model: Proto
+    """The ModelProto; its weights are left out."""
+    values: dict[str, Array]
+    """Its weights, read-only."""
+    opset: int
+    """Version of ONNX's operators."""
+    folder: ModelFolder | None
+    """Where it lies; None for a model from memory."""
+
+
+def opened(source: Path | bytes) -> Opened:
+    """The model of that path, or of these bytes of a file.
+
+    Raises:
+        FileError: it cannot be read, is no model, is cut short, or breaks a rule of ONNX.
+        Unimplemented: it holds what Inlay does not read: another opset, another domain, loops, sequences.
+    """
+    name = "the model" if isinstance(source, bytes) else str(source)
+    model = _parsed(source, name)
+    folder = None if isinstance(source, bytes) else folder_of(source)
+    model, opset = _with_supported_opset(model, name)
+    if len(model.graph.node) > MOST_NODES:
+        raise Unimplemented(f"{name} has {len(model.graph.node)} nodes: {MOST_NODES} at most are read; cut it in parts")
+    _screen_graph(model.graph, model, opset)
+    take_in(model.graph, folder)
+    values = _taken_out(model.graph, folder)
+    _check(model, values, name)
+    return Opened(model, values, opset, folder)
+
+
+def _parsed(source: Path | bytes, name: str) -> Proto:
+    size = len(source) if isinstance(source, bytes) else require_file(source)
+    if size > MOST_BYTES:
+        raise FileError(
+            f"cannot read {name}: it has {size} bytes, and a model holds {MOST_BYTES} at most; "
+            "store its weights in files beside it"
+        )
+    try:
+        content = source if isinstance(source, bytes) else source.read_bytes()
+        model = onnx.load_model_from_string(content)
+    except OSError as error:
+        raise file_error("read", Path(name), error) from error
+    except (DecodeError, ValueError, TypeError) as error:
+        raise FileError(
+            f"cannot read {name}: it is no ONNX model, or was cut short; export or copy it again"
+        ) from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise FileError(f"cannot read {name}: it is no ONNX model, it has no graph or no opset; export it again")
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise FileError(f"cannot read {name}: a name in it is no text in UTF-8; export or copy it again")
+    return model
+
+
+def _texts(message: Proto) -> Iterator[str | bytes]:
+    """Every text of a message; protobuf answers bytes for one that is no UTF-8. Elements are not looked at."""
+    if isinstance(message, onnx.TensorProto):
+        yield message.name
+        yield from (text for entry in message.external_data for text in (entry.key, entry.value))
+        return
+    for field, value in message.ListFields():
+        if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            is_one = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
+            for item in (value,) if is_one else value:
+                yield from _texts(item) if field.type == field.TYPE_MESSAGE else (item,)
+
+
+# Versions of operators
+
 _CONVERSION_ERRORS = (
     DecodeError,
     RuntimeError,
@@ -37,7 +116,7 @@ _CONVERSION_ERRORS = (
 )
 
 
-def with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
+def _with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
     """The model, converted where its opset is older than those that are read, and its opset; `name` is for errors.
 
     Raises:
@@ -92,86 +171,6 @@ def _is_unchanged(node: Proto, version: int, first: int) -> bool:
         return False
     one, other = (defs.get_schema(node.op_type, opset, "").since_version for opset in (version, first))
     return one == other
-
-
-MOST_BYTES = (1 << 31) - 1
-"""What protobuf can hold."""
-
-MOST_NODES = 100_000
-"""More than any network has, and few enough to be read in seconds."""
-
-_SEQUENCES = ("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence", "String")
-_LOOPS = ("Loop", "Scan", "SequenceMap")
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A model that has passed the checks."""
-
-    model: Proto
-    """The ModelProto; its weights are left out."""
-    values: dict[str, Array]
-    """Its weights, read-only."""
-    opset: int
-    """Version of ONNX's operators."""
-    folder: ModelFolder | None
-    """Where it lies; None for a model from memory."""
-
-
-def opened(source: Path | bytes) -> Opened:
-    """The model of that path, or of these bytes of a file.
-
-    Raises:
-        FileError: it cannot be read, is no model, is cut short, or breaks a rule of ONNX.
-        Unimplemented: it holds what Inlay does not read: another opset, another domain, loops, sequences.
-    """
-    name = "the model" if isinstance(source, bytes) else str(source)
-    model = _parsed(source, name)
-    folder = None if isinstance(source, bytes) else folder_of(source)
-    model, opset = with_supported_opset(model, name)
-    if len(model.graph.node) > MOST_NODES:
-        raise Unimplemented(f"{name} has {len(model.graph.node)} nodes: {MOST_NODES} at most are read; cut it in parts")
-    _screen_graph(model.graph, model, opset)
-    take_in(model.graph, folder)
-    values = _taken_out(model.graph, folder)
-    _check(model, values, name)
-    return Opened(model, values, opset, folder)
-
-
-def _parsed(source: Path | bytes, name: str) -> Proto:
-    size = len(source) if isinstance(source, bytes) else require_file(source)
-    if size > MOST_BYTES:
-        raise FileError(
-            f"cannot read {name}: it has {size} bytes, and a model holds {MOST_BYTES} at most; "
-            "store its weights in files beside it"
-        )
-    try:
-        content = source if isinstance(source, bytes) else source.read_bytes()
-        model = onnx.load_model_from_string(content)
-    except OSError as error:
-        raise file_error("read", Path(name), error) from error
-    except (DecodeError, ValueError, TypeError) as error:
-        raise FileError(
-            f"cannot read {name}: it is no ONNX model, or was cut short; export or copy it again"
-        ) from error
-    if not model.HasField("graph") or not model.opset_import:
-        raise FileError(f"cannot read {name}: it is no ONNX model, it has no graph or no opset; export it again")
-    if not all(isinstance(text, str) for text in _texts(model)):
-        raise FileError(f"cannot read {name}: a name in it is no text in UTF-8; export or copy it again")
-    return model
-
-
-def _texts(message: Proto) -> Iterator[str | bytes]:
-    """Every text of a message; protobuf answers bytes for one that is no UTF-8. Elements are not looked at."""
-    if isinstance(message, onnx.TensorProto):
-        yield message.name
-        yield from (text for entry in message.external_data for text in (entry.key, entry.value))
-        return
-    for field, value in message.ListFields():
-        if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE):
-            is_one = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
-            for item in (value,) if is_one else value:
-                yield from _texts(item) if field.type == field.TYPE_MESSAGE else (item,)
 
 
 # What is read at all

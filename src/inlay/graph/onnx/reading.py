@@ -8,12 +8,10 @@
 >>> network.tensors["y"].dims, [node.operator for node in network.nodes]
 ((4, 3), ['Relu'])
 
+A dim that a model leaves open has a name there, such as `batch` or `height`, or none. Either way it can be named by the
+input and the axis, `x[2]`. The batch is axis 0 of every input where that is open.
+
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
-
-**Dims that a model leaves open, bound to numbers.**
-
-An open dim has a name in the model, such as `batch` or `height`, or none. Either way it can be named by the input and
-the axis, `x[2]`. The batch is axis 0 of every input where that is open.
 """
 
 import os
@@ -31,6 +29,106 @@ from inlay.graph.onnx.walking import Walk
 from inlay.graph.passes import simplified
 from inlay.graph.passes.rewriting import without_dead
 from inlay.layout import Dims
+
+Source: TypeAlias = str | os.PathLike[str] | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Reads an opened model for inputs of other dims."""
+
+    model: Opened
+    """What was opened."""
+
+    def __call__(self, dims: Mapping[str, Dims]) -> Network:
+        """The network for these dims, by the name of the input.
+
+        Raises:
+            InvalidArguments: the model fixes one of them at another number, or as `load`.
+            Unimplemented: as `load`.
+        """
+        return _loaded(self.model, rebound_inputs(self.model.model.graph, dims))
+
+
+def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
+    """The network of an ONNX file, opsets 1 to 28, ready to be planned.
+
+    `source` is a path, or the bytes of such a file. `dims` binds dims that the model leaves open by name, or by input
+    and axis as `"x[2]"`; `batch` binds axis 0 of every input that leaves it open.
+
+    `network.again({"x": dims})` is the same model for inputs of other dims, where it leaves these open.
+
+    In the network every tensor has fixed dims; constants are read-only arrays; nothing that is left follows from
+    constants alone, and each node is needed for an output; each output is written by a node. Patterns of nodes that
+    exports take for one operation are that operation, as `simplified` says.
+
+    Raises:
+        FileError: the file cannot be read, is no ONNX model or cut short, breaks a rule of ONNX, or names a file of
+            weights outside its folder.
+        InvalidArguments: a dim is left open or bound to what cannot be; dims or types do not fit an operator; `source`
+            is no path and no bytes.
+        MissingExtra: the package onnx is not installed.
+        Unimplemented: it holds an opset, an operator or a type that is not read; the text says which node and what is
+            supported.
+    """
+    model = _opened(source)
+    return _loaded(model, bound_inputs(model.model.graph, dims, batch))
+
+
+def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int | None = None) -> Network:
+    """The network of an ONNX file for inputs of these dims, by name; None stands for the only input.
+
+    `batch`, where it is given, must be axis 0 of them all.
+
+    Raises:
+        FileError, MissingExtra, Unimplemented: as `load`.
+        InvalidArguments: an input is missing or unknown, or cannot have these dims.
+    """
+    model = _opened(source)
+    names = [str(value.name) for value in model.model.graph.input]
+    if None in extents and len(names) != 1:
+        raise InvalidArguments(
+            f"the model has {len(names)} inputs, {', '.join(map(printable, names))}: name the one that is meant"
+        )
+    dims = {name or names[0]: its for name, its in extents.items()}
+    for name in (*dims, *names):
+        if name not in names:
+            raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(map(printable, names))}")
+        if name not in dims:
+            raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(map(printable, names))}")
+    return _loaded(model, rebound_inputs(model.model.graph, dims, batch))
+
+
+def _opened(source: Source) -> Opened:
+    if not isinstance(source, (str, os.PathLike, bytes)):
+        given = type(source).__name__
+        remedy = (
+            "give its bytes: model.SerializeToString()" if given == "ModelProto" else "give a path, or a file's bytes"
+        )
+        raise InvalidArguments(
+            f"a network is read from a path or from the bytes of a file, not from a {given}: {remedy}"
+        )
+    return opened(source if isinstance(source, bytes) else Path(source))
+
+
+def _loaded(model: Opened, inputs: list[Tensor]) -> Network:
+    """The network for inputs of these dims; it can be had again for others."""
+    return replace(simplified(walked(model, inputs)), again=Again(model))
+
+
+def walked(model: Opened, inputs: list[Tensor]) -> Network:
+    """The network with what follows from constants alone folded, and without what no output needs."""
+    walk = Walk(model, inputs)
+    graph = model.model.graph
+    walk.read(graph, {}, "")
+    names, outputs = tuple(tensor.name for tensor in inputs), tuple(value.name for value in graph.output)
+    for name in dict.fromkeys(outputs):
+        walk.answer(name, set(names))
+    nodes = tuple(walk.nodes)
+    return without_dead(Network(graph.name, model.opset, names, outputs, nodes, walk.tensors, walk.values))
+
+
+# Open dims
 
 
 def bound_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None) -> list[Tensor]:
@@ -149,101 +247,3 @@ def _open_names(graph: Proto) -> Iterator[str]:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if _fixed(dim) is None:
                 yield repr(str(dim.dim_param) or f"{value.name}[{axis}]")
-
-
-Source: TypeAlias = str | os.PathLike[str] | bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Reads an opened model for inputs of other dims."""
-
-    model: Opened
-    """What was opened."""
-
-    def __call__(self, dims: Mapping[str, Dims]) -> Network:
-        """The network for these dims, by the name of the input.
-
-        Raises:
-            InvalidArguments: the model fixes one of them at another number, or as `load`.
-            Unimplemented: as `load`.
-        """
-        return _loaded(self.model, rebound_inputs(self.model.model.graph, dims))
-
-
-def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
-    """The network of an ONNX file, opsets 1 to 28, ready to be planned.
-
-    `source` is a path, or the bytes of such a file. `dims` binds dims that the model leaves open by name, or by input
-    and axis as `"x[2]"`; `batch` binds axis 0 of every input that leaves it open.
-
-    `network.again({"x": dims})` is the same model for inputs of other dims, where it leaves these open.
-
-    In the network every tensor has fixed dims; constants are read-only arrays; nothing that is left follows from
-    constants alone, and each node is needed for an output; each output is written by a node. Patterns of nodes that
-    exports take for one operation are that operation, as `simplified` says.
-
-    Raises:
-        FileError: the file cannot be read, is no ONNX model or cut short, breaks a rule of ONNX, or names a file of
-            weights outside its folder.
-        InvalidArguments: a dim is left open or bound to what cannot be; dims or types do not fit an operator; `source`
-            is no path and no bytes.
-        MissingExtra: the package onnx is not installed.
-        Unimplemented: it holds an opset, an operator or a type that is not read; the text says which node and what is
-            supported.
-    """
-    model = _opened(source)
-    return _loaded(model, bound_inputs(model.model.graph, dims, batch))
-
-
-def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int | None = None) -> Network:
-    """The network of an ONNX file for inputs of these dims, by name; None stands for the only input.
-
-    `batch`, where it is given, must be axis 0 of them all.
-
-    Raises:
-        FileError, MissingExtra, Unimplemented: as `load`.
-        InvalidArguments: an input is missing or unknown, or cannot have these dims.
-    """
-    model = _opened(source)
-    names = [str(value.name) for value in model.model.graph.input]
-    if None in extents and len(names) != 1:
-        raise InvalidArguments(
-            f"the model has {len(names)} inputs, {', '.join(map(printable, names))}: name the one that is meant"
-        )
-    dims = {name or names[0]: its for name, its in extents.items()}
-    for name in (*dims, *names):
-        if name not in names:
-            raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(map(printable, names))}")
-        if name not in dims:
-            raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(map(printable, names))}")
-    return _loaded(model, rebound_inputs(model.model.graph, dims, batch))
-
-
-def _opened(source: Source) -> Opened:
-    if not isinstance(source, (str, os.PathLike, bytes)):
-        given = type(source).__name__
-        remedy = (
-            "give its bytes: model.SerializeToString()" if given == "ModelProto" else "give a path, or a file's bytes"
-        )
-        raise InvalidArguments(
-            f"a network is read from a path or from the bytes of a file, not from a {given}: {remedy}"
-        )
-    return opened(source if isinstance(source, bytes) else Path(source))
-
-
-def _loaded(model: Opened, inputs: list[Tensor]) -> Network:
-    """The network for inputs of these dims; it can be had again for others."""
-    return replace(simplified(walked(model, inputs)), again=Again(model))
-
-
-def walked(model: Opened, inputs: list[Tensor]) -> Network:
-    """The network with what follows from constants alone folded, and without what no output needs."""
-    walk = Walk(model, inputs)
-    graph = model.model.graph
-    walk.read(graph, {}, "")
-    names, outputs = tuple(tensor.name for tensor in inputs), tuple(value.name for value in graph.output)
-    for name in dict.fromkeys(outputs):
-        walk.answer(name, set(names))
-    nodes = tuple(walk.nodes)
-    return without_dead(Network(graph.name, model.opset, names, outputs, nodes, walk.tensors, walk.values))

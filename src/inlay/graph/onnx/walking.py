@@ -1,22 +1,17 @@
 """The walk over the nodes of a model: each is asked what it gives, folded where it can be, and otherwise kept.
 
-A branch of an If whose condition turned out to be constant is walked in the place of the If. Names are unique within
-a graph, and within a branch only there, so those of branches are made unique by the name of the If.
+**Inference.** ONNX's shape inference is asked one node at a time. All that comes before a node is known then: every dim
+is a number, and the elements of what was folded are at hand. So one pass is enough, and what stays unknown is known to
+depend on the data of a run.
 
-**What a node gives, asked of ONNX's shape inference one node at a time.**
+**Folding.** Exports compute shapes with nodes: Shape, Gather, Concat, Cast, Expand. Once dims are numbers, all of these
+are constants. What a fold may take is bounded before it is computed, since a few bytes of a file can ask for a tensor
+that no machine holds; a fill or a broadcast takes no memory at all, as its elements all lie in one place.
 
-All that comes before a node is known when it is asked: every dim is a number, and the elements of what was folded are
-at hand. So one pass is enough, and what stays unknown is known to depend on the data of a run.
+**The walk.** A branch of an If whose condition turned out to be constant is walked in the place of the If. Names are
+unique within a graph, and within a branch only there, so those of branches are made unique by the name of the If.
 
-Source: ONNX, "Shape Inference".
-
-**Constants that follow from constants, computed when a model is read.**
-
-Exports compute shapes with nodes: Shape, Gather, Concat, Cast, Expand. Once dims are numbers, all of these are
-constants. What a fold may take is bounded before it is computed, since a few bytes of a file can ask for a tensor that
-no machine holds; a fill or a broadcast takes no memory at all, as its elements all lie in one place.
-
-Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
+Source: ONNX, "Operators", "Shape Inference"; the package onnx, `onnx.reference`.
 """
 
 import math
@@ -27,8 +22,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory, Unimplemented
-from inlay.graph.network import Node, Tensor
+from inlay.graph.network import Node, Tensor, read_only, unused_name
 from inlay.graph.numpy_operators.evaluation import computed, require_computable
+from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
 from inlay.graph.onnx.constraints import NodeInputs, axis_fault, fault_of
 from inlay.graph.onnx.initializers import Proto, dims_of, element_type, stored_array, tensor_of
 from inlay.graph.onnx.parsing import Opened, called
@@ -36,11 +32,10 @@ from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, onnx, 
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.precision import F32, NARROW
 
+# Inference
+
 _SHOWN = 1024
 """Elements of a constant that shape inference is shown: shapes, axes and scales have fewer."""
-
-_SCALES_BY_CHANNEL = 21
-"""The opset since which ONNX infers dims of a GroupNormalization."""
 
 MOST_AXES = 64
 """Axes of an array of NumPy."""
@@ -52,7 +47,7 @@ _AS_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalizati
 """Operators whose results all have the dims that they take, and for which onnx infers not all of them."""
 
 
-def given(
+def infer_outputs(
     node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
 ) -> list[Tensor | None]:
     """The tensors that a node gives, in order; None for one whose dims depend on what a run brings.
@@ -87,7 +82,7 @@ def _inferred(
         if t.name in values and values[t.name].size <= _SHOWN
     }
     if node.operator == "GroupNormalization":
-        opset = max(opset, _SCALES_BY_CHANNEL)  # ONNX infers nothing of what it deprecates, and the dims are the same
+        opset = max(opset, SCALES_BY_CHANNEL)  # ONNX infers nothing of what it deprecates, and the dims are the same
     fault = axis_fault(node, reads[0] if reads else None)
     if fault:
         raise _misfit(node, reads, fault)
@@ -181,6 +176,8 @@ def _reason(error: Exception) -> str:
     return text.replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "").rstrip(".")
 
 
+# Folding
+
 MOST_FOLDED = 1 << 30
 """Bytes of all constants that are computed when a model is read."""
 
@@ -196,7 +193,7 @@ SHORTENING = frozenset({"NonZero", "Unique", "Compress"})
 """Operators whose dims follow from elements, and that give no more elements than a small multiple of what they take."""
 
 
-def folded(
+def fold_constants(
     node: Node, opset: int, tensors: Sequence[Tensor | None], values: Mapping[str, Array]
 ) -> dict[str, Array] | None:
     """What a node of constants gives, by name, read-only; None where nothing here computes it.
@@ -217,9 +214,7 @@ def folded(
         results = computed(node, opset, {name: values[name] for name in node.inputs if name})
     except (OutOfMemory, Unimplemented):
         return None
-    for array in results.values():
-        array.flags.writeable = False
-    return results
+    return {name: read_only(array) for name, array in results.items()}
 
 
 def stored_constant(node: Node) -> Array | None:
@@ -234,9 +229,9 @@ def stored_constant(node: Node) -> Array | None:
         if name == "value":
             return np.asarray(value)
         if name in ("value_float", "value_floats"):
-            return _read_only(np.array(value, np.float32))
+            return read_only(np.array(value, np.float32))
         if name in ("value_int", "value_ints"):
-            return _read_only(np.array(value, np.int64))
+            return read_only(np.array(value, np.int64))
     held = ", ".join(node.attributes) or "nothing"
     raise Unimplemented(
         f"node {node.name!r}: Constant holds {held}: only dense tensors of numbers and booleans are supported"
@@ -246,11 +241,11 @@ def stored_constant(node: Node) -> Array | None:
 def size_or_dims(node: Node, src: Tensor) -> Array | None:
     """What Shape and Size give of a tensor whose dims are known; None for another node."""
     if node.operator == "Size":
-        return _read_only(np.array(math.prod(src.dims), np.int64))
+        return read_only(np.array(math.prod(src.dims), np.int64))
     if node.operator != "Shape":
         return None
     part = slice(node.attributes.get("start", 0), node.attributes.get("end"))
-    return _read_only(np.array(src.dims[part], np.int64))
+    return read_only(np.array(src.dims[part], np.int64))
 
 
 def foldable(node: Node, values: Mapping[str, Any]) -> bool:
@@ -297,10 +292,7 @@ VIEWING = frozenset({"Expand", "Gather", "Identity", "Reshape", "Slice", "Squeez
 """Operators that read no more elements of a constant than they give."""
 
 
-def _read_only(array: Array) -> Array:
-    array.flags.writeable = False
-    return array
-
+# The walk
 
 Scope: TypeAlias = Mapping[str, str]
 """Names as a graph has them to names of the network, where these differ."""
@@ -353,11 +345,12 @@ class Walk:
         if name in inputs:
             raise Unimplemented(f"output {name!r} is an input of the network: nothing computes it; leave it out")
         if source == name and name in self.values:
-            source = self._unused(f"{name}:value")
+            source = unused_name(f"{name}:value", self.tensors, self._names)
             self._keep_value(source, self.values.pop(name))
             self.nodes = [_reading(node, name, source) for node in self.nodes]
         if source != name:
-            self.nodes.append(Node(self._unused(f"{name}:answer"), "Identity", (source,), (name,)))
+            answer = unused_name(f"{name}:answer", self.tensors, self._names)
+            self.nodes.append(Node(answer, "Identity", (source,), (name,)))
             self.tensors[name] = Tensor(name, self.tensors[source].dims, self.tensors[source].dtype)
 
     def _read_node(self, node: Node, proto: Proto) -> None:
@@ -369,12 +362,12 @@ class Walk:
         if value is not None:
             self._keep_value(node.outputs[0], value)
             return
-        gives = given(node, proto, self.opset, reads, self.values)
+        gives = infer_outputs(node, proto, self.opset, reads, self.values)
         tensors = [self.tensors[name] if name else None for name in node.inputs]
         require_fit(NodeInputs(node, self.opset, tensors, gives, self.values))
         if foldable(node, self.values) and (None not in gives or node.operator in SHORTENING):
             self._count(node, gives)
-            results = folded(node, self.opset, gives, self.values)
+            results = fold_constants(node, self.opset, gives, self.values)
             if results is not None:
                 for name, array in results.items():
                     self._keep_value(name, array)
@@ -402,11 +395,6 @@ class Walk:
     def _keep_value(self, name: str, array: Array) -> None:
         self.values[name] = array
         self.tensors[name] = tensor_of(name, array)
-
-    def _unused(self, name: str) -> str:
-        while name in self.tensors or name in self._names:
-            name += "'"
-        return name
 
     def _read_branch(self, proto: Proto, scope: dict[str, str], prefix: str) -> None:
         """Read the branch that an If takes."""
@@ -449,9 +437,7 @@ def _renamed(proto: Proto, scope: dict[str, str], prefix: str, names: set[str]) 
     if prefix:
         scope.update({name: prefix + name for name in proto.output if name})
     outputs = tuple(scope.get(name, name) for name in proto.output)
-    name = prefix + called(proto)
-    while name in names:
-        name += "'"
+    name = unused_name(prefix + called(proto), names)
     names.add(name)
     shown = onnx.NodeProto()
     shown.CopyFrom(proto)

@@ -1,22 +1,22 @@
-"""Patterns: groups of nodes that stand for one operation, put together.
+"""Passes that rewrite or analyze a network before its formats are chosen.
 
-Each is a function from a network to a network that computes the same, but for the rounding of a reordered sum:
+On a `Network`, whose nodes are ONNX's operators; `simplified` runs them all, in the order of `PATTERNS`:
 
-    narrow_floats_widened   float16 and bfloat16 become float32             precision
-    without_noops           what gives what it takes is left out            nothing
-    normalizations_whole    LayerNormalization in parts is whole            normalization
-    activations_whole       Gelu, HardSwish, Swish, Mish are whole          activations
-    affine_folded           scales and shifts of channels go into weights   affine
+    rewriting       the mechanism: nodes replaced one by one by a rule, dead nodes left out
+    precision       float16 and bfloat16 become float32
+    patterns        nodes that change nothing go; LayerNormalization and activations that exports write in parts become
+                    one node; scales and shifts of channels go into weights
 
-and `simplified` is all of them in that order.
+On an `OpGraph`, whose operations are primitives, views and references:
+
+    motion          element-wise operations move in front of reshapes, concatenations read the results of earlier ones
+    value_ranges    bounds of the elements of each tensor
+    range_guards    the tensors whose bounds a run checks, so that no NaN and no infinity can vanish
 """
 
 from inlay.graph.network import Network
-from inlay.graph.passes.patterns import activations_whole as activations_whole
-from inlay.graph.passes.patterns import affine_folded as affine_folded
-from inlay.graph.passes.patterns import normalizations_whole as normalizations_whole
-from inlay.graph.passes.patterns import without_noops as without_noops
-from inlay.graph.passes.precision import narrow_floats_widened as narrow_floats_widened
+from inlay.graph.passes.patterns import activations_whole, affine_folded, normalizations_whole, without_noops
+from inlay.graph.passes.precision import narrow_floats_widened
 
 PATTERNS = (narrow_floats_widened, without_noops, normalizations_whole, activations_whole, affine_folded)
 """Every pattern, in the order in which `simplified` looks for them."""
@@ -24,6 +24,8 @@ PATTERNS = (narrow_floats_widened, without_noops, normalizations_whole, activati
 
 def simplified(network: Network) -> Network:
     """The network with every pattern put together, and without the nodes that nothing needs.
+
+    It computes the same as before, but for the rounding of a reordered sum.
 
     Operations that are put together are nodes of ONNX: Gelu, LayerNormalization, HardSwish, Swish and Mish, also where
     the network's opset is older than they are.

@@ -1,22 +1,22 @@
-"""Concatenations that begin with the sources of an earlier one read its result instead.
+"""Motion in an `OpGraph`: element-wise operations before reshapes, concatenations onto results of earlier ones.
 
-A growing block, as DenseNet's, is exported flat: each layer concatenates everything before it anew. A tensor can lie in
-one result without a copy, so all further concatenations copy it. Nested, each result lies at the beginning of the next
-one, and nothing is copied:
-
-    c2 = concat(a, b);  c3 = concat(a, b, c);  c4 = concat(a, b, c, d)      flat: 531 copies in a DenseNet-121
-    c2 = concat(a, b);  c3 = concat(c2, c);    c4 = concat(c3, d)           nested: none
-
-Each element is where it was. The earlier concatenations are found in a trie of their sources, by axis.
-
-**Element-wise operations move in front of reshapes, so that they stand behind what they can be fused into.**
-
-A product of many rows is one of two axes, with a reshape before and after; its bias and activation follow the reshape:
+**Element-wise operations move in front of reshapes**, so that they stand behind what they can be fused into. A product
+of many rows is one of two axes, with a reshape before and after; its bias and activation follow the reshape:
 
     matmul -> reshape -> add (constant) -> gelu -> reshape
     matmul -> add (constant) -> gelu -> reshape -> reshape
 
 Each element is computed as before, from the same operands.
+
+**Concatenations that begin with the sources of an earlier one read its result instead.** A growing block, as
+DenseNet's, is exported flat: each layer concatenates everything before it anew. A tensor can lie in one result without
+a copy, so all further concatenations copy it. Nested, each result lies at the beginning of the next one, and nothing is
+copied:
+
+    c2 = concat(a, b);  c3 = concat(a, b, c);  c4 = concat(a, b, c, d)      flat: 531 copies in a DenseNet-121
+    c2 = concat(a, b);  c3 = concat(c2, c);    c4 = concat(c3, d)           nested: none
+
+Each element is where it was. The earlier concatenations are found in a trie of their sources, by axis.
 """
 
 from dataclasses import dataclass, field, replace
@@ -44,11 +44,11 @@ def sunk(graph: OpGraph) -> OpGraph:
     >>> [op.name for op in sunk(OpGraph("tiny", 17, ("x",), ("z",), ops, tensors)).ops]
     ['product', 'bias', 'bias:reshape']
     """
-    return _Sinking(graph).run()
+    return _ElementwiseMotion(graph).run()
 
 
 @dataclass(slots=True)
-class _Sinking:
+class _ElementwiseMotion:
     """A graph while its operations are gone through."""
 
     graph: OpGraph
@@ -95,7 +95,7 @@ class _Sinking:
             return False
         if self.tensors[dst].dtype != self.tensors[tensor].dtype or 0 in dims:
             return False
-        if any(_in_rows(array, dims) is None for array in op.constants.values()):
+        if not all(_has_equal_rows(array, dims) for array in op.constants.values()):
             return False
         return all(self.tensors[name].dims == self.tensors[tensor].dims for name in op.reads.values())
 
@@ -104,7 +104,7 @@ class _Sinking:
         (src,), (seen,), (dst,) = reshape.reads.values(), reshape.writes.values(), op.writes.values()
         rows = self.tensors[src].dims
         reads = {argument: src if name == seen else self.rows(op, name, rows) for argument, name in op.reads.items()}
-        constants = {argument: _rows(array, rows) for argument, array in op.constants.items()}
+        constants = {argument: _in_axes(array, len(rows)) for argument, array in op.constants.items()}
         before = self.named(f"{dst}:rows", rows, self.tensors[dst])
         self.ops.append(replace(op, reads=reads, writes={"dst": before}, constants=constants))
         self.fused.add(before)
@@ -134,18 +134,15 @@ class _Sinking:
         return name
 
 
-def _in_rows(array: Array, dims: Dims) -> Array | None:
-    """A constant that is added to every row, in as many axes as `dims`; None where rows differ."""
+def _has_equal_rows(array: Array, dims: Dims) -> bool:
+    """Whether a constant that is spread over `dims` is the same for every row."""
     width = array.shape[-1] if array.ndim else 1
-    if array.size != width or width not in (1, dims[-1]):
-        return None
-    return array.reshape((1,) * (len(dims) - 1) + (width,))
+    return array.size == width and width in (1, dims[-1])
 
 
-def _rows(array: Array, dims: Dims) -> Array:
-    found = _in_rows(array, dims)
-    assert found is not None
-    return found
+def _in_axes(row: Array, count: int) -> Array:
+    """A constant that is the same for every row, with `count` axes."""
+    return row.reshape((1,) * (count - 1) + (row.size,))
 
 
 @dataclass(slots=True)

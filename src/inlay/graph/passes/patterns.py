@@ -1,23 +1,13 @@
-"""Scales and shifts of channels, folded into the weights of what comes before them.
+"""Patterns of a `Network`: nodes that stand for nothing, or for one operation together, and what replaces them.
 
-BatchNormalization with fixed statistics, and products and sums with a constant for each channel, are `a x + b` with an
-a and a b for each channel. After a Conv, a ConvTranspose or a Gemm of constants they go into its weights and bias,
-after a BatchNormalization into its scale and shift. Factors and biases are computed in f64 and
-rounded once; weights are multiplied in their own type.
+**Nodes that give what they take**: Identity, Dropout when a network runs, casts and reshapes to the same.
 
-Source: ONNX, "Operators": BatchNormalization, Conv, ConvTranspose, Gemm.
+**Activations** that exports write in parts: Gelu by erf or tanh, HardSwish, Swish (SiLU), Mish. Each is a product of
+its input with a function of it, and of numbers that stand anywhere in the product: before it, between, after it. So a
+product is read as a number and the tensors that it multiplies, in every way that is a few nodes deep, and each way is
+compared with the formulas.
 
-**Nodes that give what they take: Identity, Dropout when a network runs, casts and reshapes to the same.**
-
-**Activations that exports write in parts: Gelu by erf or tanh, HardSwish, Swish (SiLU), Mish.**
-
-Each is a product of its input with a function of it, and of numbers that stand anywhere in the product: before it,
-between, after it. So a product is read as a number and the tensors that it multiplies, in every way that is a few
-nodes deep, and each way is compared with the formulas.
-
-Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; ONNX, "Operators": Gelu, HardSwish, Swish, Mish.
-
-**LayerNormalization that exports before opset 17 write in parts: mean, deviation, variance, root, quotient.**
+**LayerNormalization** that exports before opset 17 write in parts: mean, deviation, variance, root, quotient.
 
     mean = ReduceMean(x)     deviation = x - mean     variance = ReduceMean(deviation ^ 2)
     y = deviation / sqrt(variance + epsilon)          and then times a scale, plus a shift, along the same axes
@@ -25,7 +15,13 @@ Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; ONNX, "Operat
 The quotient becomes a LayerNormalization with scale 1; products and sums with constants after one go into its scale
 and shift, whoever wrote it.
 
-Source: Ba, Kiros and Hinton, "Layer Normalization", 2016; ONNX, "Operators": LayerNormalization.
+**Scales and shifts of channels**, folded into the weights of what comes before them. BatchNormalization with fixed
+statistics, and products and sums with a constant for each channel, are `a x + b` with an a and a b for each channel.
+After a Conv, a ConvTranspose or a Gemm of constants they go into its weights and bias, after a BatchNormalization into
+its scale and shift. Factors and biases are computed in f64 and rounded once; weights are multiplied in their own type.
+
+Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; Ba, Kiros and Hinton, "Layer Normalization", 2016;
+ONNX, "Operators": BatchNormalization, Conv, ConvTranspose, Gelu, Gemm, LayerNormalization, Mish, Swish.
 """
 
 import itertools
@@ -40,6 +36,8 @@ import numpy.typing as npt
 from inlay.graph.network import Network, Node
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.rewriting import Draft, rewritten, without_dead
+
+# Nodes that give what they take
 
 _SAME_IF_DIMS = frozenset({"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
 """Operators that keep elements and their order, so that equal dims and types say all."""
@@ -111,6 +109,8 @@ def _with_names(node: Node, names: Mapping[str, str]) -> Node:
     inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
     return replace(node, inputs=inputs, outputs=outputs)
 
+
+# Activations
 
 Product: TypeAlias = tuple[float, tuple[str, ...]]
 """A number, and the tensors it is multiplied with."""
@@ -223,9 +223,6 @@ def _mish(draft: Draft, number: float, x: str, factor: str) -> Found:
 _FORMULAS: tuple[Callable[[Draft, float, str, str], Found], ...] = (_gelu, _hard_swish, _swish, _mish)
 
 
-# Products and sums
-
-
 def _products(draft: Draft, name: str, depth: int) -> Iterator[Product]:
     """The ways to read a tensor as a number times tensors: as it is, and as products `depth` nodes deep."""
     number = draft.scalar(name)
@@ -273,6 +270,8 @@ def _bounds(draft: Draft, node: Node) -> tuple[float | None, float | None]:
 def _near(value: float, wanted: float) -> bool:
     return math.isclose(value, wanted, rel_tol=_TOLERANCE)
 
+
+# LayerNormalization
 
 _REAL_TYPES = ("float32", "float64")
 
@@ -338,9 +337,6 @@ def _mean_axis(draft: Draft, name: str, x: str) -> int | None:
     return last[0] if last == list(range(last[0], ndims)) and ndims else None
 
 
-# Scale and shift
-
-
 def _scaled(draft: Draft, node: Node) -> Node | None:
     """A LayerNormalization that has taken in the product or sum with a constant after it."""
     if node.operator not in ("Mul", "Add"):
@@ -348,13 +344,9 @@ def _scaled(draft: Draft, node: Node) -> Node | None:
     for src, other in (node.inputs, node.inputs[::-1]):
         before = draft.made_by(src, "LayerNormalization")
         array = draft.constants.get(other)
-        if before is not None and array is not None and draft.is_read_once(src) and _first_result_alone(before):
+        if before is not None and array is not None and draft.is_read_once(src) and not any(before.outputs[1:]):
             return _taken_in(draft, node, before, array)
     return None
-
-
-def _first_result_alone(node: Node) -> bool:
-    return not any(node.outputs[1:])
 
 
 def _taken_in(draft: Draft, node: Node, before: Node, array: Array) -> Node | None:
@@ -379,6 +371,8 @@ def _fits(array: Array, own: tuple[int, ...]) -> bool:
     aligned = own[len(own) - len(inner) :]
     return all(n == 1 for n in outer) and all(n in (1, whole) for n, whole in zip(inner, aligned, strict=True))
 
+
+# Scales and shifts of channels
 
 Doubles = npt.NDArray[np.float64]
 Affine = tuple[Doubles, Doubles]
@@ -410,10 +404,10 @@ def _sides(node: Node) -> tuple[tuple[str, str], ...]:
         return (node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])
     if node.operator in ("Sub", "Div"):
         return ((node.inputs[0], node.inputs[1]),)
-    return ((node.inputs[0], ""),) if is_fixed_normalization(node) else ()
+    return ((node.inputs[0], ""),) if _is_fixed_normalization(node) else ()
 
 
-def is_fixed_normalization(node: Node) -> bool:
+def _is_fixed_normalization(node: Node) -> bool:
     """Whether a node is a BatchNormalization by given statistics, which it answers no more than the result."""
     training = node.attributes.get("training_mode", 0)
     return node.operator == "BatchNormalization" and not training and not any(node.outputs[1:])
@@ -429,8 +423,7 @@ def _affine(draft: Draft, node: Node, dims: tuple[int, ...], other: str) -> Affi
         return None
     values = np.broadcast_to(np.asarray(array, np.float64).reshape(-1), channels)
     zeros, ones = np.zeros(channels), np.ones(channels)
-    with np.errstate(all="ignore"):
-        by = {"Mul": (values, zeros), "Add": (ones, values), "Sub": (ones, -values), "Div": (1 / values, zeros)}
+    by = {"Mul": (values, zeros), "Add": (ones, values), "Sub": (ones, -values), "Div": (1 / values, zeros)}
     return by[node.operator]
 
 
@@ -447,50 +440,39 @@ def _of_normalization(draft: Draft, node: Node) -> Affine | None:
     if len(held) != 4 or any(array is None for array in held):
         return None
     scale, shift, mean, variance = (np.asarray(array, np.float64) for array in held)
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-        addend = shift - mean * factor
+    factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    addend = shift - mean * factor
     return (factor, addend) if np.isfinite(factor).all() and np.isfinite(addend).all() else None
 
 
-# What takes them
+def _weights_and_bias(draft: Draft, before: Node) -> tuple[Array | None, Array | None]:
+    """The constants of a product; None for one that is computed, 0 for a bias that is left out."""
+    weights, has_bias = draft.constants.get(before.inputs[1]), any(before.inputs[2:])
+    return weights, draft.constants.get(before.inputs[2]) if has_bias else np.zeros(1)
 
 
-def _into_conv(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
-    """Conv has an output channel to each row of its weights."""
-    weights = draft.constants.get(before.inputs[1])
-    if weights is None:
+def _into_convolution(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
+    """Conv has an output channel to each row of its weights; ConvTranspose, see `_scaled_columns`."""
+    weights, bias = _weights_and_bias(draft, before)
+    if weights is None or bias is None:
         return None
-    return _with_weights(draft, node, before, _along(weights, affine[0], 0), affine)
-
-
-def _into_transposed(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
-    """ConvTranspose has input channels in rows, and in each group the group's output channels in columns."""
-    weights = draft.constants.get(before.inputs[1])
-    if weights is None:
-        return None
-    groups = int(before.attributes.get("group", 1))
-    split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
-    factor = affine[0].astype(weights.dtype).reshape(groups, 1, weights.shape[1], *(1,) * (weights.ndim - 2))
-    return _with_weights(draft, node, before, (split * factor).reshape(weights.shape), affine)
-
-
-def _with_weights(draft: Draft, node: Node, before: Node, weights: Array, affine: Affine) -> Node | None:
-    """The convolution with these weights, and the bias scaled and shifted."""
-    bias: Any = 0.0
-    if len(before.inputs) > 2 and before.inputs[2]:
-        bias = draft.constants.get(before.inputs[2])
-        if bias is None:
-            return None
+    is_forward, groups = before.operator == "Conv", int(before.attributes.get("group", 1))
+    scaled = _along(weights, affine[0], 0) if is_forward else _scaled_columns(weights, affine[0], groups)
     shifted = np.asarray(bias, np.float64) * affine[0] + affine[1]
-    names = _added(draft, node, weights, shifted.astype(weights.dtype))
+    names = _added(draft, node, scaled, shifted.astype(weights.dtype))
     return Node(before.name, before.operator, (before.inputs[0], *names), node.outputs, before.attributes)
+
+
+def _scaled_columns(weights: Array, factor: Doubles, groups: int) -> Array:
+    """ConvTranspose has input channels in rows, and in each group the group's output channels in columns."""
+    split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
+    factors = factor.astype(weights.dtype).reshape(groups, 1, weights.shape[1], *(1,) * (weights.ndim - 2))
+    return np.asarray(split * factors).reshape(weights.shape)
 
 
 def _into_gemm(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
     """Gemm has an output channel to each column of its second matrix, alpha and beta aside."""
-    weights = draft.constants.get(before.inputs[1])
-    bias = draft.constants.get(before.inputs[2]) if len(before.inputs) > 2 and before.inputs[2] else np.zeros(1)
+    weights, bias = _weights_and_bias(draft, before)
     if weights is None or bias is None or bias.ndim > 2 or bias.shape[:-1] not in ((), (1,)):
         return None
     axis = 0 if before.attributes.get("transB", 0) else 1
@@ -502,7 +484,7 @@ def _into_gemm(draft: Draft, node: Node, before: Node, affine: Affine) -> Node |
 
 def _into_normalization(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
     """BatchNormalization has a scale and a shift for each channel."""
-    if not is_fixed_normalization(before):
+    if not _is_fixed_normalization(before):
         return None
     scale, shift = (draft.constants.get(name) for name in before.inputs[1:3])
     if scale is None or shift is None:
@@ -516,8 +498,8 @@ def _into_normalization(draft: Draft, node: Node, before: Node, affine: Affine) 
 
 _TAKERS = {
     "BatchNormalization": _into_normalization,
-    "Conv": _into_conv,
-    "ConvTranspose": _into_transposed,
+    "Conv": _into_convolution,
+    "ConvTranspose": _into_convolution,
     "Gemm": _into_gemm,
 }
 

@@ -1,4 +1,4 @@
-"""Networks of float16 and bfloat16, computed in float32: kernels for these types exist on few processors.
+"""A `Network` of float16 and bfloat16, computed in float32: kernels for these types exist on few processors.
 
     x f16 ─ Conv ─ Relu ─ y f16        x f16 ─ Cast ─ Conv ─ Relu ─ Cast ─ y f16, all between of float32
 
@@ -10,15 +10,13 @@ and stays; any other is nothing.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
-
-_Dtype: TypeAlias = np.dtype[Any]
 
 F32 = np.dtype(np.float32)
 NARROW = frozenset((np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)))
@@ -63,7 +61,7 @@ class _Widening:
         """An input, which keeps its type, or a constant."""
         tensor, constant = self._old.tensors[name], self._old.constants.get(name)
         if constant is not None and self._is_narrow(name) and name not in self._old.outputs:
-            constant, tensor = _read_only(constant.astype(F32)), replace(tensor, dtype=F32)
+            constant, tensor = read_only(constant.astype(F32)), replace(tensor, dtype=F32)
         if constant is not None:
             self._constants[name] = constant
         self._tensors[name] = tensor
@@ -77,16 +75,12 @@ class _Widening:
         self._nodes.append(Node(self._node_name(wide), "Cast", (name,), (wide,), {"to": _FLOAT}))
 
     def _fresh(self, name: str, dims: tuple[int, ...]) -> str:
-        while name in self._old.tensors or name in self._tensors:
-            name += "'"
+        name = unused_name(name, self._old.tensors, self._tensors)
         self._tensors[name] = Tensor(name, dims, F32)
         return name
 
     def _node_name(self, name: str) -> str:
-        names = {node.name for node in self._old.nodes}
-        while name in names:
-            name += "'"
-        return name
+        return unused_name(name, {node.name for node in self._old.nodes})
 
     def _add(self, node: Node) -> None:
         """The node on float32, with Casts after results that stay narrow."""
@@ -168,13 +162,8 @@ def _is_cast(node: Node) -> bool:
     return node.operator == "Cast"
 
 
-def _number(dtype: _Dtype) -> int:
+def _number(dtype: np.dtype[Any]) -> int:
     """ONNX's number of a type."""
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(dtype))
-
-
-def _read_only(array: Array) -> Array:
-    array.flags.writeable = False
-    return array

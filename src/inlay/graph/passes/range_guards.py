@@ -1,4 +1,4 @@
-"""Where a run looks at elements, so that no NaN and no infinity can vanish.
+"""Where a run looks at the elements of an `OpGraph`'s tensors, so that no NaN and no infinity can vanish.
 
 Kernels of oneDNN compute max(0, NaN) = 0, and more of this kind: a ReLU, a maximum or a softmax of NaN or infinities
 may give plausible numbers. These operations are used where all that they read is proved finite: by value range
@@ -10,84 +10,26 @@ run is done again by `exact` kernels.
 Guards are placed one after the other: where a range grows too large for an operation, the smallest tensor before it
 that brings it back gets a guard. Linear maps, sums and products compute with NaN and infinities as IEEE 754 says, and
 need none.
-
-**Ranges of what no primitive computes: constants, tensors of a type, and results of nodes that NumPy computes.**
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf, isnan
-from typing import Any
-
-import numpy as np
+from math import inf
 
 from inlay.graph.algorithms import ALGORITHMS
-from inlay.graph.op_graph import Array, Op, OpGraph, writers_of
+from inlay.graph.op_graph import Op, OpGraph, writers_of
 from inlay.graph.passes.value_ranges import (
     ANY,
-    BOOLEAN,
     FINITE,
     SQUARABLE,
     ValueRange,
-    bounded,
-    hull,
     infer_range,
-    symmetric,
+    infer_reference_range,
+    range_of_array,
+    range_of_dtype,
 )
 from inlay.layout import Dims
 from inlay.primitives.rules import WEIGHTED
-
-_MOVED_OPERATORS = frozenset(
-    (
-        *(
-            "Compress",
-            "Concat",
-            "DepthToSpace",
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "Identity",
-        ),
-        *("Max", "Min", "Pad", "Reshape", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split"),
-        *("Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
-    )
-)
-"""Operators whose results are elements of what they read, or 0."""
-_UNIT = frozenset(("Cos", "Erf", "Sign", "Sin", "Softmax", "Tanh", "Sigmoid", "Hardmax"))
-"""Operators whose results are in [-1, 1] for finite elements."""
-
-
-def infer_reference_range(operator: str, ranges: Iterable[ValueRange]) -> ValueRange:
-    """The range of the results of an operator that NumPy computes, of sources and constants with these ranges."""
-    known = tuple(ranges)
-    if operator in _MOVED_OPERATORS:
-        return hull((*known, ValueRange(0.0, 0.0)))
-    if operator == "Cast" and known[0].is_finite:
-        return known[0]
-    if operator in _UNIT and all(one.is_finite for one in known):
-        return symmetric(1.0)
-    return ANY
-
-
-def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
-    """The range of any tensor of a type."""
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return ValueRange(float(info.min), float(info.max))
-    return BOOLEAN if dtype.kind == "b" else ANY
-
-
-def range_of_array(array: Array) -> ValueRange:
-    """The range of a constant."""
-    if array.dtype.kind in "biu":
-        return BOOLEAN if array.dtype.kind == "b" or not array.size else bounded(float(array.min()), float(array.max()))
-    if array.dtype.kind != "f" or not array.size:
-        return ANY if array.size else ValueRange(0.0, 0.0)
-    low, high = float(array.min()), float(array.max())
-    return ANY if isnan(low) else bounded(low, high)
-
 
 THRESHOLD = 2.0**32
 """What elements of guarded tensors may be at most, in magnitude: 4.3e9."""

@@ -1,4 +1,4 @@
-"""`Draft`: a network while nodes are replaced, and `rewritten`, which replaces each node that a rule has a word for.
+"""`Draft`: a `Network` while nodes are replaced, and `rewritten`, which replaces each node that a rule has a word for.
 
 A rule looks at one node and back at what its inputs come from, and answers the node to stand in its place. Nodes that
 nothing needs any more go at the end, so a rule that reads past a node need not care who else reads it.
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
 Rule: TypeAlias = Callable[["Draft", Node], Node | None]
@@ -58,11 +58,8 @@ class Draft:
 
     def constant(self, name: str, array: Array) -> str:
         """Add a constant under that name, or one like it that is free; its name."""
-        while name in self.tensors:
-            name += "'"
-        array = np.ascontiguousarray(array).reshape(array.shape)
-        array.flags.writeable = False
-        self.constants[name] = array
+        name = unused_name(name, self.tensors)
+        self.constants[name] = read_only(np.ascontiguousarray(array).reshape(array.shape))
         self.tensors[name] = Tensor(name, array.shape, array.dtype)
         return name
 

@@ -1,4 +1,4 @@
-"""Value range analysis: bounds of the elements of each tensor, from bounds of what its operation reads.
+"""Value range analysis of an `OpGraph`: bounds of the elements of each tensor, from bounds of what its operation reads.
 
     x in [-2, 3]    relu          y in [0, 3]
                     convolution   y in [low, high] by the sums of positive and of negative weights of each channel
@@ -8,12 +8,6 @@ A bound holds for what a kernel computes in float32 too: it is kept far from whe
 make a number infinite (`FINITE`). Where an operation may give NaN, or nothing is known, the range says so.
 
 Source: Moore, "Interval Analysis", 1966; Harrison, "Compiler Analysis of the Value Ranges for Variables", 1977.
-
-**Sums of the positive and of the negative weights of each result of a linear map, computed once for each array.**
-
->>> positive, negative = signed_sums(np.array([[1.0, -2.0], [3.0, 4.0]], np.float32), "inner_product")
->>> positive.tolist(), negative.tolist()
-([1.0, 7.0], [2.0, 0.0])
 """
 
 import threading
@@ -30,41 +24,6 @@ from inlay.graph.op_graph import Array, Op
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 from inlay.primitives.rules import RECURRENT
-
-_Sums: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-
-_lock = threading.Lock()
-_known: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
-
-
-def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
-    """The sums of the positive weights, and of the magnitudes of the negative ones, of each result.
-
-    `weights` are those of a primitive of this kind, finite; of a convolution, with groups if `grouped`.
-    """
-    key = id(weights), kind, grouped
-    with _lock:
-        found = _known.get(key)
-    if found is not None and found[0]() is weights:
-        return found[1]
-    sums = _summed(weights, _summed_axes(weights.ndim, kind, grouped))
-    with _lock:
-        _known[key] = weakref.ref(weights, lambda _: _known.pop(key, None)), sums
-    return sums
-
-
-def _summed_axes(count: int, kind: str, grouped: bool) -> tuple[int, ...]:
-    if kind == "matmul":
-        return (count - 2,)
-    return tuple(range(1 + grouped, count))
-
-
-def _summed(weights: Array, axes: tuple[int, ...]) -> _Sums:
-    """Float32 sums a row of weights to within a few millionths; the bounds have far more room than that."""
-    total = weights.sum(axis=axes, dtype=np.float64 if weights.size < 1 << 16 else None)
-    magnitude = np.abs(weights).sum(axis=axes)
-    return (magnitude + total) / np.float64(2), (magnitude - total) / np.float64(2)
-
 
 FINITE = 2.0**115
 """What no element may exceed in magnitude where NaN or an infinity would be computed wrongly."""
@@ -125,19 +84,51 @@ def hull(ranges: Iterable[ValueRange]) -> ValueRange:
     return ValueRange(low, high, any(one.may_be_nan for one in known))
 
 
+def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
+    """The range of any tensor of a type."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return ValueRange(float(info.min), float(info.max))
+    return BOOLEAN if dtype.kind == "b" else ANY
+
+
+def range_of_array(array: Array) -> ValueRange:
+    """The range of a constant."""
+    if array.dtype.kind in "biu":
+        return BOOLEAN if array.dtype.kind == "b" or not array.size else bounded(float(array.min()), float(array.max()))
+    if array.dtype.kind != "f" or not array.size:
+        return ANY if array.size else ValueRange(0.0, 0.0)
+    return bounded(float(array.min()), float(array.max()))
+
+
 def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     """The range of every result of `op`, a primitive or a view, whose arguments have these ranges and dims."""
     rule = _RULES.get(op.kind)
     return ANY if rule is None else rule(op, ranges, dims)
 
 
-# Elements that are moved or chosen
+# What NumPy computes
+
+_MOVED = (
+    "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Max Min Pad Reshape "
+    "ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where"
+)
+_MOVED_OPERATORS = frozenset(_MOVED.split())
+"""Operators whose results are elements of what they read, or 0."""
+_UNIT = frozenset(("Cos", "Erf", "Sign", "Sin", "Softmax", "Tanh", "Sigmoid", "Hardmax"))
+"""Operators whose results are in [-1, 1] for finite elements."""
 
 
-def _number(op: Op, name: str) -> float:
-    value: Parameter = op.parameters[name]
-    assert isinstance(value, (int, float))
-    return float(value)
+def infer_reference_range(operator: str, ranges: Iterable[ValueRange]) -> ValueRange:
+    """The range of the results of an operator that NumPy computes, of sources and constants with these ranges."""
+    known = tuple(ranges)
+    if operator in _MOVED_OPERATORS:
+        return hull((*known, ValueRange(0.0, 0.0)))
+    if operator == "Cast" and known[0].is_finite:
+        return known[0]
+    if operator in _UNIT and all(one.is_finite for one in known):
+        return symmetric(1.0)
+    return ANY
 
 
 # Sums and products
@@ -221,11 +212,52 @@ def _weighted(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     return _add(product, ranges["bias"]) if "bias" in ranges else product
 
 
+_Sums: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+_lock = threading.Lock()
+_known: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
+
+
+def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
+    """The sums of the positive weights, and of the magnitudes of the negative ones, of each result.
+
+    `weights` are those of a primitive of this kind, finite; of a convolution, with groups if `grouped`. The sums of an
+    array are computed once.
+
+    >>> positive, negative = signed_sums(np.array([[1.0, -2.0], [3.0, 4.0]], np.float32), "inner_product")
+    >>> positive.tolist(), negative.tolist()
+    ([1.0, 7.0], [2.0, 0.0])
+    """
+    key = id(weights), kind, grouped
+    with _lock:
+        found = _known.get(key)
+    if found is not None and found[0]() is weights:
+        return found[1]
+    axes = (weights.ndim - 2,) if kind == "matmul" else tuple(range(1 + grouped, weights.ndim))
+    sums = _summed(weights, axes)
+    with _lock:
+        _known[key] = weakref.ref(weights, lambda _: _known.pop(key, None)), sums
+    return sums
+
+
+def _summed(weights: Array, axes: tuple[int, ...]) -> _Sums:
+    """Float32 sums a row of weights to within a few millionths; the bounds have far more room than that."""
+    total = weights.sum(axis=axes, dtype=np.float64 if weights.size < 1 << 16 else None)
+    magnitude = np.abs(weights).sum(axis=axes)
+    return (magnitude + total) / np.float64(2), (magnitude - total) / np.float64(2)
+
+
 def _is_grouped(op: Op, dims: Mapping[str, Dims]) -> bool:
     return op.kind in ("convolution", "deconvolution") and len(dims["weights"]) == len(dims["src"]) + 1
 
 
 # Functions of one element
+
+
+def _number(op: Op, name: str) -> float:
+    value: Parameter = op.parameters[name]
+    assert isinstance(value, (int, float))
+    return float(value)
 
 
 def _monotone(function: Callable[[float, float, float], float]) -> _Rule:
