@@ -187,10 +187,11 @@ def test_what_is_measured_is_what_is_probed_and_what_is_remembered() -> None:
 MEASURED_RECURRENT = """
 import json, sys
 from inlay.graph.costs import measured, measuring, probed, timing
+from inlay.measure import disturbance
 from inlay.measure.processors import Processors
 from test_costs_onednn import recurrent
 measuring.recent_processors = lambda *_: Processors((1.0, 1.0))
-timing._LOST = timing._DISTURBED = float("inf")
+disturbance._LOST = timing._DISTURBED = float("inf")
 costs, told, sources = measured("onednn"), probed("onednn"), {}
 for inputs in json.loads(sys.argv[1]):
     kernel, probe = costs.kernel(recurrent(inputs)), told.kernel(recurrent(inputs))

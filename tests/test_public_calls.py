@@ -132,7 +132,7 @@ def test_the_check_finds_what_comes_out_of_the_inside() -> None:
     subject = Subject("inverse", inverse, {}, ("permutation",))
     fault = fault_of(subject, "permutation", None)
     assert fault is not None
-    assert fault.startswith("TypeError out of layout/regroup.py:")
+    assert fault.startswith("TypeError out of layout/permutation.py:")
     assert fault_of(subject, "permutation", (1, 0)) is None
     assert fault_of(subject, "permutations", (1, 0)) is None  # Python's own sentence
 
