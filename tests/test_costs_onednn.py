@@ -181,7 +181,7 @@ def test_what_is_measured_is_what_is_probed_and_what_is_remembered() -> None:
         units.add(round(remembered.ms / kernel.ms, 9))
     # The yardstick may have been faster since it was first timed: that changes the unit and no ratio.
     assert len(units) == 1
-    assert costs.slowdown() > 0.5
+    assert costs.slowdown() >= 1
 
 
 MEASURED_RECURRENT = """

@@ -141,8 +141,9 @@ class MeasuredCosts(MachineCosts):
         return self._asked[0].name
 
     def slowdown(self) -> float:
-        """How many times as long as at its best a small kernel takes now: 1.0 where nothing disturbs."""
-        return self._bench.yardstick() / self._yardstick
+        """How many times as long as at its best a small kernel takes now; 1.0 where nothing disturbs."""
+        now = self._bench.yardstick()
+        return now / min(self._yardstick, self._bench.fastest)
 
     @property
     def sources(self) -> CostSources:
