@@ -22,7 +22,7 @@ from inlay.graph.costs.book import Book, key
 from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
 from inlay.measure.disturbance import thread_wait_seconds
 from inlay.memory import Memory
-from inlay.primitives import engine as operations
+from inlay.primitives import engine as engine_module
 from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, engines_beside, get_engine
 
 MACHINE = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 22)
@@ -50,7 +50,7 @@ class Clock:
 
 
 @dataclass
-class Engine(operations.Engine):
+class Engine(engine_module.Engine):
     """Takes as long as `costs` says for an operation, by its key."""
 
     clock: Clock

@@ -19,7 +19,7 @@ from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled
-from inlay.reordering import target as linking
+from inlay.reordering import target as target_module
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.target import compile_ir, host_target
 
@@ -308,7 +308,9 @@ def test_a_sealed_object_that_llvm_cannot_load_is_compiled_again(
     assert reorder_is_right()
     capfd.readouterr()
     forget_memory(monkeypatch)
-    monkeypatch.setattr(linking, "compile_ir", lambda text, target: pytest.fail("what is kept is not sound again"))
+    monkeypatch.setattr(
+        target_module, "compile_ir", lambda text, target: pytest.fail("what is kept is not sound again")
+    )
     assert reorder_is_right()
 
 

@@ -17,7 +17,7 @@ from pictured import EVERYTHING, NCHW8C, SPECIMENS, names_of, small
 from inlay import InvalidArguments, MemoryDesc
 from inlay.errors import FileError
 from inlay.render import show
-from inlay.render import text as palette
+from inlay.render import text as text_module
 from inlay.render.compose import COLORS, compose
 from inlay.render.legend import legend
 from inlay.render.scene import Room
@@ -115,7 +115,13 @@ def test_the_data_is_hatched_nowhere_and_the_padding_everywhere() -> None:
 
 
 def test_each_color_has_a_letter_and_a_shade() -> None:
-    for shades in (palette.LETTERS, palette.LIGHT, palette.DARK, palette.TERMINAL_256, palette.TERMINAL_16):
+    for shades in (
+        text_module.LETTERS,
+        text_module.LIGHT,
+        text_module.DARK,
+        text_module.TERMINAL_256,
+        text_module.TERMINAL_16,
+    ):
         assert len(set(shades)) == COLORS
 
 
@@ -125,7 +131,9 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize(("fills", "ink"), [(palette.LIGHT, palette.INK), (palette.DARK, palette.CHALK)])
+@pytest.mark.parametrize(
+    ("fills", "ink"), [(text_module.LIGHT, text_module.INK), (text_module.DARK, text_module.CHALK)]
+)
 def test_numbers_stand_out_from_every_fill(fills: tuple[str, ...], ink: str) -> None:
     for fill in fills:
         low, high = sorted((luminance(fill), luminance(ink)))

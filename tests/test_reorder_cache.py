@@ -17,7 +17,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, emit, planning
-from inlay.reordering import target as linking
+from inlay.reordering import target as target_module
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.machine_code import ir_of
@@ -49,7 +49,7 @@ def test_second_process_does_not_compile(directory: Path, monkeypatch: pytest.Mo
     assert reorder_is_right()
     assert len(entries(directory)) == 1
     forget_memory(monkeypatch)
-    monkeypatch.setattr(linking, "compile_ir", lambda text, target: pytest.fail("compiled though it was kept"))
+    monkeypatch.setattr(target_module, "compile_ir", lambda text, target: pytest.fail("compiled though it was kept"))
     assert reorder_is_right()
 
 
@@ -86,13 +86,13 @@ def test_damaged_entry_is_ignored_and_written_again(
 )
 def test_another_processor_has_entries_of_its_own(change: dict[str, str]) -> None:
     target = host_target()
-    assert linking.cache_key("text", replace(target, **change)) != linking.cache_key("text", target)  # type: ignore[arg-type]
+    assert target_module.cache_key("text", replace(target, **change)) != target_module.cache_key("text", target)  # type: ignore[arg-type]
 
 
 def test_another_emitter_has_entries_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = linking.cache_key("text", host_target())
-    monkeypatch.setattr(linking, "SOURCES", "another")
-    assert linking.cache_key("text", host_target()) != key
+    key = target_module.cache_key("text", host_target())
+    monkeypatch.setattr(target_module, "SOURCES", "another")
+    assert target_module.cache_key("text", host_target()) != key
 
 
 @pytest.mark.parametrize("change", [(b"x = 1", b"x = 2"), (b"x = 1", b""), (b"x = 1\n", b"x = 1")])
@@ -102,9 +102,9 @@ def test_every_byte_of_the_emitter_counts(tmp_path: Path, change: tuple[bytes, b
     for content in change:
         for path in files:
             path.write_bytes(content)
-        digests.add(linking.digest_of(files))
+        digests.add(target_module.digest_of(files))
     files[0].write_bytes(change[0])
-    assert len(digests | {linking.digest_of(files)}) == 3
+    assert len(digests | {target_module.digest_of(files)}) == 3
 
 
 def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> None:
@@ -125,17 +125,17 @@ def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> No
         "network.py",
         "target.py",
     }
-    assert ours <= set(linking.emitter_files())
+    assert ours <= set(target_module.emitter_files())
 
 
 def test_without_its_sources_the_emitter_is_known_by_what_it_writes(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linking, "SOURCES", linking.digest_of([directory / "missing.py"]))
-    assert linking.SOURCES == ""
+    monkeypatch.setattr(target_module, "SOURCES", target_module.digest_of([directory / "missing.py"]))
+    assert target_module.SOURCES == ""
     assert reorder_is_right()
     (kept,) = entries(directory)
-    assert kept.stem == linking.cache_key(module_text(), host_target())
+    assert kept.stem == target_module.cache_key(module_text(), host_target())
 
 
 def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,13 +156,13 @@ def test_kernels_are_equal_if_their_texts_are(
     one: tuple[MemoryDesc, MemoryDesc], other: tuple[MemoryDesc, MemoryDesc]
 ) -> None:
     first, second = kernel_for(*one), kernel_for(*other)
-    assert (linking.spelled(first) == linking.spelled(second)) == (first == second)
+    assert (target_module.spelled(first) == target_module.spelled(second)) == (first == second)
 
 
 @pytest.mark.parametrize("value", [np.zeros(3), {1, 2}, [1], (1, b"2"), lambda: 1])
 def test_what_could_be_spelled_in_two_ways_is_refused(value: object) -> None:
     with pytest.raises(TypeError) as caught:
-        linking.spelled((1, value))
+        target_module.spelled((1, value))
     part = value[1] if isinstance(value, tuple) else value
     text = f"{part!r} names no machine code: make kernels of numbers, text, tuples and dataclasses"
     assert str(caught.value) == text
