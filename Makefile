@@ -34,10 +34,11 @@ WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ON
 
 # Tests of what oneDNN's engine computes, which hangs on the instruction sets that the library finds. Left out: those that
 # set the instruction set themselves, count handles, or compute nothing.
-ENGINE_TESTS = $(filter-out tests/test_costs_onednn.py tests/test_engine_onednn_library.py tests/test_import_onednn.py \
-	tests/test_primitives_isa.py tests/test_primitives_mistakes.py, \
-	$(wildcard tests/test_*onednn*.py tests/test_primitives_*.py) tests/test_compensation.py tests/test_declined.py \
-	tests/test_special_values.py)
+ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/engines/reference/test_onednn.py tests/primitives \
+	tests/engines/test_unsupported_steps.py tests/graph/lowering/test_onednn.py tests/graph/test_special_values.py \
+	tests/reordering/test_attributes_onednn.py tests/reordering/test_compensation.py \
+	--ignore=tests/engines/onednn/test_library.py --ignore=tests/primitives/test_isa.py \
+	--ignore=tests/primitives/test_mistakes.py
 
 .PHONY: demo test test-all test-isa parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
 
@@ -81,7 +82,7 @@ mutation: $(VENV)/.mutation
 	$(BIN)/mutmut results
 
 soak: $(VENV)/.test
-	$(BIN)/python tests/soak.py $(SOAK)
+	$(BIN)/python -m tests.support.soak $(SOAK)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1,12 +1,18 @@
 """What all tests have in common."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.support.paths import DATA, ROOT
+
+# Programs that tests start import what the tests import, a mutated or an installed copy of Inlay too.
+os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), str(ROOT), str(ROOT / "src")]))
+
 
 # A busy machine is no fault of the code: no example is judged by the time it takes.
 settings.register_profile("inlay", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,7 +32,7 @@ def cache_of_this_run() -> Iterator[None]:
     """Start from an empty cache and the same machine model everywhere: nothing is left over, nothing is the host's."""
     with tempfile.TemporaryDirectory() as directory:
         os.environ["INLAY_CACHE_DIR"] = directory
-        os.environ["INLAY_MACHINE"] = str(Path(__file__).parent / "data" / "machine.json")
+        os.environ["INLAY_MACHINE"] = str(DATA / "machine.json")
         yield
 
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes, Scales
-from oracles import onednn
-from oracles.extras import flagged
+from tests.oracles import onednn
+from tests.oracles.extras import flagged
 
 _ARG = {"src": 1, "dst": 17}
 _SCALES, _ZERO_POINTS = 4096, 8192

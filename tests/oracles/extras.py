@@ -9,7 +9,7 @@ from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import cache
 
 from inlay.descriptor import Extras
-from oracles import onednn
+from tests.oracles import onednn
 
 _IDXS = 265
 _GEOMETRY = 12

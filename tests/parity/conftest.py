@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity import tally
+from tests.parity import tally
 
 TALLIES = pytest.StashKey[list[tally.Tally]]()
 
@@ -17,7 +17,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print the table."""
     found = config.stash.get(TALLIES, [])
     if found:
-        from oracles import onednn
+        from tests.oracles import onednn
 
         terminalreporter.section("compared with oneDNN {}.{}".format(*onednn.version()))
         for line in tally.table(found):

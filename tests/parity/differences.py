@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from oracles import onednn
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import RUNTIME, Dims
 from inlay.notation.format_tag import FormatTag
 from inlay.testing import ByStrides, ByTag, Reshape, Submemory
-from parity.operations import UNSAID, Answer, Case, Query
+from tests.oracles import onednn
+from tests.parity.operations import UNSAID, Answer, Case, Query
 
 REFUSED: Answer = ("invalid_arguments", None)
 _VAST = 2**20

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oracles import onednn
-
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
@@ -33,6 +31,7 @@ from inlay.testing import (
     draw_submemory,
     draw_tag,
 )
+from tests.oracles import onednn
 
 Answer = tuple[str, Any]
 

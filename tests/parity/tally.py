@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from inlay.testing import Choices, Scope
-from parity.differences import counts_overflow, explain
-from parity.operations import UNSAID, Answer, Case, Operation, answer
+from tests.parity.differences import counts_overflow, explain
+from tests.parity.operations import UNSAID, Answer, Case, Operation, answer
 
 BATCH = 500
 

@@ -3,7 +3,6 @@
 from dataclasses import fields
 
 import pytest
-from oracles import onednn
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
@@ -11,8 +10,9 @@ from inlay.errors import InvalidArguments
 from inlay.layout import RUNTIME
 from inlay.notation.format_tag import ENUMERATED
 from inlay.testing import ByStrides, ByTag, Reshape, Submemory
-from parity.differences import DIFFERENCES, Difference, applicable, explain
-from parity.operations import OPERATIONS, UNSAID, Case, Query, answer
+from tests.oracles import onednn
+from tests.parity.differences import DIFFERENCES, Difference, applicable, explain
+from tests.parity.operations import OPERATIONS, UNSAID, Case, Query, answer
 
 WHY_NOT = onednn.why_unavailable()
 pytestmark = [pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)), pytest.mark.parity]

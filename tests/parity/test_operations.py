@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from oracles import onednn
 
 from inlay.testing import Scope, Seeded, strategy
-from parity.operations import OPERATIONS, Operation, scope_of_library
-from parity.tally import Tally, run
+from tests.oracles import onednn
+from tests.parity.operations import OPERATIONS, Operation, scope_of_library
+from tests.parity.tally import Tally, run
 
 WHY_NOT = onednn.why_unavailable()
 pytestmark = [pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)), pytest.mark.parity]

@@ -1,12 +1,12 @@
 """Every format tag, and every data type, as the library has it."""
 
 import pytest
-from oracles import onednn
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
 from inlay.notation.format_tag import ENUMERATED, FormatTag
-from parity.operations import facts, scope_of_library
+from tests.oracles import onednn
+from tests.parity.operations import facts, scope_of_library
 
 WHY_NOT = onednn.why_unavailable()
 pytestmark = [pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)), pytest.mark.parity]

@@ -33,7 +33,7 @@ In f16 with sparse weights each partial sum is rounded to f16, which the referen
 
 Sizes that a release accepts and does not survive: the process ends, or memory is used up, at creation. Kernels keep
 dims and products of dims in `int`. One that exceeds 2^31 - 1 wraps, at a power of two to 0, and the library divides by
-it. Found by creating 3,264 primitives with dims up to 2^40 (tests/large_dims.py).
+it. Found by creating 3,264 primitives with dims up to 2^40 (tests/support/large_dims.py).
 
     before 3.13
     every kind but the elementwise ones     a dim above 2^31 - 1
@@ -48,8 +48,8 @@ it. Found by creating 3,264 primitives with dims up to 2^40 (tests/large_dims.py
     layer normalization                     more than 2^28 elements on the last axis: its code is unrolled
 
 Defects: what a release accepts and computes wrongly, or ends the process with. Each was found by random problems held
-against the reference engine (tests/primitive_cases.py) and is declined in both releases, 3.2 and 3.13, unless it says
-otherwise: a crash of the process is worth more than the speed of a rare case.
+against the reference engine (tests/support/primitive_cases.py) and is declined in both releases, 3.2 and 3.13, unless
+it says otherwise: a crash of the process is worth more than the speed of a rare case.
 
     LRN in training, local_size 1 or 2           reads past the end of channels-last memory: the process ends
     batch normalization in training, of a view   the workspace of a fused relu has as many bytes as elements, and is

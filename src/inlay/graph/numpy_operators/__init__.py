@@ -8,5 +8,6 @@
     recurrent       LSTM, GRU, RNN: lengths, clipping, all activations
     evaluation      a node computed by one of these functions, or by `onnx.reference` where that was compared
 
-Source: ONNX, "Operators". Each function is compared with ONNX Runtime or PyTorch in `tests/test_numpy_operators.py`.
+Source: ONNX, "Operators". Each function is compared with ONNX Runtime or PyTorch in
+`tests/graph/test_numpy_operators.py`.
 """

@@ -12,9 +12,9 @@ Whatever NumPy raises becomes an error that names the node.
 
 `onnx.reference` documents ONNX; it is not tested as a runtime is, and some of its operators are wrong for dims, types
 or attributes that no example has. So it computes only what is listed in `COMPARED`. Each version of an operator, up to
-the newest that is listed, was compared in `tests/test_fallback_operators.py` with ONNX Runtime, or with the results
-that ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each, since
-neither has all of them. Of random operators types and dims alone were compared.
+the newest that is listed, was compared in `tests/graph/test_numpy_operator_peers.py` with ONNX Runtime, or with the
+results that ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each,
+since neither has all of them. Of random operators types and dims alone were compared.
 
 Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
 """

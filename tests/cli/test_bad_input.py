@@ -1,0 +1,327 @@
+"""Typical mistakes: each gives one clear error, pinned whole, with exit code 2, and leaves every file as it was."""
+
+import json
+import os
+import pickle
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import inlay
+from inlay import MemoryDesc
+from inlay.cli import main
+from tests.support.paths import DATA
+
+
+class Mistake(NamedTuple):
+    """One block of `mistakes.txt`."""
+
+    name: str
+    """What is wrong."""
+    arguments: list[str]
+    """The command line."""
+    text: str
+    """All that is printed on the error stream."""
+
+
+def make_files() -> None:
+    """What the mistakes are made with, in the current directory."""
+    array = np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4)
+    np.save("a.npy", array)
+    np.save("flat.npy", np.arange(640, dtype=np.float32))
+    np.save("column-major.npy", np.asfortranarray(array))
+    np.save("dates.npy", np.array([["2020-01-01"]], "M8[D]"))
+    np.save("scalar.npy", np.array(3, np.float32))
+    np.save("bf16.npy", np.zeros((2, 3), ml_dtypes.bfloat16))
+    np.save("big-endian.npy", np.zeros((2, 3), ">f4"))
+    np.save("objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    Path("pickled.npy").write_bytes(pickle.dumps([1, 2]))
+    content = Path("a.npy").read_bytes()
+    Path("cut.npy").write_bytes(content[:1000])
+    Path("corrupt.npy").write_bytes(content[:20] + b"\xff" * 10 + content[30:])
+    Path("empty.npy").write_bytes(b"")
+    make_safetensors()
+    Path("a.txt").write_text("hello")
+    Path("directory.npy").mkdir()
+    Path("link.npy").symlink_to("a.npy")
+    os.mkfifo("pipe.npy")
+
+
+def make_safetensors() -> None:
+    weights = {"conv.weight": np.zeros((33, 17, 3, 3), np.float32), "conv.bias": np.zeros(33, np.float32)}
+    save_file(weights | {"mask": np.zeros(3, bool), "scale": np.array(1, np.float32)}, "w.safetensors")
+    save_file({}, "none.safetensors")
+    header = json.dumps({"mask": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}).encode()
+    Path("f4.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+    Path("cut.safetensors").write_bytes(Path("w.safetensors").read_bytes()[:-1])
+    Path("text.safetensors").write_text("this is no tensor file")
+    for name, nbytes, described in (
+        ("lie", 64, {"dims": [99999], "data_type": "f32", "tag": "a"}),
+        ("packed", 5120, {"dims": [2, 17, 5, 4], "data_type": "f32", "tag": "aBcd16b"}),
+    ):
+        text = json.dumps({"version": 1, "tensors": {"t": described}})
+        save_file({"t": np.zeros(nbytes, np.uint8)}, f"{name}.safetensors", {"inlay": text})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("files")
+    before = Path.cwd()
+    os.chdir(directory)
+    make_files()
+    yield directory
+    os.chdir(before)
+
+
+def state(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file with its number, size and time of change."""
+    found = [(p, p.lstat()) for p in directory.rglob("*")]
+    return {p.name: (s.st_ino, s.st_size, s.st_mtime_ns) for p, s in found if not p.is_dir()}
+
+
+def read_mistakes() -> list[Mistake]:
+    blocks = (DATA / "mistakes.txt").read_text().split("\n\n# ")
+    parts = [block.removesuffix("\n").split("\n", 2) for block in blocks[1:]]
+    return [Mistake(name, shlex.split(call.removeprefix("$ inlay")), text) for name, call, text in parts]
+
+
+MISTAKES = read_mistakes()
+
+
+def test_there_are_more_than_forty_mistakes_and_each_is_another() -> None:
+    assert len({tuple(m.arguments) for m in MISTAKES}) == len(MISTAKES) == len({m.name for m in MISTAKES}) > 40
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_gives_one_clear_error(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
+    monkeypatch.delenv("INLAY_DEBUG", raising=False)
+    before = state(files)
+    assert main(mistake.arguments) == 2
+    assert capsys.readouterr() == ("", f"{mistake.text}\n")
+    assert state(files) == before
+
+
+class ApiMistake(NamedTuple):
+    """A call that is refused."""
+
+    name: str
+    """What is wrong."""
+    call: Callable[[], object]
+    """The call."""
+    error: type[inlay.InlayError]
+    """Its class."""
+    text: str
+    """Its whole text."""
+
+
+SQUARE = MemoryDesc((4, 4), "f32", "ab")
+TURNED = MemoryDesc((4, 4), "f32", "ba")
+
+API_MISTAKES = [
+    ApiMistake(
+        "overlapping strides",
+        lambda: MemoryDesc((4, 4), "f32", strides=(3, 1)),
+        inlay.InvalidArguments,
+        "stride 3 of axis 0 (a) is too small: axis 1 (b) inside it reaches 4, so 4 is the least",
+    ),
+    ApiMistake(
+        "float dim",
+        lambda: MemoryDesc((2.5, 3), "f32", "ab"),  # type: ignore[arg-type]
+        inlay.InvalidArguments,
+        "dims[0] is 2.5: entries are integers",
+    ),
+    ApiMistake(
+        "float stride",
+        lambda: MemoryDesc((2, 3), "f32", strides=(3.0, 1)),  # type: ignore[arg-type]
+        inlay.InvalidArguments,
+        "strides[0] is 3.0: entries are integers",
+    ),
+    ApiMistake(
+        "missing data type",
+        lambda: MemoryDesc((2, 3)),
+        inlay.InvalidArguments,
+        "data_type is missing: give one such as 'f32'",
+    ),
+    ApiMistake(
+        "too few strides",
+        lambda: MemoryDesc((2, 3), "f32", strides=(1,)),
+        inlay.InvalidArguments,
+        "2 dims need as many strides, not 1: (1,)",
+    ),
+    ApiMistake(
+        "buffer too small",
+        lambda: inlay.Memory(SQUARE, np.zeros(15, np.float32)),
+        inlay.InvalidArguments,
+        "buffer of 60 bytes is too small: MemoryDesc((4, 4), 'f32', 'ab') reaches 64 bytes",
+    ),
+    ApiMistake(
+        "buffer of another type",
+        lambda: inlay.Memory(SQUARE, np.zeros(16, np.int32)),
+        inlay.InvalidArguments,
+        "buffer holds int32, the descriptor f32 (float32): convert values with astype, "
+        "or pass the bits as they are with view('u1')",
+    ),
+    ApiMistake(
+        "buffer with gaps",
+        lambda: inlay.Memory(SQUARE, np.zeros(64, np.float32)[::2]),
+        inlay.InvalidArguments,
+        (
+            "buffer of shape (32,) and byte strides (8,) is not contiguous: wrap the array it is a view of, or "
+            "move its elements with inlay.pack"
+        ),
+    ),
+    ApiMistake(
+        "no buffer",
+        lambda: inlay.Memory(SQUARE, 7),
+        inlay.InvalidArguments,
+        (
+            "buffer of type int cannot be wrapped (it has neither the buffer protocol, nor __array_interface__, "
+            "nor DLPack): pass a NumPy array or bytes"
+        ),
+    ),
+    ApiMistake(
+        "read-only destination",
+        lambda: inlay.reorder(inlay.Memory(SQUARE), TURNED, out=inlay.Memory(TURNED, bytes(64))),
+        inlay.InvalidArguments,
+        "the destination is read-only: give a writable buffer, or none to have one allocated",
+    ),
+    ApiMistake(
+        "other dims",
+        lambda: inlay.reorder(inlay.Memory(SQUARE), MemoryDesc((4, 5), "f32", "ba")),
+        inlay.InvalidArguments,
+        "a reorder keeps the dims: source (4, 4), destination (4, 5)",
+    ),
+    ApiMistake(
+        "wrong number of letters in pack",
+        lambda: inlay.pack(np.zeros((2, 3), np.float32), "nchw"),
+        inlay.InvalidArguments,
+        "format nchw (abcd) places 4 axes, but dims (2, 3) are 2: give 4 dims, or a format of 2 letters such as ab",
+    ),
+    ApiMistake(
+        "scalar in pack",
+        lambda: inlay.pack(np.float32(3), "a"),
+        inlay.InvalidArguments,
+        "array is a scalar, which has no axes to place: give it one with reshape(1)",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", API_MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_in_a_call_gives_one_clear_error(mistake: ApiMistake) -> None:
+    with pytest.raises(mistake.error) as caught:
+        mistake.call()
+    assert str(caught.value) == mistake.text
+
+
+def in_process(
+    directory: Path, arguments: list[str], prepare: Callable[[], None] | None = None
+) -> tuple[int, str, str]:
+    """Exit code, output and errors of the command in a process of its own."""
+    call = [sys.executable, "-m", "inlay", *arguments]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=directory, preexec_fn=prepare)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_file_beyond_the_size_limit_leaves_nothing(tmp_path: Path) -> None:
+    def limit_size() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    np.save(tmp_path / "a.npy", np.zeros((64, 17, 16, 16), np.float32))
+    arguments = ["convert", "a.npy", "-o", "b.safetensors", "--to", "nChw16c"]
+    assert in_process(tmp_path, arguments, limit_size) == (
+        2,
+        "",
+        "error: cannot write b.safetensors: it passes the size limit of this process or file system; "
+        "raise it (ulimit -f) or write elsewhere\n",
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["a.npy"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a file system; the size limit is tested instead")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, small_disk: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((64, 17, 16, 16), np.float32))
+    (small_disk / "b.safetensors").write_text("old")
+    arguments = ["convert", "a.npy", "-o", "disk/b.safetensors", "--to", "nChw16c"]
+    assert in_process(tmp_path, arguments) == (
+        2,
+        "",
+        "error: cannot write disk/b.safetensors: the disk is full; free space or write elsewhere\n",
+    )
+    assert {p.name: p.read_text() for p in small_disk.iterdir()} == {"b.safetensors": "old"}
+
+
+def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as directory:
+        source, target = Path(directory, "a.npy"), Path(directory, "locked", "b.safetensors")
+        np.save(source, np.zeros((2, 17), np.float32))
+        target.parent.mkdir(mode=0o555)
+        Path(directory).chmod(0o755)
+        # A first run as ourselves loads every module, so that another user needs to read none of them.
+        assert main(["convert", str(source), "-o", f"{directory}/c.safetensors", "--to", "ba"]) == 0
+        capsys.readouterr()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            code = main(["convert", str(source), "-o", str(target), "--to", "ba"])
+        finally:
+            os.seteuid(user)
+        assert list(target.parent.iterdir()) == []
+    assert code == 2
+    assert capsys.readouterr() == (
+        "",
+        f"error: cannot write {target}: permission denied; check who may use it\n",
+    )
+
+
+def test_a_full_device_under_the_output_is_an_error_in_words() -> None:
+    call = [sys.executable, "-m", "inlay", "names"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: cannot write the output: the disk is full; free space or write elsewhere\n",
+    )
+
+
+def test_no_mistake_shows_a_traceback_in_a_process_of_its_own(files: Path) -> None:
+    for name in ("wrong number of letters", "truncated safetensors", "output is the input", "missing --to"):
+        mistake = next(m for m in MISTAKES if m.name == name)
+        assert in_process(files, mistake.arguments) == (2, "", f"{mistake.text}\n")
+
+
+def test_an_old_output_survives_every_mistake(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for target in ("b.npy", "b.safetensors"):
+        (files / target).write_text("old")
+    for mistake in MISTAKES:
+        main(mistake.arguments)
+    capsys.readouterr()
+    for target in ("b.npy", "b.safetensors"):
+        assert (files / target).read_text() == "old"
+        (files / target).unlink()

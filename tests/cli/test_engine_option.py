@@ -1,0 +1,295 @@
+"""Who computes for `inlay plan`, `run` and `bench`, what they say where NumPy does, and how much was measured."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inlay import cli, load, plan
+from inlay.cli.application import Watch
+from inlay.engines import onednn
+from inlay.engines.onednn.library import install_command, load_library
+from inlay.errors import MissingExtra
+from inlay.graph.costs import CostSources, analytic, measured
+from inlay.graph.plan import _tier
+from inlay.primitives import engine, set_engine
+from tests.cli.test_networks import IMAGE, complaint, succeed, write_classifier
+
+NO_ENGINE = f"no oneDNN is installed: {install_command()}"
+ALL = re.compile(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n")
+
+
+pytestmark = pytest.mark.usefixtures("quiet_machine")
+
+
+@pytest.fixture(autouse=True)
+def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A directory with a model and its input; an empty cache; and nobody chose an engine yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("INLAY_DEBUG", "INLAY_ENGINE"):
+        monkeypatch.delenv(name, raising=False)
+    write_classifier(batch=2)
+    np.save("x.npy", IMAGE)
+    set_engine(None)
+    yield
+    set_engine(None)
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No library of oneDNN is found."""
+
+    def refuse() -> None:
+        raise MissingExtra(NO_ENGINE)
+
+    monkeypatch.setattr(onednn, "load_library", refuse)
+    monkeypatch.delitem(engine._engines, "onednn", raising=False)
+
+
+@pytest.fixture
+def needs_engine() -> None:
+    try:
+        load_library()
+    except MissingExtra as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
+    """INLAY_ONEDNN names what does not exist; what is wrong with that."""
+    monkeypatch.setattr(onednn, "load_library", load_library.__wrapped__)
+    monkeypatch.delitem(engine._engines, "onednn", raising=False)
+    monkeypatch.setenv("INLAY_ONEDNN", "/nowhere/lib")
+    return "INLAY_ONEDNN is '/nowhere/lib', which does not exist: give a libdnnl.so of version 3, or unset INLAY_ONEDNN"
+
+
+def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:
+    """What a command that succeeds prints to both streams."""
+    assert cli.main(args) == 0
+    return capsys.readouterr()
+
+
+# Without an engine
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_onednn_a_plan_has_analytic_costs_and_a_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = outputs(capsys, "plan", "net.onnx", "--json")
+    assert (json.loads(out)["costs"], json.loads(out)["sources"]) == ("analytic", None)
+    assert err == f"note: costs are analytic, since {NO_ENGINE}\n"
+    out, err = outputs(capsys, "plan", "net.onnx", "--json", "--costs", "probed")
+    assert json.loads(out)["costs"] == "probed"
+    assert err == f"note: costs are those of NumPy, since {NO_ENGINE}\n"
+    for options in (["--costs", "analytic"], ["--isa", "avx2"], ["--threads", "2"]):
+        succeed(capsys, "plan", "net.onnx", *options)
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_onednn_numpy_runs_the_network_and_a_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
+    assert re.search(r"\nran in [0-9.]+ ms with reference, .* by analytic costs\n$", out)
+    assert err == f"note: NumPy computes, far slower than oneDNN, since {NO_ENGINE}\n"
+
+
+def test_a_wrong_path_in_the_environment_is_named(capsys: pytest.CaptureFixture[str], wrong_path: str) -> None:
+    assert outputs(capsys, "plan", "net.onnx")[1] == f"note: costs are analytic, since {wrong_path}\n"
+    _, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
+    assert err == f"note: NumPy computes, far slower than oneDNN, since {wrong_path}\n"
+    assert complaint(capsys, "plan", "net.onnx", "--engine", "onednn") == wrong_path
+
+
+def test_the_reference_engine_of_the_environment_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INLAY_ENGINE", "reference")
+    assert outputs(capsys, "plan", "net.onnx")[1] == "note: costs are analytic, since INLAY_ENGINE is 'reference'\n"
+    _, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
+    assert err == "note: NumPy computes, far slower than oneDNN, since INLAY_ENGINE is 'reference'\n"
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_onednn_nothing_is_timed_unless_numpy_is_chosen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert complaint(capsys, "bench", "net.onnx") == (
+        f"{NO_ENGINE}\n(in its place NumPy would be timed, far slower: choose the engine 'reference' to see that)"
+    )
+    command = ("bench", "net.onnx", "--rounds", "1", "--peers", "")
+    assert "analytic costs, the reference engine" in succeed(capsys, *command, "--engine", "reference")
+    monkeypatch.setenv("INLAY_ENGINE", "reference")
+    set_engine(None)
+    assert "analytic costs, the reference engine" in succeed(capsys, *command)
+
+
+def test_a_wrong_path_in_the_environment_is_no_missing_engine(
+    capsys: pytest.CaptureFixture[str], wrong_path: str
+) -> None:
+    assert complaint(capsys, "bench", "net.onnx").splitlines()[0] == wrong_path
+
+
+# The option
+
+
+def test_the_engine_that_is_named_computes(capsys: pytest.CaptureFixture[str]) -> None:
+    out = succeed(capsys, "run", "net.onnx", "-i", "x.npy", "--engine", "reference")
+    assert " ms with reference, " in out
+    found = json.loads(succeed(capsys, "plan", "net.onnx", "--engine", "reference", "--costs", "probed", "--json"))
+    assert (found["costs"], found["engine"]) == ("probed", "reference")
+
+
+@pytest.mark.usefixtures("needs_engine")
+def test_the_option_goes_before_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INLAY_ENGINE", "reference")
+    out = succeed(capsys, "run", "net.onnx", "-i", "x.npy", "--engine", "onednn", "--costs", "probed")
+    assert " ms with onednn " in out
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (
+            ["plan", "net.onnx", "--engine", "mkl"],
+            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
+        ),
+        (
+            ["bench", "net.onnx", "--engine", "mkl"],
+            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
+        ),
+        (
+            ["run", "net.onnx", "-i", "x.npy", "--engine", "mkl"],
+            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
+        ),
+        (
+            ["plan", "net.onnx", "--engine", "reference", "--isa", "avx2"],
+            "--engine reference computes on this machine, and --isa plans for another one: leave one of them out",
+        ),
+        (
+            ["plan", "net.onnx", "--engine", "reference", "--threads", "2"],
+            "--engine reference computes on this machine, and --threads plans for another one: leave one of them out",
+        ),
+        (
+            ["bench", "ab", "ba", "8x8", "--engine", "reference"],
+            "--engine is for a network, and a reorder is given: leave it out",
+        ),
+        (
+            ["bench", "net.onnx", "--engine", "reference", "--seconds", "1"],
+            "--seconds is for measuring, and costs are analytic here: leave it out",
+        ),
+        (["bench", "net.onnx", "--costs", "guessed"], "--costs is 'guessed': give measured, probed, analytic"),
+    ],
+)
+def test_an_engine_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], command: list[str], text: str
+) -> None:
+    assert complaint(capsys, *command) == text
+
+
+def test_a_plan_is_compiled_for_the_engine_that_it_was_made_for() -> None:
+    for costs in ("analytic", "probed"):
+        found = plan(load("net.onnx"), costs=costs, engine="reference")
+        with found.compile() as session:
+            assert session.engine.name == "reference"
+            assert session.run({"x": IMAGE})["y"].shape == (2, 12)
+
+
+def test_a_plan_without_a_measurement_does_not_claim_one() -> None:
+    found = plan(load("net.onnx"), engine="reference", seconds=0)
+    assert found.costs == "probed"
+    assert found.sources == CostSources(modelled=found.sources.total if found.sources else 0, is_out_of_time=True)
+    assert {step.source for step in found.program.steps} <= {"probed", "modelled"}
+
+
+def test_a_plan_is_called_measured_if_the_time_of_one_of_its_steps_is() -> None:
+    program = plan(load("net.onnx"), costs="analytic").program
+    first, *others = program.steps
+    with_one = replace(program, steps=(replace(first, source="measured"), *others))
+    costs, some = measured("reference", seconds=0), CostSources(measured=9, modelled=3)
+    assert _tier(costs, some, program) == "probed"
+    assert _tier(costs, some, with_one) == "measured"
+    assert _tier(costs, CostSources(), replace(program, steps=())) == "measured"
+    assert _tier(analytic("AVX2", threads=1), None, program) == "analytic"
+
+
+# How much was measured
+
+
+@pytest.mark.usefixtures("needs_engine")
+@pytest.mark.parametrize("command", [["plan"], ["run", "-i", "x.npy"]])
+def test_without_time_nothing_is_called_measured(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    out, err = outputs(capsys, *command, "net.onnx", "--seconds", "0")
+    match = re.fullmatch(
+        r"estimated ([0-9]+) of \1 kernels and reorders by a model: no time was left to measure them \(--seconds\)\n",
+        err,
+    )
+    assert match
+    assert "measured costs" not in out
+    assert "probed costs" in out
+    if command == ["plan"]:
+        assert f"\ncosts of {match[1]} kernels and reorders: {match[1]} estimated by a model\n" in out
+    assert list(Path("cache").glob("*.costs")) == []
+
+
+def _make_a_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path.touch()
+    return f"cannot create the cache directory {path}: File exists"
+
+
+def _fill_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    return f"cannot write to the cache directory {path}: the disk is full; free space or write elsewhere"
+
+
+@pytest.mark.usefixtures("needs_engine")
+@pytest.mark.parametrize("spoil", [_make_a_file, _fill_the_disk])
+def test_a_cache_that_cannot_be_written_stops_no_plan(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path, pytest.MonkeyPatch], str],
+) -> None:
+    why = spoil(Path(os.environ["INLAY_CACHE_DIR"]), monkeypatch)
+    _, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
+    assert re.fullmatch(
+        rf"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are not remembered: {re.escape(why)}\n", err
+    )
+    out, _ = outputs(capsys, "plan", "net.onnx", "--json")
+    found = json.loads(out)
+    assert found["sources"]["unsaved"] == why
+    assert (found["costs"], found["sources"]["remembered"]) == ("measured", 0)
+
+
+@pytest.mark.usefixtures("needs_engine")
+def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("bench", "net.onnx", "--rounds", "1", "--peers", "", "--json")
+    out, err = outputs(capsys, *command)
+    first = json.loads(out)["sources"]
+    assert ALL.fullmatch(err)
+    assert (first["measured"] > 0, first["remembered"], first["unsaved"]) == (True, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("sources", "text"),
+    [
+        (None, ""),
+        (CostSources(remembered=7, modelled=2), ""),
+        (CostSources(measured=7), "measured 7 kernels and reorders in 0.0 s; they are remembered\n"),
+        (
+            CostSources(measured=1, remembered=2, scaled=3, is_out_of_time=True, unsaved="the disk is full"),
+            "measured 1 of 6 kernels and reorders in 0.0 s; they are not remembered: the disk is full\n"
+            "estimated 3 of 6 kernels and reorders by a model: no time was left to measure them (--seconds)\n",
+        ),
+    ],
+)
+def test_lines_on_what_was_measured(capsys: pytest.CaptureFixture[str], sources: CostSources | None, text: str) -> None:
+    Watch().report(sources)
+    assert capsys.readouterr() == ("", text)

@@ -1,0 +1,403 @@
+"""The engine of oneDNN: what it chooses and computes, beside NumPy and the reference engine."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from inlay.descriptor import MemoryDesc
+from inlay.descriptor.extras import S8S8, SCALE_ADJUST
+from inlay.engines import reference
+from inlay.engines.onednn import Bound, OnednnEngine, make_engine
+from inlay.errors import Unimplemented
+from inlay.memory import Memory, check_padding, pack, reorder
+from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, PrimitiveAttributes, Sum
+from inlay.primitives.engine import Implementation, Operation, Parameter
+from inlay.primitives.rules import KINDS
+from inlay.reordering.attributes import Scales, ZeroPoints
+from inlay.reordering.threads import set_num_threads
+from tests.oracles import onednn as oracle
+from tests.support.onednn_cases import FORWARD, backward, directions, forward
+
+pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+REFERENCE = reference.make_engine()
+
+
+@pytest.fixture(scope="module")
+def engine() -> OnednnEngine:
+    return make_engine()
+
+
+def any_of(*dims: int, data_type: str = "f32") -> MemoryDesc:
+    return MemoryDesc(dims, data_type, "any")
+
+
+def values(name: str, desc: MemoryDesc) -> npt.NDArray[Any]:
+    """Distinct small numbers, the same for every engine."""
+    rng = np.random.default_rng(list(name.encode()))
+    assert desc.data_type is not None
+    if desc.data_type.kind != "float":
+        return rng.integers(0, 5, desc.dims).astype(desc.data_type.dtype)
+    spread = rng.permutation(int(np.prod(desc.dims))).reshape(desc.dims) + 1.0
+    # Statistics and scales are positive.
+    array = spread / spread.size if name in ("variance", "scale", "attention") else 2 * spread / spread.size - 1
+    return array.astype(desc.data_type.dtype)
+
+
+def computed(implementation: Implementation, given: Arrays | None = None) -> dict[str, Memory]:
+    """All memories of one execution: what is read drawn by its name, or as given."""
+    known = given or {}
+    memories = {}
+    for name, desc in implementation.descs.items():
+        if name == "scratchpad" or (name == "workspace" and name not in known):
+            memories[name] = Memory(desc)
+        else:
+            memories[name] = pack(known[name] if name in known else values(name, desc), desc)
+    implementation.bind(memories)()
+    return memories
+
+
+def written(implementation: Implementation, memories: Mapping[str, Memory]) -> dict[str, npt.NDArray[Any]]:
+    names = [name for name in implementation.operation.signature.writes if name in memories and name != "workspace"]
+    return {name: memories[name].unpack().astype(np.float64) for name in names}
+
+
+def assert_same(engine: OnednnEngine, operation: Operation, *, tolerance: float = 1e-4) -> Implementation:
+    """oneDNN and the reference write the same numbers, and padding stays zero."""
+    results = []
+    for one in (engine, REFERENCE):
+        implementation = one.create(operation)
+        memories = computed(implementation)
+        results.append(written(implementation, memories))
+        for name in results[-1]:
+            assert check_padding(memories[name]).is_clean, name
+    for name, array in results[0].items():
+        np.testing.assert_allclose(array, results[1][name], rtol=tolerance, atol=tolerance, err_msg=name)
+    return engine.create(operation)
+
+
+def lacking(engine: OnednnEngine, prop_kind: str) -> set[str]:
+    """Kinds that a version has not, or not right."""
+    kinds = {"augru", "lbr_augru"} if prop_kind == "forward_training" else set()
+    return kinds if engine.library.version >= (3, 3) else kinds | {"group_normalization"}
+
+
+# Every primitive
+
+
+@pytest.mark.parametrize("prop_kind", FORWARD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward_is_what_the_reference_computes(engine: OnednnEngine, kind: str, prop_kind: Any) -> None:
+    operation = forward(kind, prop_kind)
+    if kind in lacking(engine, prop_kind):
+        with pytest.raises(Unimplemented):
+            engine.create(operation)
+        return
+    implementation = assert_same(engine, operation)
+    assert implementation.impl
+    assert set(operation.descs) <= set(implementation.descs)
+    assert "any" not in {desc.kind for desc in implementation.descs.values()}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if directions(kind)])
+def test_backward_is_what_the_reference_computes(engine: OnednnEngine, kind: str) -> None:
+    if kind in lacking(engine, "forward_training"):
+        pytest.skip(f"this oneDNN has no {kind} in training")
+    ends = []
+    for one in (engine, REFERENCE):
+        hint = one.create(forward(kind))
+        kept = computed(hint)
+        found: dict[tuple[str, str], npt.NDArray[Any]] = {}
+        for direction in directions(kind):
+            implementation = one.create(backward(hint, direction))
+            memories = {}
+            for name, desc in implementation.descs.items():
+                if name == "workspace":
+                    memories[name] = kept[name]
+                elif name in kept:
+                    memories[name] = reorder(kept[name], desc)
+                else:
+                    memories[name] = pack(values(name, desc), desc)
+            implementation.bind(memories)()
+            found |= {(direction, name): array for name, array in written(implementation, memories).items()}
+        ends.append(found)
+    assert ends[0].keys() == ends[1].keys()
+    for key, array in ends[0].items():
+        np.testing.assert_allclose(array, ends[1][key], rtol=1e-3, atol=1e-4, err_msg=str(key))
+
+
+def test_a_primitive_is_run_again_on_what_its_memories_hold_then(engine: OnednnEngine) -> None:
+    src = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
+    relu: dict[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
+    operation = Operation("eltwise", "forward_inference", {"src": src, "dst": any_of(*src.dims)}, relu)
+    implementation = engine.create(operation)
+    assert implementation.descs == {"src": src, "dst": src}
+    memories = {"src": pack(values("src", src), src), "dst": Memory(src)}
+    run = implementation.bind(memories)
+    for sign in (1, -1, 1):
+        memories["src"].buffer.view(np.float32)[:] *= sign
+        run()
+        assert np.array_equal(memories["dst"].unpack(), np.maximum(memories["src"].unpack(), 0))
+
+
+def test_memories_of_before_are_not_written_again(engine: OnednnEngine) -> None:
+    """The library's memory objects are used again, with other addresses."""
+    implementation = engine.create(forward("softmax"))
+    first, second = (
+        {name: pack(values(name + str(i), desc), desc) for name, desc in implementation.descs.items()} for i in (1, 2)
+    )
+    implementation.bind(first)()
+    kept = first["dst"].unpack()
+    implementation.bind(second)()
+    assert np.array_equal(first["dst"].unpack(), kept)
+    assert not np.array_equal(second["dst"].unpack(), kept)
+
+
+# Formats
+
+
+def test_parts_of_tensors_are_read_and_written_where_they_lie(engine: OnednnEngine) -> None:
+    whole = pack(values("src", MemoryDesc((2, 24, 8, 7), "f32")), "nChw8c")
+    for tag in ("nChw8c", "nchw", "nhwc"):
+        there = reorder(whole, tag)
+        part = there.desc.submemory((2, 16, 8, 7), (0, 8, 0, 0))
+        source, target = Memory(part, there.buffer), Memory(part)
+        parameters: dict[str, Parameter] = {"algorithm": "square", "alpha": 0.0, "beta": 0.0}
+        implementation = engine.create(
+            Operation("eltwise", "forward_inference", {"src": part, "dst": part}, parameters)
+        )
+        assert implementation.descs == {"src": part, "dst": part}
+        implementation.bind({"src": source, "dst": target})()
+        np.testing.assert_allclose(target.unpack(), whole.unpack()[:, 8:] ** 2, rtol=1e-6)
+        assert (target.buffer.view(np.float32)[: part.offset0] == 0).all()
+
+
+def test_where_nothing_is_to_be_chosen_the_given_descriptor_is_answered(engine: OnednnEngine) -> None:
+    descs = {name: MemoryDesc(desc.dims, "f32") for name, desc in forward("convolution").descs.items()}
+    implementation = assert_same(engine, replace(forward("convolution"), descs=descs))
+    for name, desc in descs.items():
+        assert implementation.descs[name] is desc
+
+
+def test_int8_weights_get_extras(engine: OnednnEngine) -> None:
+    types = {"src": "s8", "weights": "s8", "bias": "f32", "dst": "f32"}
+    descs = {name: any_of(*d.dims, data_type=types[name]) for name, d in forward("convolution").descs.items()}
+    operation = replace(forward("convolution", "forward_inference"), descs=descs)
+    implementation = engine.create(operation)
+    weights = implementation.descs["weights"]
+    extras = weights.extras
+    assert extras.flags & ~(S8S8 | SCALE_ADJUST) == 0
+    assert extras.compensation_mask == (extras.flags & S8S8 and 1)
+    # The weights are packed by Inlay's own reorder, their sums behind them; without VNNI, at half of their size.
+    numbers = values("weights", weights)
+    stored = np.rint(numbers * extras.scale_adjust) / extras.scale_adjust
+    found = written(implementation, computed(implementation, {"weights": numbers}))["dst"]
+    expected = written(REFERENCE.create(operation), computed(REFERENCE.create(operation), {"weights": stored}))["dst"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("data_type", ["bf16", "f16"])
+def test_halves_are_computed_where_the_processor_can(engine: OnednnEngine, data_type: str) -> None:
+    for kind in ("convolution", "inner_product", "matmul", "eltwise", "softmax", "pooling"):
+        descs = {
+            name: MemoryDesc(d.dims, data_type, "any" if d.kind == "any" else d.tag)
+            for name, d in forward(kind).descs.items()
+        }
+        operation = replace(forward(kind, "forward_inference"), descs=descs)
+        try:
+            engine.create(operation)
+        except Unimplemented:
+            continue
+        assert_same(engine, operation, tolerance=2e-2)
+
+
+# Attributes
+
+POST_OPS: Mapping[str, tuple[PostOp, ...]] = {
+    "eltwise": (Eltwise("relu", 0.1, 0.0),),
+    "sum": (Sum(0.5),),
+    "sum, eltwise": (Sum(), Eltwise("clip", -0.5, 0.5)),
+    "binary": (Binary("mul", MemoryDesc((1, 19, 1, 1), "f32")),),
+    "binary any": (Binary("add", any_of(2, 19, 4, 5)),),
+    "prelu": (PReLU(0b10),),
+    "all": (Binary("max", MemoryDesc((1, 1, 1, 1), "f32")), Sum(0.25), Eltwise("linear", 2.0, 1.0), PReLU(0)),
+}
+
+
+@pytest.mark.parametrize("name", POST_OPS)
+def test_post_operations_are_those_of_the_reference(engine: OnednnEngine, name: str) -> None:
+    for kind in ("convolution", "deconvolution"):
+        operation = replace(forward(kind, "forward_inference"), attributes=PrimitiveAttributes(post_ops=POST_OPS[name]))
+        if kind == "deconvolution" and "binary" in name:
+            continue
+        assert_same(engine, operation)
+
+
+def test_a_depthwise_convolution_follows(engine: OnednnEngine) -> None:
+    then = DepthwiseConvolution("f32", "f32", "f32", 3, 1, 1)
+    parameters: dict[str, Parameter] = {
+        "algorithm": "direct",
+        "strides": (1, 1),
+        "dilations": (0, 0),
+        "padding_l": (0, 0),
+        "padding_r": (0, 0),
+    }
+    descs = {"src": any_of(2, 32, 8, 8), "weights": any_of(16, 32, 1, 1), "dst": any_of(2, 16, 8, 8)}
+    operation = Operation("convolution", "forward_inference", descs, parameters, PrimitiveAttributes(post_ops=(then,)))
+    implementation = assert_same(engine, operation)
+    assert implementation.descs["post_op_0_weights"].dims == (16, 1, 1, 3, 3)
+    assert implementation.descs["post_op_0_bias"].dims == (16,)
+
+
+def test_scales_and_zero_points_are_those_of_the_reference(engine: OnednnEngine) -> None:
+    types = {"src": "u8", "weights": "s8", "dst": "f32"}
+    dims = {"src": (6, 32), "weights": (32, 16), "dst": (6, 16)}
+    descs = {name: any_of(*shape, data_type=types[name]) for name, shape in dims.items()}
+    attributes = PrimitiveAttributes(
+        scales={"src": Scales(), "weights": Scales(mask=0b10)}, zero_points={"src": ZeroPoints()}
+    )
+    operation = Operation("matmul", "forward_inference", descs, {}, attributes)
+    implementation = assert_same(engine, operation)
+    assert implementation.descs["src_scales"] == MemoryDesc((1,), "f32")
+    assert implementation.descs["weights_scales"] == MemoryDesc((16,), "f32")
+    assert implementation.descs["src_zero_points"] == MemoryDesc((1,), "s32")
+
+
+def test_f32_may_be_computed_in_bf16(engine: OnednnEngine) -> None:
+    attributes = PrimitiveAttributes(fpmath_mode="bf16")
+    operation = replace(forward("matmul", "forward_inference"), attributes=attributes)
+    assert_same(engine, operation, tolerance=5e-2)
+
+
+def test_the_scratchpad_is_the_callers_or_the_engines(engine: OnednnEngine) -> None:
+    operation = forward("convolution")
+    own = engine.create(operation)
+    assert "scratchpad" not in own.descs
+    given = engine.create(replace(operation, attributes=PrimitiveAttributes(scratchpad_mode="user")))
+    assert given.descs["scratchpad"].size > 0
+    assert given.descs["scratchpad"].data_type is not None
+    memories = computed(given)
+    np.testing.assert_array_equal(memories["dst"].unpack(), computed(own)["dst"].unpack())
+
+
+def test_a_sum_after_normalization_is_fused_in_training(engine: OnednnEngine) -> None:
+    if oracle.version() < (3, 13):
+        pytest.skip("this oneDNN has it on GPUs only")
+    base = forward("batch_normalization")
+    flags = frozenset({"use_scale", "use_shift", "fuse_norm_relu"})
+    operation = replace(base, parameters={**base.parameters, "flags": flags})
+    implementation = assert_same(engine, operation)
+    assert implementation.descs["workspace"].size > 0
+
+
+# Threads
+
+
+def test_what_is_bound_once_is_called_by_eight_threads(engine: OnednnEngine) -> None:
+    implementation = engine.create(forward("convolution"))
+    expected = computed(implementation)["dst"].unpack()
+    memories = {name: pack(values(name, desc), desc) for name, desc in implementation.descs.items()}
+    shared = implementation.bind(memories)
+    faults: list[str] = []
+    start = threading.Barrier(8)
+
+    def work(i: int) -> None:
+        start.wait()
+        for k in range(40):
+            if i % 2:
+                shared()
+            own = computed(engine.create(forward("convolution")) if k % 10 == 0 else implementation)
+            if not np.array_equal(own["dst"].unpack(), expected):
+                faults.append(f"thread {i}, round {k}")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert np.array_equal(memories["dst"].unpack(), expected)
+
+
+def test_every_kind_is_created_and_run_by_eight_threads_at_once(engine: OnednnEngine) -> None:
+    kinds = [kind for kind in KINDS if kind not in lacking(engine, "forward_training")]
+    expected = {kind: written(i := engine.create(forward(kind)), computed(i)) for kind in kinds}
+    faults: list[str] = []
+
+    def work(offset: int) -> None:
+        for kind in kinds[offset:] + kinds[:offset]:
+            implementation = engine.create(forward(kind))
+            for name, array in written(implementation, computed(implementation)).items():
+                if not np.allclose(array, expected[kind][name], atol=1e-5):
+                    faults.append(f"{kind} {name}")
+
+    threads = [threading.Thread(target=work, args=(i * 3,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+
+
+def test_the_lane_of_a_thread_that_ended_is_the_next_ones() -> None:
+    engine = make_engine()
+    operation, smaller = forward("lstm"), forward("eltwise")
+    seen: list[tuple[int, int, int]] = []
+
+    def work(one: Operation) -> None:
+        lane = engine.lanes.lane
+        assert lane.threads == -1
+        computed(engine.create(one))
+        seen.append((lane.stream, lane.size, lane.threads))
+
+    for one in (operation, smaller, operation):
+        thread = threading.Thread(target=work, args=(one,))
+        thread.start()
+        thread.join()
+    assert seen[0][1] > 0
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_limit_of_threads_is_that_of_primitives_made_under_it(engine: OnednnEngine) -> None:
+    if engine.team.most == 0:
+        pytest.skip("this oneDNN starts threads of its own accord")
+    try:
+        set_num_threads(1)
+        single = engine.create(forward("convolution"))
+        set_num_threads(None)
+        several = engine.create(forward("convolution"))
+        results = []
+        for implementation, threads in ((several, engine.team.wanted), (single, 1), (several, engine.team.wanted)):
+            results.append(computed(implementation)["dst"].unpack())
+            assert engine.lanes.lane.threads == threads
+        np.testing.assert_allclose(results[0], results[1], atol=1e-5)
+        np.testing.assert_array_equal(results[0], results[2])
+    finally:
+        set_num_threads(None)
+
+
+def test_what_is_begun_is_done_after_a_wait(engine: OnednnEngine) -> None:
+    implementation = engine.create(forward("convolution"))
+    expected = computed(implementation)["dst"].unpack()
+    memories = {name: pack(values(name, desc), desc) for name, desc in implementation.descs.items()}
+    bound = []
+    for _ in range(5):
+        one = implementation.bind({**memories, "dst": Memory(implementation.descs["dst"])})
+        assert isinstance(one, Bound)
+        bound.append(one)
+    for one in bound:
+        one.submit()
+    engine.wait()
+    for one in bound:
+        assert np.array_equal(one.memories["dst"].unpack(), expected)
+
+
+def test_the_name_says_which_library_computes(engine: OnednnEngine) -> None:
+    assert engine.name == f"onednn {'.'.join(map(str, engine.library.version))}"
+    assert engine.library.version[:2] == oracle.version()

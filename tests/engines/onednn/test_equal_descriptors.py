@@ -1,0 +1,150 @@
+"""Equal descriptors give equal primitives, whatever a process did before and however unit axes are spelled."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.engines.onednn import load_library
+from inlay.engines.onednn.creation import canonical, kernel_rank
+from inlay.engines.onednn.descs import Descriptors
+from inlay.graph.costs.book import desc_text
+from inlay.graph.costs.paces import form
+from inlay.layout import Layout
+from inlay.testing import draw_any_descriptor
+from inlay.testing.choices import Seeded
+from tests.oracles import onednn as oracle
+
+needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
+
+PROGRAM = "tests.support.process_histories"
+LETTERS = "abcde"
+
+
+def histories(count: int, seed: int) -> list[dict[str, Any]]:
+    """What so many shuffled histories give, each in a process that has used no primitive before."""
+    command = [sys.executable, "-m", PROGRAM, str(count), str(seed)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def assert_identical(found: list[dict[str, Any]]) -> None:
+    for name, primitive in found[0].items():
+        assert all(other[name] == primitive for other in found), name
+
+
+@needs_onednn
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each history is a fork")
+def test_shuffled_histories_give_identical_primitives() -> None:
+    assert_identical(histories(6, seed=0))
+
+
+@needs_onednn
+@pytest.mark.heavy
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each history is a fork")
+def test_500_shuffled_histories_give_identical_primitives() -> None:
+    found = histories(500, seed=100)
+    assert len(found) == 500
+    assert_identical(found)
+
+
+def images(dims: tuple[int, ...]) -> list[MemoryDesc]:
+    """Every tag of these dims that is equal to row major."""
+    plain = MemoryDesc(dims, "f32")
+    tags = ["".join(order) for order in permutations(LETTERS[: len(dims)])]
+    return [desc for desc in (MemoryDesc(dims, "f32", tag) for tag in tags) if desc == plain]
+
+
+@needs_onednn
+@pytest.mark.parametrize("dims", [(1, 1, 28, 28), (4, 64, 1, 1), (2, 1, 8, 8), (1, 17, 1, 1)])
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw16c"])
+def test_every_spelling_gets_the_kernel_of_the_best_one(dims: tuple[int, ...], tag: str) -> None:
+    weights = MemoryDesc((16, dims[1], 1, 1), "f32", "any")
+    dst = MemoryDesc((dims[0], 16, *dims[2:]), "f32", tag)
+    names = {p.Convolution(src, weights, dst=dst, engine="onednn").impl for src in images(dims)}
+    assert len(names) == 1
+    alone = [_alone(dims, src.tag, tag) for src in images(dims)]
+    assert kernel_rank(names.pop()) <= min(map(kernel_rank, alone))
+
+
+def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
+    """The kernel that the library has for exactly this spelling."""
+    from inlay.engines.onednn import make_engine
+    from inlay.engines.onednn.creation import implementation_name
+
+    engine = make_engine()
+    source, weights = MemoryDesc(dims, "f32", src), MemoryDesc((16, dims[1], 1, 1), "f32", "any")
+    result = MemoryDesc((dims[0], 16, *dims[2:]), "f32", dst)
+    operation = p.Convolution(source, weights, dst=result, engine="reference").operation
+    return implementation_name(engine.library, engine.primitive_desc(operation, None))
+
+
+@pytest.mark.parametrize(
+    ("dims", "tag", "row_major", "channels_last"),
+    [
+        ((1, 1, 28, 28), "nhwc", (784, 784, 28, 1), (784, 1, 28, 1)),
+        ((4, 64, 1, 1), "nchw", (64, 1, 1, 1), (64, 1, 64, 64)),
+        ((1, 8, 1, 1), "nChw8c", (8, 8, 8, 8), (8, 8, 8, 8)),
+        ((1, 1, 8, 4), "abdc", (32, 32, 1, 8), (32, 1, 1, 8)),
+        ((5, 1), "ba", (1, 1), (1, 1)),
+    ],
+)
+def test_both_spellings_have_the_strides_of_tags(
+    dims: tuple[int, ...], tag: str, row_major: tuple[int, ...], channels_last: tuple[int, ...]
+) -> None:
+    both = canonical(MemoryDesc(dims, "f32", tag))
+    assert both is not None
+    assert [desc.strides for desc in both] == [row_major, channels_last]
+
+
+def test_a_spelling_is_equal_and_depends_on_nothing_but_equality() -> None:
+    choose, changed = Seeded(14), 0
+    for _ in range(2000):
+        desc = draw_any_descriptor(choose)
+        both = canonical.__wrapped__(desc)
+        if both is None:
+            continue
+        other = _with_other_unit_strides(desc)
+        again = canonical.__wrapped__(other)
+        assert again is not None
+        assert both[0] == both[1] == desc == other
+        assert [one.strides for one in both] == [one.strides for one in again]
+        changed += other.strides != desc.strides
+    assert changed > 100
+
+
+def _with_other_unit_strides(desc: MemoryDesc) -> MemoryDesc:
+    layout, data_type = desc.require_layout("test")
+    axes = tuple(
+        type(axis)(axis.stride + 7, axis.inner) if dim == padded == 1 else axis
+        for dim, padded, axis in zip(desc.dims, layout.dims, layout.axes, strict=True)
+    )
+    return MemoryDesc.from_layout(
+        Layout(layout.dims, axes), data_type, dims=desc.dims, offset0=desc.offset0, extras=desc.extras
+    )
+
+
+@needs_onednn
+def test_handles_have_the_strides_of_their_descriptor() -> None:
+    descriptors = Descriptors(load_library())
+    for tag in ("nchw", "nhwc", "nchw"):
+        desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
+        assert descriptors.read(descriptors.given(desc).pointer).strides == desc.strides
+    for tag in ("nchw", "nhwc", "nchw"):
+        desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
+        handle = descriptors.handle(desc)
+        assert descriptors.read(handle.value, MemoryDesc((2, 1, 4, 4), "f32", "any")).strides == desc.strides
+
+
+def test_what_costs_ask_of_formats_depends_on_their_spelling_alone() -> None:
+    first, last = (MemoryDesc((2, 1, 6, 6), "f32", tag) for tag in ("nchw", "nhwc"))
+    assert (form(first).kind, form(last).kind) == ("ncx", "nxc")
+    assert [MemoryDesc.from_json(desc_text(desc)).strides for desc in (first, last)] == [first.strides, last.strides]

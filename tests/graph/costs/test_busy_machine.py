@@ -1,0 +1,89 @@
+"""Costs by the clock beside other programs: nothing is measured, nothing remembered, and the seconds are a bound."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from inlay.graph.costs import MeasuredCosts
+from inlay.graph.costs.book import Book, key
+from inlay.graph.costs.timing import Bench
+from inlay.measure.processors import Processors
+from inlay.primitives.engine import engines_beside
+from tests.graph.costs.test_measured import BEST, CASES, MACHINE, POOL, TIMES, Clock, Engine, costs_of, engine_of, told
+from tests.support import cost_cases as cases
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
+
+
+BUSY, FREE = Processors((0.6, 0.4)), Processors((1.0, 0.9))
+MOVE = (cases.image("nchw"), cases.image("nhwc"))
+
+
+def looking(engine: Engine, *found: Processors, seconds: float = 1e9) -> tuple[MeasuredCosts, list[Processors]]:
+    """Costs that find these processors, one after the other, and those that were not looked at."""
+    rest = list(found)
+    bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
+    look = partial(rest.pop, 0)
+    return MeasuredCosts(
+        engines_beside(engine), MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look
+    ), rest
+
+
+def test_on_a_busy_machine_nothing_is_measured_and_nothing_remembered() -> None:
+    engine = engine_of()
+    costs, _ = looking(engine, BUSY)
+    costs.prepare(CASES, [MOVE])
+    assert (engine.runs, costs.processors) == ([], BUSY)
+    assert {told(costs, case)[1] for case in CASES} == {"probed"}
+    assert not costs.sources.is_out_of_time, "time was left, and not spent"
+    costs.save()
+    quiet, _ = looking(engine, FREE)
+    quiet.prepare(CASES)
+    assert engine.counted(CASES[0]) > 3
+    assert {told(quiet, case)[1] for case in CASES} == {"measured"}
+
+
+def test_what_is_remembered_counts_on_a_busy_machine_too() -> None:
+    costs_of(engine_of()).prepare(CASES)
+    engine = engine_of()
+    costs, rest = looking(engine, BUSY)
+    costs.prepare(CASES)
+    assert [told(costs, case) for case in CASES] == [(pytest.approx(t * 1e3), "measured") for t in TIMES]
+    assert (engine.runs, rest) == ([], [BUSY])
+
+
+def test_a_machine_that_becomes_busy_is_noticed_by_what_is_disturbed() -> None:
+    many = [*CASES, *(cases.convolution("nhwc", channels=(8, c), size=7) for c in (32, 40, 48, 56, 64, 72))]
+    engine = engine_of()
+    engine.costs |= {key(case): 1e-3 for case in many[6:]}
+    costs, rest = looking(engine, FREE, BUSY, FREE)
+    costs.prepare(many[:6])
+    engine.clock.waited = lambda now: 2 * now
+    costs.prepare([*many[:6], *many[6:]])
+    assert (costs.processors, rest) == (BUSY, [FREE])
+    assert [told(costs, case)[1] for case in many] == ["measured"] * 6 + ["scaled"] * 6
+
+
+def test_without_time_nobody_looks() -> None:
+    costs, rest = looking(engine_of(), BUSY, seconds=0)
+    costs.prepare(CASES, [MOVE])
+    assert (costs.processors, rest) == (None, [BUSY])
+
+
+@pytest.mark.parametrize("seconds", [1e-4, 3e-3, 0.02, 0.1])
+@pytest.mark.parametrize("slowness", [1.0, 50.0])
+def test_measuring_ends_with_the_execution_in_which_its_seconds_end(seconds: float, slowness: float) -> None:
+    """On a busy machine each execution takes many times what it takes else; the bound is one of time all the same."""
+    engine = engine_of(Clock(phase=lambda now: slowness))
+    costs = costs_of(engine, seconds)
+    costs.prepare(CASES)
+    assert engine.clock.now <= seconds + slowness * max(*TIMES, BEST)
+    spent = engine.clock.now
+    for case in CASES:
+        costs.kernel(case)
+    assert engine.clock.now == spent

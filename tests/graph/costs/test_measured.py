@@ -1,0 +1,462 @@
+"""Costs by the clock: a clock and an engine of the test's own, whose kernels take what the test says."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inlay import MemoryDesc
+from inlay.errors import Unimplemented
+from inlay.graph.costs import Machine, MeasuredCosts, probed
+from inlay.graph.costs.book import Book, key
+from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
+from inlay.measure.disturbance import thread_wait_seconds
+from inlay.memory import Memory
+from inlay.primitives import engine as engine_module
+from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, engines_beside, get_engine
+from tests.support import cost_cases as cases
+
+MACHINE = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 22)
+POOL = 1 << 20
+BEST = 1e-5
+"""Seconds of the yardstick."""
+
+
+@dataclass
+class Clock:
+    """A clock that only what is run moves."""
+
+    now: float = 0.0
+    phase: Callable[[float], float] = lambda now: 1.0
+    stolen: Callable[[int], float] = lambda run: 0.0
+    waited: Callable[[float], float] = lambda now: 0.0
+    runs: int = 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds * self.phase(self.now) + self.stolen(self.runs)
+        self.runs += 1
+
+
+@dataclass
+class Engine(engine_module.Engine):
+    """Takes as long as `costs` says for an operation, by its key."""
+
+    clock: Clock
+    costs: dict[str, float] = field(default_factory=dict)
+    impls: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    unbound: set[str] = field(default_factory=set)
+    scratches: dict[str, int] = field(default_factory=dict)
+    runs: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    name: str = "engine 1.0"
+
+    def seconds(self, operation: Operation) -> float:
+        return BEST if key(operation) == key(YARDSTICK) else self.costs[key(operation)]
+
+    def create(self, operation: Operation) -> PlainImplementation:
+        name = key(operation)
+        if name in self.refused:
+            raise Unimplemented("no such kernel")
+        descs = {
+            argument: MemoryDesc(desc.dims, "f32", "nhwc" if desc.ndims == 4 else None) if desc.kind == "any" else desc
+            for argument, desc in operation.descs.items()
+        }
+        if name in self.scratches:
+            descs["scratchpad"] = MemoryDesc((self.scratches[name],), "u8")
+        impl = self.impls.get(name, "jit:test")
+        kind: KernelKind = "reference" if impl == "ref:any" else "jit"
+        return PlainImplementation(operation, descs, impl, partial(self.bind, operation, descs), kind)
+
+    def bind(
+        self, operation: Operation, descs: Mapping[str, MemoryDesc], memories: Mapping[str, Memory]
+    ) -> Callable[[], None]:
+        assert memories.keys() == descs.keys()
+        if operation.kind in self.unbound:
+            raise Unimplemented("described, not made")
+
+        def run() -> None:
+            self.runs.append((key(operation), {name: one.address for name, one in memories.items()}))
+            self.clock.spend(self.seconds(operation))
+
+        return run
+
+    def counted(self, operation: Operation) -> int:
+        return sum(name == key(operation) for name, _ in self.runs)
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
+
+
+def costs_of(
+    engine: Engine,
+    seconds: float = 1e9,
+    progress: Callable[[int, int], None] | None = None,
+    version: str = "1",
+) -> MeasuredCosts:
+    bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
+    return MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("test", version), seconds, progress, engine.clock)
+
+
+CASES = [cases.convolution(tag, channels=(8, c), size=7) for tag in ("nhwc", "nchw") for c in (8, 16, 24)]
+TIMES = (1e-5, 3e-4, 2e-3, 1e-2, 2e-4, 5e-3)
+
+
+def engine_of(clock: Clock | None = None) -> Engine:
+    return Engine(clock or Clock(), {key(case): seconds for case, seconds in zip(CASES, TIMES, strict=True)})
+
+
+def told(costs: MeasuredCosts, operation: Operation) -> tuple[Any, str]:
+    kernel = costs.kernel(operation)
+    assert kernel is not None
+    return kernel.ms, kernel.source
+
+
+def test_a_kernel_costs_what_it_takes() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+    assert costs.engine == "engine 1.0"
+    assert (costs.name, costs.isa, costs.threads) == ("measured", "AVX2", 2)
+
+
+@pytest.mark.parametrize("period", [0.03, 0.4])
+def test_a_clock_that_goes_up_and_down_changes_nothing(period: float) -> None:
+    engine = engine_of(Clock(phase=lambda now: 1.5 if int(now / period) % 2 else 1.0))
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        # A phase may begin between the yardstick and the kernel: of three rounds the median counts.
+        assert told(costs, case)[0] == pytest.approx(seconds * 1e3, rel=0.51)
+    found = [told(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
+    assert sorted(found)[len(found) // 2] == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("often", [2, 3, 7])
+def test_another_process_that_takes_a_processor_now_and_then_changes_little(often: int) -> None:
+    rng = random.Random(5)
+    engine = engine_of(Clock(stolen=lambda run: 8e-3 if rng.randrange(often) == 0 else 0.0))
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    found = [told(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
+    assert min(found) > 0.99
+    assert sum(one < 1.01 for one in found) >= {2: 2, 3: 3, 7: 5}[often]
+
+
+def test_rounds_in_which_threads_waited_for_a_processor_do_not_count() -> None:
+    """The yardstick may be spared where a long kernel is not: what the system says of threads is believed."""
+    busy = 0.05  # another process has a processor until then
+
+    def stolen(run: int) -> float:
+        return 4e-3 if engine.clock.now < busy and engine.runs and engine.runs[-1][0] != key(YARDSTICK) else 0.0
+
+    engine = engine_of(Clock(waited=lambda now: min(now, busy)))
+    engine.clock.stolen = stolen
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    for case, seconds in zip(CASES, TIMES, strict=True):
+        assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+
+
+def test_what_was_disturbed_in_all_rounds_is_estimated_and_measured_by_another_process() -> None:
+    disturbed = engine_of(Clock(waited=lambda now: 2 * now))
+    costs = costs_of(disturbed)
+    costs.prepare(CASES)
+    plain = costs_of(engine_of(), seconds=0)
+    assert [told(costs, case) for case in CASES] == [told(plain, case) for case in CASES]
+    runs = disturbed.counted(CASES[0])
+    assert runs > 3
+    costs.kernel(CASES[0])
+    assert disturbed.counted(CASES[0]) == runs
+    again = engine_of()
+    costs_of(again).prepare(CASES)
+    assert again.counted(CASES[0]) > 3
+    last = engine_of()
+    costs_of(last).prepare(CASES)
+    assert last.runs == []
+
+
+SPINNING = "import time\nend = time.time() + 0.3\nwhile time.time() < end: pass"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not count it")
+def test_who_shares_a_processor_waits_and_who_sleeps_does_not() -> None:
+    before, began = thread_wait_seconds(), time.perf_counter()
+    time.sleep(0.2)
+    asleep = thread_wait_seconds() - before
+    assert asleep < 0.1
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        other = subprocess.Popen([sys.executable, "-c", SPINNING])
+        while other.poll() is None:
+            pass
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert asleep + 0.05 < thread_wait_seconds() - before < time.perf_counter() - began
+
+
+def test_slowdown_is_that_of_the_yardstick() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    assert costs.slowdown() == pytest.approx(1.0)
+    engine.clock.phase = lambda now: 1.25
+    assert costs.slowdown() == pytest.approx(1.25)
+
+
+def test_weights_are_cold_and_activations_are_warm() -> None:
+    engine = engine_of()
+    costs_of(engine).prepare(CASES)
+    for case in CASES:
+        places = [addresses for name, addresses in engine.runs if name == key(case)]
+        assert len(places) > 3
+        assert len({place["weights"] for place in places}) == len(places)
+        assert 2 <= len({(place["src"], place["dst"]) for place in places}) < len(places)
+    everywhere = [addresses["weights"] for name, addresses in engine.runs if name != key(YARDSTICK)]
+    assert all(after > before for before, after in pairwise(everywhere) if after != min(everywhere))
+
+
+def test_an_element_wise_function_is_timed_in_place_as_plans_compute_it() -> None:
+    engine = engine_of()
+    relu = cases.eltwise("nhwc")
+    engine.costs[key(relu)] = 1e-4
+    costs_of(engine).prepare([relu])
+    places = [addresses for name, addresses in engine.runs if name == key(relu)]
+    assert places
+    assert all(place["src"] == place["dst"] for place in places)
+
+
+def test_the_scratchpad_is_one_for_all_as_in_a_session() -> None:
+    engine = engine_of()
+    engine.scratches = {key(CASES[0]): 1 << 12, key(CASES[1]): 1 << 20}
+    costs_of(engine).prepare(CASES[:2])
+    places = [addresses["scratchpad"] for name, addresses in engine.runs if name in engine.scratches]
+    assert len(places) > 8
+    assert len(set(places[2:])) == 1  # once it is as large as the largest
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(SLOW * 1.01, 2), (HOPELESS * 1.01, 1)])
+def test_who_is_slow_runs_once_or_twice_and_others_take_turns(seconds: float, times: int) -> None:
+    engine = engine_of()
+    engine.costs[key(CASES[1])] = seconds
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    assert engine.counted(CASES[1]) == times
+    assert told(costs, CASES[1]) == (pytest.approx(seconds * 1e3), "measured")
+    order = [name for name, _ in engine.runs if name in (key(CASES[0]), key(CASES[2]))]
+    changes = sum(a != b for a, b in pairwise(order))
+    assert changes >= 5
+
+
+def test_generic_code_that_would_take_long_is_not_run() -> None:
+    engine = engine_of()
+    huge = cases.convolution("nhwc", channels=(256, 256), size=112)
+    engine.impls[key(huge)] = "ref:any"
+    costs = costs_of(engine)
+    estimate = probed(engine).kernel(huge)
+    assert estimate is not None
+    ms, source = told(costs, huge)
+    assert (engine.counted(huge), source) == (0, "probed")
+    assert ms > 100
+
+
+def test_the_budget_is_kept_and_the_rest_is_estimated() -> None:
+    engine = engine_of()
+    more = [cases.convolution("nhwc", channels=(16, 8 * n), size=9) for n in range(1, 40)]
+    engine.costs |= {key(case): 8e-3 for case in more}
+    costs = costs_of(engine, seconds=0.5)
+    costs.prepare(more)
+    a_group = 6 * 8e-3 * 13
+    assert engine.clock.now < 0.5 + a_group
+    sources = [told(costs, case)[1] for case in more]
+    assert set(sources) == {"measured", "scaled"}
+    assert sources == sorted(sources)
+    spent = engine.clock.now
+    assert told(costs, CASES[0])[1] == "scaled"
+    assert engine.clock.now == spent
+
+
+def test_estimates_are_scaled_by_what_the_measured_ones_were_wrong_by() -> None:
+    engine = engine_of()
+    plain = costs_of(engine, seconds=0)
+    estimates = {key(case): told(plain, case) for case in CASES}
+    assert {source for _, source in estimates.values()} == {"probed"}
+    engine.costs = {name: ms * 3e-3 for name, (ms, _) in estimates.items()}
+    costs = costs_of(engine)
+    costs.prepare(CASES[:2])
+    assert told(costs, CASES[0])[1] == "measured"
+    costs._left = 0.0
+    assert told(costs, CASES[4]) == (pytest.approx(3 * estimates[key(CASES[4])][0]), "scaled")
+    assert engine.counted(CASES[4]) == 0
+
+
+def test_progress_says_how_much_is_done_of_what_is_planned() -> None:
+    heard: list[tuple[int, int]] = []
+    costs = costs_of(engine_of(), progress=lambda done, total: heard.append((done, total)))
+    moves = [(cases.image("nchw"), cases.image("nchw"))]
+    costs.prepare([*CASES, *CASES], moves)
+    assert heard == [(6, 7), (7, 7)]
+    costs.prepare(CASES, moves)
+    assert len(heard) == 2
+
+
+def test_what_the_engine_lacks_has_no_kernel() -> None:
+    engine = engine_of()
+    engine.refused.add(key(CASES[2]))
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    assert costs.kernel(CASES[2]) is None
+    assert told(costs, CASES[1])[1] == "measured"
+
+
+def test_what_can_be_described_and_not_made_is_estimated() -> None:
+    engine = engine_of()
+    relu = cases.eltwise("nhwc")
+    engine.unbound.add("eltwise")
+    costs = costs_of(engine)
+    costs.prepare([CASES[0], relu, CASES[1]])
+    assert [told(costs, case)[1] for case in (CASES[0], relu, CASES[1])] == ["measured", "probed", "measured"]
+
+
+# What is remembered
+
+
+def test_nothing_is_measured_twice_not_even_by_another_process() -> None:
+    engine = engine_of()
+    free = replace(CASES[0], descs={**CASES[0].descs, "dst": MemoryDesc((1, 8, 7, 7), "f32", "any")})
+    engine.costs[key(free)] = 7e-4
+    first = costs_of(engine)
+    first.prepare([*CASES, free])
+    other = engine_of()
+    second = costs_of(other)
+    second.prepare([*CASES, free])
+    for case in (*CASES, free):
+        assert second.kernel(case) == first.kernel(case)
+    assert other.runs == []
+    kernel = second.kernel(free)
+    assert kernel is not None
+    assert kernel.operation.descs["dst"].tag == "acdb"
+
+
+def test_a_lone_question_is_remembered_when_the_costs_are_gone() -> None:
+    engine = engine_of()
+    costs = costs_of(engine)
+    assert told(costs, CASES[0])[1] == "measured"
+    del costs
+    other = engine_of()
+    assert told(costs_of(other), CASES[0])[1] == "measured"
+    assert other.runs == []
+
+
+def test_another_version_of_the_library_is_not_mixed_in() -> None:
+    costs_of(engine_of()).prepare(CASES)
+    other = engine_of()
+    other.costs = {name: 2 * seconds for name, seconds in other.costs.items()}
+    costs = costs_of(other, version="2")
+    costs.prepare(CASES)
+    assert [told(costs, case)[0] for case in CASES] == [pytest.approx(2e3 * seconds) for seconds in TIMES]
+
+
+@pytest.mark.parametrize("spoil", [lambda data: b"", lambda data: data[:-9], lambda data: data[:50] + b"x" + data[51:]])
+def test_a_damaged_file_is_ignored_and_written_anew(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    costs_of(engine_of()).prepare(CASES)
+    (path,) = tmp_path.glob("*.costs")
+    path.write_bytes(spoil(path.read_bytes()))
+    again = engine_of()
+    costs_of(again).prepare(CASES)
+    assert again.counted(CASES[0]) > 3
+    third = engine_of()
+    costs_of(third).prepare(CASES)
+    assert third.runs == []
+
+
+_WEIGHTS = {"weights": MemoryDesc(CASES[0].descs["weights"].dims, "f32", "abcd").to_json()}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        "jit",
+        ["jit", 1.0, 0],
+        ["jit", 1.0, 0, {}],
+        ["jit", [1.0], 0, {}],
+        ["jit", 1.0, 0.5, _WEIGHTS],
+        ["jit", 1.0, 0, [_WEIGHTS]],
+        ["jit", -1.0, 0, _WEIGHTS],
+        ["jit", float("nan"), 0, _WEIGHTS],
+        ["jit", 1, 0, _WEIGHTS],
+        [3, 1.0, 0, _WEIGHTS],
+        ["jit", 1.0, 0, {"weights": 3}],
+        ["jit", 1.0, 0, {"weights": "{}"}],
+        ["jit", 1.0, 0, {**_WEIGHTS, "dts": MemoryDesc((1,), "f32", "a").to_json()}],
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
+    book = Book("test", "1")
+    book.put(f"kernel {key(CASES[0])}", entry)
+    book.write_yardstick(BEST)
+    book.save()
+    engine = engine_of()
+    assert told(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
+    assert engine.counted(CASES[0]) > 3
+
+
+def test_an_entry_that_makes_sense_is_not_measured_again() -> None:
+    book = Book("test", "1")
+    book.put(f"kernel {key(CASES[0])}", ["jit", 2.0, 0, _WEIGHTS])
+    book.write_yardstick(BEST)
+    book.save()
+    engine = engine_of()
+    assert told(costs_of(engine), CASES[0]) == (pytest.approx(2e3 * BEST), "measured")
+    assert engine.runs == []
+
+
+def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INLAY_CACHE_DIR", os.devnull + "/nowhere")
+    engine = engine_of()
+    costs = costs_of(engine)
+    costs.prepare(CASES)
+    assert told(costs, CASES[0])[1] == "measured"
+    costs.save()
+
+
+# Reorders
+
+
+def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
+    engine = get_engine("reference")
+    bench = Bench(engine, POOL, partial(next, count(step=1e-4)), lambda: 0.0)
+    costs = MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("reorders"))
+    src, dst = (cases.image(tag, (1, 64, 28, 28)) for tag in ("nchw", "nhwc"))
+    known = costs.reorder(src, dst)
+    assert known > 0
+    assert costs.reorder(src, src) > 0  # a copy
+    wider, other = (cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc"))
+    assert costs.reorder(wider, other) == pytest.approx(1.5 * known)
+    costs.save()
+    again = MeasuredCosts(engines_beside(engine), MACHINE, Bench(engine, POOL), Book("reorders"), seconds=0)
+    assert again.reorder(src, dst) == pytest.approx(known)
+
+
+def test_a_reorder_without_time_left_costs_what_the_model_says() -> None:
+    engine = get_engine("reference")
+    costs = MeasuredCosts(engines_beside(engine), MACHINE, Bench(engine, POOL), Book("none"), seconds=0)
+    src, dst = (cases.image(tag) for tag in ("nchw", "nhwc"))
+    assert costs.reorder(src, dst) == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 100e6)

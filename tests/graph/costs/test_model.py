@@ -1,0 +1,295 @@
+"""What operations cost by a model: their work, the formats that suit them, and the cliffs beside those."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.graph.costs import AnalyticCosts, Costs, Kernel, Machine, analytic
+from inlay.graph.costs.book import content, key
+from inlay.graph.costs.machine import ISAS, Work, read_figures, this_machine, work
+from inlay.graph.costs.paces import form
+from inlay.graph.network import Tensor
+from inlay.graph.op_graph import Op, OpGraph
+from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
+from inlay.primitives.engine import Operation
+from tests.support.cost_cases import (
+    IMAGE,
+    add,
+    batch_normalization,
+    convolution,
+    eltwise,
+    excite,
+    image,
+    layer_normalization,
+    matmul,
+    max_pooling,
+    mean,
+    softmax,
+)
+
+WIDE = Machine("AVX512_CORE", threads=2, peak=230.0, near=150.0, far=40.0, last=32 << 20)
+NARROW = replace(WIDE, isa="AVX2")
+OLD = replace(WIDE, isa="SSE41", peak=78.0)
+
+
+def kernel(costs: Costs, operation: Operation) -> Kernel:
+    found = costs.kernel(operation)
+    assert found is not None
+    return found
+
+
+# The content of an operation
+
+
+def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_together() -> None:
+    one = convolution("nhwc", post_ops=(Sum(), Eltwise("relu")))
+    other = replace(
+        one,
+        descs={name: one.descs[name] for name in reversed(list(one.descs))},
+        parameters={name: one.parameters[name] for name in reversed(list(one.parameters))},
+        attributes=replace(one.attributes, scratchpad_mode="user"),
+    )
+    assert content(one) == content(other)
+    assert key(eltwise("nchw")) == "f3280a65b5181b4b2efe7871d5b41698"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        convolution("nhwc", kernel=1),
+        convolution("nchw"),
+        convolution("nhwc", "nchw"),
+        convolution("nhwc", batch=2),
+        convolution("nhwc", post_ops=(Sum(),)),
+        convolution("nhwc", post_ops=(Sum(0.5),)),
+        convolution("nhwc", post_ops=(Eltwise("relu"),)),
+        convolution("nhwc", post_ops=(Binary("add", image("nhwc")),)),
+        convolution("nhwc", post_ops=(Binary("add", image("nchw")),)),
+        replace(convolution("nhwc"), prop_kind="forward_training"),
+        replace(convolution("nhwc"), attributes=PrimitiveAttributes(fpmath_mode="bf16")),
+    ],
+)
+def test_whatever_changes_the_kernel_changes_the_content(other: Operation) -> None:
+    cases = [convolution("nhwc"), convolution("nhwc", post_ops=(Sum(), Eltwise("relu"))), other]
+    assert len({key(case) for case in cases}) == 3
+
+
+# Work
+
+
+def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_function_does() -> None:
+    direct = convolution("nhwc")
+    one = replace(direct, parameters={**direct.parameters, "algorithm": "winograd"})
+    relu, tanh = (replace(one, attributes=PrimitiveAttributes(post_ops=(Eltwise(name),))) for name in ("relu", "tanh"))
+    assert content(relu) == content(one) != content(tanh)
+    ended = replace(direct, attributes=relu.attributes)
+    assert content(ended) != content(direct)
+
+
+@pytest.mark.parametrize(
+    ("operation", "flops"),
+    [
+        (convolution(channels=(64, 256), kernel=1, size=56), 2 * 56 * 56 * 256 * 64),
+        (convolution(channels=(64, 64), groups=64), 2 * 28 * 28 * 64 * 9),
+        (convolution(channels=(48, 96), groups=4, batch=3), 2 * 3 * 28 * 28 * 96 * 12 * 9),
+        (convolution(channels=(16, 16), post_ops=(Eltwise("relu"), Sum())), 2 * 784 * 16 * 16 * 9 + 2 * 784 * 16),
+        (matmul(5, 7, 11), 2 * 5 * 7 * 11),
+        (eltwise("nchw"), 2 * 64 * 784),
+        (eltwise("nchw", "tanh"), 20 * 2 * 64 * 784),
+        (max_pooling("nhwc"), 4 * 2 * 64 * 14 * 14),
+    ],
+)
+def test_arithmetic_is_counted(operation: Operation, flops: int) -> None:
+    assert work(operation).flops == flops
+
+
+def test_a_deconvolution_does_the_arithmetic_of_the_convolution_that_it_turns_round() -> None:
+    descs = {
+        "src": image("any", (1, 24, 7, 7)),
+        "weights": MemoryDesc((2, 6, 12, 2, 2), "f32", "any"),
+        "dst": image("any", (1, 12, 14, 14)),
+    }
+    assert work(Operation("deconvolution", "forward_inference", descs)).flops == 2 * 7 * 7 * 24 * 6 * 4
+
+
+def test_a_recurrent_network_multiplies_by_its_weights_in_each_step() -> None:
+    descs = {
+        "src_layer": MemoryDesc((50, 8, 512), "f32", "abc"),
+        "weights_layer": MemoryDesc((1, 1, 512, 4, 512), "f32", "any"),
+        "weights_iter": MemoryDesc((1, 1, 512, 4, 512), "f32", "any"),
+        "dst_layer": MemoryDesc((50, 8, 512), "f32", "abc"),
+    }
+    assert work(Operation("lstm", "forward_inference", descs)).flops == 2 * 50 * 8 * 512 * 512 * 4 * 2
+
+
+def test_bytes_are_those_of_the_formats_with_their_padding_weights_apart() -> None:
+    found = work(convolution("nChw16c", channels=(17, 33), kernel=1, size=4))
+    assert found == Work(2 * 16 * 33 * 17, (32 + 48) * 16 * 4, (33 * 17 + 33) * 4)
+    fused = work(convolution("nhwc", channels=(8, 8), kernel=1, size=4, post_ops=(Sum(),)))
+    assert fused.warm == 3 * 8 * 16 * 4
+    batch = {name: MemoryDesc((12, 8, 8), "f32", "abc") for name in ("src", "weights", "dst")}
+    assert work(Operation("matmul", "forward_inference", batch)).cold == 0
+
+
+# Cliffs
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW, OLD], ids=lambda m: m.isa)
+@pytest.mark.parametrize(
+    ("cliff", "fast", "moved"),
+    [
+        (excite("nChw16c"), excite("nchw"), ("nChw16c", "nchw")),
+        (mean("nhwc"), mean("nchw"), ("nhwc", "nchw")),
+        (mean("nChw16c"), mean("nchw"), ("nChw16c", "nchw")),
+        (softmax("nChw16c", 3), softmax("nchw", 3), ("nChw16c", "nchw")),
+        (softmax("nhwc", 3), softmax("nchw", 3), ("nhwc", "nchw")),
+        (softmax("nchw", 1), softmax("nhwc", 1), ("nchw", "nhwc")),
+        (layer_normalization("nhwc"), layer_normalization("nchw"), ("nhwc", "nchw")),
+        (layer_normalization("nChw16c"), layer_normalization("nchw"), ("nChw16c", "nchw")),
+        (convolution("nChw16c", channels=(48, 48), groups=2), convolution("nhwc", channels=(48, 48), groups=2), None),
+        (convolution("nchw", "nChw4c"), convolution("nchw"), None),
+        (convolution("nhwc", "nchw"), convolution("nhwc"), None),
+    ],
+)
+def test_a_known_cliff_is_dearer_than_a_reorder_there_and_back_and_the_fast_kernel(
+    machine: Machine, cliff: Operation, fast: Operation, moved: tuple[str, str] | None
+) -> None:
+    costs = AnalyticCosts(machine)
+    src, dst = (image(tag) for tag in moved or ("nChw16c", "nchw"))
+    reorders = costs.reorder(src, dst) + costs.reorder(dst, src)
+    fallen, quick = kernel(costs, cliff), kernel(costs, fast)
+    assert (fallen.impl, fallen.is_cliff, quick.is_cliff) == ("ref", True, False)
+    assert fallen.ms > reorders + quick.ms
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW, OLD], ids=lambda m: m.isa)
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_usual_operations_in_plain_formats_are_no_cliffs(machine: Machine, tag: str) -> None:
+    costs = AnalyticCosts(machine)
+    for operation in (eltwise(tag), add(tag), excite(tag), convolution(tag), convolution(tag, kernel=1)):
+        assert not kernel(costs, operation).is_cliff
+
+
+def test_no_time_is_below_the_roofline() -> None:
+    for machine in (WIDE, NARROW, OLD):
+        for tag in ("nchw", "nhwc", "nChw8c", "nChw16c"):
+            for make in (convolution, eltwise, add, excite, mean, max_pooling, batch_normalization):
+                found = kernel(AnalyticCosts(machine), make(tag))
+                assert found.ms > found.roofline > 0
+
+
+# What `any` becomes
+
+
+@pytest.mark.parametrize(
+    ("operation", "tags"),
+    [
+        (convolution(), {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "aBcd8b aBcd8b"}),
+        (
+            convolution(channels=(3, 64), kernel=7),
+            {"AVX512_CORE": "abcd aBcd16b", "AVX2": "abcd aBcd8b", "SSE41": "abcd aBcd8b"},
+        ),
+        (
+            convolution(groups=64),
+            {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "aBcd8b aBcd8b"},
+        ),
+        (
+            convolution(channels=(128, 128), groups=32),
+            {"AVX512_CORE": "aBcd4b aBcd4b", "AVX2": "abcd abcd", "SSE41": "abcd abcd"},
+        ),
+        (
+            convolution(channels=(30, 50)),
+            {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "abcd abcd"},
+        ),
+    ],
+)
+def test_any_becomes_what_the_library_chose_on_such_a_machine(operation: Operation, tags: dict[str, str]) -> None:
+    for machine in (WIDE, NARROW, OLD):
+        settled = kernel(AnalyticCosts(machine), operation).operation.descs
+        assert f"{settled['src'].tag} {settled['dst'].tag}" == tags[machine.isa]
+        assert settled["weights"].kind == "any"
+
+
+def test_a_destination_follows_its_source() -> None:
+    open_ended = max_pooling("nChw8c")
+    asked = replace(open_ended, descs={**open_ended.descs, "dst": image("any", (2, 64, 14, 14))})
+    for costs in (AnalyticCosts(WIDE), AnalyticCosts(OLD)):
+        assert kernel(costs, asked).operation.descs["dst"].tag == "aBcd8b"
+
+
+def test_the_operation_of_a_kernel_keeps_the_attributes_that_were_asked_for() -> None:
+    costs = AnalyticCosts(WIDE)
+    for mode in ("library", "user"):
+        asked = replace(convolution("nhwc"), attributes=PrimitiveAttributes(scratchpad_mode=mode))
+        assert kernel(costs, asked).operation == asked
+
+
+# Machines
+
+
+def test_reorders_and_nodes_cost_their_bytes() -> None:
+    costs = AnalyticCosts(WIDE)
+    empty = image("nchw", (0, 64, 28, 28))
+    assert costs.reorder(empty, empty) == 0.0
+    assert costs.reorder(image("nchw"), image("nchw")) == costs.reorder(image("nchw"), image("nhwc"))  # a copy moves
+    small, large = (costs.reorder(image("nchw", dims), image("nhwc", dims)) for dims in (IMAGE, (64, 64, 112, 112)))
+    assert small == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 150e6)
+    assert large == pytest.approx(0.003 + 1.4 * 2 * 64 * 64 * 112 * 112 * 4 / 40e6)
+    tensors = {name: Tensor(name, (1000, 1000), np.dtype(np.float32)) for name in "xy"}
+    op = Op("node", "reference", {"src_0": "x"}, {"dst_0": "y"})
+    assert costs.reference(op, OpGraph("", 17, ("x",), ("y",), (op,), tensors)) == pytest.approx(0.02 + 4.0)
+
+
+def test_the_roofline_is_the_larger_of_arithmetic_and_bytes() -> None:
+    assert WIDE.roofline(Work(230_000_000, 0, 0), "f32") == pytest.approx(1.0)
+    assert WIDE.roofline(Work(0, 1_500_000, 0), "f32") == pytest.approx(0.01)
+    assert WIDE.roofline(Work(0, 1_500_000, 400_000), "f32") == pytest.approx(0.02)
+    assert WIDE.roofline(Work(0, 400_000_000, 0), "f32") == pytest.approx(10.0)
+    bf16 = replace(WIDE, isa="AVX512_CORE_BF16")
+    assert bf16.roofline(Work(230_000_000, 0, 0), "bf16") == pytest.approx(0.5)
+
+
+def test_a_machine_is_taken_as_if_it_had_another_instruction_set_or_number_of_threads() -> None:
+    here = this_machine()
+    assert here.isa in ISAS
+    assert 0 < here.far <= here.near * 1.5
+    assert this_machine("sse41").isa == analytic("SSE41").isa == "SSE41"
+    assert this_machine("SSE41").peak < here.peak
+    one = this_machine(threads=1)
+    assert one.threads == 1
+    assert one.peak == pytest.approx(here.peak / here.threads)
+    with pytest.raises(InvalidArguments) as caught:
+        analytic("AVX3")
+    assert str(caught.value) == f"there is no instruction set 'AVX3': give one of {', '.join(ISAS)}"
+    with pytest.raises(InvalidArguments) as caught:
+        analytic(threads=0)
+    assert str(caught.value) == "threads is 0: give at least 1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "", [], [1, 2.0, 3.0], [1, 2.0, 3.0, "x"], [0, 1.0, 1.0, 1.0], [1, 1.0, 1.0, -1.0], {}, [1, 1.0, 1.0, inf]],
+)
+def test_figures_of_a_machine_that_make_no_sense_are_measured_again(value: Any) -> None:
+    assert read_figures(value) == (0, (0.0, 0.0, 0.0))
+
+
+def test_forms_of_formats() -> None:
+    tags = {
+        "nchw": "ncx",
+        "nhwc": "nxc",
+        "nChw16c": "blocked",
+        "nChw4c": "blocked",
+        "chwn": "other",
+        "ABcd4b4a": "other",
+    }
+    for tag, kind in tags.items():
+        assert form(image(tag)).kind == kind
+    assert form(MemoryDesc((8, 64), "f32", "ab")).kind == "nxc"
+    assert form(MemoryDesc((2, 8, 64), "f32", "abc")).kind == "ncx"
+    assert form(MemoryDesc((2, 8, 4, 4), "f32", strides=(1000, 16, 4, 1))).kind == "other"

@@ -1,0 +1,66 @@
+"""Whole networks lowered and interpreted: every tensor that ONNX Runtime has, the operations have too."""
+
+import numpy as np
+import onnx
+import pytest
+
+from inlay import load
+from inlay.graph.lowering.translation import lowered
+from tests.support import lowered_models as lm
+from tests.support.interpreter import interpret
+from tests.support.networks import EXPORTS, LIGHT, bert, inputs_of, light
+
+pytestmark = pytest.mark.heavy
+_CLOSE = 1e-4
+_SHAPES = {"Cast", "Concat", "Expand", "Gather", "Shape", "Slice", "Unsqueeze"}
+_MEANT: dict[str, set[str]] = {
+    "resnet": set(),
+    "unet": set(),
+    "encoder": {"Cast", "Erf", "Shape", "Slice"},
+    "attention": {"Erf"},
+    "lstm": _SHAPES,
+}
+"""What remains for NumPy of each export before it is simplified."""
+
+
+def references_of(model: onnx.ModelProto) -> set[str]:
+    """Lower the model, compare every tensor that both have, and answer which operators became references."""
+    given = inputs_of(model)
+    values = lm.by_runtime(model, given)
+    graph = lowered(lm.network_of(model, given, values))
+    found = interpret(graph, given)
+    shared = found.keys() & values.keys()
+    assert set(graph.outputs) <= shared
+    for name in shared:
+        scale = np.abs(values[name]).max() or 1
+        np.testing.assert_allclose(found[name], values[name], rtol=0, atol=_CLOSE * scale, err_msg=name)
+    return {op.node.operator for op in graph.ops if op.node is not None}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_models_are_primitives_alone_with_the_tensors_of_onnx_runtime(name: str) -> None:
+    assert references_of(light(name, 1)) == set()
+
+
+@pytest.mark.parametrize("opset", [14, 17, 18])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports_of_torch_have_the_tensors_of_onnx_runtime(name: str, opset: int) -> None:
+    assert references_of(EXPORTS[name](2, opset)) <= _MEANT[name]
+
+
+def test_an_encoder_needs_no_references_but_erf() -> None:
+    assert references_of(bert()) == {"Erf"}
+
+
+@pytest.mark.parametrize("opset", [14, 17])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports_that_were_simplified_are_primitives_alone(name: str, opset: int) -> None:
+    model = EXPORTS[name](2, opset)
+    graph = lowered(load(model.SerializeToString()))
+    assert "reference" not in lm.kinds(graph)
+    given = inputs_of(model)
+    found, expected = interpret(graph, given), lm.by_runtime(model, given)
+    for output in graph.outputs:
+        np.testing.assert_allclose(
+            found[output], expected[output], rtol=0, atol=_CLOSE * np.abs(expected[output]).max()
+        )

@@ -1,0 +1,108 @@
+"""LSTM, GRU and RNN lowered: gates, biases, states and directions are those of ONNX Runtime and `onnx.reference`."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import lowered_models as lm
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.heavy]
+
+SEEDS = st.integers(0, 2**32 - 1)
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN": "vanilla_rnn"}
+DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+
+
+def normal(seed: int, shape: tuple[int, ...]) -> lm.Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def cell(data: Any, operator: str, seed: int, direction: str) -> tuple[dict[str, lm.Array], list[str]]:
+    """Arrays by name, and the node's inputs; optional ones are there or not."""
+    times, batch, channels, states = (data.draw(st.integers(1, 4)) for _ in range(4))
+    count, gates = DIRECTIONS[direction], GATES[operator]
+    shapes = {
+        "X": (times, batch, channels),
+        "W": (count, gates * states, channels),
+        "R": (count, gates * states, states),
+        "B": (count, 2 * gates * states),
+        "lengths": (batch,),
+        "h": (count, batch, states),
+    }
+    if operator == "LSTM":
+        shapes |= {"c": (count, batch, states), "P": (count, 3 * states)}
+    arrays = {name: normal(seed + i, shape) for i, (name, shape) in enumerate(shapes.items())}
+    arrays["lengths"] = np.full(batch, times, np.int32)
+    kept = [name for name in shapes if name in "XWR" or data.draw(st.booleans(), name)]
+    return {name: arrays[name] for name in kept}, [name if name in kept else "" for name in shapes]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("operator", GATES)
+@given(data=st.data(), seed=SEEDS)
+def test_cells_are_those_of_the_runtime(operator: str, direction: str, data: Any, seed: int) -> None:
+    arrays, inputs = cell(data, operator, seed, direction)
+    fixed = [name for name in arrays if name in ("W", "R", "B", "P", "lengths")]
+    fixed += [name for name in ("h", "c") if name in arrays and data.draw(st.booleans(), f"constant {name}")]
+    attributes: dict[str, Any] = {"hidden_size": arrays["R"].shape[2], "direction": direction}
+    kind = KINDS[operator]
+    if operator == "GRU" and data.draw(st.booleans(), "linear before reset"):
+        attributes["linear_before_reset"], kind = 1, "lbr_gru"
+    if operator == "RNN":
+        attributes["activations"] = [data.draw(st.sampled_from(["Relu", "Sigmoid", "Tanh"]))] * DIRECTIONS[direction]
+    opset = data.draw(st.sampled_from([7, 14, 22]), "opset")
+    outputs = 3 if operator == "LSTM" else 2
+    model, given_ = lm.model_of(operator, arrays, outputs, opset=opset, constants=fixed, inputs=inputs, **attributes)
+    graph = lm.compared(model, given_, 1e-4, values=lm.by_runtime(model, given_))
+    assert lm.kinds(graph) == [kind]
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_states_are_written_where_they_are_read(outputs: int) -> None:
+    arrays = {"X": normal(0, (3, 2, 4)), "W": normal(1, (1, 20, 4)), "R": normal(2, (1, 20, 5))}
+    model, given_ = lm.model_of("LSTM", arrays, outputs, opset=14, constants=["W", "R"], hidden_size=5)
+    graph = lm.compared(model, given_, values=lm.by_runtime(model, given_))
+    (op,) = (op for op in graph.ops if op.kind == "lstm")
+    assert list(op.writes) == ["dst_layer", "dst_iter", "dst_iter_c"][: 1 if outputs == 1 else 3]
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_batches_may_come_first(operator: str) -> None:
+    gates = GATES[operator]
+    arrays = {"X": normal(0, (2, 3, 4)), "W": normal(1, (1, gates * 5, 4)), "R": normal(2, (1, gates * 5, 5))}
+    model, given_ = lm.model_of(operator, arrays, 2, opset=14, constants=["W", "R"], hidden_size=5, layout=1)
+    swapped = {**arrays, "X": arrays["X"].transpose(1, 0, 2).copy()}
+    usual, theirs = lm.model_of(operator, swapped, 2, opset=14, constants=["W", "R"], hidden_size=5)
+    values = lm.by_runtime(usual, theirs)
+    values = {"y0": values["y0"].transpose(2, 0, 1, 3), "y1": values["y1"].transpose(1, 0, 2)}
+    graph = lm.compared(model, given_, values=values)
+    assert lm.kinds(graph) == [KINDS[operator]]
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "why"),
+    [
+        ("LSTM", {"activations": ["Sigmoid", "Relu", "Tanh"]}, "its activations are Sigmoid, Relu, Tanh"),
+        ("LSTM", {"input_forget": 1}, "its input gate and its forget gate are one"),
+        ("GRU", {"clip": 1.0}, "it clips what activations read"),
+        ("RNN", {"activations": ["Affine"]}, "its activations are Affine"),
+    ],
+)
+def test_other_cells_are_references(operator: str, attributes: dict[str, Any], why: str) -> None:
+    gates = GATES[operator]
+    arrays = {"X": normal(0, (3, 2, 4)), "W": normal(1, (1, gates * 5, 4)), "R": normal(2, (1, gates * 5, 5))}
+    model, given_ = lm.model_of(operator, arrays, opset=14, constants=["W", "R"], hidden_size=5, **attributes)
+    (op,) = lm.lowered_as(model, given_, {"y0": np.zeros((3, 1, 2, 5), np.float32)}).ops
+    assert (op.kind, op.why) == ("reference", why)
+
+
+def test_sequences_of_several_lengths_are_a_reference() -> None:
+    arrays = {"X": normal(0, (3, 2, 4)), "W": normal(1, (1, 5, 4)), "R": normal(2, (1, 5, 5)), "B": normal(3, (1, 10))}
+    arrays["lengths"] = np.array([3, 1], np.int32)
+    model, given_ = lm.model_of("RNN", arrays, opset=14, constants=["W", "R", "B", "lengths"], hidden_size=5)
+    (op,) = lm.lowered_as(model, given_, {"y0": np.zeros((3, 1, 2, 5), np.float32)}).ops
+    assert (op.kind, op.why) == ("reference", "its sequences have several lengths")

@@ -1,0 +1,192 @@
+"""The planner's laws: its plan is the best there is, costs what it says, and is made of what was priced."""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+from inlay.descriptor import MemoryDesc
+from inlay.graph.op_graph import Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.plan import planned
+from inlay.graph.planner.groups import Candidate
+from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.program import Program
+from tests.support.planner_graphs import HashedCosts, drawn_graph, random_plan, recost
+
+MOST_COMBINATIONS = 200
+
+
+Numbers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Homes: TypeAlias = dict[str, dict[int, int]]
+
+
+def brute_force(problem: Problem, costs: HashedCosts) -> float:
+    """The least cost over every candidate of every group, without states, tables or elimination."""
+    return min(
+        cost_of(problem, combination, costs) for combination in product(*(group.candidates for group in problem.groups))
+    )
+
+
+def cost_of(problem: Problem, combination: Sequence[Candidate], costs: HashedCosts) -> float:
+    graph, formats = problem.graph, problem.formats
+    lies = {name: MemoryDesc(graph.tensors[name].dims, "f32") for name in graph.inputs}
+    for group, candidate in zip(problem.groups, combination, strict=True):
+        lies.update((name, formats[number]) for name, number in zip(group.writes, candidate.writes, strict=True))
+    needed: set[tuple[str, MemoryDesc]] = set()
+    total, joined = 0.0, set()
+    sources = {name for group in problem.groups if group.kind == "concat" for name in group.reads}
+    kinds = {name: group.kind for group in problem.groups for name in group.writes}
+    for group, candidate in zip(problem.groups, combination, strict=True):
+        total += candidate.ms
+        for name, number in zip(group.reads, candidate.reads, strict=True):
+            desc = formats[number]
+            is_first = group.kind == "concat" and name not in joined and name not in graph.outputs
+            joined.update([name] if group.kind == "concat" else [])
+            has_home = is_first and (desc != lies[name] or kinds.get(name, "view") != "view")
+            if candidate.parts is None or (has_home and number in problem.domains[name]):
+                needed.add((name, desc))
+            else:
+                total += costs.reorder(lies[name], desc)
+    needed.update((name, MemoryDesc(graph.tensors[name].dims, "f32")) for name in graph.outputs)
+    for name, desc in needed:
+        if desc != lies[name] and ((name in sources and name not in graph.outputs) or not alike(lies[name], desc)):
+            total += costs.reorder(lies[name], desc)
+    return total
+
+
+@cache
+def alike(one: MemoryDesc, other: MemoryDesc) -> bool:
+    return one.equivalent(other) and one.size == other.size
+
+
+def small_problems(count: int) -> Iterator[tuple[int, Problem, HashedCosts]]:
+    seed = 0
+    while count:
+        seed += 1
+        costs = HashedCosts(seed)
+        problem = make_problem(drawn_graph(seed, 1 + seed % 5, 1 + seed % 2), costs)
+        if 1 < math.prod(len(group.candidates) for group in problem.groups) <= MOST_COMBINATIONS:
+            count -= 1
+            yield seed, problem, costs
+
+
+def test_the_plan_of_500_random_graphs_is_what_brute_force_finds() -> None:
+    reorders = 0
+    for seed, problem, costs in small_problems(500):
+        plan = planned(problem.graph, costs)
+        least = brute_force(problem, costs)
+        assert plan.bound == pytest.approx(least, rel=1e-12), f"seed {seed}"
+        assert least <= plan.ms * (1 + 1e-12)
+        assert plan.ms <= 1.02 * least
+        reorders += len(plan.reorders)
+    assert reorders > 300
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_plan_costs_what_its_steps_cost_and_no_other_way_is_cheaper(seed: int) -> None:
+    costs = HashedCosts(seed)
+    plan = planned(drawn_graph(seed, 12), costs)
+    assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
+    assert sum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
+    assert {"plain", "greedy"} <= plan.totals.keys()
+    assert all(total >= plan.bound * (1 - 1e-12) for total in plan.totals.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_plan_without_one_of_its_reorders_is_as_much_slower_as_it_says(seed: int) -> None:
+    plan = planned(drawn_graph(seed, 8), HashedCosts(seed))
+    for step in plan.reorders:
+        if step.without is not None:
+            assert step.without >= 0
+            assert "reads" in step.why or "answered" in step.why
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_plan_reads_only_what_was_written_and_is_still_there(seed: int) -> None:
+    """Of the best and of random plans: each byte that a step reads was last written for the tensor that it reads."""
+    graph, costs = drawn_graph(seed, 10, 1 + seed % 2), HashedCosts(seed)
+    rng = random.Random(seed)
+    for program in [planned(graph, costs).program, *(random_plan(graph, costs, rng) for _ in range(10))]:
+        assert_sound(graph, program)
+
+
+def assert_sound(graph: OpGraph, program: Program) -> None:
+    """Follow the bytes: what each holds is an element of a tensor that no view or concatenation has renamed."""
+    numbers = canonical(graph)
+    homes: Homes = {}
+    for name in program.inputs.values():
+        write(program, name, numbers, homes)
+    for step in program.steps:
+        for argument, name in step.reads.items():
+            check(program, name, numbers, homes, f"{step.name} reads {argument}")
+        for name in step.writes.values():
+            for argument, read in step.reads.items():
+                assert_apart(program, name, read, f"{step.name} reads {argument}")
+            write(program, name, numbers, homes)
+    for tensor, name in program.outputs.items():
+        check(program, name, numbers, homes, f"answer {tensor}")
+
+
+def canonical(graph: OpGraph) -> dict[str, Numbers]:
+    """A number for each element of each tensor, the same for elements that views and concatenations pass on."""
+    found: dict[str, Numbers] = {}
+    count = 0
+    for name in graph.inputs:
+        size = math.prod(graph.tensors[name].dims)
+        found[name] = np.arange(count, count + size).reshape(graph.tensors[name].dims)
+        count += size
+    for op in graph.ops:
+        dims = graph.tensors[op.writes["dst"]].dims
+        if op.kind == "concat":
+            sources = [found[op.reads[f"src_{i}"]] for i in range(len(op.reads))]
+            found[op.writes["dst"]] = np.concatenate(sources, axis=1)
+        elif op.kind == "view":
+            found[op.writes["dst"]] = viewed(found[op.reads["src"]], op)
+        else:
+            found[op.writes["dst"]] = np.arange(count, count + math.prod(dims)).reshape(dims)
+            count += math.prod(dims)
+    return found
+
+
+def viewed(array: Numbers, op: Op) -> Numbers:
+    (move,) = op.moves
+    match move:
+        case Permute(perm):
+            return array.transpose(perm)
+        case Part(offsets, dims):
+            return array[tuple(slice(o, o + n) for o, n in zip(offsets, dims, strict=True))]
+        case Reshape(dims):
+            return array.reshape(dims)
+
+
+def places(program: Program, name: str) -> tuple[str, Numbers]:
+    buffer = program.buffers[name]
+    assert buffer.desc is not None
+    assert program.buffers[buffer.home].home == buffer.home
+    offsets = buffer.desc.offset(np.indices(buffer.desc.dims).reshape(buffer.desc.ndims, -1).T)
+    return buffer.home, (np.asarray(offsets) * 4 + buffer.offset).reshape(buffer.desc.dims)
+
+
+def assert_apart(program: Program, written: str, read: str, what: str) -> None:
+    """What is written lies exactly in what is read, element on element, or nowhere in it."""
+    (home, at), (other, there) = places(program, written), places(program, read)
+    if home == other and np.intersect1d(at, there).size:
+        assert np.array_equal(at, there), what
+
+
+def write(program: Program, name: str, numbers: Mapping[str, Numbers], homes: Homes) -> None:
+    home, at = places(program, name)
+    held = homes.setdefault(home, {})
+    held.update(zip(at.ravel().tolist(), numbers[program.buffers[name].tensor].ravel().tolist(), strict=True))
+
+
+def check(program: Program, name: str, numbers: Mapping[str, Numbers], homes: Homes, what: str) -> None:
+    home, at = places(program, name)
+    held = homes.get(home, {})
+    found = [held.get(place) for place in at.ravel().tolist()]
+    assert found == numbers[program.buffers[name].tensor].ravel().tolist(), what

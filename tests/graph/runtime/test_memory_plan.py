@@ -1,0 +1,109 @@
+"""The arena: homes that are needed at once share no byte, whatever the lives; runs of bytes are those of the layout."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlay.descriptor import MemoryDesc
+from inlay.graph.runtime.arena import Arena, Life, arranged, home_sizes, lives_of, places_of, runs_of
+from tests.support.graph_programs import CASES, zero_copy_concat
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> dict[str, Life]:
+    count = draw(st.integers(0, 12))
+    found = {}
+    for i in range(count):
+        first = draw(st.integers(-1, 8))
+        found[str(i)] = Life(first, draw(st.integers(first, 9)), draw(st.integers(0, 300)))
+    return found
+
+
+@given(lives())
+def test_homes_that_live_at_once_share_no_byte(lives: dict[str, Life]) -> None:
+    arena = arranged(lives)
+    assert arena.offsets.keys() == lives.keys()
+    for step in range(-1, 10):
+        taken: set[int] = set()
+        for home, life in lives.items():
+            if life.first <= step <= life.last:
+                its = set(range(arena.offsets[home], arena.offsets[home] + life.nbytes))
+                assert not taken & its
+                taken |= its
+        assert len(taken) <= arena.needed
+    assert all(offset % 64 == 0 for offset in arena.offsets.values())
+    assert arena.needed <= arena.nbytes
+    assert arena.nbytes == max((arena.offsets[h] + life.nbytes for h, life in lives.items()), default=0)
+    assert arena.unshared == sum(life.nbytes for life in lives.values())
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
+def test_a_chain_takes_no_more_than_its_two_largest_neighbors(widths: list[int]) -> None:
+    chain = {str(i): Life(i, i + 1, 64 * width) for i, width in enumerate(widths)}
+    pairs = [a + b for a, b in zip(widths, [*widths[1:], 0], strict=True)]
+    arena = arranged(chain)
+    assert arena.needed == 64 * max(pairs)
+    largest = sorted(widths)[-2:]
+    assert arena.nbytes <= 64 * 3 * largest[-1]
+    if len(set(widths)) == 1:
+        assert arena.nbytes == 64 * sum(largest)
+
+
+def test_an_arena_is_told_in_one_line() -> None:
+    assert str(Arena({}, 5_200_000, 24_600_000, 4_800_000)) == (
+        "arena 5.20 MB, 24.60 MB without reuse, at least 4.80 MB at one step"
+    )
+
+
+def test_slices_of_a_concatenation_live_as_long_as_the_whole() -> None:
+    case = zero_copy_concat()
+    places = places_of(case.program, case.graph.tensors)
+    assert (places["b"].home, places["b"].offset, places["b"].end) == ("c", 16 * 36, 48 * 36)
+    found = lives_of(case.program, places, home_sizes(case.program, places))
+    assert found == {
+        "x": Life(-1, 1, 4 * 36),
+        "c": Life(0, 4, 48 * 36),
+        "z16": Life(2, 3, 32 * 36),
+        "z": Life(3, 5, 32 * 36),
+        "y": Life(4, 5, 3 * 36),
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_program_needs_no_more_than_its_homes(name: str) -> None:
+    case = CASES[name]()
+    places = places_of(case.program, case.graph.tensors)
+    sizes = home_sizes(case.program, places)
+    arena = arranged(lives_of(case.program, places, sizes))
+    assert arena.offsets.keys() == sizes.keys()
+    assert arena.needed <= arena.nbytes <= sum(-(-size // 64) * 64 for size in sizes.values())
+
+
+def offsets_by_brute_force(desc: MemoryDesc) -> set[int]:
+    """Every byte of every coordinate of the padded tensor."""
+    assert desc.data_type is not None
+    width = desc.data_type.itemsize
+    at = [desc.offset(x) for x in np.ndindex(*desc.padded_dims)]
+    return {int(offset) * width + k for offset in at for k in range(width)}
+
+
+@pytest.mark.parametrize(
+    "desc",
+    [
+        MemoryDesc((2, 17, 3, 2), "f32", "nChw16c"),
+        MemoryDesc((2, 17, 3, 2), "bf16", "nhwc"),
+        MemoryDesc((2, 17, 3, 2), "f32").submemory((1, 5, 2, 1), (1, 3, 1, 1)),
+        MemoryDesc((2, 32, 3, 2), "f32", "nChw16c").submemory((2, 16, 3, 2), (0, 16, 0, 0)),
+        MemoryDesc((2, 3, 4), "s8").rename_axes((2, 0, 1)),
+        MemoryDesc((3, 1, 4), "f32", strides=(9, 7, 2)),
+        MemoryDesc((3, 4), "f32", strides=(0, 1)),
+        MemoryDesc((0, 4), "f32"),
+        MemoryDesc((1,), "f64"),
+    ],
+    ids=repr,
+)
+def test_runs_are_the_bytes_of_all_coordinates(desc: MemoryDesc) -> None:
+    starts, length = runs_of(desc)
+    assert {int(start) + k for start in starts for k in range(length)} == offsets_by_brute_force(desc)
+    assert starts.tolist() == sorted(set(starts.tolist()))

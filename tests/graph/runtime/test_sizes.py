@@ -1,0 +1,134 @@
+"""Sessions for several sizes and several threads: planned once each, while known sizes run."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.program import Program
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
+from inlay.layout import Dims
+from tests.support.graph_programs import drawn, graph_of, relu
+
+PATIENCE = 120.0
+"""Seconds after which a thread is taken to wait for what never comes."""
+
+
+class Planner:
+    """Plans a ReLU for any size; it waits within the size that it is told to hold, until it is let go."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.held: int | None = None
+        self.error: Exception | None = None
+        self.entered, self.go = threading.Event(), threading.Event()
+        self.was_let_go = True
+
+    def __call__(self, dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
+        (rows, columns) = dims["x"]
+        self.asked.append(rows)
+        if rows == self.held:
+            self.entered.set()
+            self.was_let_go = self.go.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (rows, columns)), "x", "y")
+        return plain_program(graph), graph
+
+    def session(self) -> Session:
+        program, graph = self({"x": (1, 3)})
+        self.asked.clear()
+        return Session(program, graph, replan=self, engine="reference")
+
+
+def require_right(session: Session, rows: int) -> None:
+    x = drawn(rows, 3)
+    assert np.array_equal(session.run({"x": x})["y"], np.maximum(x, 0))
+
+
+@contextmanager
+def beside(*works: Callable[[], None]) -> Iterator[None]:
+    """Threads that work while the block runs; they have ended without an error behind it."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(work) for work in works]
+        yield
+        for future in futures:
+            future.result()
+
+
+def test_known_sizes_run_while_another_is_planned() -> None:
+    planner = Planner()
+    session = planner.session()
+    require_right(session, 2)
+    planner.held = 5
+    with beside(lambda: require_right(session, 5)):
+        assert planner.entered.wait(PATIENCE)
+        require_right(session, 1)
+        require_right(session, 2)
+        planner.go.set()
+    assert planner.was_let_go, "the known sizes waited for the plan"
+    assert planner.asked == [2, 5]
+
+
+def test_a_size_that_several_threads_ask_for_is_planned_once() -> None:
+    planner = Planner()
+    session = planner.session()
+    planner.held = 4
+    with beside(*[lambda: require_right(session, 4)] * 6):
+        assert planner.entered.wait(PATIENCE)
+        planner.go.set()
+    assert planner.asked == [4]
+
+
+def test_sizes_that_several_threads_ask_for_are_planned_once_each() -> None:
+    planner = Planner()
+    session = planner.session()
+
+    def work(first: int) -> None:
+        for i in range(24):
+            require_right(session, 2 + (first + i) % 12)
+
+    with beside(*(lambda first=first: work(first) for first in (0, 3, 7))):
+        pass
+    assert sorted(planner.asked) == list(range(2, 14))
+
+
+def test_the_size_that_was_not_asked_for_longest_is_given_up() -> None:
+    planner = Planner()
+    session = planner.session()
+    for rows in (*range(2, 18), 2, 18, 2, 3):
+        require_right(session, rows)
+    assert planner.asked == [*range(2, 18), 18, 3]
+
+
+def test_a_size_that_cannot_be_planned_is_tried_again() -> None:
+    planner = Planner()
+    session = planner.session()
+    planner.error = Unimplemented("no kernel")
+    with pytest.raises(Unimplemented):
+        require_right(session, 2)
+    planner.error = None
+    require_right(session, 2)
+    assert planner.asked == [2, 2]
+
+
+def test_a_session_that_is_closed_while_it_plans_ends_that_run_and_keeps_nothing() -> None:
+    planner = Planner()
+    session = planner.session()
+    planner.held = 6
+    with beside(lambda: require_right(session, 6)):
+        assert planner.entered.wait(PATIENCE)
+        session.close()
+        planner.go.set()
+    assert planner.was_let_go, "closing waited for the plan"
+    assert not session._others
+    with pytest.raises(InvalidArguments) as refused:
+        require_right(session, 6)
+    assert str(refused.value) == "the session is closed: compile another one"
+    assert planner.asked == [6]

@@ -1,0 +1,75 @@
+"""Ranges hold what networks compute, guards suffice, and the scan finds what is over a bound."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import inlay
+from inlay.graph.lowering.translation import lowered
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _Placing, place_guards
+from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
+from inlay.graph.runtime.guards import exceeds, guards_of
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.session import Session
+from tests.support.network_cases import networks
+from tests.support.networks import Model
+
+
+def infer_ranges(graph: OpGraph) -> dict[str, ValueRange]:
+    """The range of every tensor where all inputs are guarded."""
+    placing = _Placing(graph, {}, frozenset(), dict.fromkeys(graph.inputs, GUARDED))
+    placing.begin()
+    placing.ranges |= dict.fromkeys(graph.inputs, GUARDED)
+    for i, op in enumerate(graph.ops):
+        placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
+        placing.advance(placing.ranges, i)
+    return placing.ranges
+
+
+def require_within(graph: OpGraph, scale: float) -> None:
+    """Every element of a run is in the range of its tensor, with guards on the inputs alone."""
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.uniform(-scale, scale, graph.tensors[name].dims).astype(np.float32) for name in graph.inputs}
+    ranges = infer_ranges(graph)
+    with np.errstate(all="ignore"):
+        found = Session(plain_program(graph), graph, engine="reference").trace(inputs)
+    for name, array in found.items():
+        known = ranges[name]
+        if array.dtype == np.float32 and not known.may_be_nan:
+            assert not np.isnan(array).any(), (name, known)
+            slack = 1e-3 * max(known.magnitude, 1e-30) if np.isfinite(known.magnitude) else 0.0
+            assert known.low - slack <= array.min(), (name, known)
+            assert array.max() <= known.high + slack, (name, known)
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks())
+def test_ranges_hold_what_random_networks_compute(model: Model) -> None:
+    for scale in (1.0, THRESHOLD):
+        require_within(lowered(inlay.load(model.SerializeToString())), scale)
+
+
+@settings(max_examples=30, deadline=None)
+@given(networks())
+def test_random_networks_can_be_guarded(model: Model) -> None:
+    graph = lowered(inlay.load(model.SerializeToString()))
+    assert guards_of(plain_program(graph), graph).after is not None
+    assert place_guards(graph, {}, frozenset()) in (None, {})
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 11.0, -11.0])
+def test_a_scan_finds_each_element(count: int, value: float) -> None:
+    array = np.random.default_rng(0).uniform(-10, 10, count).astype(np.float32)
+    assert not exceeds(array, 10.0)
+    for at in {0, count // 2, count - 1} & set(range(count)):
+        changed = array.copy()
+        changed[at] = value
+        assert exceeds(changed, 10.0)
+
+
+def test_ranges_of_several_are_the_least_that_hold_all() -> None:
+    assert hull([ValueRange(-1.0, 2.0), ValueRange(0.0, 3.0, True)]) == ValueRange(-1.0, 3.0, True)
+    assert bounded(float("nan"), 1.0) == ANY
+    assert bounded(-1.0, 2.0**128) == ValueRange(-1.0, float("inf"))

@@ -1,0 +1,42 @@
+"""ONNX's own backend tests as a whole: what is not refused is right, and what is refused is refused by an InlayError.
+
+Most of what a runtime computes here is a tensor of a few elements, which shows faults of operators, not of speed. With
+inputs as constants the cases look as nodes of networks do: more is folded, planned and packed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.heavy
+
+VARIANTS = {
+    "as it is": ((), 0.65),
+    "constants": (("--constant", "1", "--kind", "Node"), 0.8),
+    "constants, older opset": (("--clamp", "--constant", "1", "--kind", "Node"), 0.7),
+}
+"""Options, and the least share of the cases that must pass."""
+
+
+def lines_of(options: tuple[str, ...], directory: Path) -> list[dict[str, Any]]:
+    """A dictionary for each case, from a process of its own; a case that ends the process is named."""
+    environment = {**os.environ, "ONNX_HOME": str(directory)}
+    command = [sys.executable, "-m", "tests.support.backend_suite", *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=1200)
+    lines: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, (lines[-1:], done.stderr[-2000:])
+    return [line for line in lines if "result" in line]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_cases_pass_or_are_refused(variant: str, tmp_path: Path) -> None:
+    options, least = VARIANTS[variant]
+    lines = lines_of(options, tmp_path)
+    assert [line for line in lines if line["result"] in ("wrong", "exception")] == []
+    assert len(lines) > 1500
+    assert sum(line["result"] == "pass" for line in lines) >= least * len(lines)

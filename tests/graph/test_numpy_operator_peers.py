@@ -1,0 +1,185 @@
+"""What NumPy computes in place of primitives gives what a second source gives: ONNX Runtime, or what ONNX's cases say.
+
+All operators of `numpy_operators` and `reference_operators` are compared: on ONNX's backend cases at every version of
+the operator, and on random nodes with the attributes that these leave out.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from inlay.errors import Unimplemented
+from inlay.graph.network import Node
+from inlay.graph.numpy_operators.evaluation import COMPARED, FUNCTIONS, computed
+from tests.support.operator_cases import FIRST, Array, Case, attributes_of, backend_cases, by_runtime, since, versions
+from tests.support.operator_generators import GENERATORS, case_of
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RANDOM = ("bernoulli", "training_dropout")
+OTHERWISE = ("downsample_scales_linear_align_corners", "downsample_scales_cubic_align_corners")
+"""Cases whose written results ONNX Runtime does not give."""
+
+
+def node_of(case: Case) -> Node:
+    node = case.node
+    return Node("node", node.op_type, tuple(node.input), tuple(node.output), attributes_of(node))
+
+
+def difference(got: Array, wanted: Array, tolerance: float) -> str:
+    """How a result differs; empty if it does not. ONNX Runtime calls 8-bit floats uint8."""
+    if got.dtype.itemsize == 1 and wanted.dtype == np.uint8:
+        got = got.view(np.uint8)
+    if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+        return f"{got.dtype} {got.shape}, not {wanted.dtype} {wanted.shape}"
+    if got.dtype.kind in "biu":
+        return "" if np.array_equal(got, wanted) else f"{got.reshape(-1)[:6]}, not {wanted.reshape(-1)[:6]}"
+    tolerance = 1e-2 if got.dtype.itemsize < 4 else tolerance
+    a, b = got.astype(np.float64).reshape(-1), wanted.astype(np.float64).reshape(-1)
+    greatest = np.abs(b[np.isfinite(b)]).max(initial=0)
+    close = np.isclose(a, b, rtol=tolerance, atol=tolerance * (greatest + 1e-3), equal_nan=True)
+    return "" if close.all() else f"{a[~close][:6]}, not {b[~close][:6]}"
+
+
+def compare(case: Case, wanted: list[Array], tolerance: float = 2e-5) -> str:
+    """How the results of a node differ from those wanted."""
+    got = list(computed(node_of(case), case.opset, case.arrays).values())
+    found = [difference(one, other, tolerance) for one, other in zip(got, wanted, strict=True)]
+    if case.node.op_type.startswith("QLinear"):  # a product beside a half may be rounded to either side
+        far = [np.abs(one.astype(int) - other.astype(int)).max() for one, other in zip(got, wanted, strict=True)]
+        return "" if max(far) <= 1 else "; ".join(found)
+    return "; ".join(filter(None, found))
+
+
+def failures(operator: str, seeds: range) -> list[str]:
+    """Random nodes of an operator that differ from ONNX Runtime; most must be such as it takes."""
+    faults, count = [], 0
+    for seed in seeds:
+        case = case_of(operator, seed)
+        wanted = by_runtime(case)
+        if wanted is not None:
+            count += 1
+            text = compare(case, wanted)
+            faults += [f"{case.name}, opset {case.opset}, {attributes_of(case.node)}: {text}"] if text else []
+    assert count >= 0.8 * len(seeds), (operator, count)
+    return faults
+
+
+@pytest.mark.parametrize("operator", GENERATORS)
+def test_random_nodes_give_what_onnx_runtime_gives(operator: str) -> None:
+    assert failures(operator, range(10)) == []
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("operator", GENERATORS)
+def test_many_random_nodes_give_what_onnx_runtime_gives(operator: str) -> None:
+    assert failures(operator, range(10, 200)) == []
+
+
+def refusal(case: Case) -> str:
+    """Why a case is not computed, where that is on purpose; else empty."""
+    try:
+        computed(node_of(case), case.opset, case.arrays)
+    except Unimplemented as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.heavy
+def test_every_version_of_every_operator_gives_what_a_second_source_gives() -> None:
+    compared, faults, refused = Counter(random_versions()), list[str](), Counter[str]()
+    for case in backend_cases():
+        operator = case.node.op_type
+        if (operator not in FUNCTIONS and operator not in COMPARED) or any(word in case.name for word in RANDOM):
+            continue
+        written = case.expected if case.is_original else None
+        wanted = None if any(word in case.name for word in OTHERWISE) else by_runtime(case)
+        wanted = written if wanted is None else wanted
+        if wanted is None:
+            continue
+        if refusal(case):
+            refused[operator] += 1
+            continue
+        text = compare(case, wanted, 2e-4 if wanted is written else 2e-5)  # some are written with four digits
+        faults += [f"{case.name}: {text}"] if text else []
+        compared[operator, since(operator, case.opset)] += 1
+    assert faults == []
+    missing = [
+        f"{operator} of {since(operator, version)}"
+        for operator in sorted({*FUNCTIONS, *COMPARED})
+        for version in versions(operator)
+        if not compared[operator, since(operator, version)] and not is_without_cases(operator, version)
+    ]
+    assert missing == [], missing
+    assert dict(refused) == REFUSED
+
+
+def random_versions() -> Iterator[tuple[str, int]]:
+    """Versions of operators that the random nodes have."""
+    for operator in GENERATORS:
+        yield from {(operator, since(operator, case_of(operator, seed).opset)) for seed in range(200)}
+
+
+REFUSED = {
+    "Attention": 52,  # products of queries and keys as a result, which ONNX Runtime masks otherwise
+    "BitCast": 1,  # to bool
+    "Cast": 2,  # to FLOAT8E8M0
+    "MaxUnpool": 3,  # output_shape, which ONNX Runtime reads otherwise
+    "QLinearMatMul": 4,  # scales of float16
+    "RoiAlign": 2,  # mode max, which ONNX Runtime computes otherwise
+}
+"""How many cases are not computed, and why."""
+
+
+def is_without_cases(operator: str, version: int) -> bool:
+    """Whether neither ONNX nor its runtime can be asked about a version of an operator."""
+    return operator.startswith("Random") or (operator, version) in UNASKED
+
+
+UNASKED = {
+    ("Bernoulli", 15),  # random
+    ("Bernoulli", 22),
+    ("GlobalLpPool", 22),  # more types than 2
+    ("GroupNormalization", 18),  # see test_numpy_operators.py
+    ("Scatter", 11),  # deprecated
+    ("Upsample", 10),  # deprecated
+}
+
+
+RANDOM_NODES: dict[str, tuple[dict[str, Any], Any]] = {
+    "Bernoulli": ({"dtype": onnx.TensorProto.INT32}, np.int32),
+    "RandomNormal": ({"shape": [2, 3], "dtype": onnx.TensorProto.DOUBLE}, np.float64),
+    "RandomNormalLike": ({"dtype": onnx.TensorProto.FLOAT16}, np.float16),
+    "RandomUniform": ({"shape": [2, 3], "dtype": onnx.TensorProto.FLOAT16}, np.float16),
+    "RandomUniformLike": ({}, np.float32),
+}
+"""Attributes of random operators, and the type of what they give."""
+
+
+@pytest.mark.parametrize("operator", RANDOM_NODES)
+@pytest.mark.parametrize("opset", [15, 22])
+def test_random_operators_give_the_types_and_dims_that_onnx_says(operator: str, opset: int) -> None:
+    """Nobody can predict their elements, but of what type they are, how many, and that a seed repeats them."""
+    attributes, dtype = RANDOM_NODES[operator]
+    reads = [] if "shape" in attributes else ["x"]
+    node = onnx.helper.make_node(operator, reads, ["y"], seed=3.0, **attributes)
+    case = Case(operator, node, opset, dict.fromkeys(reads, np.full((2, 3), 0.5, np.float32)), [], True)
+    first, again = (computed(node_of(case), opset, case.arrays)["y"] for _ in range(2))
+    assert (first.shape, first.dtype) == ((2, 3), np.dtype(dtype))
+    assert first.tobytes() == again.tobytes()
+
+
+def test_every_random_operator_that_is_listed_is_compared() -> None:
+    assert {operator for operator in COMPARED if operator.startswith(("Random", "Bernoulli"))} == RANDOM_NODES.keys()
+
+
+def test_what_is_listed_is_an_operator_up_to_its_newest_version() -> None:
+    for operator, row in COMPARED.items():
+        assert operator not in FUNCTIONS
+        assert max(since(operator, version) for version in versions(operator)) == row.newest, operator
+        assert min(versions(operator)) >= FIRST

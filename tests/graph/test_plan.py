@@ -1,0 +1,251 @@
+"""Plans of graphs that show one law each, what plans compute, and how plans are refused."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.graph.costs.kernel import Kernel
+from inlay.graph.network import Tensor
+from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.graph.plan import plan, planned
+from inlay.graph.planner.groups import grouped
+from inlay.graph.program import Program
+from inlay.graph.runtime.session import Session
+from inlay.primitives.attributes import Sum
+from inlay.primitives.engine import Operation
+from tests.support.interpreter import interpret
+from tests.support.planner_graphs import RELU, Drawing, HashedCosts, drawn_graph, random_plan
+
+
+def given(graph: OpGraph) -> dict[str, Array]:
+    rng = np.random.default_rng(7)
+    return {name: rng.standard_normal(graph.tensors[name].dims).astype(np.float32) for name in graph.inputs}
+
+
+def drawing(seed: int = 0) -> Drawing:
+    return Drawing(random.Random(seed))
+
+
+def residual(channels: int = 16, size: int = 4, given: int = 16) -> OpGraph:
+    """Three convolutions with a shortcut around the last two, then a relu."""
+    it = Drawing(random.Random(0), given=given, size=size)
+    first = it.tensors[it.conv(it.tensors["x"], channels, 3)]
+    third = it.tensors[it.conv(it.tensors[it.conv(first, channels, 3)], channels)]
+    it.relu(it.tensors[it.add(third, first)])
+    return it.graph()
+
+
+def dense_block(layers: int, batch: int = 1) -> OpGraph:
+    """Each layer reads the concatenation of all before it, as in DenseNet."""
+    it = Drawing(random.Random(0), batch)
+    whole = it.tensors[it.conv(it.tensors["x"], 16)]
+    for _ in range(layers):
+        whole = it.tensors[it.concat([whole, it.tensors[it.conv(it.tensors[it.relu(whole)], 16, 3)]])]
+    it.relu(whole)
+    return it.graph()
+
+
+# Groups
+
+
+def test_a_shortcut_is_summed_in_its_own_place() -> None:
+    groups = grouped(residual())
+    assert [group.kind for group in groups] == ["convolution"] * 3
+    assert [op.kind for op in groups[2].followers] == ["binary", "eltwise"]
+    assert groups[2].dies == {"t0"}
+    program = planned(residual(), Even()).program
+    (step,) = [step for step in program.steps if "sum" in step.reads]
+    assert step.operation is not None
+    assert isinstance(step.operation.attributes.post_ops[0], Sum)
+    old, new = program.buffers[step.reads["sum"]], program.buffers[step.writes["dst"]]
+    assert (old.home, old.offset, old.desc) == (new.home, new.offset, new.desc)
+
+
+def test_a_shortcut_that_is_read_later_keeps_its_place() -> None:
+    it = drawing()
+    first = it.tensors[it.conv(it.tensors["x"], 16)]
+    total = it.add(it.tensors[it.conv(first, 16, 3)], first)
+    it.add(it.tensors[it.relu(it.tensors[total])], first)
+    (summing,) = [group for group in grouped(it.graph()) if group.head.name == "convolution_1"]
+    assert summing.dies == frozenset()
+
+
+def test_the_later_of_two_convolutions_takes_the_sum_of_both() -> None:
+    it = drawing()
+    one, other = (it.tensors[it.conv(it.tensors["x"], 16, size)] for size in (1, 3))
+    it.add(one, other)
+    assert [len(group.ops) for group in grouped(it.graph())] == [1, 2]
+
+
+def test_a_constant_for_each_channel_is_a_bias_and_another_one_is_none() -> None:
+    it = drawing()
+    it.scale(it.tensors[it.scale(it.tensors[it.conv(it.tensors["x"], 16)], "add")], "mul")
+    (group,) = grouped(it.graph())
+    assert group.head.constants["bias"].shape == (16,)
+    assert [op.parameters["algorithm"] for op in group.followers] == ["mul"]
+
+
+# Concatenations
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_chains_of_concatenations_of_one_image_are_not_copied(layers: int) -> None:
+    plan = planned(dense_block(layers), Even())
+    assert all(step.kind not in ("concat", "reorder") for step in plan.program.steps)
+    homes = {buffer.home for buffer in plan.program.buffers.values() if buffer.tensor.startswith("t")}
+    assert len(homes) < len(plan.program.buffers) - layers
+
+
+def test_sources_of_several_images_are_copied() -> None:
+    program = planned(dense_block(2, batch=2), Even()).program
+    assert sum(step.kind in ("concat", "reorder") for step in program.steps) >= 2
+
+
+# What plans compute
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_plans_compute_the_same_numbers(seed: int) -> None:
+    graph, rng = drawn_graph(seed, 8), random.Random(seed)
+    inputs = given(graph)
+    expected = interpret(graph, inputs)
+    for _ in range(6):
+        assert_computes(random_plan(graph, HashedCosts(seed), rng), graph, inputs, expected)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(20))
+def test_200_random_plans_compute_the_same_numbers(seed: int) -> None:
+    graph, rng = drawn_graph(seed, 6), random.Random(seed)
+    inputs = given(graph)
+    expected = interpret(graph, inputs)
+    for _ in range(200):
+        assert_computes(random_plan(graph, HashedCosts(seed), rng), graph, inputs, expected)
+
+
+def assert_computes(program: Program, graph: OpGraph, inputs: dict[str, Array], expected: Mapping[str, Array]) -> None:
+    results = Session(program, graph).run(inputs)
+    for name in graph.outputs:
+        scale = float(np.abs(expected[name]).max()) or 1.0
+        np.testing.assert_allclose(results[name] / scale, expected[name] / scale, atol=1e-5, err_msg=name)
+
+
+ASKED = """
+import json
+import numpy as np
+from tests.graph.test_plan import dense_block, given, residual
+from tests.support.interpreter import interpret
+from inlay.graph.plan import plan
+
+found = []
+for graph in (residual(64, 28, 3), residual(128, 28), dense_block(3)):
+    chosen = plan(graph, costs="probed")
+    inputs = given(graph)
+    expected, results = interpret(graph, inputs), chosen.compile().run(inputs)
+    worst = max(float(np.abs(results[n] - expected[n]).max() / np.abs(expected[n]).max()) for n in graph.outputs)
+    found.append([worst, [step.operation.descs["dst"].tag for step in chosen.program.steps if step.operation]])
+print(json.dumps(found))
+"""
+
+
+def test_instruction_sets_choose_different_formats_and_all_run_right() -> None:
+    answers = {}
+    for isa in ("SSE41", "AVX2", "AVX512_CORE"):
+        environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+        done = subprocess.run(
+            [sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        answers[isa] = json.loads(done.stdout)
+        assert max(worst for worst, _ in answers[isa]) < 1e-5
+    formats = [[tags for _, tags in found] for found in answers.values()]
+    assert formats[0] != formats[1] != formats[2]
+
+
+# What is flagged and what is refused
+
+
+def test_kernels_that_fall_off_a_cliff_are_said_and_avoided() -> None:
+    it = drawing()
+    src = it.tensors[it.conv(it.tensors["x"], 32)]
+    it.op("softmax", {"src": src.name}, src.dims, parameters={"algorithm": "accurate", "axis": 3})
+    chosen = planned(it.graph(), Steep())
+    assert not any("plan" in cliff.plans for cliff in chosen.cliffs)
+    (cliff,) = chosen.cliffs
+    assert (cliff.op, cliff.formats, cliff.ms) == ("softmax_1", {"src": "acdb", "dst": "acdb"}, 100.0)
+    assert cliff.plans == ("greedy", "channels last")
+    assert [step.why for step in chosen.reorders] == ["convolution_0 reads acdb", "softmax_1 reads abcd"]
+    assert [step.without for step in chosen.reorders] == pytest.approx([3.0, 0.5])
+    assert chosen.ms == 3.0
+    assert chosen.totals["plain"] == 6.0
+
+
+class Even(HashedCosts):
+    """Every call takes as long as any other, and so does every reorder."""
+
+    def kernel(self, operation: Operation) -> Kernel | None:
+        if operation.descs["dst"].kind == "any":
+            plain = {name: MemoryDesc(operation.descs[name].dims, "f32") for name in ("src", "dst")}
+            operation = replace(operation, descs={**operation.descs, **plain})
+        return Kernel(operation, "even", 1.0, 1.0, 0, 0)
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        return 1.0
+
+
+class Steep(HashedCosts):
+    """Convolutions are best in channels last; a softmax over space falls off a cliff there."""
+
+    def kernel(self, operation: Operation) -> Kernel | None:
+        if operation.descs["dst"].kind == "any":
+            last = {name: MemoryDesc(operation.descs[name].dims, "f32", "acdb") for name in ("src", "dst")}
+            operation = replace(operation, descs={**operation.descs, **last})
+        tags = {operation.descs[name].tag for name in ("src", "dst")}
+        prices = {"convolution": (1.0, 5.0), "softmax": (100.0, 1.0)}
+        inside, other = prices[operation.kind]
+        return Kernel(operation, "steep", inside if tags == {"acdb"} else other, 1.0, 0, 0)
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        return 0.5
+
+
+def test_a_tensor_that_no_descriptor_can_be_made_of_is_refused() -> None:
+    tensors = {name: Tensor(name, (2, 3), np.dtype(np.bool_)) for name in "xy"}
+    ops = (Op("relu", "eltwise", {"src": "x"}, {"dst": "y"}, parameters=RELU),)
+    with pytest.raises(Unimplemented) as error:
+        planned(OpGraph("bad", 17, ("x",), ("y",), ops, tensors), HashedCosts())
+    assert str(error.value) == (
+        "relu, a eltwise: src has dims (2, 3) and type bool, of which no descriptor can be made: make a reference of "
+        "the operation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"costs": "guessed"}, "costs are 'guessed': give measured, probed, analytic, or an object that tells them"),
+        ({"costs": None}, "costs are None: give measured, probed, analytic, or an object that tells them"),
+        (
+            {"costs": "probed", "isa": "AVX2"},
+            "isa and threads are said, and costs are probed, which are of this machine: leave them out, or give "
+            "costs='analytic'",
+        ),
+        (
+            {"costs": "analytic", "seconds": 1.0},
+            "seconds and progress are for what is measured, and costs are analytic: leave them out",
+        ),
+    ],
+)
+def test_what_plan_cannot_be_told_is_refused(options: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidArguments) as error:
+        plan(residual(), **options)  # type: ignore[arg-type]
+    assert str(error.value) == text

@@ -1,0 +1,73 @@
+"""Plans follow the processors that are really free, and say so."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay.graph import plan as plan_module
+from inlay.graph.costs import AnalyticCosts, Machine
+from inlay.graph.plan import Plan, planned
+from inlay.graph.report import figures
+from inlay.measure.processors import Processors
+from inlay.reordering.threads import get_num_threads
+from tests.support.graph_programs import conv, drawn, graph_of
+
+GRAPH = graph_of([conv("conv", "x", "y", drawn(3, 2, 1, 1))], {"x": (1, 2, 4, 4), "y": (1, 3, 4, 4)}, "x", "y")
+MACHINE = Machine("AVX2", threads=1, peak=100.0, near=100.0, far=20.0, last=1 << 22)
+
+
+def plan_on(processors: Processors | None, threads: int = 1) -> Plan:
+    return replace(planned(GRAPH, AnalyticCosts(replace(MACHINE, threads=threads))), processors=processors)
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads", "load"),
+    [
+        (None, 2, ""),
+        (Processors((0.98, 0.95)), 2, ""),
+        (
+            Processors((0.6, 0.5)),
+            1,
+            "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and prices that are not "
+            "remembered are estimated",
+        ),
+        (
+            Processors((1.0, 1.0, 1.0, 0.4)),
+            3,
+            "the machine is busy, 3.4 of 4 processors are free: planned for 3 threads, and prices that are not "
+            "remembered are estimated",
+        ),
+        (Processors((1.0, 1.0), 1.0), 1, "2.0 of 2 processors are free, and the quota is 1: planned for 1 thread"),
+        (Processors((1.0, 1.0), 8.0), 2, ""),
+    ],
+)
+def test_a_plan_says_what_was_left_of_the_processors(processors: Processors | None, threads: int, load: str) -> None:
+    plan = plan_on(processors, threads)
+    assert plan.load == load
+    assert figures(plan)["load"] == load
+
+
+@pytest.mark.parametrize("costs", ["probed", "measured"])
+def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself(
+    costs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("inlay.engines.onednn")
+    monkeypatch.setattr(plan_module, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(plan_module, "recent_processors", lambda *_: Processors((1.0, 0.3)))
+    monkeypatch.setattr("inlay.graph.costs.measuring.recent_processors", lambda *_: Processors((1.0, 0.3)))
+    monkeypatch.setattr("inlay.graph.runtime.adaptive_team.cpu_quota", lambda: None)
+    outside = get_num_threads()
+    plan = inlay.plan(GRAPH, costs=costs)  # type: ignore[arg-type]
+    assert (plan.threads, plan.is_limited, get_num_threads()) == (1, True, outside)
+    session = plan.compile()
+    assert session.threads == max(1, getattr(session.engine, "num_threads", 1))
+    x = drawn(1, 2, 4, 4)
+    assert np.isfinite(session.run({"x": x})["y"]).all()
+
+
+def test_costs_of_another_machine_do_not_look_at_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "recent_processors", lambda: pytest.fail("looked"))
+    assert inlay.plan(GRAPH, costs="analytic", isa="AVX2", threads=2).threads == 2
+    assert plan_on(None).load == ""

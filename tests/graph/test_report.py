@@ -1,0 +1,188 @@
+"""What a plan says of itself: the whole text and all figures of small plans."""
+
+import json
+from dataclasses import replace
+
+from inlay.graph.costs import CostSources
+from inlay.graph.plan import Cliff, Plan
+from inlay.graph.program import Alternative, Step
+from inlay.graph.report import _sources, explained, figures
+from tests.support.graph_programs import Case, slices_of_nhwc, with_reference, zero_copy_concat
+
+
+def plan_of(case: Case, **changes: object) -> Plan:
+    """A plan of a program by hand: step i takes i + 1 tenths of a millisecond and says what it reads."""
+    steps: list[Step] = []
+    for i, step in enumerate(case.program.steps):
+        is_reorder = step.kind == "reorder"
+        why = "last reads it" if is_reorder else "there is no primitive for it" if step.kind == "reference" else ""
+        alternative = Alternative.known({0: None, 1: 0.25}[len(steps) % 2]) if is_reorder else None
+        impl = {"reference": "reference", "reorder": "inlay"}.get(step.kind, "jit:any")
+        ms, nbytes = (i + 1) / 10, 1000 * (i + 1)
+        steps.append(replace(step, impl=impl, ms=ms, nbytes=nbytes, why=why, alternative=alternative))
+    ms = sum(step.ms for step in steps)
+    plan = Plan(
+        graph=case.graph,
+        program=replace(case.program, steps=tuple(steps)),
+        ms=ms,
+        bound=ms,
+        method="elimination",
+        width=2,
+        costs="measured",
+        isa="AVX2",
+        threads=2,
+        engine="onednn 3.2.0",
+        totals={"plain": 3 * ms, "greedy": ms},
+        cliffs=(),
+    )
+    return replace(plan, **changes)  # type: ignore[arg-type]
+
+
+CLIFFS = (
+    Cliff("one", {"src": "abcd", "dst": "aBcd16b"}, "ref:any", 25.0, 0.5, ("greedy", "blocked by 16")),
+    Cliff("two", {"src": "abcd", "dst": "abcd"}, "ref:any", 9.0, 0.1, ("plan", "plain")),
+)
+
+
+def test_a_plan_is_explained() -> None:
+    assert explained(plan_of(zero_copy_concat("nChw16c"), cliffs=CLIFFS)) == (
+        """\
+by hand: 1.500 ms predicted, 5 steps, 1 reorder
+measured costs of onednn 3.2.0, AVX2, 2 threads
+of all ways to choose among the same kernels this is the least: elimination, width 2
+
+step      what         formats             computed by     ms
+one       convolution  abcd -> aBcd16b     jit:any      0.100
+two       convolution  abcd -> aBcd16b     jit:any      0.200
+alone     eltwise      aBcd16b -> aBcd16b  jit:any      0.300
+z16 to z  reorder      aBcd16b -> abcd     inlay        0.400
+three     convolution  aBcd16b -> abcd     jit:any      0.500
+1 concatenation without a copy
+
+reorder of  from     to      MB     ms  why            without it
+z           aBcd16b  abcd  0.00  0.400  last reads it  0.250 ms slower
+reorders take 0.400 ms in all, 26.7 %
+
+all formats chosen as     ms  times
+this plan              1.500   1.00
+plain                  4.500   3.00
+greedy                 1.500   1.00
+
+far slower than it must be, and no reorder helps: two with src abcd, dst abcd: ref:any, 9.000 ms where 0.100 ms could do
+avoided: one with src abcd, dst aBcd16b: ref:any, 25.000 ms where 0.500 ms could do, as in greedy, blocked by 16
+
+arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step; constants 0.00 MB"""
+    )
+
+
+def test_what_numpy_computes_is_noted_and_a_plan_may_have_no_reorder() -> None:
+    text = explained(plan_of(with_reference(), bound=0.9))
+    assert text == (
+        """\
+by hand: 1.000 ms predicted, 4 steps, 0 reorders
+measured costs of onednn 3.2.0, AVX2, 2 threads
+of all ways to choose among the same kernels the least is 0.900 ms: elimination, width 2
+NumPy computes 2 of 4 steps, 50 % of the predicted time
+
+step   what       formats          computed by     ms
+relu   eltwise    ab -> ab         jit:any      0.100
+truth  reference  ab -> array      reference    0.200
+where  reference  array, ab -> ab  reference    0.300
+last   eltwise    ab -> ab         jit:any      0.400
+
+no reorder
+
+all formats chosen as     ms  times
+this plan              1.000   1.00
+plain                  3.000   3.00
+greedy                 1.000   1.00
+
+truth is computed by NumPy: there is no primitive for it
+where is computed by NumPy: there is no primitive for it
+
+arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step; constants 0.00 MB"""
+    )
+
+
+def test_figures_are_those_of_the_plan_and_of_its_steps() -> None:
+    plan = plan_of(slices_of_nhwc(), cliffs=CLIFFS[:1])
+    found = json.loads(json.dumps(figures(plan)))
+    assert found["network"] == "by hand"
+    assert (found["ms"], found["bound"], found["method"], found["width"]) == (plan.ms, plan.ms, "elimination", 2)
+    assert (found["costs"], found["isa"], found["threads"], found["engine"]) == ("measured", "AVX2", 2, "onednn 3.2.0")
+    assert found["totals"] == {"plain": 3 * plan.ms, "greedy": plan.ms}
+    assert [step["name"] for step in found["steps"]] == [step.name for step in plan.program.steps]
+    assert found["arena"]["needed"] <= found["arena"]["nbytes"] <= found["arena"]["unshared"] + 64 * 6
+    assert found["constants"] == 0
+
+
+def test_a_plan_tells_how_many_costs_were_measured_and_which_steps_have_estimated_ones() -> None:
+    case = zero_copy_concat("nChw16c")
+    sources = CostSources(measured=3, remembered=4, scaled=2, modelled=1, is_out_of_time=True, unsaved="why")
+    plan = plan_of(case, sources=sources)
+    steps = tuple(replace(step, source="measured") for step in plan.program.steps)
+    plan = replace(plan, program=replace(plan.program, steps=(*steps[:2], *plan.program.steps[2:])))
+    assert explained(plan).splitlines()[1:5] == [
+        "measured costs of onednn 3.2.0, AVX2, 2 threads",
+        "costs of 10 kernels and reorders: 3 measured now, 4 measured earlier, 3 estimated by a model",
+        "estimated is the time of alone, z16 to z, three",
+        "of all ways to choose among the same kernels this is the least: elimination, width 2",
+    ]
+    assert figures(plan)["sources"] == {
+        "measured": 3,
+        "remembered": 4,
+        "estimated": {"scaled": 2, "modelled": 1},
+        "is_out_of_time": True,
+        "unsaved": "why",
+    }
+    assert figures(plan_of(case))["sources"] is None
+    nothing = replace(plan, costs="probed", sources=CostSources(modelled=10, is_out_of_time=True))
+    assert explained(nothing).splitlines()[1:4] == [
+        "probed costs of onednn 3.2.0, AVX2, 2 threads",
+        "costs of 10 kernels and reorders: 10 estimated by a model",
+        "of all ways to choose among the same kernels this is the least: elimination, width 2",
+    ]
+    assert figures(nothing)["sources"]["unsaved"] is None
+
+
+def test_only_some_of_many_steps_with_estimated_times_are_named() -> None:
+    plan = plan_of(zero_copy_concat("nChw16c"), sources=CostSources(measured=1))
+    steps = tuple(replace(plan.program.steps[0], name=f"s{i}", ops=()) for i in range(9))
+    text = "\n".join(_sources(replace(plan, program=replace(plan.program, steps=steps))))
+    assert text.endswith("\nestimated is the time of s0, s1, s2, s3, s4, s5 and 3 more")
+
+
+def test_figures_tell_each_step_reorder_and_cliff() -> None:
+    found = json.loads(json.dumps(figures(plan_of(slices_of_nhwc(), cliffs=CLIFFS[:1]))))
+    assert found["steps"][2] == {
+        "name": "a to a:slice",
+        "kind": "reorder",
+        "ops": [],
+        "reads": {"src": {"tensor": "a", "buffer": "a", "format": "abcd"}},
+        "writes": {"dst": {"tensor": "a", "buffer": "a:slice", "format": "strided"}},
+        "impl": "inlay",
+        "ms": 0.3,
+        "source": "modelled",
+        "nbytes": 3000,
+        "why": "last reads it",
+        "without": None,
+    }
+    assert found["reorders"][1] == {
+        "tensor": "b",
+        "from": "abcd",
+        "to": "strided",
+        "nbytes": 4000,
+        "ms": 0.4,
+        "why": "last reads it",
+        "without": 0.25,
+    }
+    assert found["cliffs"] == [
+        {
+            "op": "one",
+            "formats": {"src": "abcd", "dst": "aBcd16b"},
+            "impl": "ref:any",
+            "ms": 25.0,
+            "roofline": 0.5,
+            "plans": ["greedy", "blocked by 16"],
+        }
+    ]

@@ -1,0 +1,319 @@
+"""Primitives in use: what is derived, what a call answers, what is kept between calls, and which engine computes."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import inlay
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
+from inlay.memory import Memory, pack
+from inlay.primitives import attributes as a
+from inlay.primitives import engine
+from inlay.primitives.engine import Engine
+from inlay.primitives.spatial import Place, walk
+from tests.oracles import onednn as oracle
+from tests.support.primitive_runs import distinct
+
+needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
+
+
+def any_of(*dims: int, data_type: str = "f32") -> MemoryDesc:
+    return MemoryDesc(dims, data_type, "any")
+
+
+def rows(*values: list[float]) -> Memory:
+    return pack(np.array(values, np.float32), "ab")
+
+
+def relu(desc: MemoryDesc, **options: Any) -> p.Eltwise:
+    return p.Eltwise(desc, algorithm="relu", **{"engine": "reference", **options})
+
+
+# Windows
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(0, 3), st.integers(0, 3)
+)
+def test_a_window_takes_the_positions_in_which_it_lies_within_the_padded_image(
+    image: int, kernel: int, stride: int, dilation: int, before: int, after: int
+) -> None:
+    last = (kernel - 1) * (dilation + 1)
+    starts = [start for start in range(-before, image + after, stride) if start + last < image + after]
+    numbers: Any = {"strides": stride, "dilations": dilation, "padding_l": before, "padding_r": after}
+    place = Place("Convolution", "src", "dst")
+    if not starts:
+        with pytest.raises(InvalidArguments, match="along spatial axis 0 the window covers"):
+            walk(place, (image,), None, (kernel,), **numbers)
+        return
+    assert walk(place, (image,), None, (kernel,), **numbers).result == (len(starts),)
+    # Of the images in which a window takes so many positions, the one that follows from the result is the least.
+    if (len(starts) - 1) * stride + last + 1 >= before + after:
+        least = walk(place, None, (len(starts),), (kernel,), **numbers).image[0]
+        assert least <= image < least + stride
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(1, 6))
+def test_padding_on_the_right_makes_both_sides_fit_with_as_little_as_can_be(
+    image: int, kernel: int, stride: int, before: int, result: int
+) -> None:
+    fitting = [r for r in range(-stride, 40) if (image - kernel + before + r) // stride + 1 == result]
+    numbers: Any = {"strides": stride, "dilations": 0, "padding_l": before, "padding_r": None}
+    place = Place("Convolution", "src", "dst")
+    if fitting:
+        assert walk(place, (image,), (result,), (kernel,), **numbers).padding_r == (min(fitting, key=abs),)
+    else:
+        with pytest.raises(InvalidArguments, match="it is at least -stride"):
+            walk(place, (image,), (result,), (kernel,), **numbers)
+
+
+# What is derived, and asked
+
+
+def test_a_destination_that_is_left_out_has_the_dims_that_follow() -> None:
+    conv = p.Convolution(any_of(2, 16, 9, 7), any_of(4, 5, 4, 3, 3), strides=2, padding_l=1, engine="reference")
+    assert conv.dst_desc.dims == (2, 20, 5, 4)
+    assert p.MatMul(any_of(3, 1, 4, 5), any_of(1, 2, 5, 6), engine="reference").dst_desc.dims == (3, 2, 4, 6)
+    quantized = p.InnerProduct(any_of(2, 8, data_type="u8"), any_of(3, 8, data_type="s8"), engine="reference")
+    assert str(quantized.dst_desc.data_type) == "f32"
+
+
+def test_descriptors_that_a_primitive_has_not_are_the_zero_descriptor() -> None:
+    primitive = relu(MemoryDesc((2, 3), "f32"))
+    others = (primitive.weights_desc, primitive.bias_desc, primitive.workspace_desc, primitive.scratchpad_desc)
+    assert all(desc.is_zero for desc in (*others, primitive.diff_src_desc, primitive.desc("workspace")))
+    assert primitive.arguments == ("src", "dst")
+
+
+def test_a_primitive_says_what_it_is() -> None:
+    text = "<Eltwise forward_inference: src f32::blocked:ab::f0, dst f32::blocked:ab::f0; numpy:f64 of reference>"
+    assert repr(relu(MemoryDesc((2, 3), "f32"))) == text
+
+
+# What a call answers
+
+
+def test_a_call_answers_the_memory_that_it_was_given_or_new_memory() -> None:
+    src = rows([1.0, -2.0])
+    dst = Memory(src.desc)
+    primitive = relu(src.desc)
+    assert primitive(src=src, dst=dst) is dst
+    fresh = primitive(src=src)
+    assert fresh is not dst
+    assert fresh.unpack().tolist() == dst.unpack().tolist() == [[1.0, 0.0]]
+
+
+def test_several_results_are_answered_by_name() -> None:
+    image = pack(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), "nchw")
+    options: Any = {"algorithm": "max", "kernel": 2, "strides": 2, "engine": "reference"}
+    pool = p.Pooling(image.desc, prop_kind="forward_training", **options)
+    assert list(pool(src=image)) == ["dst", "workspace"]
+    assert p.Pooling(image.desc, **options)(src=image).unpack().ravel().tolist() == [5, 7, 13, 15]
+
+
+def test_it_computes_anew_each_time_also_with_the_very_same_memories() -> None:
+    src = rows([1.0, -2.0])
+    dst = Memory(src.desc)
+    primitive = relu(src.desc)
+    for sign in (1, -1, 1):
+        src.buffer.view(np.float32)[:] = (sign, -2 * sign)
+        assert primitive(src=src, dst=dst).unpack().tolist() == [[max(sign, 0), max(-2 * sign, 0)]]
+
+
+def test_a_call_with_other_memories_is_checked_again() -> None:
+    src = rows([1.0, -2.0])
+    primitive = relu(src.desc)
+    primitive(src=src, dst=Memory(src.desc))
+    other = rows([-3.0, 4.0])
+    assert primitive(src=other, dst=Memory(src.desc)).unpack().tolist() == [[0.0, 4.0]]
+    with pytest.raises(InvalidArguments, match="src is missing"):
+        primitive(dst=Memory(src.desc), weights=src)
+
+
+def test_it_works_in_place_where_the_specification_says_so() -> None:
+    src = rows([1.0, -2.0])
+    assert relu(src.desc)(src=src, dst=src) is src
+    assert src.unpack().tolist() == [[1.0, 0.0]]
+    both = p.Sum([src.desc, src.desc], engine="reference")
+    assert both(src_0=src, src_1=rows([1.0, 1.0]), dst=src).unpack().tolist() == [[2.0, 1.0]]
+
+
+def test_values_of_attributes_are_numbers_arrays_or_memory() -> None:
+    scaled = p.PrimitiveAttributes(scales={"src": inlay.Scales(), "weights": inlay.Scales(mask=0b10)})
+    desc, matrix = MemoryDesc((1, 2), "s8", "ab"), MemoryDesc((2, 2), "s8", "ab")
+    product = p.MatMul(desc, matrix, attributes=scaled, engine="reference")
+    given = {
+        "src": pack(np.array([[1, 2]], np.int8), desc),
+        "weights": pack(np.array([[1, 2], [3, 4]], np.int8), matrix),
+    }
+    by_array = product(**given, src_scales=0.5, weights_scales=np.array([1, 10]))
+    by_memory = product(**given, src_scales=pack(np.array([0.5], np.float32), "a"), weights_scales=[1, 10])
+    assert by_array.unpack().tolist() == by_memory.unpack().tolist() == [[3.5, 50.0]]
+
+
+def test_post_operations_bring_their_own_arguments() -> None:
+    desc = MemoryDesc((1, 2), "f32")
+    follows = p.PrimitiveAttributes(post_ops=(a.Binary("add", MemoryDesc((1, 2), "f32")), a.Eltwise("relu")))
+    product = p.MatMul(desc, MemoryDesc((2, 2), "f32"), attributes=follows, engine="reference")
+    given = {"src": rows([1.0, 2.0]), "weights": rows([1.0, 0.0], [0.0, 1.0])}
+    assert product.arguments == ("src", "weights", "post_op_0_src_1", "dst")
+    assert product(**given, post_op_0_src_1=rows([10.0, -10.0])).unpack().tolist() == [[11.0, 0.0]]
+
+
+def test_nothing_is_computed_of_tensors_without_elements_and_gradients_of_nothing_are_zero() -> None:
+    train: Any = {"prop_kind": "forward_training"}
+    conv = p.Convolution(any_of(0, 3, 5, 5), any_of(4, 3, 3, 3), any_of(4), **train)
+    data = {name: Memory(conv.desc(name)) for name in ("src", "weights", "bias")}
+    assert conv(**data).desc.dims == (0, 4, 3, 3)
+    gradient = p.ConvolutionBackwardWeights(hint_forward=conv)
+    diff_weights = pack(np.ones((4, 3, 3, 3), np.float32), gradient.diff_weights_desc)
+    given = {"src": Memory(gradient.src_desc), "diff_dst": Memory(gradient.diff_dst_desc)}
+    written = gradient(**given, diff_weights=diff_weights)
+    assert not written["diff_weights"].unpack().any()
+    assert not written["diff_bias"].unpack().any()
+
+
+def test_many_threads_call_one_primitive() -> None:
+    desc = MemoryDesc((64, 32), "f32")
+    primitive = relu(desc, engine=None)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        array = distinct(np.random.default_rng(number), desc)
+        src, dst = pack(array, "ab"), Memory(desc)
+        for _ in range(200):
+            if not np.array_equal(primitive(src=src, dst=dst).unpack(), np.maximum(array, 0)):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# Reorders and weights
+
+
+def test_a_reorder_is_inlays_own_unless_an_engine_is_named() -> None:
+    image = pack(np.arange(24, dtype=np.float32).reshape(1, 6, 2, 2), "nchw")
+    wanted = MemoryDesc((1, 6, 2, 2), "bf16", "nhwc")
+    own, reference = p.Reorder(image.desc, wanted), p.Reorder(image.desc, wanted, engine="reference")
+    assert (own.engine.name, own.impl, reference.engine.name) == ("inlay", "compiled", "reference")
+    assert np.array_equal(own(src=image).buffer, reference(src=image).buffer)
+    assert p.Reorder(wanted, any_of(1, 6, 2, 2)).dst_desc == MemoryDesc((1, 6, 2, 2), "f32", "nhwc")
+
+
+def test_a_reorder_takes_scales_zero_points_and_a_sum() -> None:
+    desc, bytes_ = MemoryDesc((1, 2), "f32"), MemoryDesc((1, 2), "s8", "ab")
+    attributes = p.PrimitiveAttributes(
+        scales={"src": inlay.Scales()}, zero_points={"dst": inlay.ZeroPoints()}, post_ops=(a.Sum(2.0),)
+    )
+    reorder = p.Reorder(desc, bytes_, attributes=attributes)
+    dst = pack(np.array([[1, 2]], np.int8), "ab")
+    reorder(src=rows([1.0, 2.0]), dst=dst, src_scales=10, dst_zero_points=-3)
+    assert dst.unpack().tolist() == [[10 + 2 - 3, 20 + 4 - 3]]
+
+
+@needs_onednn
+@pytest.mark.parametrize("data_type", ["bf16", "s8"])
+def test_weights_are_prepared_by_inlays_own_reorder(data_type: str) -> None:
+    src_type = "s8" if data_type == "s8" else data_type
+    conv = p.Convolution(
+        any_of(1, 16, 8, 8, data_type=src_type),
+        any_of(32, 16, 3, 3, data_type=data_type),
+        dst=any_of(1, 32, 8, 8),
+        padding_l=1,
+    )
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-9, 10, (32, 16, 3, 3)).astype(np.float32)
+    image = rng.integers(-9, 10, (1, 16, 8, 8)).astype(np.float32)
+    prepared = inlay.reorder(pack(weights, "oihw"), conv.weights_desc)
+    found = conv(src=pack(image, conv.src_desc), weights=prepared)
+    exact = p.Convolution(any_of(1, 16, 8, 8), any_of(32, 16, 3, 3), padding_l=1, engine="reference")
+    # Without VNNI the library wants weights of s8 at half of their size.
+    scale = np.float32(conv.weights_desc.extras.scale_adjust)
+    stored = pack(np.rint(weights * scale) / scale, "oihw")
+    assert np.array_equal(found.unpack(), exact(src=pack(image, "nchw"), weights=stored).unpack())
+
+
+# Engines
+
+
+@pytest.fixture
+def default_engine() -> Iterator[None]:
+    """The default is what it was, afterwards."""
+    yield
+    p.set_engine(None)
+
+
+def test_an_engine_is_made_once(default_engine: None) -> None:
+    assert p.get_engine("reference") is p.get_engine("reference")
+    p.set_engine("reference")
+    assert relu(MemoryDesc((2,), "f32"), engine=None).engine is p.get_engine() is p.get_engine("reference")
+
+
+class Declines(Engine):
+    """An engine that computes nothing."""
+
+    name = "declines"
+
+    def create(self, operation: object) -> Any:
+        raise Unimplemented("not this one")
+
+
+def test_what_the_default_engine_declines_the_reference_computes(default_engine: None) -> None:
+    p.set_engine(Declines())
+    desc = MemoryDesc((2, 3), "f32")
+    forward = relu(desc, engine=None, prop_kind="forward_training")
+    assert forward.engine.name == "reference"
+    assert p.EltwiseBackward(hint_forward=forward).engine.name == "reference"
+    with pytest.raises(Unimplemented, match="not this one"):
+        relu(desc, engine=Declines())
+
+
+@needs_onednn
+def test_group_normalization_is_computed_by_whoever_can() -> None:
+    desc = MemoryDesc((1, 4, 3, 3), "f32")
+    norm = p.GroupNormalization(desc, groups=2, epsilon=1e-5)
+    assert norm.engine.name.split()[0] == ("reference" if oracle.version() < (3, 3) else "onednn")
+
+
+def test_without_a_library_the_reference_is_the_default(monkeypatch: pytest.MonkeyPatch, default_engine: None) -> None:
+    def missing() -> Any:
+        raise MissingExtra("no library")
+
+    p.set_engine(None)
+    monkeypatch.delenv("INLAY_ENGINE", raising=False)
+    monkeypatch.setattr(engine, "_engines", {})
+    monkeypatch.setattr("inlay.engines.onednn.make_engine", missing)
+    assert p.get_engine().name == "reference"
+
+
+def test_the_environment_names_the_engine() -> None:
+    asked = "import json; from inlay import primitives as p; print(json.dumps(p.get_engine().name))"
+    environment = {**os.environ, "INLAY_ENGINE": "reference"}
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60, env=environment
+    )
+    assert json.loads(done.stdout) == "reference"
+
+
+def test_an_unknown_engine_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch, default_engine: None) -> None:
+    p.set_engine(None)
+    monkeypatch.setenv("INLAY_ENGINE", "cuda")
+    with pytest.raises(InvalidArguments) as refusal:
+        p.get_engine()
+    assert str(refusal.value) == "INLAY_ENGINE is 'cuda': set it to one of 'onednn', 'inlay', 'reference', or unset it"

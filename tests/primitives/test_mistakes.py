@@ -1,0 +1,140 @@
+"""What primitives refuse, with the whole text: golden/mistakes/primitives.txt holds calls and their errors in turn.
+
+Wrong ranks, channels, windows and types, any where the specification gives a format, hints that are missing or of other
+shapes, attributes that do not fit, and calls with memory that is missing, of another format, too small, read-only or
+shared.
+"""
+
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc as M
+from inlay.errors import InlayError
+from inlay.primitives import attributes  # noqa: F401  calls of the file name it
+from inlay.primitives.attributes import PrimitiveAttributes as Attributes
+from inlay.primitives.engine import Engine
+from tests.support.paths import GOLDEN
+
+
+class Silent(Engine):
+    """An engine that is another."""
+
+    name = "silent"
+
+    def create(self, operation: object) -> Any:
+        raise AssertionError("it is not asked")
+
+
+def anyf(*dims: int) -> M:
+    return M(dims, "f32", "any")
+
+
+def plain(*dims: int) -> M:
+    return M(dims, "f32")
+
+
+def memory(*dims: int) -> inlay.Memory:
+    return inlay.Memory(plain(*dims))
+
+
+def read_only(*dims: int) -> inlay.Memory:
+    buffer = np.zeros(dims, np.float32)
+    buffer.flags.writeable = False
+    return inlay.Memory(plain(*dims), buffer)
+
+
+def overlapping() -> dict[str, inlay.Memory]:
+    """Memory of (2, 3), and memory that begins four bytes later."""
+    buffer = np.zeros(7, np.float32)
+    return {"src": inlay.Memory(plain(2, 3), buffer[:6]), "dst": inlay.Memory(plain(2, 3), buffer[1:])}
+
+
+def same(*dims: int) -> dict[str, inlay.Memory]:
+    one = memory(*dims)
+    return {"src": one, "dst": one}
+
+
+def conv(src: Any = None, weights: Any = None, **options: Any) -> p.Convolution:
+    """A convolution 3 x 3 of (2, 16, 8, 8) to 32 channels, with one thing changed."""
+    given = {"engine": "reference", **options}
+    src = anyf(2, 16, 8, 8) if src is None else src
+    return p.Convolution(src, anyf(32, 16, 3, 3) if weights is None else weights, **given)
+
+
+def relu(*dims: int) -> p.Eltwise:
+    return p.Eltwise(plain(*dims), algorithm="relu", prop_kind="forward_training", engine="reference")
+
+
+def shuffle(*dims: int) -> p.Shuffle:
+    return p.Shuffle(plain(*dims), axis=1, group_size=2, engine="reference")
+
+
+def pool_gradient(**given: Any) -> Any:
+    """The gradient of max pooling, called with some of its arguments."""
+    options: Any = {
+        "algorithm": "max",
+        "kernel": 2,
+        "strides": 2,
+        "prop_kind": "forward_training",
+        "engine": "reference",
+    }
+    gradient = p.PoolingBackward(hint_forward=p.Pooling(plain(1, 2, 4, 4), **options))
+    return gradient(diff_dst=memory(1, 2, 2, 2), **given)
+
+
+def scaled(**given: Any) -> Any:
+    """A product of bytes with a scale for each of two rows, called with scales."""
+    src, weights = M((2, 4), "s8", "ab"), M((4, 3), "s8", "ab")
+    scales = Attributes(scales={"src": inlay.Scales(mask=1)})
+    product = p.MatMul(src, weights, attributes=scales, engine="reference")
+    return product(src=inlay.Memory(src), weights=inlay.Memory(weights), **given)
+
+
+MISTAKES = GOLDEN / "mistakes" / "primitives.txt"
+
+
+def mistakes() -> Iterator[tuple[str, str]]:
+    """Each call of the file, and its error."""
+    lines = [line for line in MISTAKES.read_text().splitlines() if line and not line.startswith("#")]
+    yield from zip(lines[::2], map(str.strip, lines[1::2]), strict=True)
+
+
+@pytest.mark.parametrize(("call", "text"), list(mistakes()), ids=[call[:60] for call, _ in mistakes()])
+def test_a_mistake_is_refused_with_this_text(call: str, text: str) -> None:
+    with pytest.raises(InlayError) as refusal:
+        eval(call, globals())
+    assert f"{type(refusal.value).__name__}: {refusal.value}" == text
+
+
+def test_there_are_mistakes_enough() -> None:
+    assert len(dict(mistakes())) >= 60
+
+
+def test_a_right_call_is_no_mistake() -> None:
+    conv(dst=anyf(2, 32, 8, 8), padding_l=1)
+    relu(2, 3)(src=memory(2, 3))
+    relu(2, 3)(**same(2, 3))
+
+
+def test_memory_in_use_cannot_be_freed() -> None:
+    pages = mmap.mmap(-1, 4096)
+    source = inlay.Memory(plain(2, 3), pages)
+    run = relu(2, 3).bind(src=source, dst=memory(2, 3))
+    del source
+    with pytest.raises(BufferError, match="exported pointers exist"):
+        pages.close()
+    run()
+
+
+def test_what_is_bound_outlives_the_primitive_and_its_memories() -> None:
+    source, result = inlay.pack(np.array([[1, -2, 3]], np.float32), "ab"), memory(1, 3)
+    run = relu(1, 3).bind(src=source, dst=result)
+    del source
+    run()
+    assert result.unpack().tolist() == [[1, 0, 3]]

@@ -1,0 +1,50 @@
+"""docs/architecture.md names every package, and nothing that does not exist."""
+
+import importlib
+import pkgutil
+import re
+
+import inlay
+from tests.support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+TEXT = re.sub(r"^>>>.*$", "", PAGE, flags=re.MULTILINE)
+WITHIN = ("inlay", "inlay.graph", "inlay.reordering")
+"""Where the page leaves the beginning of a name out."""
+
+
+def found(name: str) -> bool:
+    """Whether a name with dots leads to a module, a class or a function."""
+    head, _, rest = name.partition(".")
+    for package in WITHIN:
+        at: object = importlib.import_module(package)
+        modules = {module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)}
+        if head not in modules:
+            continue
+        for word in name.split("."):
+            path = f"{getattr(at, '__name__', '')}.{word}"
+            is_module = hasattr(at, "__path__") and word in {one.name for one in pkgutil.iter_modules(at.__path__)}
+            at = importlib.import_module(path) if is_module else getattr(at, word, None)
+        return at is not None and bool(rest)
+    return False
+
+
+def test_every_name_with_dots_exists() -> None:
+    names = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", TEXT)))
+    assert len(names) > 30
+    assert [name for name in names if not found(name)] == []
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    assert found("planning.plan_reorder")
+    assert not found("planning.plan_everything")
+    assert not found("nowhere.plan_reorder")
+
+
+def test_every_package_and_root_module_is_named() -> None:
+    words = set(re.findall(r"`([a-z_.]+)/?`", TEXT))
+    named = {".".join(word.split(".")[:count]) for word in words for count in range(1, 4)}
+    expected = {module.name for module in pkgutil.iter_modules(inlay.__path__)} - {"__main__"}
+    graph = importlib.import_module("inlay.graph")
+    expected |= {f"graph.{module.name}" for module in pkgutil.iter_modules(graph.__path__)} - {"graph.onnx_package"}
+    assert expected - named == set()

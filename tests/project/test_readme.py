@@ -1,0 +1,98 @@
+"""The commands in README.md and docs/cli.md print what the pages say, and the demo keeps its promise."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from inlay.cli import main
+from inlay.primitives import get_engine
+from tests.support.drawing_scripts import PLAN, drawing_script
+from tests.support.paths import ROOT
+
+PAGES = ("README.md", "docs/cli.md")
+
+
+class Example(NamedTuple):
+    """One command of a page."""
+
+    arguments: list[str]
+    """What follows `$ inlay`."""
+    expected: str
+    """What the page says it prints; `...` stands for anything."""
+
+
+def examples(page: str) -> list[Example]:
+    blocks = re.findall(r"^```console\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    found = []
+    for block in blocks:
+        for part in re.split(r"^\$ inlay ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            found.append(Example(shlex.split(command), expected))
+    return found
+
+
+def make_files() -> None:
+    """What the pages say is there."""
+    np.save("image.npy", np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4))
+    np.save("blob.npy", np.arange(1280, dtype=np.float32))
+    weights = {
+        "conv1.weight": np.ones((33, 3, 7, 7), np.float32),
+        "conv1.bias": np.ones(33, np.float32),
+        "conv2.weight": np.ones((17, 33, 3, 3), np.float32),
+        "fc.weight": np.ones((10, 17), np.float32),
+        "mask": np.array([True, False, True]),
+    }
+    save_file(weights, "weights.safetensors")
+    np.save("photo.npy", np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32))
+    Path("small.onnx").write_bytes(drawing_script(PLAN).small())
+
+
+@pytest.mark.usefixtures("quiet_machine")
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_print_what_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_files()
+    for example in examples(page):
+        assert main(example.arguments) == 0
+        parts = [re.escape(part) for part in example.expected.split("...")]
+        out = capsys.readouterr().out
+        assert re.fullmatch(".*".join(parts), out, re.DOTALL), out
+
+
+@pytest.mark.parametrize(("page", "least"), [("README.md", 3), ("docs/cli.md", 8)])
+def test_the_pages_have_commands(page: str, least: int) -> None:
+    assert len(examples(page)) >= least
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_files_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    assert links
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+
+
+def test_the_demo_runs_and_all_its_results_are_equal() -> None:
+    call = [sys.executable, str(ROOT / "examples" / "demo.py"), "--seconds", "0.5"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n  equal  ") == 4
+    has_engine = get_engine().name != "reference"
+    assert (
+        "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within " in done.stdout
+    ) == has_engine
+    assert ("It is not run, since NumPy alone\n  would take minutes." in done.stdout) != has_engine
+    assert "\n  weights are random, since the onnx wheel has none: the scores name no object\n" in done.stdout
+    assert re.findall(r"\n  part ([0-9]) took [0-9.]+ s\n", done.stdout) == ["1", "2", "3", "4"]
+    assert re.fullmatch(
+        r"All results are equal\. [0-9]+ s; the files are in build/demo\.", done.stdout.splitlines()[-1]
+    )

@@ -1,0 +1,155 @@
+"""The law of the reorder holds on AArch64: the machine code made for it is run by an emulator and judged as any other.
+
+Unicorn runs NEON in this process; QEMU's user mode, which knows SVE, runs the code as a program on registers of 32 and
+64 bytes. Both see the pages of the buffers and nothing around them, so guard pages and poison judge here as they do for
+the code of this machine.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inlay.data_type import DATA_TYPES
+from inlay.descriptor import MemoryDesc
+from inlay.machine import MemoryModel
+from inlay.reordering import planning
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
+from inlay.reordering.machine_code import ir_of
+from inlay.reordering.planning import plan_reorder
+from inlay.reordering.problem import reorder_problem
+from inlay.reordering.reference import reference_reorder
+from inlay.reordering.target import TARGETS
+from inlay.testing import Seeded, draw_reorder_problem
+from tests.reordering.test_compiled_attributes import contents
+from tests.reordering.test_conversion import PAIRS
+from tests.reordering.test_reorder import Flush, judge, noise, span_bytes
+from tests.reordering.test_targets import CASES, TYPES
+from tests.support import aarch64_emulator
+from tests.support.aarch64_emulator import Emulator, image_of, run_in_qemu, run_in_unicorn
+from tests.support.attribute_arguments import assert_same, values_for
+from tests.support.edge_codes import edge_codes
+from tests.support.guarded_buffers import GuardedBuffer
+
+pytestmark = pytest.mark.heavy
+
+EMULATED = [
+    pytest.param(
+        ("aarch64", run_in_unicorn),
+        id="neon",
+        marks=pytest.mark.skipif(not aarch64_emulator.has_unicorn(), reason="Unicorn is not installed"),
+    ),
+    *(
+        pytest.param(
+            (name, run_in_qemu),
+            id=name,
+            marks=pytest.mark.skipif(aarch64_emulator.QEMU is None, reason="qemu-aarch64 is not installed"),
+        )
+        for name in ("aarch64-sve256", "aarch64-sve512")
+    ),
+]
+Machine = tuple[str, Emulator]
+
+
+@pytest.fixture(params=EMULATED)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    """A processor, and what plays it."""
+    found: Machine = request.param
+    return found
+
+
+@pytest.fixture
+def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache to stay in."""
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
+
+
+def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:
+    """Run the code of another processor between guard pages and compare the result with the reference."""
+    name, emulator = machine
+    problem = reorder_problem(src, dst)
+    if problem.is_empty:
+        return
+    source = GuardedBuffer(span_bytes(src), flush, problem.src_type.itemsize)
+    destination = GuardedBuffer(span_bytes(dst), flush, problem.dst_type.itemsize)
+    source.bytes[:] = np.frombuffer(content, np.uint8) if content else noise(source.bytes.size)
+
+    def run(_src: int, _dst: int) -> None:
+        image = image_of(problem, TARGETS[name], source, destination)
+        destination.pages[:] = np.frombuffer(emulator(image, TARGETS[name]), np.uint8)
+
+    judge(run, src, source, dst, destination)
+
+
+@pytest.mark.parametrize(("src_type", "dst_type"), TYPES)
+@pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: str(value).replace(" ", ""))
+class TestCases:
+    def test_whole_tiles_and_edges(
+        self, machine: Machine, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
+    ) -> None:
+        check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
+
+    @pytest.mark.usefixtures("always_streaming")
+    def test_streaming(
+        self, machine: Machine, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
+    ) -> None:
+        check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
+
+
+@pytest.mark.parametrize(("src", "dst"), PAIRS)
+def test_every_pair_of_types_on_every_edge(machine: Machine, src: str, dst: str) -> None:
+    if DATA_TYPES[src].is_sub_byte:
+        check(machine, MemoryDesc((8, 40), src, "ab"), MemoryDesc((8, 40), dst, "ba"))
+        return
+    codes = edge_codes(src)
+    codes = np.concatenate([codes, codes[: -codes.size % 8]])
+    dims = (8, codes.size // 8)
+    check(machine, MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba"), content=codes.tobytes())
+
+
+@pytest.mark.parametrize("flush", ["upper", "lower"])
+def test_random_problems(machine: Machine, flush: Flush) -> None:
+    choose = Seeded(22)
+    for i in range(60):
+        check(machine, *draw_reorder_problem(choose, convert=bool(i & 1), large=bool(i & 2)), flush)
+
+
+@pytest.mark.parametrize(("src", "dst"), [("f32", "s8"), ("u8", "f32"), ("s32", "bf16"), ("f64", "f32"), ("s8", "s8")])
+@pytest.mark.parametrize("tags", [("nchw", "nhwc"), ("nchw", "nChw16c")], ids="-".join)
+def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str) -> None:
+    name, emulator = machine
+    dims = (2, 21, 5, 9)
+    attributes = Attributes(
+        src_scales=Scales(0b10),
+        dst_scales=Scales(),
+        src_zero_points=None if DATA_TYPES[src].kind == "float" else ZeroPoints(0b10),
+        dst_zero_points=None if DATA_TYPES[dst].kind == "float" else ZeroPoints(0b1000),
+        sum=0.5 if src == "u8" else None,
+    )
+    one, two = MemoryDesc(dims, src, tags[0]), MemoryDesc(dims, dst, tags[1])
+    values = values_for(attributes, dims, 5)
+    source, destination = (GuardedBuffer(span_bytes(desc), "upper", 8) for desc in (one, two))
+    source.bytes[:], destination.bytes[:] = contents(one, 1), contents(two, 2)
+    expected = destination.bytes.copy()
+    reference_reorder(one, source.bytes, two, expected, attributes, codes_of(values))
+    image = image_of(reorder_problem(one, two, attributes), TARGETS[name], source, destination, values)
+    destination.pages[:] = np.frombuffer(emulator(image, TARGETS[name]), np.uint8)
+    assert_same(two, destination.bytes, expected)
+    assert destination.gap_is_untouched
+
+
+def test_no_code_of_another_family_is_left(machine: Machine) -> None:
+    src, dst = (MemoryDesc((65, 64), "f32", tag) for tag in ("ab", "ba"))
+    text = ir_of(plan_reorder(reorder_problem(src, dst), TARGETS[machine[0]]).kernel, TARGETS[machine[0]])
+    assert "x86" not in text
+
+
+def test_a_byte_beyond_the_buffer_is_a_fault(machine: Machine) -> None:
+    name, emulator = machine
+    src = MemoryDesc((64, 64), "u8", "ab")
+    source, destination = (GuardedBuffer(4096) for _ in range(2))
+    image = image_of(reorder_problem(src, MemoryDesc((64, 64), "u8", "ba")), TARGETS[name], source, destination)
+    for i in (0, 1):
+        moved = tuple(value + (k == i) for k, value in enumerate(image.arguments))
+        with pytest.raises((AssertionError, aarch64_emulator.faults())):
+            emulator(replace(image, arguments=moved), TARGETS[name])

@@ -1,0 +1,237 @@
+"""Panels: every element of the destination is covered, and what passes through a buffer arrives."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inlay.descriptor import MemoryDesc
+from inlay.machine import MemoryModel
+from inlay.memory.moves import find_reorder
+from inlay.reordering import compile_reorder, compiled, panels, planning, threads
+from inlay.reordering.choice import Choice, Decision
+from inlay.reordering.nest import Guard, Loop, LoopNest
+from inlay.reordering.panels import (
+    BUFFER_BYTES,
+    ENTRY,
+    FLAGS,
+    POOL,
+    Panels,
+    buffer_pool,
+    cut_into_panels,
+    panels_ir,
+)
+from inlay.reordering.planning import plan_reorder
+from inlay.reordering.problem import reorder_problem
+from inlay.reordering.target import TARGETS, compile_ir, host_target
+from tests.reordering.test_reorder import check
+from tests.reordering.test_targets import narrow_target
+
+FIXED = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@pytest.fixture
+def small_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Panels of at most a kilobyte, no cache to stay in, and five threads."""
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
+    monkeypatch.setattr(threads, "_PART_BYTES", 1)
+    monkeypatch.setattr(threads, "available_threads", lambda: 5)
+    for name, value in (("PANEL_BYTES", 1024), ("_ROW_BYTES", 256), ("_SHORTEST_ROW", 128), ("_SHORTEST_RUN", 4)):
+        monkeypatch.setattr(panels, name, value)
+    find_reorder.cache_clear()
+    yield
+    find_reorder.cache_clear()
+
+
+# What panels cover
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> LoopNest:
+    """Loops that are dense on both sides, in two orders; the order and gaps of the source are free."""
+    extents = draw(st.lists(st.integers(2, 40), min_size=1, max_size=4))
+    strides = []
+    for side in range(2):
+        order, step = draw(st.permutations(range(len(extents)))), 1
+        found = [0] * len(extents)
+        for i in order:
+            found[i] = step
+            step *= extents[i] + (draw(st.integers(0, 2)) if side == 0 else 0)
+        strides.append(found)
+    return LoopNest(tuple(Loop(n, a, b) for n, a, b in zip(extents, *strides, strict=True)), ())
+
+
+def places(loops: tuple[Loop, ...]) -> set[tuple[int, int]]:
+    """Where each index of the loops lies on both sides."""
+    found = set()
+    for index in product(*(range(loop.extent) for loop in loops)):
+        sides = [[getattr(loop, side) * i for loop, i in zip(loops, index, strict=True)] for side in ("src", "dst")]
+        found.add((sum(sides[0]), sum(sides[1])))
+    return found
+
+
+def places_of_panels(cut: Panels) -> set[tuple[int, int]]:
+    """The same of all panels, element by element through the buffer."""
+    found = set()
+    for src, buffer in places(cut.nest.loops):
+        row, element = divmod(buffer, cut.pitch)
+        assert element < cut.row_elements
+        for first_src, first_dst in cut.offsets.tolist():
+            found.add((first_src + src, first_dst + int(cut.rows[row]) + element))
+    return found
+
+
+@pytest.mark.usefixtures("small_panels")
+@FIXED
+@given(nests(), st.sampled_from([(1, 1), (4, 4), (4, 1), (1, 4), (8, 8)]))
+def test_panels_move_every_element_to_its_place(nest: LoopNest, sizes: tuple[int, int]) -> None:
+    cut = cut_into_panels(nest, *sizes)
+    if cut is not None:
+        assert places_of_panels(cut) == places(nest.loops)
+        assert len(cut.rows) * cut.pitch * sizes[1] <= BUFFER_BYTES
+        assert cut.row_elements * sizes[1] >= 128
+
+
+def test_a_large_transpose_has_panels_of_about_the_wanted_size() -> None:
+    cut = cut_into_panels(LoopNest((Loop(5000, 3001, 1), Loop(3001, 1, 5000)), ()), 4, 4)
+    assert cut is not None
+    assert (cut.row_elements, len(cut.rows), len(cut.offsets)) == (256, 126, 20 * 24)
+    assert str(cut) == "480 panels of 126 rows of 256 elements"
+    assert cut.src_step == 126
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        LoopNest((Loop(5000, 3001, 1, ((0, 1),)), Loop(3001, 1, 5000)), (Guard(4990, 5000),)),  # bounds
+        LoopNest((Loop(5000, 3001, 1), Loop(3001, 5, 5000)), ()),  # nothing in a row in the source
+        LoopNest((Loop(100, 3001, 1), Loop(3001, 1, 101)), ()),  # rows of 400 bytes
+        LoopNest((Loop(3, (0, 7, 9), 1), Loop(3001, 1, 3)), ()),  # a table
+    ],
+)
+def test_other_nests_have_none(nest: LoopNest) -> None:
+    assert cut_into_panels(nest, 4, 4) is None
+
+
+# What arrives
+
+TAGS = [("ab", "ba"), ("abc", "cba"), ("abc", "bca"), ("abcd", "acdb"), ("abcd", "dbca"), ("abcd", "acbd")]
+TYPES = [("u8", "u8"), ("bf16", "bf16"), ("f32", "f32"), ("f64", "f64"), ("f32", "s8"), ("u8", "f32"), ("f32", "bf16")]
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[MemoryDesc, MemoryDesc]:
+    tags, types = draw(st.sampled_from(TAGS)), draw(st.sampled_from(TYPES))
+    most = {2: 150, 3: 40, 4: 16}[len(tags[0])]
+    dims = tuple(draw(st.lists(st.integers(2, most), min_size=len(tags[0]), max_size=len(tags[0]))))
+    src, dst = (MemoryDesc(dims, kind, tag) for kind, tag in zip(types, tags, strict=True))
+    return src, dst
+
+
+def transpose(dims: tuple[int, int], src: str = "f32", dst: str = "f32") -> tuple[MemoryDesc, MemoryDesc]:
+    return MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, "ba")
+
+
+@pytest.mark.usefixtures("small_panels")
+class TestArrival:
+    @FIXED
+    @given(pairs(), st.sampled_from(["upper", "lower"]))
+    def test_on_threads(self, pair: tuple[MemoryDesc, MemoryDesc], flush: str) -> None:
+        check(*pair, flush)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("types", TYPES)
+    @pytest.mark.parametrize("dims", [(130, 71), (97, 259), (64, 64), (16, 500)])
+    def test_transposes_have_panels(self, dims: tuple[int, int], types: tuple[str, str]) -> None:
+        src, dst = transpose(dims, *types)
+        plan = plan_reorder(reorder_problem(src, dst), host_target(), Choice(panels=True))
+        assert plan.panels is not None
+        check(src, dst)
+
+    @pytest.mark.parametrize("width", [16, 32])
+    def test_narrow_registers(self, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        target = narrow_target(width)
+        monkeypatch.setattr(compiled, "host_target", lambda: target)
+        find_reorder.cache_clear()
+        for types in TYPES:
+            check(*transpose((130, 97), *types))
+
+    def test_many_threads_at_once(self) -> None:
+        r = compile_reorder(*transpose((301, 203)))
+        assert r.plan is not None
+        assert r.plan.panels is not None
+        x = np.arange(301 * 203, dtype=np.float32).reshape(301, 203)
+        results = [np.zeros((203, 301), np.float32) for _ in range(16)]
+        with ThreadPoolExecutor(16) as pool:
+            calls = [pool.submit(r.run, x.ctypes.data, y.ctypes.data) for y in results * 20]
+            for call in calls:
+                call.result()
+        assert all(np.array_equal(y, x.T) for y in results)
+        assert flags_of(r).max() == 0
+
+    def test_who_finds_no_buffer_waits_for_one(self) -> None:
+        r = compile_reorder(*transpose((301, 203)))
+        x, y = np.arange(301 * 203, dtype=np.float32).reshape(301, 203), np.zeros((203, 301), np.float32)
+        flags = flags_of(r)
+        flags[:] = 1
+        caller = threading.Thread(target=lambda: r.run(x.ctypes.data, y.ctypes.data))
+        caller.start()
+        caller.join(0.05)
+        assert caller.is_alive()
+        flags[0] = 0
+        caller.join(30)
+        assert not caller.is_alive()
+        assert np.array_equal(y, x.T)
+        flags[:] = 0
+
+
+def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
+    """The flags of the pool, through the table of a reorder."""
+    assert r.task is not None
+    words = r.task.kept[-1].words  # type: ignore[index]
+    flags = buffer_pool().flags
+    assert words[FLAGS] == flags.ctypes.data
+    assert flags.size == words[POOL]
+    return flags
+
+
+FORK = """
+import os
+from inlay.reordering.panels import buffer_pool
+flags = buffer_pool().flags
+flags[:] = 1
+child = os.fork()
+if child == 0:
+    os._exit(int(flags.max()))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(flags.min()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_has_all_buffers_though_threads_of_the_parent_held_them() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0 1\n", "")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_code_compiles_for_every_target(name: str) -> None:
+    target = TARGETS[name]
+    data = compile_ir(panels_ir(target.fence, target.pause, target.attributes), target)
+    assert ENTRY.encode() in data
+
+
+def test_a_reorder_says_that_it_has_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
+    problem = reorder_problem(*transpose((1001, 515)))
+    r = compiled.compile_problem(problem, Decision(Choice(panels=True)))
+    assert "  stores into a buffer, then streamed: 20 panels of 103 rows of 256 elements\n" in r.explain()
+    straight = compiled.compile_problem(problem, Decision(Choice(panels=False)))
+    assert "  stores cached\n" in straight.explain()

@@ -1,0 +1,338 @@
+"""The laws of files: nothing is lost and nothing is half-written."""
+
+import json
+import struct
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.files import replacing
+from inlay.memory import Memory, pack
+from inlay.storage import convert, open_memories, parse_rule, plan_conversion, save_memories
+from inlay.storage.safetensors_file import Entry, write_safetensors
+from tests.support.tensor_files import Array, numbered, run
+
+TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
+ML_TYPES = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def stored(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
+    """Type, shape and bytes of every tensor: the library checks the file, the bytes are taken by its header."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    with safe_open(path, framework="numpy") as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        ends = {name: header[name]["data_offsets"] for name in slices}
+        return {n: (s.get_dtype(), s.get_shape(), data[slice(*ends[n])]) for n, s in slices.items()}
+
+
+def data_offsets(path: Path) -> dict[str, int]:
+    """Where each tensor begins in the file."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    return {name: 8 + length + item["data_offsets"][0] for name, item in header.items() if name != "__metadata__"}
+
+
+ROUND_TRIPS = [
+    ((2, 17, 5, 4), "nChw16c"),
+    ((2, 17, 5, 4), "nChw8c"),
+    ((2, 17, 5, 4), "nhwc"),
+    ((33, 17, 3, 3), "OIhw16i16o"),
+    ((33, 17, 3, 3), "OIhw4i16o4i"),
+    ((5, 7), "ba"),
+    ((19,), "A16a"),
+    ((0, 17, 5, 4), "nChw16c"),
+    ((0, 3), "ba"),
+    ((1, 1, 1, 1), "nChw16c"),
+]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("dims", "tag"), ROUND_TRIPS)
+def test_packed_and_back_is_the_same_npy_file(tmp_path: Path, dims: tuple[int, ...], tag: str, dtype: str) -> None:
+    original, packed, back = tmp_path / "a.npy", tmp_path / "p.safetensors", tmp_path / "b.npy"
+    np.save(original, numbered(dims, dtype))
+    run(original, packed, tag)
+    run(packed, back, "plain")
+    assert back.read_bytes() == original.read_bytes()
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, *ML_TYPES])
+def test_packed_and_back_is_the_same_safetensors_tensor(tmp_path: Path, dtype: Any) -> None:
+    original, packed, back = (tmp_path / f"{name}.safetensors" for name in "apb")
+    save_file({"w": numbered((33, 17, 3, 3), dtype), "b": numbered((7,), dtype)}, original)
+    run(original, packed, "w=OIhw16i16o")
+    run(packed, back, "plain")
+    assert stored(back) == stored(original)
+    assert stored(packed)["w"][0] == "U8"
+    assert stored(packed)["b"] == stored(original)["b"]
+
+
+def test_column_major_arrays_are_read_as_they_lie(tmp_path: Path) -> None:
+    array = np.asfortranarray(numbered((3, 5, 7)))
+    np.save(tmp_path / "f.npy", array)
+    run(tmp_path / "f.npy", tmp_path / "p.safetensors", "aBc4b")
+    run(tmp_path / "p.safetensors", tmp_path / "c.npy", "plain")
+    assert same_bits(np.load(tmp_path / "c.npy"), np.ascontiguousarray(array))
+
+
+def test_packed_bytes_are_numpys_pad_reshape_transpose(tmp_path: Path) -> None:
+    weights = numbered((33, 17, 3, 3))
+    save_file({"conv.weight": weights}, tmp_path / "w.safetensors")
+    run(tmp_path / "w.safetensors", tmp_path / "p.safetensors", "conv*=OIhw16i16o")
+    padded = np.pad(weights, ((0, 15), (0, 15), (0, 0), (0, 0))).reshape(3, 16, 2, 16, 3, 3)
+    expected = padded.transpose(0, 2, 4, 5, 3, 1).tobytes()
+    assert stored(tmp_path / "p.safetensors")["conv.weight"] == ("U8", [len(expected)], expected)
+
+
+def test_an_order_of_axes_keeps_its_type_and_the_shape_as_it_lies(tmp_path: Path) -> None:
+    array = numbered((2, 3, 5, 4))
+    np.save(tmp_path / "a.npy", array)
+    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "nhwc")
+    expected = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+    assert stored(tmp_path / "p.safetensors")["a"] == ("F32", [2, 5, 4, 3], expected.tobytes())
+    assert open_memories(tmp_path / "p.safetensors")["a"].desc == MemoryDesc((2, 3, 5, 4), "f32", "nhwc")
+
+
+def test_elements_are_converted_to_the_type_asked_for(tmp_path: Path) -> None:
+    array = np.linspace(-3, 3, 2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
+    save_file({"a": array, "b": array}, tmp_path / "a.safetensors")
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "a=plain", data_type="bf16")
+    assert stored(tmp_path / "p.safetensors") == {
+        "a": ("BF16", [2, 5, 3], array.astype(ml_dtypes.bfloat16).tobytes()),
+        "b": ("F32", [2, 5, 3], array.tobytes()),
+    }
+
+
+def test_tensors_that_no_rule_matches_and_other_texts_are_kept(tmp_path: Path) -> None:
+    tensors = {
+        "mask": np.array([True, False, True]),
+        "ids": np.arange(5, dtype=np.uint16),
+        "scalar": np.array(3.5, np.float32),
+        "empty": np.zeros((0, 4), np.int32),
+        "w": numbered((3, 17, 2, 2)),
+    }
+    texts = {"format": "pt", "note": 'ünïcode\n"quoted"'}
+    save_file(tensors, tmp_path / "a.safetensors", texts)
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "w=nChw16c")
+    run(tmp_path / "p.safetensors", tmp_path / "b.safetensors", "plain")
+    packed, original = stored(tmp_path / "p.safetensors"), stored(tmp_path / "a.safetensors")
+    assert {n: t for n, t in packed.items() if n != "w"} == {n: t for n, t in original.items() if n != "w"}
+    assert stored(tmp_path / "b.safetensors") == original
+    with safe_open(tmp_path / "p.safetensors", framework="numpy") as file:
+        assert file.metadata().keys() == {"format", "note", "inlay"}
+        assert json.loads(file.metadata()["inlay"]) == {
+            "version": 2,
+            "tensors": {"w": json.loads(MemoryDesc((3, 17, 2, 2), "f32", "nChw16c").to_json())},
+        }
+    with safe_open(tmp_path / "b.safetensors", framework="numpy") as file:
+        assert file.metadata() == texts
+
+
+def test_a_packed_tensor_that_no_rule_matches_keeps_its_descriptor(tmp_path: Path) -> None:
+    save_file({"a": numbered((3, 17, 2, 2)), "b": numbered((3, 17, 2, 2))}, tmp_path / "a.safetensors")
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "nChw16c")
+    run(tmp_path / "p.safetensors", tmp_path / "q.safetensors", "b=nhwc")
+    descs = {name: m.desc.tag for name, m in open_memories(tmp_path / "q.safetensors").items()}
+    assert descs == {"a": "aBcd16b", "b": "acdb"}
+    assert stored(tmp_path / "q.safetensors")["a"] == stored(tmp_path / "p.safetensors")["a"]
+
+
+def test_the_first_rule_that_matches_holds(tmp_path: Path) -> None:
+    save_file({"a": numbered((3, 17, 2, 2)), "b": numbered((3, 17, 2, 2))}, tmp_path / "a.safetensors")
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "a=nhwc", "nChw8c", "b=nChw16c")
+    assert {n: m.desc.tag for n, m in open_memories(tmp_path / "p.safetensors").items()} == {"a": "acdb", "b": "aBcd8b"}
+
+
+def test_packed_tensors_lie_on_64_byte_boundaries(tmp_path: Path) -> None:
+    tensors = {f"t{i}": numbered((i + 1, 17, 3), "uint8") for i in range(5)}
+    tensors |= {f"x{i}": numbered((2 * i + 1,), "float16") for i in range(3)}
+    save_file(tensors, tmp_path / "a.safetensors")
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "t*=aBc8b")
+    assert all(begin % 64 == 0 for n, begin in data_offsets(tmp_path / "p.safetensors").items() if n[0] == "t")
+    assert all(begin % 2 == 0 for begin in data_offsets(tmp_path / "p.safetensors").values())
+
+
+def test_equal_inputs_give_equal_files(tmp_path: Path) -> None:
+    tensors = {name: numbered((3, 17, 2, 2), "uint8") for name in ("b", "a", "c")}
+    save_file(tensors, tmp_path / "a.safetensors", {"k": "v"})
+    for target in ("p", "q"):
+        run(tmp_path / "a.safetensors", tmp_path / f"{target}.safetensors", "nChw16c")
+    assert (tmp_path / "p.safetensors").read_bytes() == (tmp_path / "q.safetensors").read_bytes()
+
+
+def test_opened_memories_are_mapped_and_read_only(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbered((2, 17, 5, 4)))
+    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "nChw16c")
+    buffer = np.asarray(open_memories(tmp_path / "p.safetensors")["a"].buffer)
+    owner: Any = buffer
+    while not isinstance(owner, np.memmap) and owner.base is not None:
+        owner = owner.base
+    assert isinstance(owner, np.memmap)
+    assert not buffer.flags.writeable
+    assert buffer.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "desc",
+    [
+        MemoryDesc((2, 17, 5, 4), "f32", "nChw16c"),
+        MemoryDesc((4, 6), "bf16", strides=(8, 1)),
+        MemoryDesc((4, 6), "s8", padded_dims=(4, 8)),
+        MemoryDesc((4, 8), "s4", "ab"),
+        MemoryDesc((256, 8), "f8_e4m3", pattern="(m m4 m32) (k k4) -> m k m32 m4 k4"),
+        MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").submemory((1, 8, 5, 4), (1, 8, 0, 0)),
+        MemoryDesc((4, 6), "f32", strides=(0, 1)),
+    ],
+    ids=str,
+)
+def test_saved_memories_open_with_equal_descriptors_and_bytes(tmp_path: Path, desc: MemoryDesc) -> None:
+    assert desc.data_type is not None
+    layout, data_type = desc.require_layout("test")
+    nbytes = max(desc.size, -(-(desc.offset0 + layout.span[1]) * data_type.bits // 8))
+    buffer = numbered((nbytes,), "uint8")
+    save_memories(tmp_path / "m.safetensors", {"m": Memory(desc, buffer)}, {"note": "kept"})
+    opened = open_memories(tmp_path / "m.safetensors")["m"]
+    assert opened.desc == desc
+    assert np.asarray(opened.buffer).reshape(-1).view(np.uint8)[:nbytes].tobytes() == buffer.tobytes()
+    with safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
+        assert file.metadata()["note"] == "kept"
+
+
+MEMORY_FORMATS = [
+    ((2, 5, 4, 17), "nhwc", None, (2, 17, 5, 4)),
+    ((2, 2, 5, 4, 16), "nChw16c", None, (2, 32, 5, 4)),
+    ((2, 2, 5, 4, 16), "nChw16c", (2, 17, 5, 4), (2, 17, 5, 4)),
+    ((1280,), "nChw16c", (2, 17, 5, 4), (2, 17, 5, 4)),
+]
+
+
+@pytest.mark.parametrize(("shape", "tag", "dims", "logical"), MEMORY_FORMATS)
+def test_memory_that_the_file_does_not_describe_is_read_by_from(
+    tmp_path: Path, shape: tuple[int, ...], tag: str, dims: tuple[int, ...] | None, logical: tuple[int, ...]
+) -> None:
+    memory = numbered(shape)
+    np.save(tmp_path / "m.npy", memory)
+    run(tmp_path / "m.npy", tmp_path / "a.npy", "plain", from_=[tag], dims=dims)
+    if tag == "nhwc":
+        expected = memory.transpose(0, 3, 1, 2)
+    else:
+        expected = memory.reshape(2, 2, 5, 4, 16).transpose(0, 1, 4, 2, 3).reshape(2, 32, 5, 4)[:, : logical[1]]
+    assert same_bits(np.load(tmp_path / "a.npy"), np.ascontiguousarray(expected))
+
+
+def test_a_plan_is_made_from_headers_and_prints_one_line_per_tensor(tmp_path: Path) -> None:
+    save_file({"w": numbered((3, 17, 2, 2)), "b": numbered((3,))}, tmp_path / "a.safetensors")
+    plan = plan_conversion(tmp_path / "a.safetensors", tmp_path / "p.safetensors", ["w=nChw16c"])
+    assert str(plan).splitlines() == [
+        "b: F32 3, copied, 12 bytes",
+        "w: 3x17x2x2, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 816 -> 1536 bytes",
+    ]
+    assert (plan.converted, plan.nbytes) == (1, 1548)
+    assert not (tmp_path / "p.safetensors").exists()
+
+
+def test_progress_hears_of_every_byte(tmp_path: Path) -> None:
+    save_file({"w": numbered((300, 17, 64, 8)), "b": numbered((3,))}, tmp_path / "a.safetensors")
+    plan = plan_conversion(tmp_path / "a.safetensors", tmp_path / "p.safetensors", ["w=nhwc"])
+    heard: list[int] = []
+    convert(plan, heard.append)
+    assert sum(heard) == plan.nbytes
+    assert len(heard) > 2
+
+
+def test_the_writer_holds_one_piece_at_a_time(tmp_path: Path) -> None:
+    held: list[weakref.ref[Array]] = []
+
+    def data(entry: Entry) -> Iterator[Array]:
+        for _ in range(2):
+            assert not any(reference() is not None for reference in held)
+            array = np.zeros(entry.nbytes // 2, np.uint8)
+            held.append(weakref.ref(array))
+            yield array
+            del array
+
+    entries = [Entry(f"t{i}", "U8", (1 << 24,), 1 << 24) for i in range(3)]
+    write_safetensors(tmp_path / "a.safetensors", entries, {}, data)
+    assert len(held) == 6
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    np.save(tmp_path / "a.npy", numbered((2, 17, 5, 4)))
+    (tmp_path / "p.safetensors").write_text("the old content")
+    plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", ["nChw16c"])
+    with pytest.raises(KeyboardInterrupt):
+        convert(plan, interrupt)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "p.safetensors"]
+    assert (tmp_path / "p.safetensors").read_text() == "the old content"
+
+
+def test_a_replaced_file_keeps_its_permissions_and_its_links(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    with replacing(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_tensor_on_an_odd_byte_is_read(tmp_path: Path) -> None:
+    array = numbered((5, 3))
+    header = json.dumps(
+        {
+            "u": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+            "w": {"dtype": "F32", "shape": [5, 3], "data_offsets": [1, 61]},
+        }
+    ).encode()
+    path = tmp_path / "odd.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\7" + array.tobytes())
+    assert same_bits(load_file(path)["w"], array)
+    run(path, tmp_path / "p.safetensors", "w=ba")
+    assert stored(tmp_path / "p.safetensors")["w"] == ("F32", [3, 5], array.T.tobytes())
+
+
+@pytest.mark.parametrize("text", ["nChw16c", "*=plain", "a=b=nchw", "[ab]*.weight=OIhw16i16o"])
+def test_a_rule_is_read_at_its_last_equals_sign(text: str) -> None:
+    rule = parse_rule(text)
+    pattern, _, tag = text.rpartition("=")
+    assert rule.pattern == (pattern or None)
+    assert (rule.tag is None) == (tag == "plain")
+
+
+def test_an_empty_name_pattern_is_refused() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        parse_rule("=nchw")
+    assert str(caught.value) == (
+        "the name pattern before '=' in '=nchw' is empty: write *=nchw for every tensor, or the tag alone"
+    )
+
+
+def test_types_of_4_bits_are_kept_as_bytes_with_their_descriptor(tmp_path: Path) -> None:
+    values = (np.arange(9 * 6) % 16 - 8).reshape(9, 6).astype(ml_dtypes.int4)
+    save_memories(tmp_path / "a.safetensors", {"q": pack(values, "Ab8a")})
+    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "plain")
+    codes = (values.astype(np.int8).view(np.uint8) & 15).reshape(-1)
+    expected = (codes[0::2] | codes[1::2] << 4).tobytes()
+    assert stored(tmp_path / "p.safetensors")["q"] == ("U8", [64], expected.ljust(64, b"\0"))
+    assert open_memories(tmp_path / "p.safetensors")["q"].desc == MemoryDesc((9, 6), "s4", "ab")

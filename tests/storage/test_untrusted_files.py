@@ -1,0 +1,240 @@
+"""Files come from anywhere: nothing in one is believed unchecked, and a damaged one is an error in words."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from inlay.descriptor import Extras, MemoryDesc
+from inlay.errors import FileError, InlayError
+from inlay.memory import Memory
+from inlay.storage import convert, open_memories, plan_conversion
+from inlay.storage.packed import describe, from_description, save_memories
+from tests.support.tensor_files import numbered, run
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    st.sampled_from(["f32", "bf16", "u8", "f8_e5m2"]),
+    st.data(),
+)
+def test_describe_and_from_description_are_inverse(dims: list[int], data_type: str, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(dims))))
+    letters = "".join("abcd"[i] for i in order)
+    block = data.draw(st.sampled_from(["", "4a", "16a2a"]))
+    desc = MemoryDesc(tuple(dims), data_type, (letters.replace("a", "A") if block else letters) + block)
+    text = json.dumps(describe(desc))
+    assert from_description(json.loads(text)) == desc
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+WHOLE = st.integers(-(2**70), 2**70) | st.integers(-2, 40)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "dims": st.lists(WHOLE, max_size=14) | JSON,
+            "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON,
+            "padded_dims": st.lists(WHOLE, max_size=14) | JSON,
+            "digits": st.lists(st.lists(st.lists(WHOLE, max_size=3), max_size=3), max_size=4) | JSON,
+            "offset0": WHOLE | JSON,
+        }
+    )
+    | st.fixed_dictionaries(
+        {
+            "dims": st.lists(WHOLE, max_size=14) | JSON,
+            "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON,
+            "tag": st.text("abcdABCD0123456789", max_size=8) | JSON,
+        }
+    )
+    | JSON
+)
+def test_any_description_is_a_descriptor_or_an_error_of_ours(described: object) -> None:
+    try:
+        desc = from_description(described, version=1)
+    except InlayError:
+        return
+    assert from_description(describe(desc)) == desc
+
+
+def packed_file(path: Path, description: object = None, text: str | None = None) -> Path:
+    """A file of 5120 bytes as U8 with this description, or this text, beside it."""
+    content = text if text is not None else json.dumps({"version": 1, "tensors": {"t": description}})
+    save_file({"t": np.zeros(5120, np.uint8)}, path, {"inlay": content})
+    return path
+
+
+GOOD = {"dims": [2, 17, 5, 4], "data_type": "f32", "tag": "aBcd16b"}
+
+
+def test_a_descriptor_that_fits_its_bytes_is_read(tmp_path: Path) -> None:
+    """In the form of today and that of version 1."""
+    expected = MemoryDesc((2, 17, 5, 4), "f32", "aBcd16b")
+    today = json.dumps({"version": 2, "tensors": {"t": json.loads(expected.to_json())}})
+    for path in (packed_file(tmp_path / "p.safetensors", GOOD), packed_file(tmp_path / "q.safetensors", text=today)):
+        assert open_memories(path)["t"].desc == expected
+
+
+def test_extras_are_kept(tmp_path: Path) -> None:
+    desc = MemoryDesc((32, 16), "s8", "AB16a4b", extras=Extras(1, compensation_mask=1))
+    memory = Memory(desc, np.arange(desc.size).astype(np.uint8))
+    save_memories(tmp_path / "p.safetensors", {"w": memory})
+    back = open_memories(tmp_path / "p.safetensors")["w"]
+    assert back.desc == desc
+    assert np.array_equal(back.buffer[: desc.size], memory.buffer)
+
+
+@pytest.mark.parametrize(
+    ("description", "reason"),
+    [
+        (7, "a descriptor is a JSON object"),
+        ({}, "a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag"),
+        (GOOD | {"x": 1}, "a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag"),
+        (GOOD | {"dims": "2"}, "dims must be a list, not '2'"),
+        (GOOD | {"dims": []}, "a tensor has one dim or more"),
+        (GOOD | {"dims": [2.0, 17, 5, 4]}, "dims must be whole numbers of 64 bits, not [2.0, 17, 5, 4]"),
+        (GOOD | {"dims": [True, 17, 5, 4]}, "dims must be whole numbers of 64 bits, not [True, 17, 5, 4]"),
+        (GOOD | {"dims": [-(2**63), 17, 5, 4]}, f"dims must be whole numbers of 64 bits, not [{-(2**63)}, 17, 5, 4]"),
+        (GOOD | {"data_type": 3}, "data_type must be a text, not 3"),
+        (GOOD | {"tag": None}, "tag must be a text, not None"),
+        (GOOD | {"dims": [2, 33, 5, 4]}, "its descriptor needs U8 (7680,), the file has U8 (5120,)"),
+        (GOOD | {"tag": "abcd"}, "its descriptor needs F32 (2, 17, 5, 4), the file has U8 (5120,)"),
+        (
+            {"dims": [4], "data_type": "u8", "padded_dims": [4], "digits": [[[5, 1]]], "offset0": 0},
+            "the leading digits do not fit the padded dims (4,)",
+        ),
+        (
+            {"dims": [4], "data_type": "u8", "padded_dims": [4], "digits": [[]], "offset0": 0},
+            "digits are pairs of extent and stride, one pair or more per axis",
+        ),
+    ],
+    ids=str,
+)
+def test_a_descriptor_in_a_file_is_not_believed(tmp_path: Path, description: object, reason: str) -> None:
+    path = packed_file(tmp_path / "p.safetensors", description)
+    with pytest.raises(FileError) as caught:
+        open_memories(path)
+    expected = f"its layout text is damaged, tensor t: {reason}; convert the original again"
+    assert str(caught.value) == f"cannot read {path}: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "its layout text is damaged, it is not JSON; convert the original again"),
+        ("[" * 100_000, "its layout text is damaged, it is not JSON; convert the original again"),
+        ("[]", "its layout text is damaged, it does not list tensors; convert the original again"),
+        ('{"version": 1}', "its layout text is damaged, it does not list tensors; convert the original again"),
+        (
+            '{"version": 3, "tensors": {}}',
+            "its layout text has version 3, this Inlay reads 1 to 2; use the Inlay that wrote it",
+        ),
+        (
+            '{"version": true, "tensors": {}}',
+            "its layout text has version True, this Inlay reads 1 to 2; use the Inlay that wrote it",
+        ),
+        (
+            '{"version": 2, "tensors": {"t": {"dims": [4], "data_type": "u8", "tag": "a"}}}',
+            "its layout text is damaged, tensor t: this is no JSON of a descriptor: key 'inlay' is missing; "
+            "convert the original again",
+        ),
+        (
+            f'{{"version": 2, "tensors": {{"t": {MemoryDesc((4, 4), "f32", "any").to_json()}}}}}',
+            "its layout text is damaged, tensor t: tensor t needs a layout: MemoryDesc((4, 4), 'f32', 'any') is of "
+            "kind any; convert the original again",
+        ),
+        (
+            '{"version": 1, "tensors": {"u": {}}}',
+            "its layout text is damaged, it describes tensor u, which the file does not have; "
+            "convert the original again",
+        ),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_layout_text_in_a_file_is_not_believed(tmp_path: Path, text: str, reason: str) -> None:
+    path = packed_file(tmp_path / "p.safetensors", text=text)
+    with pytest.raises(FileError) as caught:
+        open_memories(path)
+    assert str(caught.value) == f"cannot read {path}: {reason}"
+
+
+def test_a_file_cut_anywhere_is_an_error_of_ours(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbered((2, 3)))
+    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "Ab4a")
+    for name in ("a.npy", "p.safetensors"):
+        content = (tmp_path / name).read_bytes()
+        cut = tmp_path / f"cut-{name}"
+        for length in range(len(content)):
+            cut.write_bytes(content[:length])
+            with pytest.raises(FileError):
+                open_memories(cut)
+
+
+@pytest.fixture(scope="module")
+def whole_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """A good file of each kind, and where to put damaged ones."""
+    directory = tmp_path_factory.mktemp("whole")
+    np.save(directory / "a.npy", numbered((2, 3)))
+    run(directory / "a.npy", directory / "a.safetensors", "Ab4a")
+    return {str(directory / name): (directory / name).read_bytes() for name in ("a.npy", "a.safetensors")}
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([".npy", ".safetensors"]), st.data())
+def test_a_damaged_header_is_an_error_of_ours(whole_files: dict[str, bytes], suffix: str, data: st.DataObject) -> None:
+    name = next(n for n in whole_files if n.endswith(suffix))
+    content = bytearray(whole_files[name])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, 250 if suffix == ".safetensors" else 127))
+        piece = data.draw(
+            st.sampled_from([b"}", b"(", b"b'", b"'O'", b"-1", b"9" * 30, b'"', b"04"]) | st.binary(max_size=3)
+        )
+        content[at : at + len(piece)] = piece
+    damaged = Path(name).with_name(f"damaged{suffix}")
+    damaged.write_bytes(content)
+    try:
+        plan = plan_conversion(damaged, damaged.with_name("b.safetensors"), ["plain"])
+        convert(plan)
+    except InlayError:
+        return
+    assert open_memories(damaged.with_name("b.safetensors")).keys() <= {t.name for t in plan.source.tensors}
+
+
+def test_a_source_that_is_cut_short_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """Mapped, it would end the process."""
+    for to in ("ba", "plain"):
+        np.save(tmp_path / "a.npy", numbered((512, 4096)))
+        plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", [to])
+        os.truncate(tmp_path / "a.npy", 1 << 16)
+        with pytest.raises(FileError) as caught:
+            convert(plan)
+        assert str(caught.value) == (
+            f"cannot read {tmp_path / 'a.npy'}: it became shorter while it was being read; try again"
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_a_source_that_is_rewritten_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbered((1024, 4096)))
+    plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", ["plain"])
+
+    def rewrite(_: int) -> None:
+        with (tmp_path / "a.npy").open("r+b") as file:
+            file.seek(1 << 20)
+            file.write(b"others")
+        os.utime(tmp_path / "a.npy", ns=(1, 1))
+
+    with pytest.raises(FileError) as caught:
+        convert(plan, rewrite)
+    assert str(caught.value) == f"cannot read {tmp_path / 'a.npy'}: it changed while it was being read; try again"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
