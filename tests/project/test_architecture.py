@@ -16,7 +16,10 @@ from tests.support.paths import ROOT
 PACKAGE = ROOT / "src" / "inlay"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 EVERYTHING = sorted(
-    path for folder in ("src", "tests", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("src", "tests", "examples", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.stat().st_size
 )
 
 ROOMS = (
