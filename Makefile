@@ -1,10 +1,13 @@
 # Everything a newcomer or CI runs. Needs nothing but make and Python 3.11 or newer; all else goes into .venv.
 #
 #   make demo      the main job on real input: layouts, files, a network run, beside a copy and other ways
-#   make test      the tests
+#   make check     lint, types and the quick tests of every package: a minute, for each small change
+#   make test      all but the heavy tests: six minutes, twelve on a fresh clone
 #   make test-all  the heavy tests too, with the peers (torch, JAX, ONNX Runtime, oneDNN 3.13) that can be installed here,
-#                  and test-isa
+#                  and test-isa: 45 minutes
+#   make test-heavy  the heavy tests alone, with those peers
 #   make test-isa  the engine's tests as on processors with SSE4.1, AVX2 and AVX-512 only: five minutes
+#   make test-long what takes longer: before an issue that touches it is resolved; SOAK="--minutes 5 --seed 7" for another soak
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
 #   make bench     the benchmarks, ten minutes, to build/bench.json and build/bench.svg; RUNS=3 for three runs
 #   make bench-costs         only import, compile and call, beside their aims
@@ -40,17 +43,24 @@ ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/engines/reference/
 	--ignore=tests/engines/onednn/test_library.py --ignore=tests/primitives/test_isa.py \
 	--ignore=tests/primitives/test_mistakes.py
 
-.PHONY: demo test test-all test-isa parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
+.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
+check: lint types
+	$(PYTEST) -q $(QUICK_TESTS)
+
 test: $(VENV)/.test
 	$(PYTEST)
 
-test-all: $(VENV)/.test $(VENV)/.peers
-	$(WITH_PEERS) $(PYTEST) -m ""
-	$(MAKE) test-isa
+test-all: test test-heavy test-isa
+
+test-heavy: $(VENV)/.test $(VENV)/.peers
+	$(WITH_PEERS) $(PYTEST) -m "heavy and not long"
+
+test-long: $(VENV)/.test $(VENV)/.peers soak
+	$(WITH_PEERS) $(PYTEST) -m long
 
 # oneDNN reads its limit once: each has a process of its own. Without a limit `make test` and `make test-all` have run.
 test-isa: $(VENV)/.test

@@ -1,9 +1,12 @@
-"""What all tests have in common."""
+"""Settings and fixtures of all tests: Hypothesis profiles, the cache directory, the machine model."""
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -13,8 +16,7 @@ from tests.support.paths import DATA, ROOT
 # Programs that tests start import what the tests import, a mutated or an installed copy of Inlay too.
 os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), str(ROOT), str(ROOT / "src")]))
 
-
-# A busy machine is no fault of the code: no example is judged by the time it takes.
+# The time that an example takes depends on the machine, so no example fails because of it.
 settings.register_profile("inlay", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # For `make mutation`: a failing test kills the mutant, and needs no smallest example.
 settings.register_profile(
@@ -26,14 +28,44 @@ settings.register_profile(
 )
 settings.load_profile("mutation" if "INLAY_MUTATION" in os.environ else "inlay")
 
+MACHINE_CODE = Path(os.environ.get("INLAY_TEST_CODE", ROOT / "build" / "machine-code"))
+"""The folder that keeps machine code between runs. The name of an object is the digest of Inlay's sources, the kernel
+and the processor, so a kept object is what the compiler would make again."""
+MOST_BYTES = 400_000_000
+"""Bytes of machine code to keep; beyond that the objects used longest ago are removed."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_run() -> Iterator[None]:
-    """Start from an empty cache and the same machine model everywhere: nothing is left over, nothing is the host's."""
+    """Use a cache directory that holds machine code only, and the same machine model everywhere.
+
+    Measured times and tuned choices start empty in each run. `INLAY_TEST_CODE` names another folder of machine code: an
+    empty one makes the run compile every kernel.
+    """
     with tempfile.TemporaryDirectory() as directory:
         os.environ["INLAY_CACHE_DIR"] = directory
         os.environ["INLAY_MACHINE"] = str(DATA / "machine.json")
+        _copy_objects(MACHINE_CODE, Path(directory))
         yield
+        _keep_objects(Path(directory))
+
+
+def _copy_objects(source: Path, target: Path) -> None:
+    """Copy the objects that `target` lacks; each appears under its name when it is whole."""
+    for path in source.glob("*.o"):
+        if not (target / path.name).exists():
+            with suppress(OSError):
+                shutil.copy2(path, target / f".{path.name}.{os.getpid()}")
+                (target / f".{path.name}.{os.getpid()}").replace(target / path.name)
+
+
+def _keep_objects(directory: Path) -> None:
+    from inlay.cache.size_limit import trim
+
+    with suppress(OSError):
+        MACHINE_CODE.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _copy_objects(directory, MACHINE_CODE)
+        trim(MACHINE_CODE, MOST_BYTES)
 
 
 @pytest.fixture

@@ -206,6 +206,7 @@ def test_code_is_loaded_into_gaps_that_are_far_apart() -> None:
 
 @on_linux
 @pytest.mark.heavy
+@pytest.mark.long
 def test_thousands_of_kernels_take_no_more_than_hundreds(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     command = [sys.executable, "-m", "tests.support.many_kernels", "4000", "1800", "100", "0"]

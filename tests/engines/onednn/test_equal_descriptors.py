@@ -49,6 +49,7 @@ def test_shuffled_histories_give_identical_primitives() -> None:
 
 @needs_onednn
 @pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each history is a fork")
 def test_500_shuffled_histories_give_identical_primitives() -> None:
     found = histories(500, seed=100)
