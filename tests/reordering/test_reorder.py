@@ -327,6 +327,9 @@ class TestRefusals:
         assert str(caught.value) == text
 
 
+GUARDED = "from tests.support.guarded_buffers import GuardedBuffer"
+
+
 class TestTheCheckerItself:
     """An oracle that cannot say no proves nothing."""
 
@@ -374,17 +377,11 @@ class TestTheCheckerItself:
     def test_a_guard_page_stops_the_process(self, flush: str, deed: str) -> None:
         step = "buffer.address + 4096" if flush == "upper" else "buffer.address - 1"
         act = f"ctypes.c_uint8.from_address({step}).value" + (" = 1" if deed == "write" else "")
-        script = f"import ctypes, guarded\nbuffer = guarded.GuardedBuffer(4096, {flush!r})\n{act}\nprint('unharmed')"
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=__file__.rpartition("/")[0], capture_output=True, text=True, check=False
-        )
+        script = f"import ctypes\n{GUARDED}\nbuffer = GuardedBuffer(4096, {flush!r})\n{act}\nprint('unharmed')"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode < 0, done.stdout) == (True, "")
 
     def test_a_sealed_source_stops_the_process(self) -> None:
-        script = (
-            "import guarded\nbuffer = guarded.GuardedBuffer(8)\nbuffer.seal()\nbuffer.bytes[0] = 1\nprint('unharmed')"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=__file__.rpartition("/")[0], capture_output=True, text=True, check=False
-        )
+        script = f"{GUARDED}\nbuffer = GuardedBuffer(8)\nbuffer.seal()\nbuffer.bytes[0] = 1\nprint('unharmed')"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode < 0, done.stdout) == (True, "")
