@@ -1,11 +1,13 @@
-"""The house rules that a machine can check: which room may use which, how large things grow, what is never written.
+"""Rules that a machine can check: which package imports which, sizes, names, what is never written.
 
-Every rule is a function from source text to complaints, and beside each stands a test that it does complain.
+Every rule is a function from source text to complaints. One test applies it to every file, another shows that it finds
+a violation.
 """
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ EVERYTHING = sorted(
     if path.stat().st_size
 )
 
-ROOMS = (
+PACKAGES = (
     "interrupts",
     "errors",
     "forks",
@@ -48,7 +50,7 @@ ROOMS = (
     "__main__",
     "testing",
 )
-"""From the ground up: a room imports from rooms before it, never after."""
+"""Packages and modules of the first level; each imports only from those before it."""
 
 MOST_FILE_LINES = 600
 MOST_TEST_FILE_LINES = 500  # the whole texts of errors stand in tests
@@ -61,8 +63,18 @@ ROOT_NAMES_ALLOWED = {"__version__"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def ident(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+@cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+TEXTS = {path: path.read_text() for path in EVERYTHING}
+
+
+def complaints(paths: Iterable[Path], rule: Callable[[str], Iterable[str]]) -> dict[str, list[str]]:
+    """Return what `rule` finds in each file, without the files in which it finds nothing."""
+    found = {str(path.relative_to(ROOT)): list(rule(TEXTS[path])) for path in paths if path in TEXTS}
+    return {path: faults for path, faults in found.items() if faults}
 
 
 def module_name(path: Path) -> str:
@@ -75,8 +87,8 @@ def module_name(path: Path) -> str:
 
 def imported(source: str) -> Iterator[tuple[str, str]]:
     """Each module of Inlay that the source imports, and the name taken from it; sanctioned late imports left out."""
-    for target, name in _imported_by(ast.parse(source)):
-        yield (f"inlay.{name}", "") if target == "inlay" and name in ROOMS else (target, name)
+    for target, name in _imported_by(parsed(source)):
+        yield (f"inlay.{name}", "") if target == "inlay" and name in PACKAGES else (target, name)
 
 
 def _imported_by(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -91,26 +103,26 @@ def _imported_by(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def import_faults(module: str, source: str) -> Iterator[str]:
-    """Imports that break the order of rooms."""
-    room = module.split(".")[1]
-    if room not in ROOMS:
-        yield f"{module} belongs to no room of the list"
+    """Imports that break the order of packages."""
+    first = module.split(".")[1]
+    if first not in PACKAGES:
+        yield f"{module} is not in the list of packages"
         return
     for target, name in imported(source):
         parts = target.split(".")
         if len(parts) == 1:
             if name not in ROOT_NAMES_ALLOWED:
-                yield f"{module} imports {name or target} from the package: import it from its room"
-        elif parts[1] not in ROOMS:
-            yield f"{module} imports {target}, which belongs to no room of the list"
-        elif ROOMS.index(parts[1]) > ROOMS.index(room):
-            yield f"{module} imports {target}, a room below its own"
-        elif parts[1] != room and name.startswith("_"):
-            yield f"{module} imports the private {name} of another room, {target}"
+                yield f"{module} imports {name or target} from the package: import it from its module"
+        elif parts[1] not in PACKAGES:
+            yield f"{module} imports {target}, which is not in the list of packages"
+        elif PACKAGES.index(parts[1]) > PACKAGES.index(first):
+            yield f"{module} imports {target}, a package after its own"
+        elif parts[1] != first and name.startswith("_"):
+            yield f"{module} imports the private {name} of another package, {target}"
 
 
 def relative_imports(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             yield f"line {node.lineno}: a relative import; write the full name"
 
@@ -135,7 +147,7 @@ def cycle(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Module to modules: `from inlay.room import name` means the file `name` where there is one, else the room.
+    """Module to modules: `from inlay.package import name` means the file `name` where there is one, else the package.
 
     Python runs the packages that a module is in before the module, so they are imported too.
     """
@@ -156,34 +168,34 @@ def _packages(module: str) -> set[str]:
     return {".".join(parts[:count]) for count in range(2, len(parts))}
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.parent != PACKAGE or p.stem != "__init__"], ids=ident)
-def test_rooms_import_upward_only(path: Path) -> None:
-    assert list(import_faults(module_name(path), path.read_text())) == []
+MODULES = {module_name(path): TEXTS[path] for path in SOURCES if path != PACKAGE / "__init__.py"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ident)
-def test_imports_are_absolute(path: Path) -> None:
-    assert list(relative_imports(path.read_text())) == []
+def test_packages_import_only_from_packages_before_them() -> None:
+    assert [fault for module, source in MODULES.items() for fault in import_faults(module, source)] == []
+
+
+def test_imports_are_absolute() -> None:
+    assert complaints(SOURCES, relative_imports) == {}
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    sources = {module_name(path): path.read_text() for path in SOURCES if path != PACKAGE / "__init__.py"}
-    assert cycle(import_graph(sources)) == []
+    assert cycle(import_graph(MODULES)) == []
 
 
 @pytest.mark.parametrize(
     ("module", "source", "fault"),
     [
-        ("inlay.layout.map", "from inlay.notation.pattern import parse_pattern", "a room below its own"),
-        ("inlay.layout.map", "import inlay.render.svg", "a room below its own"),
-        ("inlay.layout", "def f():\n    from inlay.memory import Memory", "a room below its own"),
-        ("inlay.layout", "if TYPE_CHECKING:\n    from inlay.memory import Memory", "a room below its own"),
-        ("inlay.memory", "from inlay import pack", "import it from its room"),
-        ("inlay.memory", "import inlay", "import it from its room"),
-        ("inlay.memory", "from inlay import render", "a room below its own"),
-        ("inlay.memory", "from inlay.attic import x", "belongs to no room"),
-        ("inlay.attic", "", "belongs to no room"),
-        ("inlay.memory", "from inlay.layout import _offset", "the private _offset of another room"),
+        ("inlay.layout.map", "from inlay.notation.pattern import parse_pattern", "a package after its own"),
+        ("inlay.layout.map", "import inlay.render.svg", "a package after its own"),
+        ("inlay.layout", "def f():\n    from inlay.memory import Memory", "a package after its own"),
+        ("inlay.layout", "if TYPE_CHECKING:\n    from inlay.memory import Memory", "a package after its own"),
+        ("inlay.memory", "from inlay import pack", "import it from its module"),
+        ("inlay.memory", "import inlay", "import it from its module"),
+        ("inlay.memory", "from inlay import render", "a package after its own"),
+        ("inlay.memory", "from inlay.attic import x", "is not in the list"),
+        ("inlay.attic", "", "is not in the list"),
+        ("inlay.memory", "from inlay.layout import _offset", "the private _offset of another package"),
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
@@ -224,22 +236,21 @@ def test_a_cycle_is_found() -> None:
 
 def long_functions(source: str) -> Iterator[str]:
     lines = code_lines(source)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, Function):
             length = len(lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
             if length > MOST_FUNCTION_LINES:
                 yield f"line {node.lineno}: {node.name} has {length} lines of code, {MOST_FUNCTION_LINES} at most"
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=ident)
-def test_files_are_short(path: Path) -> None:
-    most = MOST_TEST_FILE_LINES if path.is_relative_to(ROOT / "tests") else MOST_FILE_LINES
-    assert path.read_text().count("\n") <= most
+def test_files_are_short() -> None:
+    lines = {path: text.count("\n") for path, text in TEXTS.items()}
+    most = {path: MOST_TEST_FILE_LINES if path.is_relative_to(ROOT / "tests") else MOST_FILE_LINES for path in TEXTS}
+    assert {str(path): count for path, count in lines.items() if count > most[path]} == {}
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=ident)
-def test_functions_are_short(path: Path) -> None:
-    assert list(long_functions(path.read_text())) == []
+def test_functions_are_short() -> None:
+    assert complaints(EVERYTHING, long_functions) == {}
 
 
 def test_a_long_function_is_found() -> None:
@@ -257,7 +268,7 @@ def test_a_long_function_is_found() -> None:
 
 def wording_faults(source: str) -> Iterator[str]:
     """Promises instead of code, handlers that hide faults, names that say nothing, files without their idea."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     if not ast.get_docstring(tree):
         yield "the file does not open with its idea in a docstring"
     for match in UNFINISHED.finditer(source):
@@ -277,9 +288,8 @@ def _catches_everything(handler: ast.ExceptHandler) -> bool:
     )
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=ident)
-def test_nothing_is_written_that_never_should_be(path: Path) -> None:
-    assert list(wording_faults(path.read_text())) == []
+def test_nothing_is_written_that_never_should_be() -> None:
+    assert complaints(EVERYTHING, wording_faults) == {}
 
 
 @pytest.mark.parametrize(
@@ -317,9 +327,8 @@ TIMED_BY_MEASURE = [
 CLOCKS = re.compile(r"\b(perf_counter|process_time|thread_time)")
 
 
-@pytest.mark.parametrize("path", TIMED_BY_MEASURE, ids=ident)
-def test_what_is_compared_is_timed_by_inlay_measure(path: Path) -> None:
-    assert CLOCKS.search(path.read_text()) is None, "use inlay.measure.interleaved"
+def test_comparisons_are_timed_by_inlay_measure() -> None:
+    assert complaints(TIMED_BY_MEASURE, lambda source: [str(found) for found in CLOCKS.finditer(source)]) == {}
 
 
 def test_a_clock_of_its_own_is_found() -> None:
@@ -329,5 +338,6 @@ def test_a_clock_of_its_own_is_found() -> None:
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"inlay.errors", "inlay.layout", "inlay.notation.format_tag"} <= {module_name(path) for path in SOURCES}
+    assert {"inlay.errors", "inlay.layout", "inlay.notation.format_tag"} <= MODULES.keys()
     assert Path(__file__).resolve() in EVERYTHING
+    assert {module.split(".")[1] for module in MODULES} == set(PACKAGES)
