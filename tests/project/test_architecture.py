@@ -235,12 +235,11 @@ def test_a_cycle_is_found() -> None:
 
 
 def long_functions(source: str) -> Iterator[str]:
-    lines = code_lines(source)
-    for node in ast.walk(parsed(source)):
-        if isinstance(node, Function):
-            length = len(lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
-            if length > MOST_FUNCTION_LINES:
-                yield f"line {node.lineno}: {node.name} has {length} lines of code, {MOST_FUNCTION_LINES} at most"
+    functions = (node for node in ast.walk(parsed(source)) if isinstance(node, Function))
+    spans = {node: range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in functions}
+    for node, span in spans.items():
+        if len(span) > MOST_FUNCTION_LINES and (length := len(code_lines(source) & set(span))) > MOST_FUNCTION_LINES:
+            yield f"line {node.lineno}: {node.name} has {length} lines of code, {MOST_FUNCTION_LINES} at most"
 
 
 def test_files_are_short() -> None:
