@@ -49,7 +49,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 check: lint types
-	$(PYTEST) -q $(QUICK_TESTS)
+	INLAY_TESTS=quick $(PYTEST) -q tests
 
 test: $(VENV)/.test
 	$(PYTEST)
@@ -88,7 +88,7 @@ bench-networks: $(VENV)/.bench $(VENV)/.peers
 	$(BIN)/python -m benchmarks.network_table build/networks
 
 mutation: $(VENV)/.mutation
-	INLAY_MUTATION=1 INLAY_PARITY_CASES=300 $(BIN)/mutmut run
+	INLAY_TESTS=mutation INLAY_PARITY_CASES=300 $(BIN)/mutmut run
 	$(BIN)/mutmut results
 
 soak: $(VENV)/.test

@@ -26,7 +26,11 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
     database=None,
 )
-settings.load_profile("mutation" if "INLAY_MUTATION" in os.environ else "inlay")
+settings.register_profile("quick", settings.get_profile("inlay"), max_examples=8)
+PROFILE = os.environ.get("INLAY_TESTS", "inlay")
+"""`inlay`; `quick` for `make check`: few examples, and no file that takes over two seconds; `mutation`."""
+settings.load_profile(PROFILE)
+collect_ignore = (DATA / "slow_files.txt").read_text().split() if PROFILE == "quick" else []
 
 MACHINE_CODE = Path(os.environ.get("INLAY_TEST_CODE", ROOT / "build" / "machine-code"))
 """The folder that keeps machine code between runs. The name of an object is the digest of Inlay's sources, the kernel

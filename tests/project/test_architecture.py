@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.code_lines import code_lines
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 PACKAGE = ROOT / "src" / "inlay"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -334,6 +334,12 @@ def test_a_clock_of_its_own_is_found() -> None:
     assert CLOCKS.search("began = time.perf_counter()")
     assert CLOCKS.search((PACKAGE / "measure" / "interleaved.py").read_text())
     assert len(TIMED_BY_MEASURE) > 50
+
+
+def test_files_that_make_check_leaves_out_exist() -> None:
+    names = (DATA / "slow_files.txt").read_text().split()
+    assert [name for name in names if not (ROOT / "tests" / name).exists()] == []
+    assert names == sorted(set(names))
 
 
 def test_there_is_something_to_check() -> None:
