@@ -13,7 +13,7 @@ import inlay
 from inlay import Attributes, Memory, MemoryDesc, Scales, ZeroPoints
 from inlay.data_type import DATA_TYPES
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.reordering.attributes import attributes_of, operands
+from inlay.reordering.attributes import infer_attributes, operands
 
 F32 = MemoryDesc((4, 6), "f32", "ab")
 S8 = MemoryDesc((4, 6), "s8", "ba")
@@ -211,17 +211,17 @@ VALUES: list[tuple[Callable[[], object], str]] = [
         "src_zero_points hold 2147483648, which s32 cannot: it holds -2147483648 to 2147483647",
     ),
     (
-        lambda: attributes_of((8, 3, 4, 4), {"src_scales": np.ones(3)}),
+        lambda: infer_attributes((8, 3, 4, 4), {"src_scales": np.ones(3)}),
         "src_scales of shape (3,) do not spread over dims (8, 3, 4, 4): give shape (3, 1, 1), one for each coordinate "
         "of axis 1",
     ),
     (
-        lambda: attributes_of((8, 4), {"src_scales": np.ones(2)}),
+        lambda: infer_attributes((8, 4), {"src_scales": np.ones(2)}),
         "src_scales of shape (2,) do not spread over dims (8, 4): along each axis give 1 value or one for each "
         "coordinate, or for each of equal groups along the last two",
     ),
     (
-        lambda: attributes_of((4,), {"src_scales": np.ones((1, 4))}),
+        lambda: infer_attributes((4,), {"src_scales": np.ones((1, 4))}),
         "src_scales of shape (1, 4) do not spread over dims (4,): along each axis give 1 value or one for each "
         "coordinate, or for each of equal groups along the last two",
     ),
@@ -273,7 +273,7 @@ def test_values_that_are_wrong_are_told_whole(call: Callable[[], object], text: 
     ],
 )
 def test_values_imply_attributes(dims: tuple[int, ...], value: Any, implied: Scales) -> None:
-    attributes, arrays = attributes_of(dims, {"src_scales": value, "dst_scales": None})
+    attributes, arrays = infer_attributes(dims, {"src_scales": value, "dst_scales": None})
     assert attributes == Attributes(src_scales=implied)
     array = operands(attributes, dims, arrays)["src_scales"]
     assert (array.shape, array.dtype) == (implied.shape(dims), implied.type.dtype)
@@ -281,9 +281,9 @@ def test_values_imply_attributes(dims: tuple[int, ...], value: Any, implied: Sca
 
 def test_zero_points_imply_their_type() -> None:
     for array, name in ((np.int8(3), "s8"), (5, "s32"), (np.uint8(3), "u8"), (np.int16(3), "s32")):
-        attributes, _ = attributes_of((4, 6), {"src_zero_points": array})
+        attributes, _ = infer_attributes((4, 6), {"src_zero_points": array})
         assert attributes == Attributes(src_zero_points=ZeroPoints(data_type=name))
-    nibbles, _ = attributes_of((4, 6), {"src_zero_points": np.zeros((4, 1), ml_dtypes.uint4)})
+    nibbles, _ = infer_attributes((4, 6), {"src_zero_points": np.zeros((4, 1), ml_dtypes.uint4)})
     assert nibbles == Attributes(src_zero_points=ZeroPoints(0b01, (), "u4"))
 
 

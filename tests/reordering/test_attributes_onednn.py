@@ -17,7 +17,15 @@ import pytest
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
-from inlay.reordering.reference import Values, computed, convert, decode, read_codes, reference_reorder, write_codes
+from inlay.reordering.reference import (
+    Values,
+    convert,
+    decode,
+    evaluate_formula,
+    read_codes,
+    reference_reorder,
+    write_codes,
+)
 from tests.oracles import attributes as live
 from tests.oracles import onednn
 from tests.support.edge_codes import edge_codes
@@ -51,7 +59,7 @@ class Case:
     def again(self, attributes: Attributes | None = None, values: Values | None = None, **others: Any) -> Array:
         """What ours would be with something else."""
         wanted = self.attributes if attributes is None else attributes
-        return computed(
+        return evaluate_formula(
             self.codes, self.types, wanted, self.values if values is None else values, **{"old": self.old, **others}
         )
 
@@ -103,7 +111,7 @@ def rounded_twice(case: Case) -> Any:
         return np.zeros(case.ours.shape, bool)
     f16 = DATA_TYPES["f16"]
     old = convert(case.old, case.types[1], f16)
-    between = computed(case.codes, (case.types[0], f16), case.attributes, case.values, old=old)
+    between = evaluate_formula(case.codes, (case.types[0], f16), case.attributes, case.values, old=old)
     return case.theirs == convert(between, f16, case.types[1])
 
 
@@ -121,7 +129,7 @@ def subtracted_as_integers(case: Case) -> Any:
         # What is not scaled is exact in ours, and f32 here.
         attributes = replace(attributes, src_scales=Scales())
         values["src_scales"] = np.ones((1, 1), np.float32).view(np.uint32)
-    return case.theirs == computed(codes, case.types, attributes, values, old=case.old)
+    return case.theirs == evaluate_formula(codes, case.types, attributes, values, old=case.old)
 
 
 def first_zero_point(case: Case) -> Any:

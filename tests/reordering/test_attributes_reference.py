@@ -17,7 +17,7 @@ import pytest
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.reference import Values, computed, read_codes, reference_reorder, write_codes
+from inlay.reordering.reference import Values, evaluate_formula, read_codes, reference_reorder, write_codes
 from tests.oracles.numbers import encoded, in_type, value_of
 
 DIMS = (4, 6)
@@ -137,7 +137,7 @@ def test_every_attribute_of_every_pair(src: str, dst: str) -> None:
             continue
         codes, old = (random_codes(rng, t) for t in types)
         values = random_values(rng, attributes)
-        got = computed(codes, types, attributes, values, old=old)
+        got = evaluate_formula(codes, types, attributes, values, old=old)
         for x in np.ndindex(*DIMS):
             pair = (int(codes[x]), int(old[x]))
             wanted = expected(attributes, values, (x[0], x[1]), pair, types)
@@ -168,7 +168,7 @@ def test_minus_zero_stays_where_no_step_touches_it() -> None:
     f32 = DATA_TYPES["f32"]
     codes = np.array([0x80000000], np.uint32)
     two = {"src_scales": np.array([2.0], np.float32).view(np.uint32)}
-    assert computed(codes, (f32, f32), Attributes(src_scales=Scales()), two).tolist() == [0x80000000]
+    assert evaluate_formula(codes, (f32, f32), Attributes(src_scales=Scales()), two).tolist() == [0x80000000]
 
 
 # Stochastic rounding
@@ -194,7 +194,7 @@ def test_stochastic_rounding_goes_up_where_chance_fills_the_step(src: str, dst: 
     types = (DATA_TYPES[src], DATA_TYPES[dst])
     numbers = np.random.default_rng(3).uniform(-5, 5, 200) * np.exp2(np.arange(200) % 20 - 14.0)
     codes = (numbers * (300 if src == "s32" else 1)).astype(types[0].dtype).view(f"u{types[0].itemsize}")
-    got = computed(codes, types, STOCHASTIC, {}, seed=9)
+    got = evaluate_formula(codes, types, STOCHASTIC, {}, seed=9)
     for i, (code, result) in enumerate(zip(codes.tolist(), got.tolist(), strict=True)):
         working = DATA_TYPES["f64" if src == "f64" else "f32"]
         value = in_type(value_of(code, types[0]), working)
@@ -224,7 +224,7 @@ def test_the_mean_of_stochastic_rounding_is_the_value() -> None:
     count = 20_000
     codes = np.full(count, np.float32(1.3)).view(np.uint32)
     types = (DATA_TYPES["f32"], DATA_TYPES["s8"])
-    means = [computed(codes, types, STOCHASTIC, {}, seed=seed).mean() for seed in range(8)]
+    means = [evaluate_formula(codes, types, STOCHASTIC, {}, seed=seed).mean() for seed in range(8)]
     assert len(set(means)) == 8
     # Eight times the standard deviation of the mean.
     assert all(abs(mean - 1.3) < 8 * math.sqrt(0.3 * 0.7 / count) for mean in means)
@@ -232,5 +232,5 @@ def test_the_mean_of_stochastic_rounding_is_the_value() -> None:
 
 def test_what_is_exact_is_not_rounded_by_chance() -> None:
     codes = np.arange(-100, 100).astype(np.float32).view(np.uint32)
-    got = computed(codes, (DATA_TYPES["f32"], DATA_TYPES["s8"]), STOCHASTIC, {}, seed=4)
+    got = evaluate_formula(codes, (DATA_TYPES["f32"], DATA_TYPES["s8"]), STOCHASTIC, {}, seed=4)
     assert got.view(np.int8).tolist() == list(range(-100, 100))

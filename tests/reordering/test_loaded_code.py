@@ -20,8 +20,8 @@ from inlay.errors import OutOfMemory
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compensation, compiled, machine_code, target
 from inlay.reordering.choice import Choice, Decision
-from inlay.reordering.compensation import channel_sums
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.compensation import build_channel_sums
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import host_target
 from tests.support.many_kernels import Drawn
 
@@ -99,7 +99,7 @@ def test_a_reorder_in_use_stays_right_whatever_is_loaded_after_it() -> None:
 @pytest.mark.parametrize("panels", [False, True])
 def test_a_task_keeps_its_code(panels: bool) -> None:
     sides = inlay.MemoryDesc((301, 203), "f32", "ab"), inlay.MemoryDesc((301, 203), "f32", "ba")
-    reorder = compiled.compile_problem(reorder_problem(*sides), Decision(Choice(streams=True, panels=panels)))
+    reorder = compiled.compile_problem(build_reorder_problem(*sides), Decision(Choice(streams=True, panels=panels)))
     assert reorder.plan is not None
     assert (reorder.plan.panels is not None) == panels
     code = weakref.ref(machine_code._codes[reorder.plan.kernel, host_target()])
@@ -116,7 +116,7 @@ def test_a_task_keeps_its_code(panels: bool) -> None:
 
 def test_a_variant_for_unaligned_destinations_keeps_its_code() -> None:
     sides = inlay.MemoryDesc((512, 256), "f32", "ab"), inlay.MemoryDesc((512, 256), "f32", "ba")
-    reorder = compiled.compile_problem(reorder_problem(*sides), Decision(Choice(streams=True)))
+    reorder = compiled.compile_problem(build_reorder_problem(*sides), Decision(Choice(streams=True)))
     known = set(machine_code._codes)
     assert reorder.unaligned is not None
     task = reorder.unaligned().task
@@ -132,8 +132,8 @@ def test_a_variant_for_unaligned_destinations_keeps_its_code() -> None:
 
 def test_sums_keep_their_code() -> None:
     layout, _ = inlay.MemoryDesc((16, 8, 3, 3), "s8", "abcd").require_layout("test")
-    found = channel_sums(layout, 0, 1, host_target())
-    assert all(isinstance(part.task.kept, machine_code.MachineCode) for part in found.parts)
+    found = build_channel_sums(layout, 0, 1, host_target())
+    assert all(isinstance(part.task.keeps_alive, machine_code.MachineCode) for part in found.parts)
 
 
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:

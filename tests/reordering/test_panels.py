@@ -31,7 +31,7 @@ from inlay.reordering.panels import (
     panels_ir,
 )
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS, compile_ir, host_target
 from tests.reordering.test_reorder import check
 from tests.reordering.test_targets import narrow_target
@@ -152,7 +152,7 @@ class TestArrival:
     @pytest.mark.parametrize("dims", [(130, 71), (97, 259), (64, 64), (16, 500)])
     def test_transposes_have_panels(self, dims: tuple[int, int], types: tuple[str, str]) -> None:
         src, dst = transpose(dims, *types)
-        plan = plan_reorder(reorder_problem(src, dst), host_target(), Choice(panels=True))
+        plan = plan_reorder(build_reorder_problem(src, dst), host_target(), Choice(panels=True))
         assert plan.panels is not None
         check(src, dst)
 
@@ -196,7 +196,7 @@ class TestArrival:
 def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
     """The flags of the pool, through the table of a reorder."""
     assert r.task is not None
-    words = r.task.kept[-1].words  # type: ignore[index]
+    words = r.task.keeps_alive[-1].words  # type: ignore[index]
     flags = buffer_pool().flags
     assert words[FLAGS] == flags.ctypes.data
     assert flags.size == words[POOL]
@@ -230,7 +230,7 @@ def test_the_code_compiles_for_every_target(name: str) -> None:
 
 def test_a_reorder_says_that_it_has_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
-    problem = reorder_problem(*transpose((1001, 515)))
+    problem = build_reorder_problem(*transpose((1001, 515)))
     r = compiled.compile_problem(problem, Decision(Choice(panels=True)))
     assert "  stores into a buffer, then streamed: 20 panels of 103 rows of 256 elements\n" in r.explain()
     straight = compiled.compile_problem(problem, Decision(Choice(panels=False)))

@@ -97,7 +97,7 @@ def expected(code: int, src: DataType, dst: DataType) -> int | None:
     return encoded(in_type(value, working), dst, working.name)
 
 
-def codes_of(name: str) -> npt.NDArray[np.unsignedinteger]:
+def view_codes(name: str) -> npt.NDArray[np.unsignedinteger]:
     """Codes of a type: all of a byte, and of wider ones the edges of every binade, specials and random ones."""
     bits = DATA_TYPES[name].bits
     if bits <= 8:
@@ -124,7 +124,7 @@ class TestConvert:
         if src == dst:
             return
         one, two = DATA_TYPES[src], DATA_TYPES[dst]
-        codes = codes_of(src)
+        codes = view_codes(src)
         for code, got in zip(codes.tolist(), convert(codes, one, two).tolist(), strict=True):
             wanted = expected(code, one, two)
             if wanted is None:

@@ -8,7 +8,7 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, threads
-from inlay.reordering.threads import SLACK, TRIED, WAITS, TeamWatch
+from inlay.reordering.threads import BACKOFF_NS, SLACK_NS, TRIAL_CALLS, TeamWatch
 
 MS = 1_000_000
 
@@ -53,7 +53,7 @@ def disturbed() -> Calls:
 
 def test_calls_that_take_what_they_took_stay_shared() -> None:
     calls = Calls()
-    for took in (1 * MS, 2 * MS, 2 * MS + SLACK):
+    for took in (1 * MS, 2 * MS, 2 * MS + SLACK_NS):
         calls.shared = took
         assert all(calls.until(50 * MS))
 
@@ -78,15 +78,15 @@ def test_a_team_that_goes_on_to_be_slow_is_tried_once_each_time_and_less_and_les
             tried.append(now)
     gaps = [later - earlier for earlier, later in pairwise(tried)]
     assert gaps == sorted(gaps)
-    assert WAITS[1] <= gaps[-1] < WAITS[1] + 20 * MS
+    assert BACKOFF_NS[1] <= gaps[-1] < BACKOFF_NS[1] + 20 * MS
 
 
 def test_calls_that_are_as_slow_alone_stay_shared_and_are_not_tried_again() -> None:
     calls = disturbed()
     calls.alone = 9 * MS
     found = calls.until(1000 * MS)
-    assert found.count(False) == TRIED
-    assert all(found[2 + TRIED :])
+    assert found.count(False) == TRIAL_CALLS
+    assert all(found[2 + TRIAL_CALLS :])
 
 
 def test_a_team_that_is_slow_from_the_first_call_on_is_noticed_by_what_the_caller_waited_for() -> None:

@@ -24,7 +24,7 @@ The values themselves are passed with each call. What a caller has - a number, a
 the same - becomes an operand: an array of the type and shape that the attributes want, one entry along each axis for
 every value, 1 along the others:
 
->>> attributes, given = attributes_of((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
+>>> attributes, given = infer_attributes((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
 >>> attributes.src_scales
 Scales(mask=2)
 >>> operands(attributes, (8, 3, 4, 4), given)["src_scales"].shape
@@ -56,7 +56,7 @@ Groups: TypeAlias = tuple[()] | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Entry:
+class QuantizationAttribute:
     """Where the values of one attribute differ, and their type: what `Scales` and `ZeroPoints` have in common."""
 
     mask: int = 0
@@ -78,13 +78,13 @@ class Entry:
             InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
                 or the type is none of `TYPES`, or needs a mask.
         """
-        object.__setattr__(self, "mask", _integer(f"mask of {self.WORD}", self.mask, 0))
+        object.__setattr__(self, "mask", _require_integer(f"mask of {self.WORD}", self.mask, 0))
         groups: Any = self.groups
         if not isinstance(groups, tuple) or len(groups) not in (0, 2):
             raise InvalidArguments(
                 f"groups of {self.WORD} are {shown(groups)}: give two sizes, for the last axis but one and for the last"
             )
-        object.__setattr__(self, "groups", tuple(_integer(f"group of {self.WORD}", size, 1) for size in groups))
+        object.__setattr__(self, "groups", tuple(_require_integer(f"group of {self.WORD}", size, 1) for size in groups))
         name = as_data_type(self.data_type).name
         object.__setattr__(self, "data_type", name)
         if name not in self.TYPES:
@@ -95,7 +95,7 @@ class Entry:
 
     def __repr__(self) -> str:
         """Python that makes it; what is as usual is left out."""
-        return _spelled(self)
+        return _constructor_text(self)
 
     @property
     def type(self) -> DataType:
@@ -119,7 +119,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Scales(Entry):
+class Scales(QuantizationAttribute):
     """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
 
     data_type: str = "f32"
@@ -130,7 +130,7 @@ class Scales(Entry):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ZeroPoints(Entry):
+class ZeroPoints(QuantizationAttribute):
     """Where the zero points of one side differ, and their type; `ZeroPoints()` is one s32 for the whole tensor."""
 
     data_type: str = "s32"
@@ -140,12 +140,12 @@ class ZeroPoints(Entry):
     TYPES: ClassVar[tuple[str, ...]] = ("s32", "s8", "u8", "s4", "u4")
 
 
-def _spelled(value: "Entry | Attributes") -> str:
+def _constructor_text(value: "QuantizationAttribute | Attributes") -> str:
     parts = [f"{f.name}={getattr(value, f.name)!r}" for f in fields(value) if getattr(value, f.name) != f.default]
     return f"{type(value).__name__}({', '.join(parts)})"
 
 
-def _integer(what: str, value: object, least: int) -> int:
+def _require_integer(what: str, value: object, least: int) -> int:
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -157,7 +157,7 @@ def _integer(what: str, value: object, least: int) -> int:
     return number
 
 
-ENTRIES: Mapping[str, type[Entry]] = MappingProxyType(
+QUANTIZATION_TYPES: Mapping[str, type[QuantizationAttribute]] = MappingProxyType(
     {"src_scales": Scales, "dst_scales": Scales, "src_zero_points": ZeroPoints, "dst_zero_points": ZeroPoints}
 )
 """The attributes that have values, in oneDNN's order, and what each is."""
@@ -191,7 +191,7 @@ class Attributes:
             InvalidArguments: scales of the destination are in groups, its zero points are in groups or not s32, the
                 factor of the sum is no finite f32, or there is no such rounding mode.
         """
-        for name, kind in ENTRIES.items():
+        for name, kind in QUANTIZATION_TYPES.items():
             entry = getattr(self, name)
             if entry is not None and not isinstance(entry, kind):
                 raise InvalidArguments(
@@ -203,19 +203,19 @@ class Attributes:
             )
         if self.dst_zero_points not in (None, ZeroPoints(getattr(self.dst_zero_points, "mask", 0))):
             raise InvalidArguments("zero points of the destination are s32 and have no groups: convert and repeat them")
-        object.__setattr__(self, "sum", _factor(self.sum))
+        object.__setattr__(self, "sum", _require_sum_factor(self.sum))
         mode: Any = self.rounding_mode
         if not isinstance(mode, str) or mode not in ("nearest", "stochastic"):
             raise InvalidArguments(f"rounding_mode is {shown(self.rounding_mode)}: it is 'nearest' or 'stochastic'")
 
     def __repr__(self) -> str:
         """Python that makes it; what is as usual is left out."""
-        return _spelled(self)
+        return _constructor_text(self)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The attributes that have values, which each call gives."""
-        return tuple([name for name in ENTRIES if getattr(self, name) is not None])
+        return tuple([name for name in QUANTIZATION_TYPES if getattr(self, name) is not None])
 
     @property
     def computes(self) -> bool:
@@ -227,7 +227,7 @@ class Attributes:
         """Whether elements are multiplied: integers with zero points alone are computed on exactly."""
         return self.src_scales is not None or self.dst_scales is not None or self.sum is not None
 
-    def entry(self, name: Any) -> Entry:
+    def entry(self, name: Any) -> QuantizationAttribute:
         """The scales or zero points called `name`, which must be among `names`.
 
         Raises:
@@ -235,14 +235,14 @@ class Attributes:
         """
         if not isinstance(name, str) or name not in self.names:
             raise InvalidArguments(f"there are no {shown(name)}: {self!r} has {', '.join(self.names) or 'no values'}")
-        found: Entry = getattr(self, name)
+        found: QuantizationAttribute = getattr(self, name)
         return found
 
 
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
-def _factor(beta: Any) -> float | None:
+def _require_sum_factor(beta: Any) -> float | None:
     if beta is None:
         return None
     if isinstance(beta, bool) or not isinstance(beta, (int, float, np.integer, np.floating)):
@@ -270,8 +270,14 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
             raise InvalidArguments(
                 f"attributes compute with numbers: the elements of {side} are {desc.data_type}, which only move"
             )
-        if getattr(attributes, f"{side}_zero_points") and desc.data_type is not None and desc.data_type.kind == "float":
-            raise InvalidArguments(f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}")
+        if (
+            getattr(attributes, f"{side}_zero_points")
+            and desc.data_type is not None
+            and desc.data_type.kind == "float"
+        ):
+            raise InvalidArguments(
+                f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}"
+            )
     is_nibbles = src.data_type is not None and src.data_type.is_sub_byte and src.data_type.kind != "float"
     if is_nibbles and attributes.src_scales is not None and not attributes.src_scales.mask:
         raise InvalidArguments(
@@ -281,7 +287,7 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
         _require_groups(name, attributes.entry(name), src.dims)
 
 
-def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
+def _require_groups(name: str, entry: QuantizationAttribute, dims: Dims) -> None:
     if not entry.groups:
         return
     if len(dims) < 2:
@@ -300,7 +306,7 @@ def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
 # The values that a call brings
 
 
-Given: TypeAlias = Mapping[str, Any]
+AttributeValues: TypeAlias = Mapping[str, Any]
 """By name of the attribute, what the caller gave; None for nothing."""
 Operands: TypeAlias = dict[str, npt.NDArray[Any]]
 """By name of the attribute, an array of its type and shape."""
@@ -308,7 +314,7 @@ _NUMBERS = (float, int)
 _NUMBER = np.dtype(float)
 
 
-def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
+def infer_attributes(dims: Dims, given: AttributeValues) -> tuple[Attributes, AttributeValues]:
     """The attributes that values imply for a tensor of `dims`, and the values themselves.
 
     One number is for the whole tensor. An array has an axis for each axis of the tensor, or fewer, which are the last
@@ -320,14 +326,14 @@ def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
         InvalidArguments: an array does not fit the dims, or the attributes are refused.
     """
     brought = {
-        name: value if type(value) in _NUMBERS else numbers_of(name, value)
+        name: value if type(value) in _NUMBERS else as_real_array(name, value)
         for name, value in given.items()
         if value is not None
     }
     if not brought:
         return PLAIN, brought
     forms = [((), _NUMBER) if type(value) in _NUMBERS else (value.shape, value.dtype) for value in brought.values()]
-    return _implied(dims, tuple(brought), tuple(forms)), brought
+    return _infer_from_forms(dims, tuple(brought), tuple(forms)), brought
 
 
 _Form: TypeAlias = tuple[tuple[int, ...], "np.dtype[Any]"]
@@ -335,13 +341,15 @@ _Form: TypeAlias = tuple[tuple[int, ...], "np.dtype[Any]"]
 
 
 @lru_cache(maxsize=512)
-def _implied(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ...]) -> Attributes:
+def _infer_from_forms(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ...]) -> Attributes:
     """The attributes whose values are arrays of these forms."""
-    entries: dict[str, Any] = {name: _entry(name, *form, dims) for name, form in zip(names, forms, strict=True)}
+    entries: dict[str, Any] = {
+        name: _infer_attribute(name, *form, dims) for name, form in zip(names, forms, strict=True)
+    }
     return Attributes(**entries)
 
 
-def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims) -> Entry:
+def _infer_attribute(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims) -> QuantizationAttribute:
     counts = (1,) * (len(dims) - len(shape)) + shape
     if len(counts) > len(dims):
         _refuse_shape(name, shape, dims)
@@ -356,7 +364,7 @@ def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims
         # One value along the other axis is one group of all its coordinates.
         mask |= 3 << len(dims) - 2
         groups = (sizes[-2], sizes[-1])
-    kind = ENTRIES[name]
+    kind = QUANTIZATION_TYPES[name]
     return kind(mask, groups, next((t for t in kind.TYPES if DATA_TYPES[t].dtype == dtype), kind.TYPES[0]))
 
 
@@ -369,7 +377,7 @@ def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
     raise InvalidArguments(f"{name} of shape {shape} do not spread over dims {dims}: {remedy}")
 
 
-def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
+def operands(attributes: Attributes, dims: Dims, given: AttributeValues) -> Operands:
     """The values of each attribute that has some, as arrays of its type and shape.
 
     Numbers are rounded to the type of scales, but never to zero, infinity or NaN, and to e8m0 not at all. An array may
@@ -383,8 +391,8 @@ def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
     for name, value in given.items():
         if value is not None and name not in names:
             raise InvalidArguments(
-                f"{name} are given, but the attributes have none: make them with {name}={ENTRIES[name].__name__}(), "
-                "or leave them out"
+                f"{name} are given, but the attributes have none: make them with "
+                f"{name}={QUANTIZATION_TYPES[name].__name__}(), or leave them out"
             )
     return {name: operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
 
@@ -393,7 +401,7 @@ _TINY, _HUGE = 1e-30, 1e30  # well within f32
 _MANY = 1 << 30  # well within s32
 
 
-def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]:
+def operand(name: str, entry: QuantizationAttribute, dims: Dims, value: Any) -> npt.NDArray[Any]:
     """The values of one attribute of a tensor of `dims`, as an array of its type and of shape `entry.shape(dims)`.
 
     Raises:
@@ -409,24 +417,24 @@ def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]
         return np.ascontiguousarray(value)
     if value is None:
         raise InvalidArguments(
-            f"the attributes have {name}: give their values, {_count(prod(shape), entry.type)} of shape {shape}"
+            f"the attributes have {name}: give their values, {_count_text(prod(shape), entry.type)} of shape {shape}"
         )
-    array = numbers_of(name, value)
+    array = as_real_array(name, value)
     long = [[n for n in lengths if n != 1] for lengths in (array.shape, shape)]
     if array.size != prod(shape) or (array.ndim > 1 and long[0] != long[1]):
         raise InvalidArguments(
             f"{name} of shape {array.shape} are not what mask {entry.mask:#b} wants for dims {dims}: give "
-            f"{_count(prod(shape), entry.type)} of shape {shape}"
+            f"{_count_text(prod(shape), entry.type)} of shape {shape}"
         )
-    convert = _scales if isinstance(entry, Scales) else _zero_points
+    convert = _convert_scales if isinstance(entry, Scales) else _convert_integers
     return np.ascontiguousarray(convert(name, array, entry.type)).reshape(shape)
 
 
-def _count(count: int, data_type: DataType) -> str:
+def _count_text(count: int, data_type: DataType) -> str:
     return f"{count} {data_type} value{'s' if count != 1 else ''}"
 
 
-def numbers_of(name: str, value: Any) -> npt.NDArray[Any]:
+def as_real_array(name: str, value: Any) -> npt.NDArray[Any]:
     """An array of the real numbers that a caller gave.
 
     Raises:
@@ -443,15 +451,15 @@ def numbers_of(name: str, value: Any) -> npt.NDArray[Any]:
     raise InvalidArguments(f"{name} are of type {array.dtype}: give numbers")
 
 
-def exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
+def require_exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
     """The numbers that a caller gave for elements of a type, in their own type.
 
     Raises:
-        InvalidArguments: as `numbers_of`; or a number is none of an integer type, or too large for a type of floats.
+        InvalidArguments: as `as_real_array`; or a number is none of an integer type, or too large for a type of floats.
     """
-    array = numbers_of(name, value)
+    array = as_real_array(name, value)
     if data_type.kind != "float":
-        return _zero_points(name, array, data_type, "elements")
+        return _convert_integers(name, array, data_type, "elements")
     wide = array.astype(np.float64)
     wrong = np.isfinite(wide) & (np.abs(wide) > data_type.highest)
     if wrong.any():
@@ -462,7 +470,7 @@ def exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any
     return array
 
 
-def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+def _convert_scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
     if array.dtype == data_type.dtype:
         return array
     if array.dtype.kind in "iu" and array.itemsize == 1:
@@ -484,7 +492,7 @@ def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDAr
     return rounded
 
 
-def _zero_points(
+def _convert_integers(
     name: str, array: npt.NDArray[Any], data_type: DataType, what: str = "zero points"
 ) -> npt.NDArray[Any]:
     if array.dtype == data_type.dtype:
@@ -504,7 +512,7 @@ def _zero_points(
 _MOST_SEED = 2**32 - 1
 
 
-def checked_seed(attributes: Attributes, seed: object) -> int:
+def require_seed(attributes: Attributes, seed: object) -> int:
     """The seed of stochastic rounding, 0 where rounding is to nearest.
 
     Raises:
@@ -523,6 +531,6 @@ def checked_seed(attributes: Attributes, seed: object) -> int:
     return int(seed)
 
 
-def codes_of(values: Operands) -> Operands:
+def view_codes(values: Operands) -> Operands:
     """The codes of operands, unsigned integers of the same width."""
     return {name: array.view(f"u{array.itemsize}") for name, array in values.items()}

@@ -4,8 +4,8 @@ The stages decide by models: of what a tile costs, of which side is better walke
 overrides some of these decisions, so that the alternatives can be timed and the best one kept. What it leaves open is
 decided by the models; BY_MODEL leaves everything open.
 
-    >>> print(Choice(walk="dst", ahead=1024))
-    walk dst, fetch 1024 bytes ahead
+    >>> print(Choice(traversal="dst", prefetch_distance=1024))
+    traverse dst, fetch 1024 bytes ahead
     >>> print(BY_MODEL)
     by the model
 
@@ -15,10 +15,10 @@ source files. The key is the digest of the problem, as far as it changes what is
 same reorder on the same machine finds it; whoever edits the compiler finds nothing. An entry that says what no choice
 can be is as good as none.
 
-    >>> read(asdict(Decision(Choice(walk="dst"), 1.5, 1.0)))
-    Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, panels=None, \
-threads=None), gain=1.5, seconds=1.0)
-    >>> read({}) is None
+    >>> parse_decision(asdict(Decision(Choice(traversal="dst"), 1.5, 1.0)))
+    Decision(choice=Choice(traversal='dst', registers=None, width=None, prefetch_distance=None, \
+streams=None, panels=None, threads=None), gain=1.5, seconds=1.0)
+    >>> parse_decision({}) is None
     True
 """
 
@@ -32,7 +32,7 @@ from inlay.measure.timing_database import TimingTable
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.network import Side
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.target import Target, cache_key, spelled
+from inlay.reordering.target import Target, cache_key, canonical_text
 from inlay.reordering.threads import get_num_threads
 
 
@@ -40,13 +40,13 @@ from inlay.reordering.threads import get_num_threads
 class Choice:
     """Decisions about a reorder; None leaves one to the model."""
 
-    walk: Side | None = None
+    traversal: Side | None = None
     """The side that is gone through in the order in which it lies."""
     registers: int | None = None
     """How many registers a tile has at least, where loops have that many values: a power of two."""
     width: int | None = None
     """Bytes of a register at most: a power of two from 16 on; the target's if that is less."""
-    ahead: int | None = None
+    prefetch_distance: int | None = None
     """Bytes from a load to the line that it asks for; 0 to ask for none."""
     streams: bool | None = None
     """Whether stores go past the caches where the tile allows it."""
@@ -58,10 +58,12 @@ class Choice:
     def __str__(self) -> str:
         """What is decided, in words."""
         words = {
-            "walk": f"walk {self.walk}",
+            "traversal": f"traverse {self.traversal}",
             "registers": f"tiles of {self.registers} registers",
             "width": f"registers of {self.width} bytes",
-            "ahead": f"fetch {self.ahead} bytes ahead" if self.ahead else "fetch nothing ahead",
+            "prefetch_distance": f"fetch {self.prefetch_distance} bytes ahead"
+            if self.prefetch_distance
+            else "fetch nothing ahead",
             "streams": f"stores {'past' if self.streams else 'into'} the caches",
             "panels": "through a buffer" if self.panels else "straight to the destination",
             "threads": f"{self.threads} thread{'s' * (self.threads != 1)}",
@@ -104,17 +106,17 @@ _VERSION = "1"
 _MOST = 2048  # decisions, which are read when a reorder is compiled
 
 
-def remembered(problem: ReorderProblem, target: Target) -> Decision | None:
+def load_decision(problem: ReorderProblem, target: Target) -> Decision | None:
     """What was decided about `problem` for `target` and the threads of this process; None where nothing was.
 
     With INLAY_TUNED=0 in the environment nothing is remembered.
     """
     if os.environ.get("INLAY_TUNED") == "0":
         return None
-    return read(_table(target).get(_key(problem)))
+    return parse_decision(_table(target).get(_key(problem)))
 
 
-def remember(problem: ReorderProblem, target: Target, decision: Decision) -> None:
+def store_decision(problem: ReorderProblem, target: Target, decision: Decision) -> None:
     """Keep `decision`, where the directory of the cache can be written."""
     table = _table(target)
     table.put(_key(problem), asdict(decision))
@@ -122,13 +124,15 @@ def remember(problem: ReorderProblem, target: Target, decision: Decision) -> Non
 
 
 def _table(target: Target) -> TimingTable:
-    return TimingTable(KIND, _VERSION, cache_key(spelled((_capacities(), get_num_threads())), target), most=_MOST)
+    return TimingTable(
+        KIND, _VERSION, cache_key(canonical_text((_capacities(), get_num_threads())), target), most=_MOST
+    )
 
 
 def _key(problem: ReorderProblem) -> str:
     types = (problem.src_type.name, problem.dst_type.name)
     offsets = (problem.src_offset, problem.dst_offset)
-    return cache.object_key(spelled((problem.axes, types, offsets, problem.attributes, problem.factor)))
+    return cache.object_key(canonical_text((problem.axes, types, offsets, problem.attributes, problem.factor)))
 
 
 def _capacities() -> tuple[int, int]:
@@ -137,7 +141,7 @@ def _capacities() -> tuple[int, int]:
     return model.l2, model.last_level
 
 
-def read(value: Any) -> Decision | None:
+def parse_decision(value: Any) -> Decision | None:
     """The decision of which JSON holds `value`, its fields by name; None where `value` is none of one."""
     try:
         fields = dict(value)
@@ -150,10 +154,10 @@ def read(value: Any) -> Decision | None:
 
 _FURTHEST = 1 << 40
 _ALLOWED: Mapping[str, Sequence[object]] = {
-    "walk": ("src", "dst"),
+    "traversal": ("src", "dst"),
     "registers": [1 << i for i in range(9)],
     "width": [16 << i for i in range(5)],
-    "ahead": range(-_FURTHEST, _FURTHEST + 1),
+    "prefetch_distance": range(-_FURTHEST, _FURTHEST + 1),
     "streams": (False, True),
     "panels": (False, True),
     "threads": range(1, (1 << 20) + 1),

@@ -38,7 +38,7 @@ from inlay.reordering.kernel import Words
 from inlay.reordering.machine_code import machine_code
 from inlay.reordering.problem import require_factor
 from inlay.reordering.target import Target, host_target
-from inlay.reordering.threads import Task, parts_for, run_parts
+from inlay.reordering.threads import Task, choose_thread_count, run_parts
 
 
 def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
@@ -89,7 +89,7 @@ class Compensation:
 
     def write(self, address: int) -> None:
         """Write the sums of the weights in the buffer at `address` behind them."""
-        made = {sums: sums.added(address) for _, _, sums in self.parts}
+        made = {sums: sums.compute(address) for _, _, sums in self.parts}
         for behind, factor, sums in self.parts:
             numbers = np.multiply(made[sums], factor, dtype=np.int32, order="C")
             ctypes.memmove(address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
@@ -99,14 +99,14 @@ class Compensation:
         return repr(self.extras)
 
 
-def compensation_of(dst: MemoryDesc) -> Compensation | None:
+def build_compensation(dst: MemoryDesc) -> Compensation | None:
     """What a reorder to `dst`, which `require_extras` lets pass, writes behind its elements; None for nothing."""
     sizes = dst.extras.buffer_sizes(dst.padded_dims)
     if not sizes or not prod(dst.dims):
         return None
     layout, _ = dst.require_layout("reorder")
     masks = {S8S8: dst.extras.compensation_mask, ASYMMETRIC_SRC: dst.extras.asymmetric_mask}
-    made = {mask: channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
+    made = {mask: build_channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
     behind, parts = dst.size - sum(sizes.values()), []
     for flag, nbytes in sizes.items():
         parts.append((behind, _FACTORS[flag], made[masks[flag]]))
@@ -122,7 +122,7 @@ _SUMMED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Digit:
+class _SumDigit:
     """A loop over the weights."""
 
     extent: int
@@ -132,17 +132,17 @@ class _Digit:
     weight: int
     """What one step adds to the coordinate of that axis."""
 
-    def cut(self, extent: int) -> tuple["_Digit", "_Digit"]:
+    def split(self, extent: int) -> tuple["_SumDigit", "_SumDigit"]:
         """Its low part, of so many values, and the rest."""
-        above = _Digit(self.extent // extent, self.stride * extent, self.axis, self.weight * extent)
+        above = _SumDigit(self.extent // extent, self.stride * extent, self.axis, self.weight * extent)
         return replace(self, extent=extent), above
 
 
-_ONCE = _Digit(1, 0, _SUMMED, 1)
+_ONCE = _SumDigit(1, 0, _SUMMED, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _ChannelSumPart:
     """Sums over weights that whole digits describe."""
 
     place: tuple[slice, ...]
@@ -164,12 +164,12 @@ class _Part:
     moved: int
     """The bytes that are read."""
 
-    def added(self, weights: int) -> npt.NDArray[np.int32]:
+    def compute(self, weights: int) -> npt.NDArray[np.int32]:
         """The sum of each channel, of weights that begin at this address; it wraps around beyond 32 bits."""
         numbers = np.empty(self.extents, np.int32)
         found: int = numbers.__array_interface__["data"][0]
         task, src = self.task, weights + self.start
-        parts = min(parts_for(self.moved), task.tiles)
+        parts = min(choose_thread_count(self.moved), task.tiles)
         if parts > 1:
             run_parts(task, src, found, self.address, parts)
         else:
@@ -184,21 +184,21 @@ class ChannelSums:
 
     shape: Dims
     """The padded dims of the axes that are kept."""
-    parts: tuple[_Part, ...]
+    parts: tuple[_ChannelSumPart, ...]
     """Where each weight is in one of."""
 
-    def added(self, address: int) -> npt.NDArray[np.int32]:
+    def compute(self, address: int) -> npt.NDArray[np.int32]:
         """The sums of the weights in the buffer at `address`; 0 for channels of padding, which holds zeros."""
         if len(self.parts) == 1:
-            return self.parts[0].added(address).reshape(self.shape)
+            return self.parts[0].compute(address).reshape(self.shape)
         sums = np.zeros(self.shape, np.int32)
         for part in self.parts:
             room = sums[part.place]
-            room += part.added(address).reshape(room.shape)
+            room += part.compute(address).reshape(room.shape)
         return sums
 
 
-def channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> ChannelSums:
+def build_channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> ChannelSums:
     """How to sum int8 weights over all axes but those of `mask`.
 
     Args:
@@ -212,26 +212,26 @@ def channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> Chan
     parts = []
     for box in product(*(tuple(runs(axis, 0, n)) for axis, n in zip(axes, layout.dims, strict=True))):
         digits = [
-            _Digit(step.extent, step.stride, kept.index(i) if i in kept else _SUMMED, step.weight)
+            _SumDigit(step.extent, step.stride, kept.index(i) if i in kept else _SUMMED, step.weight)
             for i, run in enumerate(box)
             for step in reversed(run.steps)
         ]
         place = tuple(slice(box[i].start, box[i].start + box[i].count) for i in kept)
         start = offset + sum(run.offset for run in box)
-        parts.append(_part(place, start, digits, target))
+        parts.append(_build_part(place, start, digits, target))
     return ChannelSums(tuple(layout.dims[i] for i in kept), tuple(parts))
 
 
 _NEIGHBORS = 4
 
 
-def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Target) -> _Part:
+def _build_part(place: tuple[slice, ...], start: int, digits: list[_SumDigit], target: Target) -> _ChannelSumPart:
     """The code and the table for weights that these digits describe."""
-    lanes, loops = _in_lanes(_in_rows([digit for digit in digits if digit.extent > 1]), target.vector_bytes)
+    lanes, loops = _split_lanes(_join_rows([digit for digit in digits if digit.extent > 1]), target.vector_bytes)
     kernel = SumKernel(prod(d.extent for d in lanes), 1)
     if lanes and lanes[0].axis == _SUMMED:
         kernel = replace(kernel, neighbors=min(_NEIGHBORS, lanes[0].extent))
-        lanes[:1] = [above for above in lanes[0].cut(kernel.neighbors)[1:] if above.extent > 1]
+        lanes[:1] = [above for above in lanes[0].split(kernel.neighbors)[1:] if above.extent > 1]
     which = [d for d in loops if d.axis != _SUMMED]
     steps, *around = sorted((d for d in loops if d.axis == _SUMMED), key=lambda d: abs(d.stride)) or [_ONCE]
     words = [len(which), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
@@ -240,10 +240,10 @@ def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Ta
     code = machine_code(kernel, target)
     numbers = (*reversed(which), *reversed(lanes))
     kept = [d for d in numbers if d.axis != _SUMMED]
-    return _Part(
+    return _ChannelSumPart(
         place=place,
         start=start,
-        task=Task(code.entry, code.address, prod(d.extent for d in which), kept=code),
+        task=Task(code.entry, code.address, prod(d.extent for d in which), keeps_alive=code),
         table=table,
         address=int(table.ctypes.data),
         extents=tuple(d.extent for d in numbers),
@@ -253,9 +253,9 @@ def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Ta
     )
 
 
-def _in_lanes(loops: list[_Digit], width: int) -> tuple[list[_Digit], list[_Digit]]:
+def _split_lanes(loops: list[_SumDigit], width: int) -> tuple[list[_SumDigit], list[_SumDigit]]:
     """The digits that fill the lanes of a register with up to `width` weights in a row, and those that are left."""
-    lanes: list[_Digit] = []
+    lanes: list[_SumDigit] = []
     filled = 1
     while filled < width:
         low = next((d for d in loops if d.stride == filled), None)
@@ -263,14 +263,14 @@ def _in_lanes(loops: list[_Digit], width: int) -> tuple[list[_Digit], list[_Digi
         if low is None or count == 1:
             break
         loops.remove(low)
-        lane, above = low.cut(count)
+        lane, above = low.split(count)
         lanes.append(lane)
         loops += [above] if above.extent > 1 else []
         filled *= count
     return lanes, loops
 
 
-def _in_rows(digits: list[_Digit]) -> list[_Digit]:
+def _join_rows(digits: list[_SumDigit]) -> list[_SumDigit]:
     """The digits, with summed ones that follow one another joined."""
     joined = [digit for digit in digits if digit.axis != _SUMMED]
     for digit in sorted((d for d in digits if d.axis == _SUMMED), key=lambda d: d.stride):

@@ -5,8 +5,8 @@
 **Trials.** Two questions have no answer before the first call, because nobody knows who touches the data between two
 calls:
 
-    one thread or several        a tensor that fits the cache of one core (see `threads.small_parts_for`)
-    ordinary or streaming stores a tensor near the size of the last-level cache (see `is_contested`)
+    one thread or several        a tensor that fits the cache of one core (see `threads.choose_small_thread_count`)
+    ordinary or streaming stores a tensor near the size of the last-level cache (see `needs_store_trial`)
 
 A series of calls on data that nobody else touches is up to 1.6 times as fast on two threads: each finds its part in its
 own cache. But where the calling thread wrote the source just before, or reads the result, the other thread's part
@@ -18,11 +18,11 @@ A trial counts the calls of one reorder. The first calls run the first variant: 
 thread and compiles nothing for the trial. Then some calls run the first variant and some the second, all timed. The
 faster one is kept for many calls, until the next trial.
 
-    >>> trial = Trial(None, lambda: None)
-    >>> trial.left = 0
-    >>> for i in range(2 * EACH):  # a call every ten microseconds, then every eight
-    ...     trial.note(10_000 * i, 6_000) if i < EACH else trial.note(20_000 + 8_000 * i, 4_000)
-    >>> trial.takes_second, trial.left == KEPT
+    >>> trial = PairedTrial(None, lambda: None)
+    >>> trial.calls_until_trial = 0
+    >>> for i in range(2 * CALLS_PER_VARIANT):  # a call every ten microseconds, then every eight
+    ...     trial.note(10_000 * i, 6_000) if i < CALLS_PER_VARIANT else trial.note(20_000 + 8_000 * i, 4_000)
+    >>> trial.uses_second, trial.calls_until_trial == CALLS_AFTER_WIN
     (True, True)
 
 **Values.** Compiled code finds the values of attributes through words that lie before its table. A call makes one block
@@ -49,23 +49,23 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering.attributes import PLAIN, Attributes, Operands
-from inlay.reordering.choice import UNMEASURED, Choice, Decision, remembered
-from inlay.reordering.compensation import Compensation, compensation_of, require_extras, without_extras
+from inlay.reordering.choice import UNMEASURED, Choice, Decision, load_decision
+from inlay.reordering.compensation import Compensation, build_compensation, require_extras, without_extras
 from inlay.reordering.conversion import LINE, address_bits
-from inlay.reordering.kernel import Words, reaches
+from inlay.reordering.kernel import Words, greatest_value_indices
 from inlay.reordering.machine_code import ir_of, machine_code
 from inlay.reordering.memory_levels import measure_slice, memory_model
-from inlay.reordering.panels import PanelKernel, buffer_pool, panel_table
-from inlay.reordering.planning import Plan, bound_of, plan_reorder
-from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.panels import PanelKernel, buffer_pool, build_panel_table
+from inlay.reordering.planning import ReorderPlan, estimate_roofline, plan_reorder
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
-from inlay.reordering.threads import Task, allowed, parts_for, run_parts, small_parts_for
+from inlay.reordering.threads import Task, cap_thread_count, choose_small_thread_count, choose_thread_count, run_parts
 
-EACH = 10
+CALLS_PER_VARIANT = 10
 """Calls of each variant in a trial."""
-FIRST, KEPT = 24, 1000
+CALLS_BEFORE_TRIAL, CALLS_AFTER_WIN = 24, 1000
 """Calls before the first trial, and after one that the second variant won."""
-SOON, LATE = 250, 4000
+CALLS_AFTER_LOSS, MOST_CALLS_AFTER_LOSS = 250, 4000
 """Calls after a trial that the second variant lost, for the first time in a row; after each further one twice as many,
 up to so many: a single trial may have been disturbed, and each costs as much as some ten calls."""
 _SETTLING = 4  # calls in which lines come to the caches that they are in for the rest of them
@@ -74,32 +74,34 @@ _SHOWN = 0.5  # of what the calls gain, the share that is gained from call to ca
 _FAR = 4  # times the last level, from which on streaming stores win whatever follows
 
 
-def is_contested(moved_bytes: int, memory: MemoryModel) -> bool:
+def needs_store_trial(moved_bytes: int, memory: MemoryModel) -> bool:
     """Return whether a footprint lies where a trial decides between ordinary and streaming stores.
 
     >>> memory = MemoryModel(l2=1 << 20, last_level=32 << 20, streaming_from=8 << 20)
-    >>> [is_contested(size << 20, memory) for size in (4, 16, 100, 200)]
+    >>> [needs_store_trial(size << 20, memory) for size in (4, 16, 100, 200)]
     [False, True, True, False]
     """
     return memory.streaming_from <= moved_bytes < _FAR * memory.last_level
 
 
-class Variant(Protocol):
+class ReorderVariant(Protocol):
     """A reorder that is done in one of two ways."""
 
     def move(self, src_address: int, dst_address: int, table: int | None) -> bool:
         """Move the elements; return whether a thread had to be woken."""
 
 
-class Trial:
+class PairedTrial:
     """Two variants of a reorder, and which of them the next calls run.
 
     Several threads may use it: a count that is off by one does no harm.
     """
 
-    __slots__ = ("_first", "_shares", "_times", "_wait", "left", "second", "takes_second")
+    __slots__ = ("_first", "_shares", "_times", "_wait", "calls_until_trial", "second", "uses_second")
 
-    def __init__(self, first: Variant, make_second: Callable[[], Variant], *, shares: bool = False) -> None:
+    def __init__(
+        self, first: ReorderVariant, make_second: Callable[[], ReorderVariant], *, shares: bool = False
+    ) -> None:
         """Run the first variant until the first trial.
 
         Args:
@@ -110,18 +112,18 @@ class Trial:
         self._first, self._shares = first, shares
         self.second = cache(make_second)
         """Returns the second variant."""
-        self.takes_second = False
+        self.uses_second = False
         """Whether the next call runs the second variant."""
-        self.left = FIRST
+        self.calls_until_trial = CALLS_BEFORE_TRIAL
         """Calls until the next trial; 0 in a trial, whose calls are timed."""
         self._times: list[tuple[int, int]] = []
-        self._wait = SOON
+        self._wait = CALLS_AFTER_LOSS
 
     def run(self, src_address: int, dst_address: int, table: int | None) -> None:
         """Run one call with the variant whose turn it is, or that won the last trial."""
-        variant = self.second() if self.takes_second else self._first
-        if self.left > 0:
-            self.left -= 1
+        variant = self.second() if self.uses_second else self._first
+        if self.calls_until_trial > 0:
+            self.calls_until_trial -= 1
             if variant.move(src_address, dst_address, table) and self._shares:
                 self.restart()
             return
@@ -133,16 +135,16 @@ class Trial:
         """Note when a call of a trial began and how long it took; the last one decides."""
         times = self._times
         times.append((began, nanoseconds))
-        self.takes_second = len(times) >= EACH
-        if len(times) >= 2 * EACH:
-            self.takes_second = is_faster(times[_SETTLING:EACH], times[EACH + _SETTLING :])
-            self.left, self._times = KEPT if self.takes_second else self._wait, []
-            self._wait = SOON if self.takes_second else min(2 * self._wait, LATE)
+        self.uses_second = len(times) >= CALLS_PER_VARIANT
+        if len(times) >= 2 * CALLS_PER_VARIANT:
+            self.uses_second = is_faster(times[_SETTLING:CALLS_PER_VARIANT], times[CALLS_PER_VARIANT + _SETTLING :])
+            self.calls_until_trial, self._times = CALLS_AFTER_WIN if self.uses_second else self._wait, []
+            self._wait = CALLS_AFTER_LOSS if self.uses_second else min(2 * self._wait, MOST_CALLS_AFTER_LOSS)
 
     def restart(self) -> None:
         """Begin a trial: a shared call met a thread that sleeps, so calls no longer come in a row."""
-        if self.left:
-            self.takes_second, self.left, self._times = False, 0, []
+        if self.calls_until_trial:
+            self.uses_second, self.calls_until_trial, self._times = False, 0, []
 
 
 def is_faster(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> bool:
@@ -170,7 +172,7 @@ _SPARE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ValueSlot:
     """Where the values of one step lie in the block."""
 
     step: str
@@ -184,7 +186,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class ArgumentBlock:
     """What calls make: a block of memory that the code finds its values and its table in."""
 
     size: int
@@ -193,7 +195,7 @@ class Block:
     """The word at which the table begins: so many addresses lie before it."""
     head: Words
     """The table."""
-    slots: tuple[Slot, ...]
+    slots: tuple[ValueSlot, ...]
     """For each step with values, where they are."""
     number: np.dtype[Any]
     """The working type."""
@@ -202,12 +204,12 @@ class Block:
     after: Words
     """For each address, bytes from the start of the block to what is there."""
 
-    def filled(self, values: Operands, seed: int) -> Words:
+    def fill(self, values: Operands, seed: int) -> Words:
         """A new block with what a call brings, for code that reads it where it lies."""
         words = np.empty(self.size, np.int64)
-        return self.placed(words, words.__array_interface__["data"][0], values, seed)
+        return self.fill_at(words, words.__array_interface__["data"][0], values, seed)
 
-    def placed(self, words: Words, base: int, values: Operands, seed: int) -> Words:
+    def fill_at(self, words: Words, base: int, values: Operands, seed: int) -> Words:
         """The same in `words`, of the block's size, which lie, for the code that reads them, at address `base`."""
         words[: self.table] = self.after + base
         words[self.table : self.table + self.head.size] = self.head
@@ -225,25 +227,25 @@ class Block:
         return words
 
 
-def block_of(problem: ReorderProblem, plan: Plan) -> Block | None:
+def build_argument_block(problem: ReorderProblem, plan: ReorderPlan) -> ArgumentBlock | None:
     """What calls make, with the factors that are the same for all in their places; None where nothing is computed."""
     computation = plan.kernel.computation
     if computation is None:
         return None
     number = DATA_TYPES[computation.working].dtype
-    furthest = reaches(problem, plan.schedule)
+    furthest = greatest_value_indices(problem, plan.schedule)
     presets = {"sum": problem.attributes.sum or 0.0, "factor": problem.factor}
     count = len(computation.values)
     at, slots = count + plan.table.words.size, []
     for value in computation.values:
-        if value.step != "chance":
+        if value.step != "stochastic":
             size = _SPARE + (0 if value.count is None else furthest[value.count]) + 1
-            slots.append(Slot(value.step, at, size + size % 2, presets.get(value.step, 1.0)))
+            slots.append(ValueSlot(value.step, at, size + size % 2, presets.get(value.step, 1.0)))
             at += slots[-1].size * number.itemsize // 8
     is_seeded = len(slots) < count
     # Value number k is k + 1 words before the table; chance is the last and has the seed for an address.
     after = np.array([0] * is_seeded + [8 * slot.at for slot in reversed(slots)], np.int64)
-    return Block(at, count, plan.table.words, tuple(slots), number, is_seeded, after)
+    return ArgumentBlock(at, count, plan.table.words, tuple(slots), number, is_seeded, after)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +254,7 @@ class CompiledReorder:
 
     problem: ReorderProblem
     """What is moved and computed."""
-    plan: Plan | None
+    plan: ReorderPlan | None
     """How; None where there is nothing to move."""
     decision: Decision
     """Who decided how it is done."""
@@ -266,11 +268,11 @@ class CompiledReorder:
     """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
     parts: int = 1
     """On how many threads at most."""
-    block: Block | None = None
+    block: ArgumentBlock | None = None
     """What values of attributes are given in with each call; None where nothing is computed."""
     unaligned: "Callable[[], CompiledReorder] | None" = None
     """Returns the reorder for destinations that do not begin at a cache line; None where this one is for them too."""
-    trial: Trial | None = None
+    trial: PairedTrial | None = None
     """Runs the calls, in one of two variants, where calls have to show which is faster; None where that is known."""
     compensation: Compensation | None = None
     """What is written behind the elements of int8 weights; None for nothing."""
@@ -288,7 +290,7 @@ class CompiledReorder:
         if block is None:
             self.move(src_address, dst_address)
         else:
-            words = block.filled(values or {}, seed)
+            words = block.fill(values or {}, seed)
             self.move(src_address, dst_address, words.__array_interface__["data"][0] + 8 * block.table)
         if self.compensation is not None:
             self.compensation.write(dst_address)
@@ -296,7 +298,7 @@ class CompiledReorder:
     def move(self, src_address: int, dst_address: int, table: int | None = None) -> bool:
         """Move the elements alone; return whether a thread had to be woken.
 
-        `table` is the address of a copy of the table, behind the addresses of values (see `Block`).
+        `table` is the address of a copy of the table, behind the addresses of values (see `ArgumentBlock`).
         """
         task = self.task
         if task is None:
@@ -310,7 +312,7 @@ class CompiledReorder:
             return self.unaligned().move(src_address, dst_address, table)
         words, parts = self.table if table is None else table, self.parts
         if parts > 1:
-            parts = allowed(parts)
+            parts = cap_thread_count(parts)
         if parts > 1:
             return run_parts(task, src, dst, words, parts)
         task.entry(src, dst, words, 0, task.tiles)
@@ -329,9 +331,9 @@ class CompiledReorder:
         if self.problem.is_empty:
             return f"problem\n{self.problem}\nnothing to move"
         plan = plan_reorder(self.problem, machine, decision.choice)
-        threads = min(parts_for(self.problem.moved_bytes), decision.choice.threads or self.parts, plan.pieces)
+        threads = min(choose_thread_count(self.problem.moved_bytes), decision.choice.threads or self.parts, plan.pieces)
         behind = "" if self.compensation is None else f"\nbehind the elements\n  {self.compensation}"
-        return explained(self.problem, plan, machine, threads, decision) + behind
+        return explain_plan(self.problem, plan, machine, threads, decision) + behind
 
     def assembly(self, target: str | None = None) -> str:
         """The assembly of the kernel on this machine, or on the one that is called `target`.
@@ -365,11 +367,11 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = P
         OutOfMemory: so much code is in use that no more is loaded; see `make_room`.
     """
     if not dst.extras and src.extras.scale_adjust == 1:
-        return compile_problem(reorder_problem(src, dst, attributes))
+        return compile_problem(build_reorder_problem(src, dst, attributes))
     require_extras(src, dst)
     factor = 1.0 if src.extras.scale_adjust == dst.extras.scale_adjust else dst.extras.scale_adjust
-    problem = reorder_problem(without_extras(src), without_extras(dst), attributes, factor)
-    return replace(compile_problem(problem), compensation=compensation_of(dst))
+    problem = build_reorder_problem(without_extras(src), without_extras(dst), attributes, factor)
+    return replace(compile_problem(problem), compensation=build_compensation(dst))
 
 
 def compile_problem(problem: ReorderProblem, decision: Decision | None = None) -> CompiledReorder:
@@ -383,27 +385,27 @@ def compile_problem(problem: ReorderProblem, decision: Decision | None = None) -
     """
     if problem.is_empty:
         return CompiledReorder(problem, None, decision or UNMEASURED)
-    known = remembered(problem, host_target()) if decision is None else decision
-    measure_slice(problem.moved_bytes, Copies())
-    reorder = _compiled(problem, known or UNMEASURED)
+    known = load_decision(problem, host_target()) if decision is None else decision
+    measure_slice(problem.moved_bytes, CompiledCopies())
+    reorder = _compile(problem, known or UNMEASURED)
     memory = memory_model()
-    if known is not None or problem.computes or not is_contested(problem.moved_bytes, memory):
+    if known is not None or problem.computes or not needs_store_trial(problem.moved_bytes, memory):
         return reorder
     other = Decision(Choice(streams=problem.moved_bytes <= memory.last_level))
-    return replace(reorder, trial=Trial(reorder, lambda: compile_problem(problem, other)))
+    return replace(reorder, trial=PairedTrial(reorder, lambda: compile_problem(problem, other)))
 
 
-def _compiled(problem: ReorderProblem, decision: Decision, *, aligned: bool = True) -> CompiledReorder:
+def _compile(problem: ReorderProblem, decision: Decision, *, aligned: bool = True) -> CompiledReorder:
     """The reorder with its code, for destinations that begin at a cache line, or for all if not `aligned`."""
     target, types = host_target(), (problem.src_type, problem.dst_type)
     plan = plan_reorder(problem, target, decision.choice, aligned=aligned)
     units = [address_bits(t.name, plan.kernel.lanes) for t in types]
     offsets = zip((problem.src_offset, problem.dst_offset), types, units, strict=True)
     src_start, dst_start = (offset * t.bits // unit for offset, t, unit in offsets)
-    task, table = _task_of(problem, plan, target)
+    task, table = _build_task(problem, plan, target)
     # Two threads cannot both write to one byte.
-    parts, is_tried = (1, False) if units[1] < 8 else _parts_of(problem.moved_bytes, decision.choice.threads)
-    parts = min(parts, task.tiles // task.run)
+    parts, is_tried = (1, False) if units[1] < 8 else _thread_count(problem.moved_bytes, decision.choice.threads)
+    parts = min(parts, task.tiles // task.grain)
     reorder = CompiledReorder(
         problem=problem,
         plan=plan,
@@ -413,34 +415,34 @@ def _compiled(problem: ReorderProblem, decision: Decision, *, aligned: bool = Tr
         starts=(src_start, dst_start),
         units=(8 // units[0], 8 // units[1]),
         parts=parts,
-        block=block_of(problem, plan),
-        unaligned=cache(partial(_compiled, problem, decision, aligned=False)) if plan.streams else None,
+        block=build_argument_block(problem, plan),
+        unaligned=cache(partial(_compile, problem, decision, aligned=False)) if plan.streams else None,
     )
     if not is_tried or parts < 2:
         return reorder
-    return replace(reorder, trial=Trial(replace(reorder, parts=1), lambda: reorder, shares=True))
+    return replace(reorder, trial=PairedTrial(replace(reorder, parts=1), lambda: reorder, shares=True))
 
 
-def _task_of(problem: ReorderProblem, plan: Plan, target: Target) -> tuple[Task, int]:
+def _build_task(problem: ReorderProblem, plan: ReorderPlan, target: Target) -> tuple[Task, int]:
     """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
     code = machine_code(plan.kernel, target)
     if plan.panels is None:
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code), plan.table.address
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, keeps_alive=code), plan.table.address
     sizes = (problem.src_type.bits // 8, problem.dst_type.bits // 8)
-    table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
+    table = build_panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
     driver = machine_code(PanelKernel(), target)
-    return Task(driver.entry, driver.address, plan.pieces, kept=(driver, code, table)), table.address
+    return Task(driver.entry, driver.address, plan.pieces, keeps_alive=(driver, code, table)), table.address
 
 
-def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:
+def _thread_count(moved_bytes: int, most: int | None) -> tuple[int, bool]:
     """On how many threads so many bytes are moved at most, and whether calls have to show if more than one pays."""
-    small = small_parts_for(moved_bytes)
+    small = choose_small_thread_count(moved_bytes)
     if small > 1 and most is None:
         return small, True
-    return parts_for(moved_bytes, sys.maxsize if most is None else most), False
+    return choose_thread_count(moved_bytes, sys.maxsize if most is None else most), False
 
 
-class Copies:
+class CompiledCopies:
     """Copies between two addresses with ordinary or with streaming stores, as the machine model is measured."""
 
     def __init__(self) -> None:
@@ -452,13 +454,13 @@ class Copies:
         copy = self._compiled.get((nbytes, streams, threads))
         if copy is None:
             desc, choice = MemoryDesc((nbytes,), "u8", "a"), Choice(streams=streams, threads=threads)
-            copy = compile_problem(reorder_problem(desc, desc), Decision(choice))
+            copy = compile_problem(build_reorder_problem(desc, desc), Decision(choice))
             self._compiled[nbytes, streams, threads] = copy
         copy.move(src, dst)
 
 
-def explained(
-    problem: ReorderProblem, plan: Plan, target: Target, threads: int, decision: Decision = UNMEASURED
+def explain_plan(
+    problem: ReorderProblem, plan: ReorderPlan, target: Target, threads: int, decision: Decision = UNMEASURED
 ) -> str:
     """Every stage of `plan` in words, and what bounds it on `threads` threads of this machine."""
     stores = plan.kernel.stores if plan.panels is None else f"into a buffer, then streamed: {plan.panels}"
@@ -467,6 +469,6 @@ def explained(
         "loops": plan.schedule.nest,
         "schedule": f"{plan.schedule}\n  stores {stores}\n  {decision}",
         "network": plan.kernel.network,
-        "bound": bound_of(problem, plan, target.vector_bytes, memory_model(), threads),
+        "bound": estimate_roofline(problem, plan, target.vector_bytes, memory_model(), threads),
     }
     return "\n".join(f"{name}\n{text}" for name, text in sections.items())

@@ -74,9 +74,9 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
     if src == dst:
         return value
     if src in _INTEGERS:
-        value = _signed(lanes, value, src)
+        value = _decode_integer(lanes, value, src)
         if dst in _INTEGERS:
-            return _clamped(lanes, value, src, dst)
+            return _clamp_integer(lanes, value, src, dst)
     if DATA_TYPES[src].bits == 64:
         wide = value if src == "f64" else lanes.cast("sitofp", value, "i64", "double")
         return _from_f64(lanes, wide, dst)
@@ -89,21 +89,21 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
         return _upper_half(lanes, value)
     if DATA_TYPES[dst].bits == 64:
         value = lanes.cast("fpext", value, "float", "double")
-        return value if dst == "f64" else _integer(lanes, value, "double", dst)
+        return value if dst == "f64" else _float_to_integer(lanes, value, "double", dst)
     return _from_f32(lanes, value, dst)
 
 
 # Integers
 
 
-def _signed(lanes: Lanes, value: str, name: str) -> str:
+def _decode_integer(lanes: Lanes, value: str, name: str) -> str:
     """The codes of an integer type as numbers of the width of their register."""
     if name != "s4":
         return value
     return lanes.apply("sub", "i8", lanes.apply("xor", "i8", value, 8), 8)
 
 
-def _clamped(lanes: Lanes, value: str, src: str, dst: str) -> str:
+def _clamp_integer(lanes: Lanes, value: str, src: str, dst: str) -> str:
     """Integers of another type, clamped to its range."""
     one, two = DATA_TYPES[src], DATA_TYPES[dst]
     source, target = REGISTER_TYPES[src], REGISTER_TYPES[dst]
@@ -114,15 +114,15 @@ def _clamped(lanes: Lanes, value: str, src: str, dst: str) -> str:
         value = lanes.least(source, value, int(two.lowest), of="icmp sgt")
     if int(source[1:]) < int(target[1:]):
         return lanes.cast("zext" if letter == "u" else "sext", value, source, target)
-    return _coded(lanes, lanes.narrow(value, source, target), dst)
+    return _encode_integer(lanes, lanes.narrow(value, source, target), dst)
 
 
-def _coded(lanes: Lanes, value: str, name: str) -> str:
+def _encode_integer(lanes: Lanes, value: str, name: str) -> str:
     """The codes of numbers of an integer type: of s4, the low four bits."""
     return lanes.apply("and", "i8", value, 15) if name == "s4" else value
 
 
-def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
+def _float_to_integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     """Floats of LLVM type `source` as integers: clamped, rounded to nearest, NaN to 0."""
     low, high = integer_bounds(source, dst)
     # A comparison with NaN is false, so the first of two limits is what it becomes.
@@ -131,7 +131,7 @@ def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     if low < 0 or not lanes.arithmetic.nan_loses:
         clamped = lanes.choose(lanes.apply("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
-    return _coded(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
+    return _encode_integer(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
 
 
 def integer_bounds(source: str, dst: str) -> tuple[float, float]:
@@ -148,7 +148,7 @@ def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
     if dst == "f64":
         return value
     if dst in _INTEGERS:
-        return _integer(lanes, value, "double", dst)
+        return _float_to_integer(lanes, value, "double", dst)
     if DATA_TYPES[dst].is_exponent:
         return _exponent_of_f64(lanes, value)
     narrow = lanes.cast("fptrunc", value, "double", "float")
@@ -206,7 +206,7 @@ def _exponent_as_f32(lanes: Lanes, value: str) -> str:
 
 def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
     if dst in _INTEGERS:
-        return _integer(lanes, value, "float", dst)
+        return _float_to_integer(lanes, value, "float", dst)
     if dst in _SMALL_FLOATS:
         return _encode(lanes, value, dst)
     if DATA_TYPES[dst].is_exponent:
@@ -290,8 +290,8 @@ def _encode(lanes: Lanes, value: str, name: str) -> str:
     code = lanes.choose(
         lanes.apply("icmp ult", "i32", size, 128 - kind.bias << 23),
         "i32",
-        _rounded_subnormal(lanes, size, kind),
-        _rounded_normal(lanes, size, kind),
+        _encode_subnormal(lanes, size, kind),
+        _encode_normal(lanes, size, kind),
     )
     code = lanes.least("i32", code, kind.last)
     sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
@@ -310,14 +310,14 @@ def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
     return lanes.apply("or", "i32", quiet, sign)
 
 
-def _rounded_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+def _encode_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
     dropped = 23 - kind.mantissa_bits
     odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", size, dropped), 1)
     bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
     return lanes.apply("lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", size, bias), odd), dropped)
 
 
-def _rounded_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+def _encode_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
     """A sum with the power of two whose last place is the quantum: what is left of it is the code."""
     power = kind.quantum * 2.0**23
     total = lanes.apply("fadd", "float", lanes.cast("bitcast", size, "i32", "float"), power)
@@ -338,7 +338,7 @@ def _encode_bf16(lanes: Lanes, value: str) -> str:
     if not lanes.arithmetic.bf16 or lanes.count not in (16, 32):
         return _round_to_bf16(lanes, value)
     code = lanes.code
-    halves = [_sixteen(lanes, value, first) for first in range(0, lanes.count, 16)]
+    halves = [_take_16_lanes(lanes, value, first) for first in range(0, lanes.count, 16)]
     masks = [code.call(_IS_SUBNORMAL, "<16 x i1>", ("<16 x float>", half), ("i32", str(_SUBNORMAL))) for half in halves]
     any_ = masks[0] if len(masks) == 1 else code.let(f"or <16 x i1> {masks[0]}, {masks[1]}")
     count = code.let(f"bitcast <16 x i1> {any_} to i16")
@@ -358,7 +358,7 @@ def _encode_bf16(lanes: Lanes, value: str) -> str:
     return code.let(f"phi {lanes.of('i16')} [{fast}, %{here}], [{exact}, %{rare}]")
 
 
-def _sixteen(lanes: Lanes, value: str, first: int) -> str:
+def _take_16_lanes(lanes: Lanes, value: str, first: int) -> str:
     """Sixteen lanes of a register, from number `first` on."""
     if lanes.count == 16:
         return value
@@ -435,15 +435,15 @@ class Elements:
         hint = ", !nontemporal !0" if streams else ""
         self.lanes.code.do(f"store {self.memory} {value}, ptr {address}, align {align}{hint}")
 
-    def unpacked(self, value: str) -> str:
+    def unpack(self, value: str) -> str:
         """From the form of memory to that of registers."""
         return value
 
-    def packed(self, value: str) -> str:
+    def pack(self, value: str) -> str:
         """From the form of registers to that of memory."""
         return value
 
-    def only(self, value: str, mask: str) -> str:
+    def select(self, value: str, mask: str) -> str:
         """A register in the form of memory, with zero for elements that the mask does not select."""
         bools = self.lanes.of("i1")
         return self.lanes.code.let(f"select {bools} {mask}, {self.memory} {value}, {self.memory} zeroinitializer")
@@ -480,25 +480,25 @@ class _Nibbles(Elements):
         merged = pairs.apply("or", "i8", kept, pairs.apply("and", "i8", value, bits))
         self.lanes.code.masked_store(self.memory, merged, address, touched)
 
-    def unpacked(self, value: str) -> str:
+    def unpack(self, value: str) -> str:
         pairs = self._pairs
         wide = pairs.cast("zext", value, "i8", "i16")
         spread = pairs.apply("or", "i16", wide, pairs.apply("shl", "i16", wide, 4))
         halves = pairs.apply("and", "i16", spread, 0x0F0F)
         return self.lanes.code.let(f"bitcast {pairs.of('i16')} {halves} to {self.register}")
 
-    def packed(self, value: str) -> str:
+    def pack(self, value: str) -> str:
         pairs = self._pairs
         halves = self.lanes.code.let(f"bitcast {self.register} {value} to {pairs.of('i16')}")
         joined = pairs.apply("or", "i16", halves, pairs.apply("lshr", "i16", halves, 4))
         return pairs.narrow(joined, "i16", "i8")
 
-    def only(self, value: str, mask: str) -> str:
+    def select(self, value: str, mask: str) -> str:
         return self._pairs.apply("and", "i8", value, self._bits(mask))
 
     def _bits(self, mask: str) -> str:
         """The bits of memory that belong to the elements of a mask."""
-        return self.packed(self.lanes.choose(mask, "i8", 15, 0))
+        return self.pack(self.lanes.choose(mask, "i8", 15, 0))
 
 
 class _LoneNibble(Elements):
@@ -507,18 +507,18 @@ class _LoneNibble(Elements):
     __slots__ = ()
 
     def load(self, address: str, mask: str | None = None) -> str:
-        where, shift = self._place(address)
+        where, shift = self._locate(address)
         value = self.lanes.apply("lshr", "i8", super().load(where, mask), shift)
         return self.lanes.apply("and", "i8", value, 15)
 
     def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
-        where, shift = self._place(address)
+        where, shift = self._locate(address)
         other = self.lanes.apply("xor", "i8", self.lanes.apply("shl", "i8", 15, shift), -1)
         kept = self.lanes.apply("and", "i8", super().load(where, mask), other)
         merged = self.lanes.apply("or", "i8", kept, self.lanes.apply("shl", "i8", value, shift))
         super().store(merged, where, mask)
 
-    def _place(self, address: str) -> tuple[str, str]:
+    def _locate(self, address: str) -> tuple[str, str]:
         """The address of the byte, and by how many bits the element is shifted in it."""
         code = self.lanes.code
         number = code.let(f"ptrtoint ptr {address} to i64")

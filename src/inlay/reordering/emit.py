@@ -25,9 +25,9 @@ from inlay.reordering.emit_tile import (
     masks_of_tile,
     tile_function,
 )
-from inlay.reordering.emit_values import computed, value_arguments
+from inlay.reordering.emit_values import emit_formula, value_arguments
 from inlay.reordering.ir import Arithmetic, Code, module_text
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, table_shape
 
 ENTRY = "inlay_kernel"
 """The name of the function."""
@@ -41,7 +41,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
         attributes: LLVM function attributes of the target.
         arithmetic: what the target converts by itself.
     """
-    shape = shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run, kernel.overlaps)
+    shape = table_shape(kernel.lanes, kernel.registers, kernel.guards, kernel.deinterleave, kernel.overlaps)
     emitter = Emitter(kernel, shape, arithmetic)
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.bounds:
@@ -80,8 +80,8 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     code.do("%run_length = select i1 %short, i64 %left, i64 %run_all")
     code.do("%run_end = add i64 %tile_index, %run_length")
     starts = [code.let(f"mul i64 {first}, {step}") for step in steps]
-    found = _find_run(code, emitter, loops, rest, starts)
-    _walk_run(code, emitter, found, steps, whole, (first, extent))
+    found = _emit_run_start(code, emitter, loops, rest, starts)
+    _emit_run(code, emitter, found, steps, whole, (first, extent))
     code.label("exit")
     if emitter.kernel.stores != "cached":
         code.do_declared(fence)
@@ -89,7 +89,7 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
+def _emit_run_start(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
     """The `sums` of the table's shape at the start of the run: what the loops around it add up to."""
     names = [f"%sum{i}" for i in range(len(starts))]
     code.do("br label %digit")
@@ -116,7 +116,7 @@ def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[
             looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
             moved = code.let(f"add i64 {looked_up}, {moved}")
         if emitter.kernel.overlaps:
-            moved = _moved_back(code, is_last, moved, code.load_word(words, 1 + emitter.shape.sums + i))
+            moved = _add_if_last(code, is_last, moved, code.load_word(words, 1 + emitter.shape.sums + i))
         code.do(f"{name}_next = add i64 {name}, {moved}")
     code.do("br label %digit")
     return names
@@ -126,12 +126,12 @@ def _is_last(code: Code, index: str, extent: str) -> str:
     return code.let(f"icmp eq i64 {code.let(f'add i64 {index}, 1')}, {extent}")
 
 
-def _moved_back(code: Code, is_last: str, value: str, back: str) -> str:
+def _add_if_last(code: Code, is_last: str, value: str, back: str) -> str:
     """A sum, moved by what the last run of a loop adds to it."""
     return code.let(f"add i64 {value}, {code.let(f'select i1 {is_last}, i64 {back}, i64 0')}")
 
 
-def _walk_run(
+def _emit_run(
     code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str], place: tuple[str, str]
 ) -> None:
     """The tiles of one run, which begins at a `place` (index, extent): whole ones at once, others as edges."""
@@ -145,7 +145,7 @@ def _walk_run(
     starts = [found[0], "0" if is_staged else found[1], *found[2:]]
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
-    at = _overlapped(code, emitter, names, place) if kernel.overlaps else names
+    at = _adjust_overlap(code, emitter, names, place) if kernel.overlaps else names
     arguments = _tile_arguments(code, emitter, at)
     coordinates = at[4:]
     counted = value_arguments(kernel, coordinates)
@@ -167,7 +167,7 @@ def _walk_run(
     code.do("br i1 %again, label %step, label %step_done")
     code.label("step_done")
     if is_staged:
-        _flush(code, found[1], code.load_word("%table", emitter.shape.STAGE))
+        _flush_stage(code, found[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
 
 
@@ -179,12 +179,12 @@ def _is_inside(code: Code, coordinates: list[str], limits: list[str]) -> str:
     return first
 
 
-def _overlapped(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
+def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
     """The sums of a tile, moved back if it is the last of the innermost loop."""
     first, extent = place
     is_last = _is_last(code, code.let(f"add i64 {first}, %count"), extent)
     back = emitter.shape.INNERMOST + 1 + emitter.shape.sums
-    return [_moved_back(code, is_last, name, code.load_word("%table", back + i)) for i, name in enumerate(names)]
+    return [_add_if_last(code, is_last, name, code.load_word("%table", back + i)) for i, name in enumerate(names)]
 
 
 def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
@@ -194,11 +194,11 @@ def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
     offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
     sides = [code.byte("%src", at[0]), code.byte("%stage" if kernel.stores == "staged" else "%dst", at[1])]
     rows = [code.byte(offset, name) for offset, name in zip(offsets, at[2:4], strict=True)]
-    distance = code.load_word("%table", emitter.shape.AHEAD) if kernel.fetches else "0"
+    distance = code.load_word("%table", emitter.shape.PREFETCH) if kernel.prefetches else "0"
     return f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}, ptr {code.byte(sides[0], distance)}"
 
 
-def _flush(code: Code, offset: str, size: str) -> None:
+def _flush_stage(code: Code, offset: str, size: str) -> None:
     """Send the buffer to its place in the destination, past the caches, line by line."""
     vector = f"<{LINE} x i8>"
     code.do("br label %flush")
@@ -231,14 +231,14 @@ def _edge_function(emitter: Emitter) -> tuple[str, Code]:
         return f"define internal void @edge({arguments})", code
     sides = [_scratch(emitter, code, side) for side in (0, 1)]
     with code.loop("fetch", kernel.registers) as r:
-        _fetch(emitter, code, r, masks, sides)
-    if emitter.keeps_zeros:
-        _store_whole(emitter, code, coordinates, sides[0])
+        _load_scratch(emitter, code, r, masks, sides)
+    if emitter.preserves_zeros:
+        _emit_fully_written_edge(emitter, code, coordinates, sides[0])
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
     code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]}{value_arguments(kernel, coordinates)})")
     with code.loop("put", kernel.registers) as r:
-        _put(emitter, code, r, masks, sides[1])
+        _store_scratch(emitter, code, r, masks, sides[1])
     code.do("ret void")
     return f"define internal void @edge({arguments})", code
 
@@ -258,7 +258,7 @@ def _scratch(emitter: Emitter, code: Code, side: int) -> _Scratch:
     return room, offsets, elements.nbytes
 
 
-def _store_whole(emitter: Emitter, code: Code, coordinates: list[str], src: _Scratch) -> None:
+def _emit_fully_written_edge(emitter: Emitter, code: Code, coordinates: list[str], src: _Scratch) -> None:
     """Where every element of the tile is stored, padding included, the result goes to its place at once."""
     inside = "true"
     for g in emitter.kernel.bounds:
@@ -273,16 +273,16 @@ def _store_whole(emitter: Emitter, code: Code, coordinates: list[str], src: _Scr
 def _masked_move(emitter: Emitter, code: Code, r: str, masks: Masks) -> None:
     """Where nothing is shuffled, register `r` goes straight across."""
     src, dst = (emitter.elements(code, side) for side in (0, 1))
-    value = src.unpacked(_masked_load(emitter, code, 0, r, masks))
+    value = src.unpack(_masked_load(emitter, code, 0, r, masks))
     if emitter.kernel.computation is None:
         value = convert(src.lanes, value, src.name, dst.name)
     else:
-        old = dst.unpacked(_masked_load(emitter, code, 1, r, masks)) if emitter.kernel.computation.sums else ""
-        value = computed(src.lanes, emitter.kernel, emitter.shape, value, r, old)
-    _masked_store(emitter, code, r, masks, dst.packed(value))
+        old = dst.unpack(_masked_load(emitter, code, 1, r, masks)) if emitter.kernel.computation.sums else ""
+        value = emit_formula(src.lanes, emitter.kernel, emitter.shape, value, r, old)
+    _masked_store(emitter, code, r, masks, dst.pack(value))
 
 
-def _fetch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scratch]) -> None:
+def _load_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scratch]) -> None:
     """Fill the scratch of the source at `r`, and where there is a sum that of the destination."""
     places = [code.byte(room, code.let(f"mul i64 {r}, {size}")) for room, _, size in sides]
     emitter.elements(code, 0).store(_masked_load(emitter, code, 0, r, masks), places[0])
@@ -290,7 +290,7 @@ def _fetch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scra
         emitter.elements(code, 1).store(_masked_load(emitter, code, 1, r, masks), places[1])
 
 
-def _put(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: _Scratch) -> None:
+def _store_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: _Scratch) -> None:
     """Store register `r` of the result."""
     place = code.byte(scratch[0], code.let(f"mul i64 {r}, {scratch[2]}"))
     _masked_store(emitter, code, r, masks, emitter.elements(code, 1).load(place))
@@ -298,19 +298,19 @@ def _put(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: _Scratch) 
 
 def _masked_load(emitter: Emitter, code: Code, side: int, r: str, masks: Masks) -> str:
     """What register `r` of a side holds: the elements of the source, or the old ones of the destination."""
-    mask, where = _masked_place(code, side, r, masks)
+    mask, where = _mask_and_address(code, side, r, masks)
     return emitter.elements(code, side).load(where, mask)
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str) -> None:
     elements = emitter.elements(code, 1)
-    if not emitter.keeps_zeros:
-        value = elements.only(value, masks.of(code, FILLED, r))
-    mask, where = _masked_place(code, 1, r, masks)
+    if not emitter.preserves_zeros:
+        value = elements.select(value, masks.of(code, FILLED, r))
+    mask, where = _mask_and_address(code, 1, r, masks)
     elements.store(value, where, mask)
 
 
-def _masked_place(code: Code, side: int, r: str, masks: Masks) -> tuple[str, str]:
+def _mask_and_address(code: Code, side: int, r: str, masks: Masks) -> tuple[str, str]:
     """The mask of register `r` of a side, and where to use it."""
     base, kind = (("%src", READ), ("%dst", WRITTEN))[side]
     return masks.at(code, kind, r, code.byte(base, code.load_word(f"{base}_offsets", r)))

@@ -39,12 +39,12 @@ class SumKernel:
 
 def sums_ir(kernel: SumKernel, attributes: str, arithmetic: Arithmetic) -> str:
     """The module of `kernel`, with the function attributes of a target and what it has instructions for."""
-    functions = (_place_function(), _entry_function(kernel, arithmetic))
+    functions = (_offset_function(), _entry_function(kernel, arithmetic))
     texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
     return "\n".join([*texts, f"attributes #0 = {{ nounwind {attributes} }}\n"])
 
 
-def _place_function() -> tuple[str, Code]:
+def _offset_function() -> tuple[str, Code]:
     """How many bytes the values of `count` loops, which `index` says as one number, are away."""
     code = Code()
     code.label("entry")
@@ -83,7 +83,7 @@ def _entry_function(kernel: SumKernel, arithmetic: Arithmetic) -> tuple[str, Cod
     code.do("br i1 %more, label %find, label %exit")
     code.label("find")
     start = code.byte("%weights", code.let(f"call i64 @place(ptr {loops}, i64 {which}, i64 %index)"))
-    _add_up(code, kernel, arithmetic, start, others)
+    _emit_accumulation(code, kernel, arithmetic, start, others)
     code.label("sum_done")
     place = code.byte("%sums", code.let(f"mul i64 %index, {4 * kernel.numbers}"))
     code.do(f"store {vector} %after, ptr {place}, align 4")
@@ -94,7 +94,7 @@ def _entry_function(kernel: SumKernel, arithmetic: Arithmetic) -> tuple[str, Cod
     return f"define void @{ENTRY}(ptr %weights, ptr %sums, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _add_up(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, loops: str) -> None:
+def _emit_accumulation(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, loops: str) -> None:
     """The sum `%after` of the weights from `start` on that the steps and `loops` around them reach."""
     vector = f"<{kernel.numbers} x i32>"
     around, steps, step, runs = (code.load_word("%table", word) for word in (AROUND, STEPS, STEP, RUNS))
@@ -108,7 +108,7 @@ def _add_up(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, l
     code.do("%count = phi i64 [0, %run], [%count_next, %step]")
     code.do(f"%here = phi ptr [{first}, %run], [%there, %step]")
     code.do(f"%sofar = phi {vector} [%before, %run], [%after, %step]")
-    code.do(f"%after = add {vector} %sofar, {_loaded(code, kernel, arithmetic)}")
+    code.do(f"%after = add {vector} %sofar, {_load_widened(code, kernel, arithmetic)}")
     code.do(f"%there = getelementptr i8, ptr %here, i64 {step}")
     code.do("%count_next = add i64 %count, 1")
     code.do(f"%again = icmp ult i64 %count_next, {steps}")
@@ -119,7 +119,7 @@ def _add_up(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, l
     code.do("br i1 %rerun, label %run, label %sum_done")
 
 
-def _loaded(code: Code, kernel: SumKernel, arithmetic: Arithmetic) -> str:
+def _load_widened(code: Code, kernel: SumKernel, arithmetic: Arithmetic) -> str:
     """The weights at `%here` as 32-bit numbers, neighbors added."""
     lanes = Lanes(code, kernel.numbers, arithmetic)
     width = 8 * kernel.neighbors

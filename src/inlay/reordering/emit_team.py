@@ -31,9 +31,9 @@ from inlay.reordering.ir import declaration_of
 PARKED, WAITING, BUSY = 0, 1, 2
 SLOT_WORDS = 16
 """Words of one slot, and of what lies before the first: two cache lines, so that no two threads look at one line."""
-LOOKS = 1
+SPIN_LIMIT = 1
 """The word of a team that says how often those who wait look."""
-WAS = 7
+PREVIOUS_STATE = 7
 """The word of a slot that says which state the last call found it in."""
 SYMBOLS = ("inlay_share", "inlay_work", "inlay_unfinished", "inlay_leave")
 """The functions, in the order of the docstring."""
@@ -76,7 +76,7 @@ post:
   %where = getelementptr i8, ptr %slots, i64 %byte
 @POSTED@
   %before = atomicrmw xchg ptr %where, i64 {BUSY} acq_rel
-  store i64 %before, ptr %place{WAS}
+  store i64 %before, ptr %place{PREVIOUS_STATE}
   %is_parked = icmp eq i64 %before, {PARKED}
   %one = zext i1 %is_parked to i64
   %parked_now = or i64 %parked, %one
@@ -102,7 +102,7 @@ answer:
 _WORK = f"""\
 define void @inlay_work(ptr %slot, ptr %team) #0 {{
 entry:
-  %at_looks = getelementptr i64, ptr %team, i64 {LOOKS}
+  %at_looks = getelementptr i64, ptr %team, i64 {SPIN_LIMIT}
   %patience = load i64, ptr %at_looks
   br label %look
 look:
@@ -132,7 +132,7 @@ done:
 _UNFINISHED = f"""\
 define i64 @inlay_unfinished(ptr %team, i64 %count) #0 {{
 entry:
-  %at_looks = getelementptr i64, ptr %team, i64 {LOOKS}
+  %at_looks = getelementptr i64, ptr %team, i64 {SPIN_LIMIT}
   %patience = load i64, ptr %at_looks
   %slots = getelementptr i64, ptr %team, i64 {SLOT_WORDS}
   br label %slot
@@ -176,7 +176,7 @@ define void @inlay_leave(ptr %team, i64 %name) #0 {
 
 def team_ir(pause: str, attributes: str) -> str:
     """The module of the four functions; `pause` is the statement that tells the processor that a loop waits."""
-    posted = [f"  %place{i} = getelementptr i64, ptr %where, i64 {i}" for i in range(1, WAS + 1)]
+    posted = [f"  %place{i} = getelementptr i64, ptr %where, i64 {i}" for i in range(1, PREVIOUS_STATE + 1)]
     values = ("ptr %code", "ptr %src", "ptr %dst", "ptr %table", "i64 %begin", "i64 %end")
     posted += [f"  store {value}, ptr %place{i}" for i, value in enumerate(values, start=1)]
     lines = []

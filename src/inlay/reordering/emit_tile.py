@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
 from inlay.reordering.conversion import LINE, REGISTER_TYPES, Elements, bits_of, convert, elements_of
-from inlay.reordering.emit_values import computed, lane_coordinates, value_parameters
+from inlay.reordering.emit_values import emit_formula, lane_coordinates, value_parameters
 from inlay.reordering.ir import Arithmetic, Code, Lanes, shuffle_mask
 from inlay.reordering.kernel import Kernel, TableShape
-from inlay.reordering.network import Exchange, Permute, Run, Step
+from inlay.reordering.network import BitPermutation, Deinterleave, Exchange, ShuffleStep
 
 TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets, ptr %ahead"
 """For each side the address of the tile, and for each of its registers the bytes from there; last the address of the
@@ -64,7 +64,7 @@ class Emitter:
         return min(kernel.src_type, kernel.dst_type, key=bits_of)
 
     @property
-    def keeps_zeros(self) -> bool:
+    def preserves_zeros(self) -> bool:
         """Whether the zeros that stand for padding of the source are still zeros when they have been converted."""
         if self.kernel.computation is not None:
             return False
@@ -88,13 +88,13 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     if len(passes) > 1:
         between = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {LINE}")
     for i, (steps, members, bases) in enumerate(passes):
-        for base in _each_base(code, f"pass{i}", bases, len(members)):
-            places = {r: _place(code, base, r) for r in members}
-            values = {r: _read(emitter, code, places[r], between if i else None) for r in members}
+        for base in _iterate_bases(code, f"pass{i}", bases, len(members)):
+            places = {r: _register_number(code, base, r) for r in members}
+            values = {r: _load_register(emitter, code, places[r], between if i else None) for r in members}
             for step in steps:
-                _apply(code, step, values, emitter)
+                _emit_step(code, step, values, emitter)
             for r, value in values.items():
-                _write(emitter, code, places[r], value, between if i < len(passes) - 1 else None, streams)
+                _store_register(emitter, code, places[r], value, between if i < len(passes) - 1 else None, streams)
     code.do("ret void")
     return head, code
 
@@ -102,7 +102,7 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
 _MANY_GROUPS = 4
 
 
-def _each_base(code: Code, name: str, bases: list[int], members: int) -> Iterator[int | str]:
+def _iterate_bases(code: Code, name: str, bases: list[int], members: int) -> Iterator[int | str]:
     """The bases one after another; of many it is one that stands for all, and what is written for it becomes a loop."""
     if len(bases) < _MANY_GROUPS or members == 1:
         yield from bases
@@ -114,12 +114,12 @@ def _each_base(code: Code, name: str, bases: list[int], members: int) -> Iterato
         yield code.load_word(table, number)
 
 
-def _place(code: Code, base: int | str, r: int) -> int | str:
+def _register_number(code: Code, base: int | str, r: int) -> int | str:
     """Which register of the tile is number `r` of the group at `base`."""
     return base + r if isinstance(base, int) else code.let(f"add i64 {base}, {r}")
 
 
-_Pass = tuple[tuple[Step | Run, ...], list[int], list[int]]
+_Pass = tuple[tuple[ShuffleStep | Deinterleave, ...], list[int], list[int]]
 """Steps; the registers that they work on by themselves, as a group; and where each such group begins."""
 
 
@@ -132,15 +132,15 @@ def _passes(kernel: Kernel) -> list[_Pass]:
         inside = sum({1 << step.register for step in steps if isinstance(step, Exchange)})
         members = [r for r in range(each) if r & ~inside == 0]
         passes.append((steps, members, [shift + r for shift in shifts for r in range(each) if r & inside == 0]))
-    if kernel.run is None:
+    if kernel.deinterleave is None:
         return passes
     if not kernel.network.steps:
         passes = []
-    deal: _Pass = ((kernel.run,), shifts, [*range(each)])
-    return [deal, *passes] if kernel.run.side == "src" else [*passes, deal]
+    deal: _Pass = ((kernel.deinterleave,), shifts, [*range(each)])
+    return [deal, *passes] if kernel.deinterleave.side == "src" else [*passes, deal]
 
 
-def _read(emitter: Emitter, code: Code, r: int | str, between: str | None) -> str:
+def _load_register(emitter: Emitter, code: Code, r: int | str, between: str | None) -> str:
     """Register `r` of the tile, from the scratch of an earlier pass or from the source."""
     if between is not None:
         vector = emitter.vector
@@ -149,15 +149,15 @@ def _read(emitter: Emitter, code: Code, r: int | str, between: str | None) -> st
     offset = code.load_word("%src_offsets", r)
     elements = emitter.elements(code, 0)
     value = elements.load(code.byte("%src", offset))
-    if emitter.kernel.fetches:
+    if emitter.kernel.prefetches:
         for line in range(0, elements.nbytes, LINE):
             code.prefetch(code.byte(code.byte("%ahead", offset), line))
     if emitter.kernel.computation is not None and emitter.kernel.computation.side == "src":
-        return computed(elements.lanes, emitter.kernel, emitter.shape, elements.unpacked(value), r)
-    return convert(elements.lanes, elements.unpacked(value), elements.name, emitter.shuffled)
+        return emit_formula(elements.lanes, emitter.kernel, emitter.shape, elements.unpack(value), r)
+    return convert(elements.lanes, elements.unpack(value), elements.name, emitter.shuffled)
 
 
-def _write(emitter: Emitter, code: Code, r: int | str, value: str, between: str | None, streams: bool) -> None:
+def _store_register(emitter: Emitter, code: Code, r: int | str, value: str, between: str | None, streams: bool) -> None:
     """Put register `r` of the tile into the scratch for a later pass or into the destination."""
     if between is not None:
         vector = emitter.vector
@@ -167,18 +167,18 @@ def _write(emitter: Emitter, code: Code, r: int | str, value: str, between: str 
     elements, computation = emitter.elements(code, 1), emitter.kernel.computation
     where = code.byte("%dst", code.load_word("%dst_offsets", r))
     if computation is not None and computation.side == "dst":
-        old = elements.unpacked(elements.load(where)) if computation.sums else ""
-        value = computed(elements.lanes, emitter.kernel, emitter.shape, value, r, old)
+        old = elements.unpack(elements.load(where)) if computation.sums else ""
+        value = emit_formula(elements.lanes, emitter.kernel, emitter.shape, value, r, old)
     else:
         value = convert(elements.lanes, value, emitter.shuffled, elements.name)
-    elements.store(elements.packed(value), where, streams=streams)
+    elements.store(elements.pack(value), where, streams=streams)
 
 
-def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitter) -> None:
-    """Run one step of the network on the registers at hand."""
+def _emit_step(code: Code, step: ShuffleStep | Deinterleave, values: dict[int, str], emitter: Emitter) -> None:
+    """Deinterleave one step of the network on the registers at hand."""
     vector = emitter.vector
     match step:
-        case Permute():
+        case BitPermutation():
             mask = shuffle_mask(step.mask(emitter.kernel.lanes))
             for r, value in values.items():
                 values[r] = code.let(f"shufflevector {vector} {value}, {vector} poison, {mask}")
@@ -189,15 +189,15 @@ def _apply(code: Code, step: Step | Run, values: dict[int, str], emitter: Emitte
                 pair = f"{vector} {values[r]}, {vector} {values[other]}"
                 low, high = (code.let(f"shufflevector {pair}, {mask}") for mask in masks)
                 values[r], values[other] = low, high
-        case Run():
+        case Deinterleave():
             old = list(values.values())
             lanes = emitter.lanes_in(code)
             for i, r in enumerate(list(values)):
                 sources = step.sources(i, len(emitter.kernel.network.lanes))
-                values[r] = _dealt(lanes, REGISTER_TYPES[emitter.shuffled], sources, old)
+                values[r] = _gather_lanes(lanes, REGISTER_TYPES[emitter.shuffled], sources, old)
 
 
-def _dealt(lanes: Lanes, element: str, sources: tuple[tuple[int, int], ...], old: list[str]) -> str:
+def _gather_lanes(lanes: Lanes, element: str, sources: tuple[tuple[int, int], ...], old: list[str]) -> str:
     """A register whose lanes are taken from any of the old ones: one more of them with each pick."""
     first, *others = sorted({of for of, _ in sources})
     value, places = old[first], [lane if of == first else -1 for of, lane in sources]
@@ -265,7 +265,7 @@ def mask_words(emitter: Emitter) -> int:
 def clear_masks(code: Code, emitter: Emitter) -> None:
     """Begin with no masks in `%masks`."""
     for i, _ in enumerate(emitter.kernel.bounds):
-        code.do(f"store i64 {_NOWHERE}, ptr {_kept_at(code, emitter, i)}, align 8")
+        code.do(f"store i64 {_NOWHERE}, ptr {_cached_mask_address(code, emitter, i)}, align 8")
 
 
 def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks:
@@ -273,9 +273,9 @@ def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks
 
     A guard that cuts off nothing, or everything, has constant bits and leaves those that are kept alone.
     """
-    places: dict[_Kind, list[str]] = {kind: [] for kind in _kinds(emitter)}
+    places: dict[_Kind, list[str]] = {kind: [] for kind in _mask_kinds(emitter)}
     for i, g in enumerate(emitter.kernel.bounds):
-        kept = _kept_at(code, emitter, i)
+        kept = _cached_mask_address(code, emitter, i)
         inside = [compare_bound(code, emitter, "sle", coordinates[g], g, 2 + bounds) for bounds in (0, 1)]
         outside = [compare_bound(code, emitter, "sge", coordinates[g], g, bounds) for bounds in (0, 1)]
         is_constant = [code.let(f"or i1 {a}, {b}") for a, b in zip(inside, outside, strict=True)]
@@ -285,11 +285,11 @@ def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks
         code.label(f"make{i}")
         code.do(f"store i64 {coordinates[g]}, ptr {kept}, align 8")
         for k, kind in enumerate(places):
-            _make(code, emitter, g, kind, coordinates[g], _bits_at(code, emitter, kept, k))
+            _emit_mask_bits(code, emitter, g, kind, coordinates[g], _mask_bits_address(code, emitter, kept, k))
         code.do(f"br label %known{i}")
         code.label(f"known{i}")
         for k, kind in enumerate(places):
-            own, bounds = _bits_at(code, emitter, kept, k), kind[1]
+            own, bounds = _mask_bits_address(code, emitter, kept, k), kind[1]
             some = code.let(f"select i1 {outside[bounds]}, ptr {_constant(code, emitter, 0)}, ptr {own}")
             ones = _constant(code, emitter, -1)
             places[kind].append(code.let(f"select i1 {inside[bounds]}, ptr {ones}, ptr {some}"))
@@ -322,7 +322,7 @@ def mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
     return f"define internal void @mask{side}(ptr %table, ptr %bits, i64 %room)", code
 
 
-def _make(code: Code, emitter: Emitter, guard: int, kind: _Kind, coordinate: str, bits: str) -> None:
+def _emit_mask_bits(code: Code, emitter: Emitter, guard: int, kind: _Kind, coordinate: str, bits: str) -> None:
     side, bounds = kind
     shape = emitter.shape
     apart = shape.coordinates(side, guard) - shape.coordinates(side, 0)
@@ -330,8 +330,8 @@ def _make(code: Code, emitter: Emitter, guard: int, kind: _Kind, coordinate: str
     code.do(f"call void @mask{side}(ptr {code.word('%table', apart)}, ptr {bits}, i64 {room})")
 
 
-def _kinds(emitter: Emitter) -> tuple[_Kind, ...]:
-    return (READ, WRITTEN) if emitter.keeps_zeros else (READ, WRITTEN, FILLED)
+def _mask_kinds(emitter: Emitter) -> tuple[_Kind, ...]:
+    return (READ, WRITTEN) if emitter.preserves_zeros else (READ, WRITTEN, FILLED)
 
 
 def _spare_words(emitter: Emitter) -> int:
@@ -340,16 +340,16 @@ def _spare_words(emitter: Emitter) -> int:
     return -(-lanes * bits // (8 * LINE)) * LINE // 8
 
 
-def _kept_at(code: Code, emitter: Emitter, i: int) -> str:
+def _cached_mask_address(code: Code, emitter: Emitter, i: int) -> str:
     """Where the `i`th guard keeps its coordinate and bits."""
     return code.word("%masks", _spare_words(emitter) + i * _guard_words(emitter))
 
 
 def _guard_words(emitter: Emitter) -> int:
-    return 1 + len(_kinds(emitter)) * emitter.kernel.registers
+    return 1 + len(_mask_kinds(emitter)) * emitter.kernel.registers
 
 
-def _bits_at(code: Code, emitter: Emitter, kept: str, k: int) -> str:
+def _mask_bits_address(code: Code, emitter: Emitter, kept: str, k: int) -> str:
     return code.word(kept, 1 + k * emitter.kernel.registers)
 
 

@@ -18,7 +18,7 @@ from inlay.reordering.conversion import REGISTER_TYPES, convert, integer_bounds
 from inlay.reordering.ir import Code, Lanes, shuffle_mask, suffix
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.network import SIDES
-from inlay.reordering.problem import Computation, Value
+from inlay.reordering.problem import Computation, FormulaStep
 
 
 def value_parameters(kernel: Kernel) -> str:
@@ -53,7 +53,7 @@ _OPERATIONS = {
 }
 
 
-def computed(lanes: Lanes, kernel: Kernel, shape: TableShape, value: str, r: int | str, old: str = "") -> str:
+def emit_formula(lanes: Lanes, kernel: Kernel, shape: TableShape, value: str, r: int | str, old: str = "") -> str:
     """Write the formula for register `r`, from elements of the source to those of the destination; the result's name.
 
     `old` are the destination's old elements, where there is a sum.
@@ -63,12 +63,12 @@ def computed(lanes: Lanes, kernel: Kernel, shape: TableShape, value: str, r: int
     working, element = computation.working, REGISTER_TYPES[computation.working]
     result = convert(lanes, value, kernel.src_type, working)
     for k, step in enumerate(computation.values):
-        if step.step == "chance":
-            if _is_rounded(working, kernel.dst_type):
-                indices, seed = _indices(lanes, computation, shape, step, r), _seed(lanes, k)
+        if step.step == "stochastic":
+            if _needs_rounding(working, kernel.dst_type):
+                indices, seed = _element_indices(lanes, computation, shape, step, r), _seed(lanes, k)
                 result = _stochastic_round(lanes, result, element, kernel.dst_type, indices, seed)
             continue
-        taken = _value(lanes, computation, shape, k, step, r)
+        taken = _load_values(lanes, computation, shape, k, step, r)
         if step.step == "sum":
             taken = lanes.apply("fmul", element, taken, convert(lanes, old, kernel.dst_type, working))
             result = lanes.apply("fadd", element, result, taken)
@@ -77,7 +77,9 @@ def computed(lanes: Lanes, kernel: Kernel, shape: TableShape, value: str, r: int
     return convert(lanes, result, working, kernel.dst_type)
 
 
-def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, value: Value, r: int | str) -> str:
+def _load_values(
+    lanes: Lanes, computation: Computation, shape: TableShape, k: int, value: FormulaStep, r: int | str
+) -> str:
     """The values that the lanes of register `r` take."""
     code, element = lanes.code, REGISTER_TYPES[computation.working]
     start = code.let(f"inttoptr i64 {code.load_word('%table', -1 - k)} to ptr")
@@ -88,7 +90,7 @@ def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, va
         start = code.let(f"getelementptr {element}, ptr {start}, i64 {offset}")
         if value.lanes is None:
             where = lane_coordinates(code, shape, side, at + shape.registers, r)
-            return _gathered(lanes, element, start, where)
+            return _gather_values(lanes, element, start, where)
     assert value.lanes is not None, "values without a count are one for all lanes"
     if not any(value.lanes):
         return lanes.spread(code.let(f"load {element}, ptr {start}"), element)
@@ -100,7 +102,7 @@ def _value(lanes: Lanes, computation: Computation, shape: TableShape, k: int, va
     return code.let(f"shufflevector {vector} {row}, {vector} poison, {shuffle_mask(value.lanes)}")
 
 
-def _gathered(lanes: Lanes, element: str, start: str, where: str) -> str:
+def _gather_values(lanes: Lanes, element: str, start: str, where: str) -> str:
     """Each lane's own value, so many after `start` as the 32-bit numbers at `where` say."""
     code = lanes.code
     indices = code.let(f"load {lanes.of('i32')}, ptr {where}, align 4")
@@ -119,7 +121,9 @@ def _seed(lanes: Lanes, k: int) -> str:
     return lanes.spread(code.let(f"trunc i64 {code.load_word('%table', -1 - k)} to i32"), "i32")
 
 
-def _indices(lanes: Lanes, computation: Computation, shape: TableShape, value: Value, r: int | str) -> str:
+def _element_indices(
+    lanes: Lanes, computation: Computation, shape: TableShape, value: FormulaStep, r: int | str
+) -> str:
     """The row-major index of the element of each lane of register `r`, modulo 2^32."""
     code = lanes.code
     if value.count is None:
@@ -135,7 +139,7 @@ def _indices(lanes: Lanes, computation: Computation, shape: TableShape, value: V
 # Stochastic rounding
 
 
-def _is_rounded(working: str, dst: str) -> bool:
+def _needs_rounding(working: str, dst: str) -> bool:
     """Whether numbers of the working type are rounded on their way to `dst`."""
     return dst not in (working, "f64") and not DATA_TYPES[dst].is_exponent
 
@@ -172,7 +176,9 @@ def _to_integer(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> 
     # A comparison with NaN is false: NaN is kept, and becomes 0 when it is converted.
     for limit, test in ((low, "fcmp olt"), (high, "fcmp ogt")):
         value = lanes.choose(lanes.apply(test, element, value, limit), element, limit, value)
-    return lanes.call("copysign", element, _steps(lanes, lanes.call("fabs", element, value), element, rest), value)
+    return lanes.call(
+        "copysign", element, _round_steps(lanes, lanes.call("fabs", element, value), element, rest), value
+    )
 
 
 def _to_bf16(lanes: Lanes, value: str, bits: str) -> str:
@@ -197,13 +203,13 @@ def _to_float(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> st
     exponent = lanes.least(word, exponent, lowest + bias, of="icmp sgt")
     shifts = (lanes.apply("sub", word, 2 * bias + digits, exponent), lanes.apply("sub", word, exponent, digits))
     scale, step = (lanes.cast("bitcast", lanes.apply("shl", word, shift, mantissa), word, element) for shift in shifts)
-    steps = _steps(lanes, lanes.apply("fmul", element, magnitude, scale), element, rest)
+    steps = _round_steps(lanes, lanes.apply("fmul", element, magnitude, scale), element, rest)
     rounded = lanes.call("copysign", element, lanes.apply("fmul", element, steps, step), value)
     is_finite = lanes.apply("fcmp olt", element, magnitude, float("inf"))
     return lanes.choose(is_finite, element, rounded, value)
 
 
-def _steps(lanes: Lanes, exact: str, element: str, rest: str) -> str:
+def _round_steps(lanes: Lanes, exact: str, element: str, rest: str) -> str:
     """floor(exact + u), with `rest` for 1 - u."""
     below = lanes.call("floor", element, exact)
     goes_up = lanes.apply("fcmp oge", element, lanes.apply("fsub", element, exact, below), rest)

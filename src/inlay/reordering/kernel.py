@@ -17,11 +17,11 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.errors import Unimplemented
 from inlay.reordering.conversion import address_bits
+from inlay.reordering.loop_order import OuterLoop
 from inlay.reordering.nest import Loop
-from inlay.reordering.network import SIDES, Network, Run, Side
-from inlay.reordering.problem import Computation, ReorderProblem, Value, step_places, working_type
+from inlay.reordering.network import SIDES, Deinterleave, ShuffleNetwork, Side
+from inlay.reordering.problem import Computation, FormulaStep, ReorderProblem, step_value_layouts, working_type
 from inlay.reordering.schedule import Bit, Schedule
-from inlay.reordering.walk import OuterLoop
 
 Words = npt.NDArray[np.int64]
 Stores = Literal["cached", "streamed", "staged"]
@@ -39,15 +39,15 @@ class Kernel:
     """Name of the type of the source elements."""
     dst_type: str
     """Name of the type of the destination elements."""
-    network: Network
+    network: ShuffleNetwork
     """The exchanges; its lane and register bits give the size of the tile."""
     guards: int
     """How many coordinates have bounds."""
     stores: Stores
     """How registers reach the destination."""
-    run: Run | None = None
+    deinterleave: Deinterleave | None = None
     """The odd digit among the lanes of one side."""
-    fetches: bool = False
+    prefetches: bool = False
     """Whether each load asks for the line of a later one."""
     computation: Computation | None = None
     """What is computed between load and store, beside conversions."""
@@ -62,7 +62,7 @@ class Kernel:
     @property
     def shuffles(self) -> bool:
         """Whether elements change their lanes or registers on the way."""
-        return bool(self.network.steps) or self.run is not None
+        return bool(self.network.steps) or self.deinterleave is not None
 
     @property
     def lanes(self) -> int:
@@ -72,28 +72,31 @@ class Kernel:
     @property
     def registers(self) -> int:
         """Registers of the tile: for each value of the odd digit, one for each value of the register bits."""
-        return (1 if self.run is None else self.run.extent) << len(self.network.registers)
+        return (1 if self.deinterleave is None else self.deinterleave.extent) << len(self.network.registers)
 
 
-def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
+def build_kernel(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, prefetches: bool = False) -> Kernel:
     """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
     names = [problem.src_type.name, problem.dst_type.name]
-    computation = _computation_of(problem, schedule)
+    computation = _build_computation(problem, schedule)
     if problem.src_type == problem.dst_type and computation is None:
         names = [f"i{problem.src_type.bits}"] * 2
-    run = None if schedule.tile.odd is None else schedule.tile.odd.run
+    deinterleave = None if schedule.tile.odd is None else schedule.tile.odd.deinterleave
     guards = len(schedule.nest.guards)
     network = schedule.tile.network
-    return Kernel(names[0], names[1], network, guards, stores, run, fetches, computation, schedule.overlaps)
+    return Kernel(names[0], names[1], network, guards, stores, deinterleave, prefetches, computation, schedule.overlaps)
 
 
-def _computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
+def _build_computation(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
     """What a kernel that runs `schedule` computes; None where it only converts."""
     if not problem.computes:
         return None
     attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
     working = working_type(*types, attributes, problem.factor)
-    choices = [Computation(working, side, _values(problem, schedule, side), len(problem.places)) for side in SIDES]
+    choices = [
+        Computation(working, side, _formula_steps(problem, schedule, side), len(problem.value_layouts))
+        for side in SIDES
+    ]
     narrower = types[1].bits - types[0].bits
     if attributes.sum is not None or narrower > 0:
         return choices[1]
@@ -102,16 +105,16 @@ def _computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation 
     return min(reversed(choices), key=lambda choice: sum(value.lanes is None for value in choice.values))
 
 
-def _values(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[Value, ...]:
+def _formula_steps(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[FormulaStep, ...]:
     tile = schedule.tile
     lanes = (tile.src_bits if side == "src" else tile.dst_bits)[: tile.lane_bits]
-    odd = tile.odd.loop if tile.odd is not None and tile.odd.run.side == side else None
+    odd = tile.odd.loop if tile.odd is not None and tile.odd.deinterleave.side == side else None
     values = []
-    for step, place in step_places(problem.attributes, problem.factor, problem.dims).items():
+    for step, place in step_value_layouts(problem.attributes, problem.factor, problem.dims).items():
         if place is None:
-            values.append(Value(step, None, (0,) * (1 << len(lanes))))
+            values.append(FormulaStep(step, None, (0,) * (1 << len(lanes))))
             continue
-        count = problem.places.index(place)
+        count = problem.value_layouts.index(place)
         # Lanes that an odd digit lies among differ from register to register.
         is_odd = odd is not None and any(schedule.nest.loops[i].weight(count) for i in (odd, *dict(lanes)))
         taken = [0]
@@ -119,16 +122,16 @@ def _values(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[Va
             weight = schedule.nest.loops[loop].weight(count) << bit
             taken += [other + weight for other in taken]
         is_near = max(taken) < 2 * len(taken) and not is_odd
-        values.append(Value(step, count, tuple(taken) if is_near else None))
+        values.append(FormulaStep(step, count, tuple(taken) if is_near else None))
     return tuple(values)
 
 
-def reaches(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
+def greatest_value_indices(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
     """For each count of values, the greatest that any element of any tile takes, beyond the tensor too."""
     loops = [(loop, schedule.tile.covers(i)) for i, loop in enumerate(schedule.nest.loops)]
     return {
         count: sum((-(-loop.extent // step) * step - 1) * loop.weight(count) for loop, step in loops)
-        for count in range(len(problem.places))
+        for count in range(len(problem.value_layouts))
     }
 
 
@@ -160,7 +163,7 @@ class TableShape:
     """Two words: the addresses of the register offsets of source and destination."""
     STAGE = 3
     """One word: bytes of the destination that one run of the innermost loop fills, where stores are staged."""
-    AHEAD = 4
+    PREFETCH = 4
     """One word: bytes from a load to the line that it asks for, where it does."""
     INNERMOST = 5
     """The innermost loop: its extent, then its `sums`, then, where runs overlap, what the last one adds to them."""
@@ -201,9 +204,13 @@ class TableShape:
         return self.steps + 4
 
 
-def shape_of(lanes: int, registers: int, guards: int, run: Run | None, overlaps: bool) -> TableShape:
+def table_shape(
+    lanes: int, registers: int, guards: int, deinterleave: Deinterleave | None, overlaps: bool
+) -> TableShape:
     """The shape of the table of a kernel with such a tile."""
-    kinds = (1, 1) if run is None else (run.extent, 1) if run.side == "src" else (1, run.extent)
+    kinds = (1, 1)
+    if deinterleave is not None:
+        kinds = (deinterleave.extent, 1) if deinterleave.side == "src" else (1, deinterleave.extent)
     return TableShape(lanes, registers, guards, kinds, overlaps)
 
 
@@ -217,7 +224,7 @@ class Table:
     """What `words` holds the addresses of: the register offsets of both sides, then tables of loops."""
     tiles: int
     """How many tiles there are."""
-    run: int
+    tiles_per_run: int
     """How many of them make one run of the innermost loop."""
     address: int
     """Where the words lie."""
@@ -228,11 +235,11 @@ class Table:
         return self.offsets[1]
 
 
-def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Table:
+def build_table(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Table:
     """The table of `schedule`, with `ahead` bytes from a load to the line that it asks for."""
     tile, nest = schedule.tile, schedule.nest
-    odd = None if tile.odd is None else tile.odd.run
-    shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd, schedule.overlaps)
+    odd = None if tile.odd is None else tile.odd.deinterleave
+    shape = table_shape(1 << tile.lane_bits, tile.registers, len(nest.guards), odd, schedule.overlaps)
     runs = [(o, nest.loops[o.loop]) for o in schedule.outer]
     if not runs or not schedule.steps_evenly(schedule.outer[-1]):
         runs.append((OuterLoop(0, 1, 1), Loop(1, 0, 0)))
@@ -240,7 +247,7 @@ def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Tab
     builder = _TableBuilder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
     words[shape.LOOPS] = len(runs) - 1
     words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1][0].extent // 8
-    words[shape.AHEAD] = ahead
+    words[shape.PREFETCH] = ahead
     builder.registers()
     builder.bounds()
     builder.loop(shape.INNERMOST, *runs[-1])
@@ -311,8 +318,8 @@ class _TableBuilder:
                 odd = 0 if tile.odd is None else loops[tile.odd.loop].weight(g)
                 start = self.shape.coordinates(side, g)
                 among = np.arange(registers >> tile.register_bits) * (odd if self.shape.kinds[side] == 1 else 0)
-                self.words[start : start + registers] = np.add.outer(among, _sums(weights[lanes:])).ravel()
-                self.lanes(start + registers, side, _sums(weights[:lanes]), odd)
+                self.words[start : start + registers] = np.add.outer(among, _subset_sums(weights[lanes:])).ravel()
+                self.lanes(start + registers, side, _subset_sums(weights[:lanes]), odd)
 
     def lanes(self, at: int, side: int, coordinates: Words, odd_weight: int) -> None:
         """What the lanes of each kind of register add to a coordinate."""
@@ -321,8 +328,8 @@ class _TableBuilder:
         odd, count = self.schedule.tile.odd, self.shape.lanes
         kinds = [coordinates]
         if odd is not None and self.shape.kinds[side] > 1:
-            gathered = Run("dst", odd.run.extent, odd.run.below)
-            sources = [gathered.sources(k, self.schedule.tile.lane_bits) for k in range(odd.run.extent)]
+            gathered = Deinterleave("dst", odd.deinterleave.extent, odd.deinterleave.below)
+            sources = [gathered.sources(k, self.schedule.tile.lane_bits) for k in range(odd.deinterleave.extent)]
             kinds = [
                 coordinates[[lane for _, lane in one]] + odd_weight * np.array([of for of, _ in one]) for one in sources
             ]
@@ -338,16 +345,16 @@ def _register_offsets(schedule: Schedule, side: int) -> Words:
     tile, maps = schedule.tile, [loop.maps[side] for loop in schedule.nest.loops]
     bits = (tile.src_bits, tile.dst_bits)[side][tile.lane_bits :]
     strides = [where << bit if isinstance(where := maps[loop], int) else 0 for loop, bit in bits]
-    total = _sums(strides)[np.newaxis]
+    total = _subset_sums(strides)[np.newaxis]
     for loop in {loop for loop, _ in bits}:
         where = maps[loop]
         if isinstance(where, tuple):
             values = [1 << bit if owner == loop else 0 for owner, bit in bits]
             rows = np.array(where, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
-            total = total + rows[:, _sums(values)]
+            total = total + rows[:, _subset_sums(values)]
     if tile.odd is not None:
-        where = 1 << tile.lane_bits if tile.odd.run.side == SIDES[side] else maps[tile.odd.loop]
-        steps = np.arange(tile.odd.run.extent) * where if isinstance(where, int) else np.array(where, np.int64)
+        where = 1 << tile.lane_bits if tile.odd.deinterleave.side == SIDES[side] else maps[tile.odd.loop]
+        steps = np.arange(tile.odd.deinterleave.extent) * where if isinstance(where, int) else np.array(where, np.int64)
         total = (total[:, np.newaxis, :] + steps[:, np.newaxis]).reshape(len(total), -1)
     return np.ascontiguousarray(total)
 
@@ -357,7 +364,7 @@ def _weight(schedule: Schedule, bit: Bit, guard: int) -> int:
     return schedule.nest.loops[loop].weight(guard) << position
 
 
-def _sums(parts: list[int]) -> Words:
+def _subset_sums(parts: list[int]) -> Words:
     """For every number of len(parts) bits, the sum of the parts whose bit is set."""
     total = np.zeros(1, np.int64)
     for part in parts:
@@ -365,7 +372,7 @@ def _sums(parts: list[int]) -> Words:
     return total
 
 
-def begins_at_bytes(problem: ReorderProblem, schedule: Schedule) -> bool:
+def is_byte_aligned(problem: ReorderProblem, schedule: Schedule) -> bool:
     """Whether every register of `schedule` begins at a whole byte of either side; one element at a time need not."""
     tile, loops = schedule.tile, schedule.nest.loops
     if not tile.lane_bits:

@@ -55,11 +55,11 @@ def memory_model() -> MemoryModel:
     """
     path = os.environ.get("INLAY_MACHINE")
     if path:
-        return _specified(path)
+        return _read_specified(path)
     threads = get_num_threads()
     model = _models.get(threads)
     if model is None:
-        model = _models[threads] = _remembered(threads) or assume_model(reported_caches(), threads)
+        model = _models[threads] = _load_model(threads) or assume_model(reported_caches(), threads)
     return model
 
 
@@ -123,7 +123,7 @@ def allocate_lines(nbytes: int) -> Buffer:
 
 
 @lru_cache(maxsize=8)
-def _specified(path: str) -> MemoryModel:
+def _read_specified(path: str) -> MemoryModel:
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             text = file.read(_LARGEST_FILE)
@@ -132,7 +132,7 @@ def _specified(path: str) -> MemoryModel:
     return parse_model(text, path)
 
 
-def _remembered(threads: int) -> MemoryModel | None:
+def _load_model(threads: int) -> MemoryModel | None:
     """Return the model that an earlier process measured since the machine was started."""
     try:
         return read_model(_table(threads).get(_MODEL), "measured")

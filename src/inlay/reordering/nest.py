@@ -28,7 +28,7 @@ class Loop:
     """Where its values lie in the source, in elements."""
     dst: Map
     """Where its values lie in the destination, in elements."""
-    counts: tuple[tuple[int, int], ...] = ()
+    guard_weights: tuple[tuple[int, int], ...] = ()
     """(guard, weight): what one step adds to the coordinate of each guard it counts for."""
 
     @property
@@ -38,7 +38,7 @@ class Loop:
 
     def weight(self, guard: int) -> int:
         """What one step adds to the coordinate of a guard."""
-        return dict(self.counts).get(guard, 0)
+        return dict(self.guard_weights).get(guard, 0)
 
     @property
     def is_affine(self) -> bool:
@@ -58,10 +58,10 @@ class Guard:
     @property
     def is_bound(self) -> bool:
         """Whether it keeps anything out."""
-        return self != COUNT
+        return self != UNBOUNDED
 
 
-COUNT = Guard(1 << 62, 1 << 62)
+UNBOUNDED = Guard(1 << 62, 1 << 62)
 """A sum that bounds nothing: it counts values of an attribute."""
 
 
@@ -74,19 +74,19 @@ class LoopNest:
     guards: tuple[Guard, ...]
     """The coordinates with bounds, after those that count values."""
 
-    def at(self, side: str, stride: int) -> int | None:
+    def find_loop(self, side: str, stride: int) -> int | None:
         """Return the number of the first loop that has this stride on a side."""
         return next((i for i, loop in enumerate(self.loops) if getattr(loop, side) == stride), None)
 
-    def is_cut(self, loop: Loop) -> bool:
+    def has_bound(self, loop: Loop) -> bool:
         """Whether a bound keeps some of the values of `loop` out."""
-        return any(self.guards[guard].is_bound for guard, _ in loop.counts)
+        return any(self.guards[guard].is_bound for guard, _ in loop.guard_weights)
 
     def __str__(self) -> str:
         """One line for each loop, then one for each guard."""
         lines = []
         for i, loop in enumerate(self.loops):
-            counts = "".join(f", {weight} of guard {guard}" for guard, weight in loop.counts)
+            counts = "".join(f", {weight} of guard {guard}" for guard, weight in loop.guard_weights)
             lines.append(f"  loop {i}: {loop.extent} times, src {_show(loop.src)}, dst {_show(loop.dst)}{counts}")
         for i, guard in enumerate(self.guards):
             bounds = f"read below {guard.data}, write below {guard.stored}" if guard.is_bound else "counts values"
@@ -98,38 +98,38 @@ def _show(where: Map) -> str:
     return f"stride {where}" if isinstance(where, int) else f"table of {len(where)}"
 
 
-def loop_nest(problem: ReorderProblem) -> LoopNest:
+def build_loop_nest(problem: ReorderProblem) -> LoopNest:
     """The loops of `problem`, fused as far as both sides allow.
 
     Post-condition: the loops visit every stored coordinate exactly once within their guards, at the offsets that
     the two layouts give it.
     """
     loops: list[Loop] = []
-    places = problem.places
-    guards: list[Guard] = [COUNT] * len(places)
+    value_layouts = problem.value_layouts
+    guards: list[Guard] = [UNBOUNDED] * len(value_layouts)
     for i, axis in enumerate(problem.axes):
-        loops += _axis_loops(axis, guards, [(place.strides[i], place.groups[i]) for place in places])
-    return LoopNest(tuple(_fused(loops)), tuple(guards))
+        loops += _axis_loops(axis, guards, [(place.strides[i], place.groups[i]) for place in value_layouts])
+    return LoopNest(tuple(_fuse_loops(loops)), tuple(guards))
 
 
 def _axis_loops(axis: ProblemAxis, guards: list[Guard], values: list[tuple[int, int]]) -> list[Loop]:
     """The loops of one axis; `values` are, for each count, values from one group to the next and the group's size."""
     src = axis.src
     for stride, group in values:
-        src = _cut(src, group) if stride else src
+        src = _split_group(src, group) if stride else src
     digits = refine(src, axis.dst, axis.stored)
     is_guarded = prod(d.extent for d in digits) > axis.data
     if is_guarded:
         guards.append(Guard(axis.data, axis.stored))
     bound = ((len(guards) - 1, 1),) if is_guarded else ()
     return [
-        Loop(d.extent, d.first, d.second, (*_counts(d, values), *((guard, d.weight) for guard, _ in bound)))
+        Loop(d.extent, d.first, d.second, (*_value_weights(d, values), *((guard, d.weight) for guard, _ in bound)))
         for d in digits
         if d.extent > 1
     ]
 
 
-def _cut(axis: Axis, group: int) -> Axis:
+def _split_group(axis: Axis, group: int) -> Axis:
     """The same axis with a digit of its own for the coordinates of a group.
 
     Raises:
@@ -160,7 +160,7 @@ def _refuse_group(axis: Axis, group: int) -> NoReturn:
     raise Unimplemented(f"groups of {group} do not fit the blocks of {blocks} along their axis")
 
 
-def _counts(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _value_weights(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """What one step over a digit adds to each count of values."""
     for stride, group in values:
         if stride and digit.weight < group < digit.weight * digit.extent:
@@ -172,28 +172,28 @@ def _counts(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int
     ]
 
 
-def _fused(loops: list[Loop]) -> list[Loop]:
+def _fuse_loops(loops: list[Loop]) -> list[Loop]:
     """The loops with every pair fused that is one loop on both sides."""
     for i, outer in enumerate(loops):
         for j, inner in enumerate(loops):
-            if i != j and _is_one_loop(outer, inner):
-                both = Loop(outer.extent * inner.extent, inner.src, inner.dst, inner.counts)
+            if i != j and _can_fuse(outer, inner):
+                both = Loop(outer.extent * inner.extent, inner.src, inner.dst, inner.guard_weights)
                 rest = [loop for k, loop in enumerate(loops) if k not in (i, j)]
-                return _fused([*rest, both])
+                return _fuse_loops([*rest, both])
     return loops
 
 
-def _is_one_loop(outer: Loop, inner: Loop) -> bool:
+def _can_fuse(outer: Loop, inner: Loop) -> bool:
     if isinstance(inner.src, tuple) or isinstance(inner.dst, tuple):
         return False
     return (
         outer.src == inner.src * inner.extent
         and outer.dst == inner.dst * inner.extent
-        and outer.counts == tuple((guard, weight * inner.extent) for guard, weight in inner.counts)
+        and outer.guard_weights == tuple((guard, weight * inner.extent) for guard, weight in inner.guard_weights)
     )
 
 
-def with_run(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
+def join_contiguous_loops(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
     """The nest with the loops that follow one another on `side` joined until `lanes` divides their extent.
 
     The 3 x 3 of a kernel fills no register, but 16 input channels of it do: 144 elements that lie in a row in an oihw
@@ -204,21 +204,21 @@ def with_run(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
     run: list[int] = []
     extent = 1
     while not run or extent % lanes:
-        following = nest.at(side, extent)
-        if following is None or nest.loops[following].counts:
+        following = nest.find_loop(side, extent)
+        if following is None or nest.loops[following].guard_weights:
             return None
         run.append(following)
         extent *= nest.loops[following].extent
         if extent > _LONGEST_RUN:
             return None
-    return _joined(nest, run, side) if len(run) > 1 else None
+    return _join_loops(nest, run, side) if len(run) > 1 else None
 
 
 _LONGEST_RUN = 1024
 _GREATEST_ODD = 31
 
 
-def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
+def split_odd_factor(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
     """The nest with an odd loop among those that follow one another on `side` before they number `lanes`.
 
     A loop over 24 channels becomes 8 and 3. Odd loops that follow it in the row are joined with it: the 3 and the 3 of
@@ -229,8 +229,8 @@ def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int
     other = "dst" if side == "src" else "src"
     stride = 1
     while stride < lanes:
-        i = nest.at(side, stride)
-        if i is None or nest.is_cut(nest.loops[i]) or not nest.loops[i].is_affine:
+        i = nest.find_loop(side, stride)
+        if i is None or nest.has_bound(nest.loops[i]) or not nest.loops[i].is_affine:
             return None
         loop = nest.loops[i]
         power = loop.extent & -loop.extent
@@ -238,41 +238,41 @@ def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int
         if odd > 1:
             if odd > _GREATEST_ODD or stride * power >= lanes or getattr(loop, other) == stride:
                 return None
-            split = (nest, i) if power == 1 else _split(nest, i, power)
-            return (*_with_odd_run(*split, side), stride * power)
+            split = (nest, i) if power == 1 else _split_loop(nest, i, power)
+            return (*_join_odd_loops(*split, side), stride * power)
         stride *= power
     return None
 
 
-def _with_odd_run(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
+def _join_odd_loops(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
     """The nest with loop `i` and the odd loops that follow it on `side` as one, and the number of that."""
     run = [i]
     start = getattr(nest.loops[i], side)
     extent = nest.loops[i].extent
-    while not nest.loops[run[-1]].counts:
-        after = nest.at(side, start * extent)
-        if after is None or not nest.loops[after].is_affine or nest.loops[after].counts:
+    while not nest.loops[run[-1]].guard_weights:
+        after = nest.find_loop(side, start * extent)
+        if after is None or not nest.loops[after].is_affine or nest.loops[after].guard_weights:
             break
         extent *= nest.loops[after].extent
         if extent % 2 == 0 or extent > _GREATEST_ODD:
             break
         run.append(after)
-    joined = _joined(nest, run, side) if len(run) > 1 else None
+    joined = _join_loops(nest, run, side) if len(run) > 1 else None
     return (nest, i) if joined is None else (joined, len(joined.loops) - 1)
 
 
-def _split(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
+def _split_loop(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
     """The nest with loop `i` split, and the number of the new loop, its outer part."""
     loop = nest.loops[i]
     assert isinstance(loop.src, int)
     assert isinstance(loop.dst, int)
-    fast = Loop(inner, loop.src, loop.dst, loop.counts)
-    counts = tuple((guard, weight * inner) for guard, weight in loop.counts)
+    fast = Loop(inner, loop.src, loop.dst, loop.guard_weights)
+    counts = tuple((guard, weight * inner) for guard, weight in loop.guard_weights)
     slow = Loop(loop.extent // inner, loop.src * inner, loop.dst * inner, counts)
     return LoopNest((*nest.loops[:i], fast, *nest.loops[i + 1 :], slow), nest.guards), len(nest.loops)
 
 
-def _joined(nest: LoopNest, run: list[int], side: str) -> LoopNest | None:
+def _join_loops(nest: LoopNest, run: list[int], side: str) -> LoopNest | None:
     """The nest with the loops `run`, fastest first, as one loop that is a table on the side other than `side`."""
     other = "dst" if side == "src" else "src"
     stride = getattr(nest.loops[run[0]], side)

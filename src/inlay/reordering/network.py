@@ -44,7 +44,7 @@ class Shuffles:
 
 
 _SEARCH_LIMIT = 20_000
-_FAR = 2.5  # an exchange that is no interleave and no move of whole 16-byte lanes: a table look-up per element
+_LOOKUP_COST = 2.5  # an exchange that is no interleave and no move of whole 16-byte lanes: a table look-up per element
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
-    """Permute the lanes of every register alike."""
+class BitPermutation:
+    """BitPermutation the lanes of every register alike."""
 
     order: tuple[int, ...]
     """Position i afterwards holds the bit that was at position order[i]."""
@@ -89,11 +89,11 @@ class Permute:
         return tuple(sum(((lane >> i) & 1) << old for i, old in enumerate(self.order)) for lane in range(width))
 
 
-Step = Exchange | Permute
+ShuffleStep = Exchange | BitPermutation
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Deinterleave:
     """An odd digit among the lanes: what lies in a row on one side is dealt out to registers by the digit's value.
 
     Of 3 x 16 pixels of red, green and blue in a row, three registers hold 48 values: dealt out, one holds the reds, one
@@ -118,13 +118,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class ShuffleNetwork:
     """A sequence of steps and what it does to the bits.
 
     Bits are numbered by where they start: 0..l-1 in the lanes, l..l+r-1 in the register bits.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ShuffleStep, ...]
     """In order of execution."""
     lanes: tuple[int, ...]
     """Which bit each lane position holds at the end."""
@@ -132,14 +132,14 @@ class Network:
     """Which bit each register bit holds at the end."""
 
     @property
-    def passes(self) -> tuple[tuple[Step, ...], ...]:
+    def passes(self) -> tuple[tuple[ShuffleStep, ...], ...]:
         """The steps in groups; between two groups the tile lies in memory.
 
         A tile of at most 16 registers is one group. A larger one is worked on in groups of 8, which measures faster
         than 16: the other half of the registers is free for what comes and goes.
         """
         most = 4 if len(self.registers) <= 4 else 3
-        groups: list[list[Step]] = [[]]
+        groups: list[list[ShuffleStep]] = [[]]
         touched: set[int] = set()
         for step in self.steps:
             bit = {step.register} if isinstance(step, Exchange) else set()
@@ -157,13 +157,15 @@ class Network:
             match step:
                 case Exchange(register, leaves, enters):
                     lines.append(f"  register bit {register} enters lane bit {enters}, lane bit {leaves} leaves")
-                case Permute(order):
+                case BitPermutation(order):
                     lines.append(f"  lane bits become {order}")
         return "\n".join(lines) or "  nothing to permute"
 
 
 @lru_cache(maxsize=1024)
-def shuffle_network(goal: tuple[int, ...], registers: int, near: int, family: Family = "punpck") -> Network | None:
+def find_shuffle_network(
+    goal: tuple[int, ...], registers: int, near: int, family: Family = "punpck"
+) -> ShuffleNetwork | None:
     """The cheapest network that brings the bits `goal` to the lane positions, or None if none was found in time.
 
     Args:
@@ -182,11 +184,11 @@ def shuffle_network(goal: tuple[int, ...], registers: int, near: int, family: Fa
     lanes, held = tuple(range(len(goal))), list(range(len(goal), len(bits)))
     for step in found:
         match step:
-            case Permute(order):
+            case BitPermutation(order):
                 lanes = tuple(lanes[i] for i in order)
             case Exchange(register):
                 lanes, held[register] = step.apply(lanes, held[register])
-    return Network(found, lanes, tuple(held))
+    return ShuffleNetwork(found, lanes, tuple(held))
 
 
 _UNWANTED = -1
@@ -195,12 +197,12 @@ _Bits = tuple[int, ...]
 """Bits in the lanes or in the registers, each called by the place where it is wanted."""
 
 
-def _search(lanes: _Bits, held: _Bits, near: int, family: Family) -> tuple[Step, ...] | None:
+def _search(lanes: _Bits, held: _Bits, near: int, family: Family) -> tuple[ShuffleStep, ...] | None:
     """The cheapest steps after which place i of the lanes holds bit i, or None if none were found in time."""
     goal = tuple(range(len(lanes)))
     # What is left to try, by the bound of its price. Among equals the latest is tried first: the search runs straight
     # down where every step helps.
-    waiting: dict[float, list[_State]] = {0.0: [(0.0, lanes, held, (), False)]}
+    waiting: dict[float, list[_SearchState]] = {0.0: [(0.0, lanes, held, (), False)]}
     best: dict[_Bits, float] = {}
     bounds: dict[_Bits, float] = {}
     while waiting and len(best) < _SEARCH_LIMIT:
@@ -209,37 +211,37 @@ def _search(lanes: _Bits, held: _Bits, near: int, family: Family) -> tuple[Step,
         if not waiting[least]:
             del waiting[least]
         if lanes == goal:
-            return tuple(Permute(order) if order else Exchange(*exchange) for order, exchange in trials)
+            return tuple(BitPermutation(order) if order else Exchange(*exchange) for order, exchange in trials)
         if not is_late:
             if lanes in best and best[lanes] <= cost:
                 continue
             best[lanes] = cost
             # A swap brings one bit to its place at best: until that could pay, swaps need not be looked at.
             if (missing := lanes.count(_UNWANTED)) and family == "punpck":
-                waiting.setdefault(cost + _FAR + missing - 1, []).append((cost, lanes, held, trials, True))
-        for trial, price, after, left in _moves(lanes, held, near, family, is_late):
+                waiting.setdefault(cost + _LOOKUP_COST + missing - 1, []).append((cost, lanes, held, trials, True))
+        for trial, price, after, left in _successors(lanes, held, near, family, is_late):
             if after not in bounds:
-                bounds[after] = _remaining(after, near, family)
+                bounds[after] = _least_remaining_cost(after, near, family)
             if after not in best or best[after] > cost + price:
                 bound = cost + price + bounds[after]
                 waiting.setdefault(bound, []).append((cost + price, after, left, (*trials, trial), False))
     return None
 
 
-_Trial = tuple[_Bits, tuple[int, int, int]]
-"""A step that is tried: the order of a `Permute`, or if that is empty the register, leaves, enters of an `Exchange`."""
-_State = tuple[float, _Bits, _Bits, tuple[_Trial, ...], bool]
+_SearchStep = tuple[_Bits, tuple[int, int, int]]
+"""One search step: the order of a `BitPermutation`; or an empty order, then register, leaves, enters of an `Exchange`."""
+_SearchState = tuple[float, _Bits, _Bits, tuple[_SearchStep, ...], bool]
 """Price so far, bits of the lanes and registers, steps so far, and whether all but swaps have been tried from here."""
 
 
-def _moves(
+def _successors(
     lanes: _Bits, held: _Bits, near: int, family: Family, swaps: bool
-) -> Iterator[tuple[_Trial, float, _Bits, _Bits]]:
+) -> Iterator[tuple[_SearchStep, float, _Bits, _Bits]]:
     """The swaps from here, or every other step worth trying, each with its price and the bits after it."""
     if _UNWANTED not in lanes:
         order = tuple(lanes.index(bit) for bit in range(len(lanes)))
         is_near = all(a == b for a, b in enumerate(order) if a >= near or b >= near)
-        yield (order, (0, 0, 0)), 1.0 if is_near or family == "zip" else _FAR, tuple(range(len(lanes))), held
+        yield (order, (0, 0, 0)), 1.0 if is_near or family == "zip" else _LOOKUP_COST, tuple(range(len(lanes))), held
         return
     exchanges = _exchanges(len(lanes), near, family, swaps)
     for register, bit in enumerate(held):
@@ -256,7 +258,7 @@ def _moves(
             )
 
 
-def _remaining(lanes: _Bits, near: int, family: Family) -> float:
+def _least_remaining_cost(lanes: _Bits, near: int, family: Family) -> float:
     """A lower bound of the price left: a step for each missing bit, and for each bit past its place one or a permute.
 
     Interleaves only move bits up within the near positions, and each pushes the highest out: as many positions from
@@ -283,7 +285,7 @@ def _remaining(lanes: _Bits, near: int, family: Family) -> float:
         beyond_first = -((far & -far) << 1)
         across += (settled & beyond_first).bit_count()
     inside = inside or int(highest >= min(near, len(lanes)) - (missing ^ far).bit_count())
-    return missing.bit_count() + (min(across + inside, _FAR) if across else min(inside, 1))
+    return missing.bit_count() + (min(across + inside, _LOOKUP_COST) if across else min(inside, 1))
 
 
 @lru_cache(maxsize=64)
@@ -297,7 +299,7 @@ def _exchanges(width: int, near: int, family: Family, swaps: bool) -> tuple[tupl
         ways = {way for unit in units for way in ((unit, unit), (unit, top), (top, unit))}
         return tuple((*way, 1.0) for way in sorted(ways))
     if swaps:
-        return tuple((position, position, _FAR) for position in range(width))
+        return tuple((position, position, _LOOKUP_COST) for position in range(width))
     near = min(near, width)
     inside = [(near - 1, enters, 1.0) for enters in range(near)]
     across = [(leaves, width - 1, 1.0) for leaves in range(near, width)]

@@ -50,7 +50,7 @@ _PITCH = LINE  # rows of the buffer are so much further apart than they are long
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoopSlice:
     """What a panel takes of one loop."""
 
     loop: int
@@ -63,7 +63,7 @@ class Part:
     def starts(self, whole: int) -> Words:
         """Return the first value that each part covers of a loop of extent `whole`; the last part ends where it does.
 
-        >>> Part(0, 4, 3).starts(10).tolist()
+        >>> LoopSlice(0, 4, 3).starts(10).tolist()
         [0, 4, 6]
         """
         return np.minimum(np.arange(self.count, dtype=np.int64) * self.extent, whole - self.extent)
@@ -108,19 +108,19 @@ def cut_into_panels(nest: LoopNest, src_bytes: int, dst_bytes: int) -> Panels | 
     """
     if nest.guards or not all(loop.is_affine for loop in nest.loops):
         return None
-    rows = _chain(nest.loops, "dst", [], _ROW_BYTES // dst_bytes, LINE // dst_bytes)
+    rows = _contiguous_slices(nest.loops, "dst", [], _ROW_BYTES // dst_bytes, LINE // dst_bytes)
     if any(nest.loops[part.loop].src == 1 for part in rows):
-        rows, runs = _chain(nest.loops, "dst", [], PANEL_BYTES // dst_bytes, LINE // dst_bytes), []
+        rows, runs = _contiguous_slices(nest.loops, "dst", [], PANEL_BYTES // dst_bytes, LINE // dst_bytes), []
     else:
         most_rows = PANEL_BYTES // (prod(part.extent for part in rows) * dst_bytes)
-        runs = _chain(nest.loops, "src", [part.loop for part in rows], most_rows, 1)
+        runs = _contiguous_slices(nest.loops, "src", [part.loop for part in rows], most_rows, 1)
     row_elements = prod(part.extent for part in rows)
     if row_elements * dst_bytes < _SHORTEST_ROW or _run_elements(nest, [*rows, *runs]) * src_bytes < _SHORTEST_RUN:
         return None
-    return _panels(nest, rows, runs, row_elements, row_elements + _PITCH // dst_bytes)
+    return _build_panels(nest, rows, runs, row_elements, row_elements + _PITCH // dst_bytes)
 
 
-def _run_elements(nest: LoopNest, parts: list[Part]) -> int:
+def _run_elements(nest: LoopNest, parts: list[LoopSlice]) -> int:
     """Return how many elements of the source in a row a panel reads."""
     extents = {part.loop: part.extent for part in parts}
     covered = 1
@@ -131,36 +131,42 @@ def _run_elements(nest: LoopNest, parts: list[Part]) -> int:
     return covered
 
 
-def _chain(loops: Sequence[Loop], side: str, taken: Sequence[int], wanted: int, multiple: int) -> list[Part]:
+def _contiguous_slices(
+    loops: Sequence[Loop], side: str, taken: Sequence[int], wanted: int, multiple: int
+) -> list[LoopSlice]:
     """Return loops that follow one another on a side until `wanted` elements are covered, the last one in part."""
-    parts: list[Part] = []
+    parts: list[LoopSlice] = []
     covered = 1
     while covered < wanted:
         following = (i for i, loop in enumerate(loops) if getattr(loop, side) == covered and i not in taken)
         i = next(following, None)
         if i is None:
             break
-        parts.append(_cut(i, loops[i].extent, max(1, wanted // covered), multiple if not parts else 1))
+        parts.append(_cut_evenly(i, loops[i].extent, max(1, wanted // covered), multiple if not parts else 1))
         covered *= loops[i].extent
         if parts[-1].count > 1:
             break
     return parts
 
 
-def _cut(loop: int, extent: int, most: int, multiple: int) -> Part:
+def _cut_evenly(loop: int, extent: int, most: int, multiple: int) -> LoopSlice:
     """Return equal parts of about `most` values, a multiple of `multiple` where a loop is cut at all.
 
-    >>> _cut(0, 5000, 512, 16), _cut(0, 700, 512, 16), _cut(0, 500, 512, 16)
-    (Part(loop=0, extent=512, count=10), Part(loop=0, extent=352, count=2), Part(loop=0, extent=500, count=1))
+    >>> _cut_evenly(0, 5000, 512, 16), _cut_evenly(0, 700, 512, 16)
+    (LoopSlice(loop=0, extent=512, count=10), LoopSlice(loop=0, extent=352, count=2))
+    >>> _cut_evenly(0, 500, 512, 16)
+    LoopSlice(loop=0, extent=500, count=1)
     """
     if extent <= most:
-        return Part(loop, extent, 1)
+        return LoopSlice(loop, extent, 1)
     count = -(-extent // most)
     size = min(extent, -(-extent // (count * multiple)) * multiple)
-    return Part(loop, size, -(-extent // size))
+    return LoopSlice(loop, size, -(-extent // size))
 
 
-def _panels(nest: LoopNest, rows: list[Part], runs: list[Part], row_elements: int, pitch: int) -> Panels:
+def _build_panels(
+    nest: LoopNest, rows: list[LoopSlice], runs: list[LoopSlice], row_elements: int, pitch: int
+) -> Panels:
     loops: list[Loop] = []
     for parts, step in ((rows, 1), (runs, pitch)):
         for part in parts:
@@ -173,11 +179,11 @@ def _panels(nest: LoopNest, rows: list[Part], runs: list[Part], row_elements: in
     return Panels(inside, row_elements, row_offsets, _panel_offsets(nest, rows, runs), pitch)
 
 
-def _panel_offsets(nest: LoopNest, rows: list[Part], runs: list[Part]) -> Words:
+def _panel_offsets(nest: LoopNest, rows: list[LoopSlice], runs: list[LoopSlice]) -> Words:
     """Return where each panel begins on both sides; the next panel is the one that follows in the source."""
     others = [i for i in range(len(nest.loops)) if i not in {part.loop for part in (*rows, *runs)}]
-    others.sort(key=lambda i: -abs(_number(nest.loops[i].src)))
-    order = [*(Part(i, 1, nest.loops[i].extent) for i in others), *reversed(rows), *reversed(runs)]
+    others.sort(key=lambda i: -abs(_require_stride(nest.loops[i].src)))
+    order = [*(LoopSlice(i, 1, nest.loops[i].extent) for i in others), *reversed(rows), *reversed(runs)]
     offsets = np.zeros((1, 2), np.int64)
     for part in order:
         starts = part.starts(nest.loops[part.loop].extent)
@@ -186,11 +192,11 @@ def _panel_offsets(nest: LoopNest, rows: list[Part], runs: list[Part]) -> Words:
     return np.ascontiguousarray(offsets)
 
 
-def _stride(nest: LoopNest, part: Part, side: str) -> int:
-    return _number(getattr(nest.loops[part.loop], side))
+def _stride(nest: LoopNest, part: LoopSlice, side: str) -> int:
+    return _require_stride(getattr(nest.loops[part.loop], side))
 
 
-def _number(where: object) -> int:
+def _require_stride(where: object) -> int:
     assert isinstance(where, int), "loops of panels have strides"
     return where
 
@@ -262,7 +268,7 @@ class PanelTable:
 
     words: Words
     """Those that the module's docstring lists."""
-    kept: tuple[object, ...]
+    keeps_alive: tuple[object, ...]
     """Everything that `words` holds the address of."""
 
     @property
@@ -271,7 +277,9 @@ class PanelTable:
         return int(self.words.ctypes.data)
 
 
-def panel_table(panels: Panels, kernel: int, table: Table, sizes: tuple[int, int], pool: Sequence[int]) -> PanelTable:
+def build_panel_table(
+    panels: Panels, kernel: int, table: Table, sizes: tuple[int, int], pool: Sequence[int]
+) -> PanelTable:
     """Return the table of the code that runs both passes.
 
     Args:
@@ -313,7 +321,7 @@ def _entry_function(fence: str, pause: str) -> tuple[str, Code]:
     code.label("entry")
     code.do("%any = icmp ult i64 %begin, %end")
     code.do("br i1 %any, label %claim, label %exit")
-    flag, buffer = _claim(code, pause)
+    flag, buffer = _emit_buffer_claim(code, pause)
     kernel = code.let(f"inttoptr i64 {code.load_word('%table', KERNEL)} to ptr")
     inner = code.let(f"inttoptr i64 {code.load_word('%table', TABLE)} to ptr")
     offsets = code.let(f"inttoptr i64 {code.load_word('%table', OFFSETS)} to ptr")
@@ -333,7 +341,7 @@ def _entry_function(fence: str, pause: str) -> tuple[str, Code]:
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _claim(code: Code, pause: str) -> tuple[str, str]:
+def _emit_buffer_claim(code: Code, pause: str) -> tuple[str, str]:
     """Take a buffer of the pool; return the addresses of its flag and of the buffer."""
     code.label("claim")
     flags = code.let(f"inttoptr i64 {code.load_word('%table', FLAGS)} to ptr")

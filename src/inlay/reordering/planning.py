@@ -27,20 +27,20 @@ from inlay.layout import Map
 from inlay.machine import MemoryModel
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, bits_of
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, build_kernel, build_table, is_byte_aligned
+from inlay.reordering.loop_order import Level, Traffic, has_few_streams, level_of, prefetch_distance, revisits_pages
 from inlay.reordering.memory_levels import memory_model
-from inlay.reordering.nest import LoopNest, loop_nest
+from inlay.reordering.nest import LoopNest, build_loop_nest
 from inlay.reordering.panels import Panels, cut_into_panels
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.schedule import Schedule, schedule
+from inlay.reordering.schedule import Schedule, find_schedule
 from inlay.reordering.target import Target
-from inlay.reordering.walk import Level, Traffic, bytes_ahead, goes_in_streams, leaves_pages, level_of
 
 _MANY_RUNS = 64  # as many can be dealt out to threads evenly enough without being cut
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReorderPlan:
     """How a problem is solved on a target: everything but the machine code."""
 
     schedule: Schedule
@@ -66,11 +66,15 @@ class Plan:
     def grain(self) -> int:
         """How many tiles stay together on one thread: a whole run where runs are many, or where one fills a buffer."""
         shares_bytes = bits_of(self.kernel.dst_type) < 8
-        is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
-        return self.table.run if is_whole else 1
+        is_whole = (
+            shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.tiles_per_run
+        )
+        return self.table.tiles_per_run if is_whole else 1
 
 
-def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True) -> Plan:
+def plan_reorder(
+    problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True
+) -> ReorderPlan:
     """Return the plan of `problem`, which is not empty, on `target`, for the machine model of this process.
 
     What `choice` leaves open is decided by the models of the stages. Where the destination need not begin at a cache
@@ -80,7 +84,7 @@ def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MO
     level = level_of(problem.moved_bytes, memory, choice.streams)
     traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
     choice = choice if aligned else replace(choice, panels=True)
-    planner = _Planner(problem, loop_nest(problem), target, choice, traffic, memory)
+    planner = _Planner(problem, build_loop_nest(problem), target, choice, traffic, memory)
     best = min(planner.candidates(), key=planner.penalty)
     return best if aligned else replace(best, kernel=replace(best.kernel, stores="cached"))
 
@@ -106,21 +110,21 @@ class _Planner:
     traffic: Traffic
     memory: MemoryModel
 
-    def candidates(self) -> list[Plan]:
+    def candidates(self) -> list[ReorderPlan]:
         """Return the plans that may be the best, those that differ least from the cheapest schedule first."""
-        choice, plans = self.choice, self._tiled()
+        choice, plans = self.choice, self._direct_plans()
         if not self.traffic.streams:
             return plans
         best = min(plans, key=self.penalty)
         loops, outer = best.schedule.nest.loops, best.schedule.outer
-        if choice.registers is None and best.streams and leaves_pages(loops, outer, self.traffic):
-            plans += self._tiled(_LARGE_TILE)
+        if choice.registers is None and best.streams and revisits_pages(loops, outer, self.traffic):
+            plans += self._direct_plans(_LARGE_TILE)
         wants_panels = not best.streams and self.target.prefers_panels if choice.panels is None else choice.panels
         if wants_panels and (panels := self._panels()) is not None:
             plans.append(self._plan_panels(panels))
         return plans
 
-    def penalty(self, plan: Plan) -> tuple[bool, float, float]:
+    def penalty(self, plan: ReorderPlan) -> tuple[bool, float, float]:
         """Return what costs most where plans differ: bytes written again, the way of the stores, pages left early."""
         if not self.traffic.streams:
             return False, 0, 0
@@ -130,53 +134,53 @@ class _Planner:
         pages = -plan.kernel.registers if plan.streams and self.choice.registers is None else 0
         return self._rewrites_much(plan), stores, pages
 
-    def _tiled(self, registers: int | None = None) -> list[Plan]:
+    def _direct_plans(self, registers: int | None = None) -> list[ReorderPlan]:
         """Return plans that write straight to the destination, with tiles of at least so many registers."""
-        first = self._plan_of(self._schedule(self.nest, overlaps=may_overlap(self.problem), registers=registers))
+        first = self._plan_direct(self._schedule(self.nest, overlaps=may_overlap(self.problem), registers=registers))
         plans = [first]
         if self._rewrites_much(first):
-            plans.append(self._plan_of(self._schedule(self.nest, overlaps=False, registers=registers)))
+            plans.append(self._plan_direct(self._schedule(self.nest, overlaps=False, registers=registers)))
         if first.schedule.overlaps and self.traffic.streams and not first.streams:
             # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
-            plans.append(self._plan_of(first.schedule.guarded()))
+            plans.append(self._plan_direct(first.schedule.with_guards()))
         return plans
 
     def _schedule(self, nest: LoopNest, *, overlaps: bool, registers: int | None = None) -> Schedule:
         types = (self.problem.src_type, self.problem.dst_type)
         # With a sum the formula runs last, on elements that were shuffled as the source has them.
         sums = self.problem.attributes.sum is not None
-        return schedule(
+        return find_schedule(
             nest,
             element_bytes=types[0].itemsize if sums else min(t.itemsize for t in types),
             vector_bytes=min(self.target.vector_bytes, self.choice.width or self.target.vector_bytes),
             converts=types[0] != types[1] or self.problem.computes,
             shuffles=self.target.shuffles,
             traffic=self.traffic,
-            suits=lambda found: begins_at_bytes(self.problem, found),
-            walk=self.choice.walk,
+            suits=lambda found: is_byte_aligned(self.problem, found),
+            traversal=self.choice.traversal,
             registers=registers or self.choice.registers,
             overlaps=overlaps,
         )
 
-    def _plan_of(self, found: Schedule) -> Plan:
+    def _plan_direct(self, found: Schedule) -> ReorderPlan:
         """Return the plan that writes straight to the destination."""
-        problem, ahead = self.problem, self.choice.ahead
+        problem, ahead = self.problem, self.choice.prefetch_distance
         fetches = problem.moved_bytes > self.memory.l2 if ahead is None else ahead != 0
-        modelled = bytes_ahead(found.nest.loops, found.outer, found.walk, self.traffic)
-        table = table_of(problem, found, modelled if ahead is None else ahead)
-        if ahead is None and self.traffic.level == "L3" and _goes_in_streams(problem, found, table):
+        modelled = prefetch_distance(found.nest.loops, found.outer, found.traversal, self.traffic)
+        table = build_table(problem, found, modelled if ahead is None else ahead)
+        if ahead is None and self.traffic.level == "L3" and _sides_have_few_streams(problem, found, table):
             fetches = False
         may_stream = self.traffic.streams and problem.attributes.sum is None
-        stores = _stores(problem, found, table) if may_stream else "cached"
-        return Plan(found, kernel_of(problem, found, stores, fetches=fetches), table)
+        stores = _choose_stores(problem, found, table) if may_stream else "cached"
+        return ReorderPlan(found, build_kernel(problem, found, stores, prefetches=fetches), table)
 
-    def _plan_panels(self, panels: Panels) -> Plan:
+    def _plan_panels(self, panels: Panels) -> ReorderPlan:
         """Return the plan whose schedule, kernel and table fill the buffer of one panel."""
         found = self._schedule(panels.nest, overlaps=True)
         next_panel = panels.src_step * self.problem.src_type.bits // 8
-        ahead = next_panel if self.choice.ahead is None else self.choice.ahead
-        kernel = kernel_of(self.problem, found, "cached", fetches=ahead != 0)
-        return Plan(found, kernel, table_of(self.problem, found, ahead), panels)
+        ahead = next_panel if self.choice.prefetch_distance is None else self.choice.prefetch_distance
+        kernel = build_kernel(self.problem, found, "cached", prefetches=ahead != 0)
+        return ReorderPlan(found, kernel, build_table(self.problem, found, ahead), panels)
 
     def _panels(self) -> Panels | None:
         """Return the panels of a problem whose elements are only moved or converted, where its nest has any."""
@@ -185,7 +189,7 @@ class _Planner:
             return None
         return cut_into_panels(self.nest, *sizes)
 
-    def _rewrites_much(self, plan: Plan) -> bool:
+    def _rewrites_much(self, plan: ReorderPlan) -> bool:
         """Return whether tiles that overlap write more bytes again, past the caches, than masks would cost."""
         is_wide = min(self.problem.src_type.itemsize, self.problem.dst_type.itemsize) > 1
         return is_wide and plan.kernel.stores == "streamed" and plan.schedule.rewritten > _MOST_REWRITTEN
@@ -201,7 +205,7 @@ def may_overlap(problem: ReorderProblem) -> bool:
     return is_plain and not any(t.is_sub_byte for t in types)
 
 
-def _goes_in_streams(problem: ReorderProblem, found: Schedule, table: Table) -> bool:
+def _sides_have_few_streams(problem: ReorderProblem, found: Schedule, table: Table) -> bool:
     """Whether both sides are gone through in a few streams, which processors guess."""
     if not found.outer:
         return True
@@ -209,7 +213,7 @@ def _goes_in_streams(problem: ReorderProblem, found: Schedule, table: Table) -> 
     loop = found.nest.loops[inner.loop]
     sides = zip((problem.src_type, problem.dst_type), (loop.src, loop.dst), table.offsets[:2], strict=True)
     return all(
-        goes_in_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
+        has_few_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
         for kind, where, offsets in sides
     )
 
@@ -219,25 +223,25 @@ def _in_bytes(where: Map, bits: int) -> Map:
     return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
 
 
-def _is_lines(where: Map, bits: int) -> bool:
+def _steps_by_lines(where: Map, bits: int) -> bool:
     """Whether steps of so many bits times `where`, or times each place of a table, go from line to line."""
     steps = _in_bytes(where, bits)
     return not any(step % LINE for step in ((steps,) if isinstance(steps, int) else steps))
 
 
-def _stores(problem: ReorderProblem, found: Schedule, table: Table) -> Stores:
+def _choose_stores(problem: ReorderProblem, found: Schedule, table: Table) -> Stores:
     """How a tensor larger than the caches is written, if its memory begins at a cache line."""
     if found.tile.lane_bits == 0:
         return "cached"
     bits, loops, offsets = problem.dst_type.bits, found.nest.loops, table.dst_offsets
     register = (bits << found.tile.lane_bits) // 8
-    steps = [_is_lines(loops[o.loop].dst, o.step * bits) for o in found.outer]
-    steps += [_is_lines(loops[o.loop].dst, o.back * bits) for o in found.outer if o.back]
+    steps = [_steps_by_lines(loops[o.loop].dst, o.step * bits) for o in found.outer]
+    steps += [_steps_by_lines(loops[o.loop].dst, o.back * bits) for o in found.outer if o.back]
     if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
         return "streamed"
     stage = register * offsets.size
     is_cut = found.overlaps or any(guard.is_bound for guard in found.nest.guards)
-    fills_it = found.outer and offsets.shape[0] == table.run and not is_cut
+    fills_it = found.outer and offsets.shape[0] == table.tiles_per_run and not is_cut
     if not fills_it or stage % LINE or stage > STAGE_BYTES or not all(steps[:-1]):
         return "cached"
     is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
@@ -257,7 +261,7 @@ _CONVERSION = {False: 3, True: 20}  # of one vector of f32; True where a side is
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TileWork:
     """What one tile does, in instructions on vectors."""
 
     loads: int
@@ -278,7 +282,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class Roofline:
     """An estimate of the time of a reorder, and of what it is spent on."""
 
     level: Level
@@ -291,7 +295,7 @@ class Bound:
     """How often the tile's code runs."""
     edges: int
     """How many of the tiles are cut off and go through masks."""
-    work: Work
+    work: TileWork
     """What one tile does."""
     registers: int
     """Registers of a tile."""
@@ -385,7 +389,9 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
-def bound_of(problem: ReorderProblem, plan: Plan, vector_bytes: int, memory: MemoryModel, threads: int) -> Bound:
+def estimate_roofline(
+    problem: ReorderProblem, plan: ReorderPlan, vector_bytes: int, memory: MemoryModel, threads: int
+) -> Roofline:
     """The bound of `plan` on `threads` threads of a machine with these caches and registers."""
     moved, kernel, tiles = problem.moved_bytes, plan.kernel, plan.schedule.tiles
     panels = 1 if plan.panels is None else plan.pieces
@@ -393,13 +399,13 @@ def bound_of(problem: ReorderProblem, plan: Plan, vector_bytes: int, memory: Mem
     is_cached = kernel.stores == "cached" and plan.panels is None
     reads_lines = problem.attributes.sum is not None or (level == "memory" and is_cached)
     traffic = moved + (problem.written_bits // 8 if reads_lines else 0)
-    return Bound(
+    return Roofline(
         level,
         traffic,
         threads,
         tiles * panels,
         round(tiles * (1 - plan.schedule.whole_share)) * panels,
-        work_of(problem, kernel, vector_bytes),
+        count_tile_work(problem, kernel, vector_bytes),
         kernel.registers,
         bandwidth_of(memory, level),
     )
@@ -410,7 +416,7 @@ def bandwidth_of(memory: MemoryModel, level: Level) -> float:
     return {"L2": memory.l2_bandwidth, "L3": memory.l3_bandwidth, "memory": memory.memory_bandwidth}[level]
 
 
-def work_of(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> Work:
+def count_tile_work(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> TileWork:
     """What one tile of `kernel` does on registers of `vector_bytes`."""
 
     def vectors(bits: int) -> int:
@@ -418,11 +424,11 @@ def work_of(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> Work:
 
     src, dst = problem.src_type, problem.dst_type
     narrow = vectors(min(src.bits, dst.bits))
-    dealt = 0 if kernel.run is None else narrow * (kernel.run.extent - 1)
+    dealt = 0 if kernel.deinterleave is None else narrow * (kernel.deinterleave.extent - 1)
     converts = src != dst or problem.computes
     is_small = any(side.kind == "float" and side.bits <= 8 for side in (src, dst))
     steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
-    return Work(
+    return TileWork(
         loads=vectors(src.bits) + (vectors(dst.bits) if problem.attributes.sum is not None else 0),
         shuffles=narrow * len(kernel.network.steps) + dealt,
         between=2 * narrow * (len(kernel.network.passes) - 1),

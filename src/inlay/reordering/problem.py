@@ -13,8 +13,8 @@ nest, as its place in the source is; so each distinct way to spread values is a 
 have bounds, and costs what one more stride costs. Groups are one more digit: of 96 rows in groups of 32, the loop over
 rows is split in 3 times 32, and only the outer one moves on.
 
->>> place_of(Scales(mask=0b11, groups=(32, 1)), (96, 16))
-Place(strides=(16, 1), groups=(32, 1))
+>>> value_layout(Scales(mask=0b11, groups=(32, 1)), (96, 16))
+ValueLayout(strides=(16, 1), groups=(32, 1))
 
 In registers, a value is the same for all lanes, or lies in a pattern that is known when the code is made (one for each
 lane, or each for several), or is gathered lane by lane. The formula runs where elements are in the working type
@@ -29,7 +29,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Digit, Dims, Layout
-from inlay.reordering.attributes import PLAIN, Attributes, Entry, Scales
+from inlay.reordering.attributes import PLAIN, Attributes, QuantizationAttribute, Scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ProblemAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValueLayout:
     """How the values of an attribute spread over a tensor."""
 
     strides: tuple[int, ...]
@@ -87,11 +87,11 @@ class ReorderProblem:
         return self.attributes.computes or self.factor != 1 or by_chance
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def value_layouts(self) -> tuple[ValueLayout, ...]:
         """The distinct ways in which the values of attributes spread."""
         if not self.computes:
             return ()
-        found = step_places(self.attributes, self.factor, self.dims).values()
+        found = step_value_layouts(self.attributes, self.factor, self.dims).values()
         return tuple(dict.fromkeys(place for place in found if place is not None))
 
     @property
@@ -123,7 +123,7 @@ class ReorderProblem:
         return "\n".join(lines)
 
 
-def reorder_problem(
+def build_reorder_problem(
     src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN, factor: float = 1.0
 ) -> ReorderProblem:
     """The problem of moving a tensor described by `src` into memory described by `dst`, computing on the way.
@@ -147,10 +147,10 @@ def reorder_problem(
     starts = (src.offset0, dst.offset0)
     if src.data_type.is_number and dst.data_type.is_number:
         return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor)
-    carrier = _carrier(src.data_type, dst.data_type)
+    carrier = _moved_type(src.data_type, dst.data_type)
     count = src.data_type.bits // carrier.bits
     if count > 1:
-        axes = [replace(axis, src=_spread(axis.src, count), dst=_spread(axis.dst, count)) for axis in axes]
+        axes = [replace(axis, src=_scale_axis(axis.src, count), dst=_scale_axis(axis.dst, count)) for axis in axes]
         axes.append(ProblemAxis(count, count, Axis(1), Axis(1)))
     return ReorderProblem(tuple(axes), carrier, carrier, count * starts[0], count * starts[1])
 
@@ -161,7 +161,7 @@ def _layout_of(desc: MemoryDesc, side: str) -> Layout:
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
-def _carrier(src: DataType, dst: DataType) -> DataType:
+def _moved_type(src: DataType, dst: DataType) -> DataType:
     """The type whose moves are those of a type that only moves.
 
     Raises:
@@ -175,7 +175,7 @@ def _carrier(src: DataType, dst: DataType) -> DataType:
     return src.moved_as
 
 
-def _spread(axis: Axis, count: int) -> Axis:
+def _scale_axis(axis: Axis, count: int) -> Axis:
     """The axis where each element is `count` of another type."""
     return Axis(axis.stride * count, tuple(Digit(digit.extent, digit.stride * count) for digit in axis.inner))
 
@@ -230,7 +230,7 @@ def require_factor(src: MemoryDesc, wanted: float) -> None:
 # What is computed
 
 
-def place_of(entry: Entry, dims: Dims) -> Place | None:
+def value_layout(entry: QuantizationAttribute, dims: Dims) -> ValueLayout | None:
     """How the values of an attribute spread over a tensor of these dims; None where there is but one."""
     shape = entry.shape(dims)
     strides = []
@@ -241,23 +241,25 @@ def place_of(entry: Entry, dims: Dims) -> Place | None:
     if not any(strides):
         return None
     groups = tuple(n // count if count > 1 else 1 for n, count in zip(dims, shape, strict=True))
-    return Place(tuple(reversed(strides)), groups)
+    return ValueLayout(tuple(reversed(strides)), groups)
 
 
-STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "chance")
+STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "stochastic")
 """What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`, `chance` stochastic
 rounding, which takes the row-major index of each element."""
 
 
-def step_places(attributes: Attributes, factor: float, dims: Dims) -> dict[str, Place | None]:
+def step_value_layouts(attributes: Attributes, factor: float, dims: Dims) -> dict[str, ValueLayout | None]:
     """How values spread, for each step of the formula that takes some, in their order."""
-    found: dict[str, Place | None] = {name: place_of(attributes.entry(name), dims) for name in attributes.names}
+    found: dict[str, ValueLayout | None] = {
+        name: value_layout(attributes.entry(name), dims) for name in attributes.names
+    }
     if attributes.sum is not None:
         found["sum"] = None
     if factor != 1:
         found["factor"] = None
     if attributes.rounding_mode == "stochastic":
-        found["chance"] = place_of(Scales((1 << len(dims)) - 1), dims)
+        found["stochastic"] = value_layout(Scales((1 << len(dims)) - 1), dims)
     return {step: found[step] for step in STEPS if step in found}
 
 
@@ -270,7 +272,7 @@ def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: f
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FormulaStep:
     """One step of the formula."""
 
     step: str
@@ -289,7 +291,7 @@ class Computation:
     """Name of the type in which it does."""
     side: Literal["src", "dst"]
     """Where: in the order in which elements are loaded, or in that in which they are stored."""
-    values: tuple[Value, ...]
+    values: tuple[FormulaStep, ...]
     """The steps, in their order; value number k is at the address that lies k + 1 words before the table."""
     counts: int
     """How many counts of the nest say where values lie: the first ones."""

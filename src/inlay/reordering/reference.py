@@ -65,7 +65,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
 Offsets: TypeAlias = npt.NDArray[np.int64]
-Chance: TypeAlias = npt.NDArray[np.float64] | None
+Fractions: TypeAlias = npt.NDArray[np.float64] | None
 """u for each element, or None to round to nearest."""
 Values = Mapping[str, Codes]
 """The codes of the values of each attribute, in an array as its `shape` says."""
@@ -105,7 +105,7 @@ def reference_reorder(
     if src.dims != dst.dims:
         raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
     types = (src.require_layout("reorder")[1], dst.require_layout("reorder")[1])
-    codes = computed(
+    codes = evaluate_formula(
         read_codes(src, src_buffer),
         types,
         attributes,
@@ -205,7 +205,7 @@ def convert(codes: Codes, src: DataType, dst: DataType) -> Codes:
     return encode(decode(codes, src, working_type(src, dst)), dst)
 
 
-def computed(
+def evaluate_formula(
     codes: Codes,
     types: tuple[DataType, DataType],
     attributes: Attributes = PLAIN,
@@ -232,7 +232,7 @@ def computed(
     working = working_type(src, dst, is_scaled=attributes.scales or factor != 1)
     y = decode(codes, src, working)
     used = {
-        name: _spread(decode(values[name], attributes.entry(name).type, working), codes.shape)
+        name: _broadcast(decode(values[name], attributes.entry(name).type, working), codes.shape)
         for name in attributes.names
         if values is not None
     }
@@ -250,10 +250,10 @@ def computed(
         if "dst_zero_points" in used:
             y = y + used["dst_zero_points"]
         by_chance = attributes.rounding_mode == "stochastic"
-        return encode(y, dst, chances(prod(codes.shape), seed).reshape(codes.shape) if by_chance else None)
+        return encode(y, dst, stochastic_fractions(prod(codes.shape), seed).reshape(codes.shape) if by_chance else None)
 
 
-def _spread(values: Numbers, dims: Dims) -> Numbers:
+def _broadcast(values: Numbers, dims: Dims) -> Numbers:
     """The value that holds for each coordinate."""
     for axis, (count, n) in enumerate(zip(values.shape, dims, strict=True)):
         if 1 < count < n:
@@ -324,8 +324,8 @@ def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) 
     return nans
 
 
-def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes:
-    """The codes of numbers, rounded once: to nearest, ties to even, or by chance.
+def encode(values: Numbers, data_type: DataType, fractions: Fractions = None) -> Codes:
+    """The codes of numbers, rounded once: to nearest, ties to even, or by fractions.
 
     Integers clamp to their range first, to the greatest number of the working type in it (2147483520 for s32 from f32);
     NaN becomes the integer 0. A NaN of a float type keeps its sign and the top of its payload; f4_e2m1, which has none,
@@ -333,7 +333,7 @@ def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes
     infinities.
     """
     if data_type.kind != "float":
-        return _integer_codes(values, data_type, chance)
+        return _integer_codes(values, data_type, fractions)
     if values.dtype == data_type.dtype:
         return values.view(f"u{data_type.itemsize}")
     is_finite = np.isfinite(values)
@@ -345,29 +345,29 @@ def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes
     form = FLOAT_FORMATS[data_type.name]
     lead = np.maximum(np.where(mantissas == 0, form.lowest, exponents.astype(np.int64) - 1), form.lowest)
     steps = np.ldexp(exact, form.mantissa_bits - lead)
-    magnitudes = (lead - form.lowest << form.mantissa_bits) + _rounded(steps, chance).astype(np.int64)
+    magnitudes = (lead - form.lowest << form.mantissa_bits) + _round_steps(steps, fractions).astype(np.int64)
     magnitudes = np.where(is_finite, np.minimum(magnitudes, form.last), form.last)
     signs = np.signbit(values).astype(np.int64) << form.bits - 1
     codes = np.where(np.isnan(values), _nan_codes(values, data_type), magnitudes | signs)
     return codes.astype(f"u{data_type.itemsize}")
 
 
-def _integer_codes(values: Numbers, data_type: DataType, chance: Chance) -> Codes:
+def _integer_codes(values: Numbers, data_type: DataType, fractions: Fractions) -> Codes:
     digits = FLOAT_FORMATS[f"f{values.itemsize * 8}"].mantissa_bits + 1
     exact = np.where(np.isnan(values), 0, values).astype(np.float64)
     bits = int(data_type.highest + 1).bit_length() - 1
     highest = 2**bits - (2 ** (bits - digits) if bits > digits else 1)
     clamped = np.clip(exact, data_type.lowest, highest)
-    whole = np.copysign(_rounded(np.abs(clamped), chance), clamped)
+    whole = np.copysign(_round_steps(np.abs(clamped), fractions), clamped)
     codes = whole.astype(np.int64)
     return (codes & 15).astype(np.uint8) if data_type.bits == 4 else codes.astype(f"u{data_type.itemsize}")
 
 
-def _rounded(steps: npt.NDArray[np.float64], chance: Chance) -> npt.NDArray[np.float64]:
-    if chance is None:
+def _round_steps(steps: npt.NDArray[np.float64], fractions: Fractions) -> npt.NDArray[np.float64]:
+    if fractions is None:
         return np.rint(steps)
     below = np.floor(steps)
-    return below + (steps - below >= 1 - chance)
+    return below + (steps - below >= 1 - fractions)
 
 
 def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
@@ -381,10 +381,10 @@ def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
     return signs | form.exponent | form.quiet | payload.astype(np.int64)
 
 
-def chances(count: int, seed: int) -> npt.NDArray[np.float64]:
+def stochastic_fractions(count: int, seed: int) -> npt.NDArray[np.float64]:
     """u of the first `count` elements, in row-major order.
 
-    >>> [int(u * 2**24) for u in chances(3, 1)]
+    >>> [int(u * 2**24) for u in stochastic_fractions(3, 1)]
     [5328424, 4034256, 3612612]
     """
     indices = np.arange(count, dtype=np.uint64).astype(np.uint32)
@@ -411,12 +411,12 @@ def write_compensation(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
     masks = {S8S8: desc.extras.compensation_mask, ASYMMETRIC_SRC: desc.extras.asymmetric_mask}
     for flag, nbytes in sizes.items():
         if prod(desc.dims):
-            numbers = _sums(desc, codes, masks[flag]) * _WEIGHTS[flag]
+            numbers = _channel_sums(desc, codes, masks[flag]) * _WEIGHTS[flag]
             buffer[at : at + nbytes] = numbers.astype(np.int32).ravel().view(np.uint8)
         at += nbytes
 
 
-def _sums(desc: MemoryDesc, codes: Codes, mask: int) -> npt.NDArray[np.int64]:
+def _channel_sums(desc: MemoryDesc, codes: Codes, mask: int) -> npt.NDArray[np.int64]:
     """The sum of the weights of each channel; 0 in channels of padding."""
     kept = [axis for axis in range(desc.ndims) if mask >> axis & 1]
     others = tuple(axis for axis in range(desc.ndims) if axis not in kept)

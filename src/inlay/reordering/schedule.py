@@ -6,21 +6,29 @@ every load and every store is one contiguous vector. What one side has in its la
 register bits of that other side, and the shuffle network in between exchanges them. A transpose, a blocking by 16
 channels and a pack of 4 x 16 x 4 weights differ in nothing but these two lists of bits.
 
-Loops that the tile does not cover wholly keep their outer part and run around it, in an order that `walk` decides.
+Loops that the tile does not cover wholly keep their outer part and run around it, ordered by `loop_order`.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 
-from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
-from inlay.reordering.network import LANE_BYTES, SIDES, Network, Run, Shuffles, Side, shuffle_network
-from inlay.reordering.walk import OuterLoop, Traffic, distance, order_loops
+from inlay.reordering.loop_order import OuterLoop, Traffic, distance, order_loops
+from inlay.reordering.nest import Guard, Loop, LoopNest, join_contiguous_loops, split_odd_factor
+from inlay.reordering.network import (
+    LANE_BYTES,
+    SIDES,
+    Deinterleave,
+    ShuffleNetwork,
+    Shuffles,
+    Side,
+    find_shuffle_network,
+)
 
 Bit = tuple[int, int]
 """(loop, bit of its index): one bit of a tile."""
 
-_UNROLLED = 8  # registers of a tile at least, where loops have that many values: to begin a tile takes its time
+_LEAST_REGISTERS = 8  # registers of a tile at least, where loops have that many values: to begin a tile takes its time
 # Measured, in the time that one vector takes: to start a tile; one conversion; one more register to take lanes from
 # where an odd digit is dealt out; what masks add to the start of a tile,
 # and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True);
@@ -37,12 +45,12 @@ _MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile 
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class OddLoop:
     """A loop of odd extent that a tile covers wholly."""
 
     loop: int
     """Its number."""
-    run: Run
+    deinterleave: Deinterleave
     """Where it lies among the lanes."""
 
 
@@ -54,19 +62,19 @@ class Tile:
     """What the source has in its lanes, lowest first, then in its register bits."""
     dst_bits: tuple[Bit, ...]
     """The same of the destination, at the end of the network."""
-    network: Network
+    network: ShuffleNetwork
     """How the one becomes the other."""
-    odd: Odd | None = None
+    odd: OddLoop | None = None
     """The odd digit among the lanes of one side; the registers of the tile are as many for each of its values."""
 
     @property
     def registers(self) -> int:
         """The number of registers."""
-        return (1 if self.odd is None else self.odd.run.extent) << self.register_bits
+        return (1 if self.odd is None else self.odd.deinterleave.extent) << self.register_bits
 
     def covers(self, loop: int) -> int:
         """How many values of `loop` the tile covers."""
-        return _covered(self.src_bits, self.odd).get(loop, 1)
+        return _count_covered(self.src_bits, self.odd).get(loop, 1)
 
     @property
     def lane_bits(self) -> int:
@@ -89,7 +97,7 @@ class Schedule:
     """What one call of the tile's code moves."""
     outer: tuple[OuterLoop, ...]
     """The loops around the tile, outermost first; the innermost is affine."""
-    walk: Side
+    traversal: Side
     """The side that is gone through in the order in which it lies."""
 
     @property
@@ -100,7 +108,7 @@ class Schedule:
     @property
     def whole_share(self) -> float:
         """The share of the tiles that no bound cuts off."""
-        cut = (o for o in self.outer if self.nest.loops[o.loop].counts and not o.back)
+        cut = (o for o in self.outer if self.nest.loops[o.loop].guard_weights and not o.back)
         return prod(_whole_share(self.nest, o.loop, o.step, o.extent) for o in cut)
 
     @property
@@ -113,12 +121,12 @@ class Schedule:
         """How many elements are written again, as a share of all."""
         return prod(1 + o.back / self.nest.loops[o.loop].extent for o in self.outer) - 1
 
-    def guarded(self) -> "Schedule":
+    def with_guards(self) -> "Schedule":
         """The same with last tiles that are cut off by guards in place of those that overlap."""
         loops, guards = list(self.nest.loops), list(self.nest.guards)
         for o in self.outer:
             if o.back:
-                _bind(loops, guards, o.loop)
+                _add_guard(loops, guards, o.loop)
         outer = tuple(replace(o, back=0) for o in self.outer)
         return replace(self, nest=LoopNest(tuple(loops), tuple(guards)), outer=outer)
 
@@ -136,14 +144,14 @@ class Schedule:
             f"  stored as {names[1]}",
         ]
         if odd := self.tile.odd:
-            place = f"above {odd.run.below} lane bits of {odd.run.side}"
-            lines.append(f"  for each of the {odd.run.extent} values of loop {odd.loop}, {place}")
-        lines.append(f"  walks along {self.walk}")
-        lines += [f"  around it: {_in_words(o)}" for o in self.outer]
+            place = f"above {odd.deinterleave.below} lane bits of {odd.deinterleave.side}"
+            lines.append(f"  for each of the {odd.deinterleave.extent} values of loop {odd.loop}, {place}")
+        lines.append(f"  walks along {self.traversal}")
+        lines += [f"  around it: {_describe(o)}" for o in self.outer]
         return "\n".join(lines)
 
 
-def _in_words(outer: OuterLoop) -> str:
+def _describe(outer: OuterLoop) -> str:
     back = f", the last begins {outer.back} earlier" if outer.back else ""
     return f"loop {outer.loop}, {outer.extent} times, {outer.step} values each{back}"
 
@@ -151,7 +159,7 @@ def _in_words(outer: OuterLoop) -> str:
 _ALL_SHUFFLES = Shuffles()
 
 
-def schedule(
+def find_schedule(
     nest: LoopNest,
     element_bytes: int,
     vector_bytes: int,
@@ -160,7 +168,7 @@ def schedule(
     shuffles: Shuffles = _ALL_SHUFFLES,
     traffic: Traffic | None = None,
     suits: Callable[[Schedule], bool] = lambda plan: True,
-    walk: Side | None = None,
+    traversal: Side | None = None,
     registers: int | None = None,
     overlaps: bool = False,
 ) -> Schedule:
@@ -173,7 +181,7 @@ def schedule(
         shuffles: those that the processor has.
         traffic: what the loops around the tile depend on; by default a tensor of such elements that fits the caches.
         suits: which schedules may be chosen; those of one element at a time always may.
-        walk: the side that is gone through in the order in which it lies; None for the better one.
+        traversal: the side that is gone through in the order in which it lies; None for the better one.
         registers: how many a tile has at least, where loops have that many values.
         overlaps: whether elements may be written twice, with the same values.
 
@@ -186,9 +194,10 @@ def schedule(
     candidates = [
         found
         for lanes in range(most, -1, -1)
-        for variant, odd in _variants(nest, 1 << lanes)
+        for variant, odd in _nest_variants(nest, 1 << lanes)
         if (odd is None or shuffles.deals(1 << lanes, element_bytes))
-        and (found := _candidate(variant, lanes, converts, odd, registers or _UNROLLED, overlaps)) is not None
+        and (found := _build_candidate(variant, lanes, converts, odd, registers or _LEAST_REGISTERS, overlaps))
+        is not None
     ]
     best, least = None, inf
     priced = [(found.cost(), i) for i, found in enumerate(candidates)]
@@ -197,41 +206,41 @@ def schedule(
         # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
         if price < least and (tile := found.tile(near, shuffles)) is not None:
             cost = found.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(found, tile, traffic, walk)):
+            if cost < least and suits(plan := _build_schedule(found, tile, traffic, traversal)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
 
 
-def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None]]:
+def _nest_variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, OddLoop | None]]:
     """The nest as it is, with short loops in a row on one side joined, or with an odd digit among the lanes."""
     yield nest, None
     for side in SIDES:
-        joined = with_run(nest, side, lanes)
+        joined = join_contiguous_loops(nest, side, lanes)
         if joined is not None:
             yield joined, None
-        split = with_odd_digit(nest, side, lanes)
+        split = split_odd_factor(nest, side, lanes)
         if split is not None:
             changed, loop, below = split
-            yield changed, Odd(loop, Run(side, changed.loops[loop].extent, int(log2(below))))
+            yield changed, OddLoop(loop, Deinterleave(side, changed.loops[loop].extent, int(log2(below))))
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _TileCandidate:
     """A tile whose network is not known yet."""
 
     nest: LoopNest
     bits: tuple[Bit, ...]
     goal: tuple[Bit, ...]
     converts: bool
-    odd: Odd | None
+    odd: OddLoop | None
     overlaps: bool
 
     def tile(self, near: int, shuffles: Shuffles) -> Tile | None:
         """The tile, or None where no network was found."""
         lanes = len(self.goal)
         goal = tuple(self.bits.index(bit) for bit in self.goal)
-        network = shuffle_network(goal, len(self.bits) - lanes, min(near, lanes), shuffles.family)
+        network = find_shuffle_network(goal, len(self.bits) - lanes, min(near, lanes), shuffles.family)
         if network is None:
             return None
         return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network, self.odd)
@@ -239,11 +248,11 @@ class _Candidate:
     def cost(self, steps: int | None = None) -> float:
         """An estimate of the time, in the time that one vector takes, with so many steps or the least there can be."""
         lanes = len(self.goal)
-        extent = 1 if self.odd is None else self.odd.run.extent
+        extent = 1 if self.odd is None else self.odd.deinterleave.extent
         registers = extent << len(self.bits) - lanes
         steps = len(set(self.goal) - set(self.bits[:lanes])) if steps is None else steps
         whole, tiles = 1.0, 1
-        covered = _covered(self.bits, self.odd)
+        covered = _count_covered(self.bits, self.odd)
         for i, loop in enumerate(self.nest.loops):
             step = covered.get(i, 1)
             count = -(-loop.extent // step)
@@ -259,25 +268,27 @@ class _Candidate:
         loop = self.nest.loops[i]
         beyond = -loop.extent % step
         is_free = self.overlaps and loop.is_affine and loop.extent > step
-        return beyond if is_free and not any(_leads(self.nest, loop, g, w) for g, w in loop.counts) else 0
+        return (
+            beyond if is_free and not any(_implies_guard(self.nest, loop, g, w) for g, w in loop.guard_weights) else 0
+        )
 
 
-def _candidate(
-    nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int, overlaps: bool
-) -> _Candidate | None:
+def _build_candidate(
+    nest: LoopNest, lanes: int, converts: bool, odd: OddLoop | None, unrolled: int, overlaps: bool
+) -> _TileCandidate | None:
     """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
     src, dst = (_contiguous_bits(nest, lanes, side, odd) for side in SIDES)
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
-    registers = (1 if odd is None else odd.run.extent) << len(bits) - lanes
+    registers = (1 if odd is None else odd.deinterleave.extent) << len(bits) - lanes
     if odd is not None and registers > _MOST_REGISTERS:
         return None
-    bits += _unrolled(nest, bits, odd, unrolled // registers)
-    return _Candidate(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
+    bits += _unroll_bits(nest, bits, odd, unrolled // registers)
+    return _TileCandidate(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
 
 
-def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: Odd | None) -> list[Bit] | None:
+def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | None) -> list[Bit] | None:
     """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first.
 
     The odd digit is left out where it lies in between: its values fill the registers with as many elements each.
@@ -285,12 +296,12 @@ def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: Odd | None) -
     bits: list[Bit] = []
     stride = 1
     while len(bits) < wanted:
-        i = nest.at(side, stride)
+        i = nest.find_loop(side, stride)
         if i is None:
             return None
         extent, is_affine = nest.loops[i].extent, nest.loops[i].is_affine
         if odd is not None and i == odd.loop:
-            if odd.run.side != side:
+            if odd.deinterleave.side != side:
                 return None
             stride *= extent
             continue
@@ -305,7 +316,7 @@ def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: Odd | None) -
     return bits
 
 
-def _unrolled(nest: LoopNest, bits: list[Bit], odd: Odd | None, most: int) -> list[Bit]:
+def _unroll_bits(nest: LoopNest, bits: list[Bit], odd: OddLoop | None, most: int) -> list[Bit]:
     """Bits for up to `most` times as many registers: of the loops that walk the source most closely."""
     added: list[Bit] = []
     free = [i for i, loop in enumerate(nest.loops) if loop.is_affine and (odd is None or i != odd.loop)]
@@ -324,19 +335,19 @@ def _fits(nest: LoopNest, i: int, bits: int) -> bool:
     loop, step = nest.loops[i], 1 << bits
     if loop.extent < step:
         return False
-    if not loop.counts:
+    if not loop.guard_weights:
         return loop.extent % step == 0 or loop.extent // step >= _MANY_STEPS
     count = -(-loop.extent // step)
-    return nest.is_cut(loop) and _whole_share(nest, i, step, count) >= _MOSTLY_WHOLE
+    return nest.has_bound(loop) and _whole_share(nest, i, step, count) >= _MOSTLY_WHOLE
 
 
-def _covered(bits: tuple[Bit, ...], odd: Odd | None) -> dict[int, int]:
+def _count_covered(bits: tuple[Bit, ...], odd: OddLoop | None) -> dict[int, int]:
     """For each loop of which a tile of these bits and this odd digit covers several values, how many."""
     covered: dict[int, int] = {}
     for loop, _ in bits:
         covered[loop] = 2 * covered.get(loop, 1)
     if odd is not None:
-        covered[odd.loop] = odd.run.extent
+        covered[odd.loop] = odd.deinterleave.extent
     return covered
 
 
@@ -344,25 +355,25 @@ def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
     """The share of the `count` steps over loop `i` that no bound cuts off."""
     loop = nest.loops[i]
     whole = loop.extent // step
-    for g, weight in loop.counts:
-        if _leads(nest, loop, g, weight):
+    for g, weight in loop.guard_weights:
+        if _implies_guard(nest, loop, g, weight):
             whole = min(whole, nest.guards[g].data // (weight * step))
     return whole / count
 
 
-def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
+def _implies_guard(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
     """Whether running past the extent of `loop` is running past what `guard` lets be written."""
     return weight * loop.extent >= nest.guards[guard].stored
 
 
-def _bind(loops: list[Loop], guards: list[Guard], i: int) -> None:
+def _add_guard(loops: list[Loop], guards: list[Guard], i: int) -> None:
     """Keep out what lies beyond the extent of loop `i`."""
     loop = loops[i]
-    loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
+    loops[i] = replace(loop, guard_weights=(*loop.guard_weights, (len(guards), 1)))
     guards.append(Guard(loop.extent, loop.extent))
 
 
-def _around(found: _Candidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
+def _build_schedule(found: _TileCandidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
     """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
     nest = found.nest
     loops, guards = list(nest.loops), list(nest.guards)
@@ -371,12 +382,16 @@ def _around(found: _Candidate, tile: Tile, traffic: Traffic, side: Side | None) 
         step = tile.covers(i)
         extent = -(-loop.extent // step)
         back = found.back(i, step)
-        if extent * step > loop.extent and not back and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
-            _bind(loops, guards, i)
+        if (
+            extent * step > loop.extent
+            and not back
+            and not any(_implies_guard(nest, loop, g, w) for g, w in loop.guard_weights)
+        ):
+            _add_guard(loops, guards, i)
         if extent > 1:
             outer.append(OuterLoop(i, extent, step, back))
-    ordered, walk = order_loops(loops, outer, traffic, side)
+    ordered, traversal = order_loops(loops, outer, traffic, side)
     if tile.registers << tile.lane_bits < _SMALL_TILE and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
         # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
         ordered.append(ordered.pop(-2))
-    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), walk)
+    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), traversal)

@@ -22,16 +22,16 @@ unloaded. So a session links `_SESSION_OBJECTS` objects, and ends when the last 
 **Unloading.** A garbage collector may drop the last reference at any moment: in the middle of a call of LLVM, on any
 thread, in a forked child. So it only queues the object, and `make_room` unloads what is queued.
 
-**Bound.** The code of an object takes two memory mappings, of which Linux allows a process 65,530, and LLVM calls
+**Roofline.** The code of an object takes two memory mappings, of which Linux allows a process 65,530, and LLVM calls
 abort() where the system refuses one. So `make_room` refuses before that.
 
 An object is kept on disk under the digest of everything that its code follows from: what the emitter was asked for (a
 kernel, as text), the source files that say what the emitter writes for it, the target, and the version of LLVM. So a
 module that was compiled before need not even be written, and no version number of the emitter can be forgotten.
 
-    >>> from inlay.reordering.network import Permute
-    >>> spelled(Permute((1, 0)))
-    'Permute((1, 0))'
+    >>> from inlay.reordering.network import BitPermutation
+    >>> canonical_text(BitPermutation((1, 0)))
+    'BitPermutation((1, 0))'
 """
 
 import sys
@@ -199,16 +199,16 @@ def target_machine(target: Target) -> Any:
 def compile_ir(text: str, target: Target) -> bytes:
     """The object file of a module."""
     with llvm_lock:
-        return bytes(target_machine(target).emit_object(_parsed(text, target)))
+        return bytes(target_machine(target).emit_object(_parse_module(text, target)))
 
 
 def assembly_of(text: str, target: Target) -> str:
     """The assembly of a module: what `compile_ir` makes, to be read."""
     with llvm_lock:
-        return str(target_machine(target).emit_assembly(_parsed(text, target)))
+        return str(target_machine(target).emit_assembly(_parse_module(text, target)))
 
 
-def _parsed(text: str, target: Target) -> Any:
+def _parse_module(text: str, target: Target) -> Any:
     module = llvm.parse_assembly(text)
     module.triple = target.triple
     module.data_layout = str(target_machine(target).target_data)
@@ -324,7 +324,7 @@ def _mapping_limit() -> int | None:
 _resident: list[LoadedCode] = []
 
 
-def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
+def load_permanently(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
     """The addresses of `symbols` in a module, which stays loaded for the life of the process.
 
     It is for the few modules that every process needs once, and is not refused; arguments and exceptions are otherwise
@@ -356,8 +356,8 @@ def _load_or_compile(
     asked: object, module_text: Callable[[], str], target: Target, symbols: tuple[str, ...]
 ) -> LoadedCode:
     # Where the sources cannot be read, as in a zip archive, the module itself tells what the emitter writes.
-    key = cache_key(spelled(asked) if SOURCES else module_text(), target)
-    code = _loaded(cache.read_object(key), symbols)
+    key = cache_key(canonical_text(asked) if SOURCES else module_text(), target)
+    code = _load_cached(cache.read_object(key), symbols)
     if code is None:
         data = compile_ir(module_text(), target)
         cache.write_object(key, data)
@@ -365,7 +365,7 @@ def _load_or_compile(
     return code
 
 
-def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
+def _load_cached(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
     """A kept object in this process; None if there is none, or it was damaged before it was sealed."""
     if data is None:
         return None
@@ -383,13 +383,13 @@ def cache_key(asked: str, target: Target) -> str:
 @lru_cache(maxsize=8)
 def _machine_words(target: Target) -> tuple[str, str]:
     """The target, and the version of LLVM that makes code for it."""
-    return spelled(target), ".".join(map(str, llvm.llvm_version_info))
+    return canonical_text(target), ".".join(map(str, llvm.llvm_version_info))
 
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
 
 
-def spelled(value: object) -> str:
+def canonical_text(value: object) -> str:
     """A value as text that leaves nothing out: values are equal if their texts are.
 
     Raises:
@@ -399,14 +399,16 @@ def spelled(value: object) -> str:
     if kind in _PLAIN or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, tuple):
-        return f"({', '.join(map(spelled, value))})"
+        return f"({', '.join(map(canonical_text, value))})"
     if is_dataclass(kind):
-        return f"{kind.__qualname__}({', '.join([spelled(getattr(value, name)) for name in _fields_of(kind)])})"
+        return (
+            f"{kind.__qualname__}({', '.join([canonical_text(getattr(value, name)) for name in _field_names(kind)])})"
+        )
     raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
 
 
 @lru_cache(maxsize=64)
-def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
     """The names of the fields of a dataclass."""
     return tuple(field.name for field in fields(kind))
 

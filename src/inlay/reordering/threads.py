@@ -53,19 +53,19 @@ from inlay.arguments import index_of
 from inlay.errors import InvalidArguments, shown
 from inlay.forks import RenewedLock, at_fork
 from inlay.measure.processors import allowed_processors
-from inlay.reordering.emit_team import LOOKS, PARKED, SLOT_WORDS, SYMBOLS, WAITING, WAS, team_ir
-from inlay.reordering.target import Target, host_target, linked
+from inlay.reordering.emit_team import PARKED, PREVIOUS_STATE, SLOT_WORDS, SPIN_LIMIT, SYMBOLS, WAITING, team_ir
+from inlay.reordering.target import Target, host_target, load_permanently
 
 _limit: int | None = None
 
 
-class _OfThread(threading.local):
+class _ThreadLocalLimit(threading.local):
     """A limit of one Python thread, below that of the process; None for none."""
 
     limit: int | None = None
 
 
-_of_thread = _OfThread()
+_thread_local = _ThreadLocalLimit()
 
 
 def available_threads() -> int:
@@ -98,12 +98,12 @@ def set_num_threads(n: SupportsIndex | None) -> None:
 
 def get_num_threads() -> int:
     """The most threads that a reorder uses: what `set_num_threads` was given, and no more than there are processors."""
-    return limited(available_threads())
+    return apply_thread_limit(available_threads())
 
 
-def limited(threads: int) -> int:
+def apply_thread_limit(threads: int) -> int:
     """So many threads, or fewer if `set_num_threads` or `ThreadLimit` says so."""
-    limit = _of_thread.limit
+    limit = _thread_local.limit
     if limit is not None and limit < threads:
         threads = limit
     return threads if _limit is None or _limit > threads else _limit
@@ -127,13 +127,13 @@ class ThreadLimit:
 
     def __enter__(self) -> None:
         """Begin."""
-        outer = self._outer = _of_thread.limit
+        outer = self._outer = _thread_local.limit
         if self._threads is not None and (outer is None or self._threads < outer):
-            _of_thread.limit = self._threads
+            _thread_local.limit = self._threads
 
     def __exit__(self, *exception: object) -> None:
         """Return to the limit of before."""
-        _of_thread.limit = self._outer
+        _thread_local.limit = self._outer
 
 
 # Parts
@@ -144,15 +144,15 @@ _SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
 _FRESH = 1_000_000  # nanoseconds for which the processors that a thread may run on are taken to stay the same
 
 
-def parts_for(moved_bytes: int, threads: int | None = None) -> int:
+def choose_thread_count(moved_bytes: int, threads: int | None = None) -> int:
     """How many threads pay for a move of so many bytes: at most `threads`, or as many as the process may use."""
     wanted = moved_bytes // _PART_BYTES
     if wanted < 2:
         return 1
-    return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
+    return max(1, min(apply_thread_limit(available_threads()) if threads is None else threads, wanted))
 
 
-def small_parts_for(moved_bytes: int) -> int:
+def choose_small_thread_count(moved_bytes: int) -> int:
     """How many threads may pay for a move that lies in one core's cache; 1 where it does not, or is too small."""
     return moved_bytes // _SMALL_PART if 2 * _SMALL_PART <= moved_bytes < 2 * _PART_BYTES else 1
 
@@ -160,7 +160,7 @@ def small_parts_for(moved_bytes: int) -> int:
 _available: tuple[Callable[[], int], int, int, int] = (available_threads, 0, 0, 1)
 
 
-def allowed(parts: int) -> int:
+def cap_thread_count(parts: int) -> int:
     """So many parts, or as many as `set_num_threads` allows and as there were processors within the last millisecond.
 
     To ask the system with each call takes a microsecond, and five where the caches are full of a tensor.
@@ -172,18 +172,18 @@ def allowed(parts: int) -> int:
     if now >= until or thread != threading.get_ident() or asked is not available_threads:
         count = available_threads()
         _available = (available_threads, threading.get_ident(), now + _FRESH, count)
-    count = limited(count)
+    count = apply_thread_limit(count)
     return count if count < parts else parts
 
 
 # Waiting for threads that do not run
 
 
-SLACK = 100_000
+SLACK_NS = 100_000
 """Nanoseconds that any call may take longer: a worker that sleeps is woken."""
-TRIED = 3
+TRIAL_CALLS = 3
 """Calls of a trial."""
-WAITS = 250_000_000, 2_000_000_000
+BACKOFF_NS = 250_000_000, 2_000_000_000
 """Nanoseconds for which calls are the caller's alone: for the first time, and at most after more and more of them."""
 _WINDOW = 100_000_000  # nanoseconds in which slow calls are added up
 _LOST = 3  # the part of the time that must be lost is one of so many
@@ -213,7 +213,7 @@ class TeamWatch:
         """Nanoseconds of the fastest shared call."""
         self.limit = sys.maxsize
         """Nanoseconds from which on a shared call is slow; 0 while calls are the caller's alone or tried."""
-        self._wait = WAITS[0]
+        self._wait = BACKOFF_NS[0]
         self._first = self._lost = self._spent = self._slow = 0
         self._times: list[int] = []
         self._alone = 0.0  # nanoseconds of a call alone; 0 before any was tried
@@ -230,8 +230,8 @@ class TeamWatch:
         """
         best = min(self.usual, took - waited)
         if took < self.usual:
-            self.usual, self.limit = took, 2 * took + SLACK
-        if took <= 2 * best + SLACK:
+            self.usual, self.limit = took, 2 * took + SLACK_NS
+        if took <= 2 * best + SLACK_NS:
             return
         if not self._slow or began - self._first > _WINDOW + 8 * took:
             self._first, self._lost, self._spent, self._slow = began, 0, 0, 0
@@ -251,16 +251,16 @@ class TeamWatch:
         times = self._times
         if is_shared:
             times.append(took)
-            if took > 2 * self._alone + SLACK:
+            if took > 2 * self._alone + SLACK_NS:
                 self._be_alone(began + took)
-            elif len(times) >= TRIED:
+            elif len(times) >= TRIAL_CALLS:
                 if sum(times) < self._alone * len(times):
                     self._share(began, min(times))
                 else:
                     self._be_alone(began + took)
         elif not self._alone:
             times.append(took)
-            if len(times) >= TRIED:
+            if len(times) >= TRIAL_CALLS:
                 self._judge(sum(times) / len(times), began + took)
 
     def _judge(self, alone: float, now: int) -> None:
@@ -269,7 +269,7 @@ class TeamWatch:
         if alone < slow:
             self._alone = alone
             if self._first - self._shared_since > self._wait:
-                self._wait = WAITS[0]
+                self._wait = BACKOFF_NS[0]
             self._be_alone(now)
         else:
             # It is not the team: with this data calls take so long.
@@ -277,10 +277,10 @@ class TeamWatch:
 
     def _be_alone(self, now: int) -> None:
         self._times, self._until = [], now + self._wait
-        self._wait = min(2 * self._wait, WAITS[1])
+        self._wait = min(2 * self._wait, BACKOFF_NS[1])
 
     def _share(self, now: int, usual: int) -> None:
-        self.usual, self.limit, self._shared_since = usual, 2 * usual + SLACK, now
+        self.usual, self.limit, self._shared_since = usual, 2 * usual + SLACK_NS, now
         self._first = self._lost = self._spent = self._slow = 0
         self._times = []
 
@@ -298,9 +298,9 @@ class Task:
     """Its address."""
     tiles: int
     """How many tiles there are."""
-    run: int = 1
+    grain: int = 1
     """How many of them stay together on one thread."""
-    kept: object = None
+    keeps_alive: object = None
     """What keeps the code loaded, and what the kernel's table refers to by address."""
     watch: TeamWatch = field(default_factory=TeamWatch, init=False)
     """How long it takes on several threads, and whether they run."""
@@ -312,11 +312,11 @@ class Task:
 
     def __post_init__(self) -> None:
         """Write down what machine code reads."""
-        self._words = np.array([self.code, self.tiles, self.run], np.int64)
+        self._words = np.array([self.code, self.tiles, self.grain], np.int64)
         self.address = int(self._words.ctypes.data)
 
 
-_AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
+_SPINS = 4_000  # looks, some 100 us: how long a worker without work stays awake
 _FUNCTIONS = (
     ctypes.CFUNCTYPE(
         ctypes.c_int64,
@@ -336,13 +336,13 @@ class Team:
 
     def __init__(self, size: int, target: Target) -> None:
         """Start `size` workers, asleep."""
-        addresses = linked("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
+        addresses = load_permanently("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
         functions = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
         self._share, self._work, self._unfinished, self._leave = functions
         room: npt.NDArray[np.int64] = np.zeros((size + 2) * SLOT_WORDS, np.int64)
         words = room[-(room.ctypes.data // 8) % SLOT_WORDS :][: (size + 1) * SLOT_WORDS]
         self._head, self._slots = words[:SLOT_WORDS], words[SLOT_WORDS:].reshape(size, SLOT_WORDS)
-        self._head[LOOKS], self._slots[:, 0] = _AWAKE, PARKED
+        self._head[SPIN_LIMIT], self._slots[:, 0] = _SPINS, PARKED
         self._base = int(words.ctypes.data)
         self._wakes = [threading.Lock() for _ in range(size)]
         self.size = size
@@ -376,7 +376,7 @@ class Team:
             left = self._share(self._base, workers, name, task.address, src, dst, table)
             if left < 0:
                 self._wake(workers)
-                task.entry(src, dst, table, 0, task.tiles // task.run // parts * task.run)
+                task.entry(src, dst, table, 0, task.tiles // task.grain // parts * task.grain)
                 return True
         finally:
             if left:
@@ -400,12 +400,12 @@ class Team:
     def _wake(self, workers: int) -> None:
         """Wake those of the first `workers` that were asleep when a call was posted."""
         for i in range(workers):
-            if self._slots[i, WAS] == PARKED:
+            if self._slots[i, PREVIOUS_STATE] == PARKED:
                 self._place(i)
                 # Woken twice, if an interrupt comes before the mark, a worker finds nothing to do and sleeps again.
                 if self._wakes[i].locked():
                     self._wakes[i].release()
-                self._slots[i, WAS] = WAITING
+                self._slots[i, PREVIOUS_STATE] = WAITING
 
     def _place(self, i: int) -> None:
         """Bind worker `i` to a processor that the caller is not on.

@@ -3,7 +3,7 @@
 The first candidate is always what the models of the stages decide by themselves. Each of the others departs from it in
 one or two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer
 registers, narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the
-estimate of `planning.Bound` (bytes through the level of memory that they live in, instructions, masks at the edges),
+estimate of `planning.Roofline` (bytes through the level of memory that they live in, instructions, masks at the edges),
 and what departs from its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same
 plan are tried once. The estimate orders what is tried; it is not good enough to decide, or nothing would have to be
 measured.
@@ -15,8 +15,8 @@ fastest of ten by luck does not come through that. All of it, compilation includ
 
     >>> from itertools import count
     >>> clock = count(0, 1e-3)
-    >>> fastest([lambda: None, lambda: None], [0.0, 0.0], 0.5, lambda: next(clock))
-    Verdict(index=0, gain=1.0)
+    >>> select_fastest([lambda: None, lambda: None], [0.0, 0.0], 0.5, lambda: next(clock))
+    TuningResult(index=0, gain=1.0)
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,15 +31,15 @@ from inlay.forks import RenewedLock
 from inlay.machine import MemoryModel
 from inlay.measure.interleaved import Call, Clock, clock, interleave, rotate, seconds_per_call
 from inlay.measure.statistics import spread
-from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision, remember, remembered
+from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision, load_decision, store_decision
 from inlay.reordering.compiled import compile_problem
 from inlay.reordering.kernel import TableShape
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.network import Side
-from inlay.reordering.planning import Plan, bandwidth_of, bound_of, plan_reorder
+from inlay.reordering.planning import ReorderPlan, bandwidth_of, estimate_roofline, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, host_target
-from inlay.reordering.threads import parts_for
+from inlay.reordering.threads import choose_thread_count
 
 SECONDS = 1.0
 """How long tuning takes unless told otherwise."""
@@ -70,30 +70,30 @@ def tune(
     if problem.is_empty:
         return UNMEASURED
     with _one_at_a_time:
-        known = None if again else remembered(problem, target)
+        known = None if again else load_decision(problem, target)
         if known is None or known.seconds < seconds:
-            known = _measured(problem, src_address, dst_address, seconds)
-            remember(problem, target, known)
+            known = _measure_candidates(problem, src_address, dst_address, seconds)
+            store_decision(problem, target, known)
     return known
 
 
-def _measured(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
+def _measure_candidates(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
     """The winner among the candidates that could be compiled and tried in time."""
     start = clock()
     calls: list[Call] = []
-    choices, debts = [], []
-    for candidate in islice(candidates(problem, host_target(), memory_model()), MOST):
+    choices, reader_costs = [], []
+    for candidate in islice(enumerate_candidates(problem, host_target(), memory_model()), MOST):
         if calls and clock() - start > _COMPILING * seconds:
             break
-        calls.append(running(problem, candidate.choice, src_address, dst_address))
+        calls.append(bind_call(problem, candidate.choice, src_address, dst_address))
         choices.append(candidate.choice)
-        debts.append(candidate.debt / 1e6)
+        reader_costs.append(candidate.reader_cost / 1e6)
     left = seconds - (clock() - start)
-    verdict = fastest(calls, debts, left)
+    verdict = select_fastest(calls, reader_costs, left)
     return Decision(choices[verdict.index], verdict.gain, seconds)
 
 
-def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
+def bind_call(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
     """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
     reorder = compile_problem(problem, Decision(choice))
     return lambda: reorder.run(src_address, dst_address)
@@ -108,51 +108,51 @@ _PAGE = 4096
 
 
 _NEW_PAGES: dict[Side, float] = {"src": 0.4, "dst": 0.2}
-_UNASKED = 0.15
+_NO_PREFETCH = 0.15
 _OFF_DISTANCE = 0.01
 _TIMES_AHEAD = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ScheduleCandidate:
     """A choice with what follows from it."""
 
     choice: Choice
     """What is decided."""
-    plan: Plan
+    plan: ReorderPlan
     """How the problem is solved then."""
     estimate: float
     """Microseconds that it should take."""
-    debt: float = 0.0
+    reader_cost: float = 0.0
     """Microseconds that it costs whoever reads the destination next, because it is not in the caches."""
 
 
-def candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[Candidate, ...]:
+def enumerate_candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[ScheduleCandidate, ...]:
     """The choices for `problem`, which is not empty: what the models decide, then the others by their estimate.
 
     Post-condition: no two have the same plan and the same number of threads.
     """
-    first = _candidate(problem, target, memory, BY_MODEL, None)
+    first = _evaluate_choice(problem, target, memory, BY_MODEL, None)
     found = {_identity(first): first}
     for choice in _alternatives(problem, first.plan, target, memory):
         # A tile may be one that the table cannot describe.
         with suppress(Unimplemented):
-            candidate = _candidate(problem, target, memory, choice, first.plan)
+            candidate = _evaluate_choice(problem, target, memory, choice, first.plan)
             found.setdefault(_identity(candidate), candidate)
     others = [candidate for candidate in found.values() if candidate is not first]
-    return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.debt))
+    return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.reader_cost))
 
 
-def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
+def _alternatives(problem: ReorderProblem, plan: ReorderPlan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
     """What departs from `plan`."""
-    other: Side = "dst" if plan.schedule.walk == "src" else "src"
-    fetched = ahead_of(plan)
-    yield Choice(walk=other)
+    other: Side = "dst" if plan.schedule.traversal == "src" else "src"
+    fetched = plan_prefetch_distance(plan)
+    yield Choice(traversal=other)
     if fetched:
-        yield from (Choice(ahead=fetched * times) for times in _TIMES_AHEAD)
-        yield Choice(ahead=fetched // 2)
-        yield Choice(ahead=0)
-        yield Choice(walk=other, ahead=1024)
+        yield from (Choice(prefetch_distance=fetched * times) for times in _TIMES_AHEAD)
+        yield Choice(prefetch_distance=fetched // 2)
+        yield Choice(prefetch_distance=0)
+        yield Choice(traversal=other, prefetch_distance=1024)
     registers = plan.schedule.tile.registers
     yield from (Choice(registers=count) for count in (1, 4, 16, 32) if count != registers)
     yield Choice(width=target.vector_bytes // 2)
@@ -160,38 +160,46 @@ def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, memory: M
         is_streamed = plan.kernel.stores != "cached" or plan.panels is not None
         yield Choice(streams=not is_streamed)
         yield Choice(streams=True, panels=plan.panels is None)
-    threads = parts_for(problem.moved_bytes)
+    threads = choose_thread_count(problem.moved_bytes)
     if threads > 1 and problem.moved_bytes <= memory.last_level:
         yield Choice(threads=threads // 2)
 
 
-def ahead_of(plan: Plan) -> int:
+def plan_prefetch_distance(plan: ReorderPlan) -> int:
     """Bytes from a load to the line that it asks for; 0 where it asks for none."""
-    return int(plan.table.words[TableShape.AHEAD]) if plan.kernel.fetches else 0
+    return int(plan.table.words[TableShape.PREFETCH]) if plan.kernel.prefetches else 0
 
 
-def _identity(candidate: Candidate) -> tuple[object, ...]:
+def _identity(candidate: ScheduleCandidate) -> tuple[object, ...]:
     plan = candidate.plan
-    return plan.schedule, plan.kernel, ahead_of(plan), candidate.choice.threads, plan.panels is None
+    return plan.schedule, plan.kernel, plan_prefetch_distance(plan), candidate.choice.threads, plan.panels is None
 
 
-def _candidate(
-    problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: Plan | None
-) -> Candidate:
+def _evaluate_choice(
+    problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: ReorderPlan | None
+) -> ScheduleCandidate:
     """What follows from `choice`; `model` is the plan of the models, None where this is it."""
     plan = plan_reorder(problem, target, choice)
-    threads = min(parts_for(problem.moved_bytes), choice.threads or parts_for(problem.moved_bytes), plan.pieces)
-    bound = bound_of(problem, plan, target.vector_bytes, memory, threads)
-    bytes_us = bound.bytes_us * (1 + sum(_NEW_PAGES[side] * _new_pages(problem, plan, side) for side in _NEW_PAGES))
+    threads = min(
+        choose_thread_count(problem.moved_bytes),
+        choice.threads or choose_thread_count(problem.moved_bytes),
+        plan.pieces,
+    )
+    bound = estimate_roofline(problem, plan, target.vector_bytes, memory, threads)
+    bytes_us = bound.bytes_us * (
+        1 + sum(_NEW_PAGES[side] * _new_page_share(problem, plan, side) for side in _NEW_PAGES)
+    )
     if bound.level != "L2":
-        bytes_us *= 1 + _off_distance(ahead_of(plan), ahead_of(model or plan))
-    debt = 0.0
+        bytes_us *= 1 + _prefetch_penalty(plan_prefetch_distance(plan), plan_prefetch_distance(model or plan))
+    reader_cost = 0.0
     if bound.level != "memory" and plan.kernel.stores != "cached":
-        debt = problem.written_bits / 8 * (1 / bandwidth_of(memory, "memory") - 1 / bound.bandwidth) / threads / 1000
-    return Candidate(choice, plan, bound.call_us + max(bytes_us, bound.instructions_us), debt)
+        reader_cost = (
+            problem.written_bits / 8 * (1 / bandwidth_of(memory, "memory") - 1 / bound.bandwidth) / threads / 1000
+        )
+    return ScheduleCandidate(choice, plan, bound.call_us + max(bytes_us, bound.instructions_us), reader_cost)
 
 
-def _new_pages(problem: ReorderProblem, plan: Plan, side: Side) -> float:
+def _new_page_share(problem: ReorderProblem, plan: ReorderPlan, side: Side) -> float:
     """The share of the tiles' lines that lie in another page than the tile before: 1 where each step is a page."""
     if not plan.schedule.outer:
         return 0.0
@@ -202,10 +210,10 @@ def _new_pages(problem: ReorderProblem, plan: Plan, side: Side) -> float:
     return min(1.0, step * inner.step * kind.bits / 8 / _PAGE)
 
 
-def _off_distance(ahead: int, model: int) -> float:
+def _prefetch_penalty(ahead: int, model: int) -> float:
     """What bytes take more because of the distance from which lines are fetched, as a share."""
     if not ahead:
-        return _UNASKED
+        return _NO_PREFETCH
     return _OFF_DISTANCE * abs(log2(abs(ahead / model))) if model else 0.0
 
 
@@ -216,11 +224,11 @@ _CHOOSING = 0.7  # of the budget: until then all take turns
 _TURN = 1e-3  # seconds of one turn at least: a call that is shorter is repeated
 _BEHIND = 1.1  # times the best: who is slower drops out
 _CLEARLY = 1.03
-_ROUNDS = (5, 100)  # of the final: fewer decide nothing, more are not needed
+_ROUNDS = (5, 100)  # of the compare_with_first: fewer decide nothing, more are not needed
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TuningResult:
     """Who won."""
 
     index: int
@@ -229,31 +237,31 @@ class Verdict:
     """How many times as fast as number 0 it was."""
 
 
-def fastest(
+def select_fastest(
     calls: Sequence[Call],
-    debts: Sequence[float],
+    reader_costs: Sequence[float],
     seconds: float,
     clock: Clock = clock,
-) -> Verdict:
+) -> TuningResult:
     """The call that is clearly faster than the first, or the first.
 
     Args:
         calls: those that compete, at least one.
-        debts: seconds that count for each call beside those it takes.
+        reader_costs: seconds that count for each call beside those it takes.
         seconds: how long it may take; a call that has begun is not interrupted.
         clock: what tells the time in seconds.
     """
     start = clock()
     if len(calls) == 1 or seconds <= 0:
-        return Verdict(0, 1.0)
-    timing = _PairedTiming(calls, debts, clock, start + seconds)
-    best = timing.leader(start + _CHOOSING * seconds)
+        return TuningResult(0, 1.0)
+    timing = _PairedTiming(calls, reader_costs, clock, start + seconds)
+    best = timing.find_leader(start + _CHOOSING * seconds)
     if best == 0:
-        return Verdict(0, 1.0)
-    ratios = timing.final(best)
+        return TuningResult(0, 1.0)
+    ratios = timing.compare_with_first(best)
     if len(ratios) < _ROUNDS[0] or (gain := spread(ratios)).low <= _CLEARLY:
-        return Verdict(0, 1.0)
-    return Verdict(best, gain.median)
+        return TuningResult(0, 1.0)
+    return TuningResult(best, gain.median)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +269,11 @@ class _PairedTiming:
     """Calls that take turns until the time is over."""
 
     calls: Sequence[Call]
-    debts: Sequence[float]
+    reader_costs: Sequence[float]
     clock: Clock
     deadline: float
 
-    def leader(self, until: float) -> int:
+    def find_leader(self, until: float) -> int:
         """The call with the least median; 0 where some had no turn in time."""
         alive = list(range(len(self.calls)))
         repeats = [1] * len(alive)
@@ -288,7 +296,7 @@ class _PairedTiming:
             times[i].append(self._turn(i, repeats[i]))
         return _least(times, alive)
 
-    def final(self, best: int) -> list[float]:
+    def compare_with_first(self, best: int) -> list[float]:
         """In each round, how many times as fast as number 0 the best was."""
         repeats = {i: self._repeats(i) for i in (0, best)}
         ratios: list[float] = []
@@ -301,8 +309,8 @@ class _PairedTiming:
         return max(1, ceil(_TURN / max(self._turn(i, 1), 1e-7)))
 
     def _turn(self, i: int, repeats: int) -> float:
-        """Seconds of one call, the debt included."""
-        return seconds_per_call(self.calls[i], repeats, self.clock) + self.debts[i]
+        """Seconds of one call, the reader_cost included."""
+        return seconds_per_call(self.calls[i], repeats, self.clock) + self.reader_costs[i]
 
 
 def _least(times: Sequence[Sequence[float]], among: Sequence[int]) -> int:

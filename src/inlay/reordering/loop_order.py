@@ -103,20 +103,20 @@ def order_loops(
 
     Loops with a table of offsets are outermost, so that the innermost has a stride.
     """
-    orders: dict[Side, list[OuterLoop]] = {s: _sorted_by(loops, outer, s) for s in SIDES}
+    orders: dict[Side, list[OuterLoop]] = {s: _sort_loops(loops, outer, s) for s in SIDES}
     if side is None:
         is_one = orders["src"] == orders["dst"]
-        side = "src" if is_one or not _suits_dst(loops, orders, traffic) else "dst"
-    return _paired(loops, orders["src"], traffic) if side == "src" else orders[side], side
+        side = "src" if is_one or not _prefers_dst(loops, orders, traffic) else "dst"
+    return _pair_tiles(loops, orders["src"], traffic) if side == "src" else orders[side], side
 
 
-def _paired(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> list[OuterLoop]:
+def _pair_tiles(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> list[OuterLoop]:
     """The loops along the source with tiles in pairs that write two lines in a row, where lines are scattered widely.
 
     The loop whose steps are one line of the destination runs twice: in half as many steps, and innermost in two.
     """
-    line = next((o for o in order if _is_line(loops[o.loop], o, traffic)), None)
-    if not traffic.streams or line is None or line.extent % 2 or _places(order, line) <= _MANY_PLACES:
+    line = next((o for o in order if _steps_by_line(loops[o.loop], o, traffic)), None)
+    if not traffic.streams or line is None or line.extent % 2 or _count_places(order, line) <= _MANY_PLACES:
         return order
     apart = loops[order[-1].loop].dst
     if not isinstance(apart, int) or abs(apart) * traffic.dst_bits < 8 * _FAR_APART:
@@ -125,14 +125,14 @@ def _paired(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> list
     return [o for o in (halved if o is line else o for o in order) if o.extent > 1] + [replace(line, extent=2)]
 
 
-def _is_line(loop: Loop, outer: OuterLoop, traffic: Traffic) -> bool:
+def _steps_by_line(loop: Loop, outer: OuterLoop, traffic: Traffic) -> bool:
     """Whether each step of `outer` goes on by one cache line of the destination, and no bound cuts any off."""
-    if not isinstance(loop.src, int) or not isinstance(loop.dst, int) or loop.counts or outer.back:
+    if not isinstance(loop.src, int) or not isinstance(loop.dst, int) or loop.guard_weights or outer.back:
         return False
     return loop.dst * outer.step * traffic.dst_bits == 8 * LINE
 
 
-def _suits_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traffic: Traffic) -> bool:
+def _prefers_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traffic: Traffic) -> bool:
     """Whether the destination is to be walked, of the two `orders`, and not the source."""
     inner = orders["dst"][-1]
     src, dst = loops[inner.loop].src, loops[inner.loop].dst
@@ -147,7 +147,7 @@ def _suits_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traffi
     if abs(src) * traffic.src_bits % (8 * LINE) and step * inner.extent > _KEPT:
         return False  # lines of the source that two tiles share would be read twice
     is_short = step <= _SHORT_STEP
-    return is_short and inner.extent >= _LONG_LOOP and _places(orders["src"], inner) in _PLACES[traffic.level]
+    return is_short and inner.extent >= _LONG_LOOP and _count_places(orders["src"], inner) in _PLACES[traffic.level]
 
 
 def _cuts_lines(loops: list[Loop], traffic: Traffic) -> bool:
@@ -156,7 +156,7 @@ def _cuts_lines(loops: list[Loop], traffic: Traffic) -> bool:
     return any(step > 8 * LINE and step % (8 * LINE) for step in steps)
 
 
-def _sorted_by(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[OuterLoop]:
+def _sort_loops(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[OuterLoop]:
     """The loops by their steps on `side`, the longest first."""
 
     def key(o: OuterLoop) -> tuple[bool, int]:
@@ -166,7 +166,7 @@ def _sorted_by(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[Ou
     return sorted(outer, key=key)
 
 
-def _places(order: list[OuterLoop], along: OuterLoop) -> int:
+def _count_places(order: list[OuterLoop], along: OuterLoop) -> int:
     """How many places of the destination are written before the walk comes back to go on at the first.
 
     Each step of the loops inside of `along` writes as many as the tile has values of the same loop.
@@ -179,19 +179,19 @@ def _places(order: list[OuterLoop], along: OuterLoop) -> int:
     return places
 
 
-def bytes_ahead(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], walk: Side, traffic: Traffic) -> int:
+def prefetch_distance(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traversal: Side, traffic: Traffic) -> int:
     """Bytes from a load to the line that is worth asking for at the same time: one that a later tile reads.
 
     Along the source that is a line further on in the row; but where rows are short, or the tile covers what lies there,
     it is one of the next rows.
     """
     steps = [(o.extent, _src_bytes(loops[o.loop], o, traffic)) for o in reversed(outer)]
-    if walk == "src" and len(steps) > 1 and _is_between(steps[0][1], steps[1][1]):
+    if traversal == "src" and len(steps) > 1 and _only_pairs_tiles(steps[0][1], steps[1][1]):
         steps.pop(0)
     extent, step = steps[0] if steps else (1, None)
-    if step is None or (walk == "dst" and extent < _LONG_LOOP):
+    if step is None or (traversal == "dst" and extent < _LONG_LOOP):
         return _BYTES_AHEAD
-    if walk == "dst":
+    if traversal == "dst":
         return step * _TILES_AHEAD[traffic.streams]
     for count, further in steps[1:]:
         if further != step * extent:
@@ -203,7 +203,7 @@ def bytes_ahead(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], walk: Sid
     return max(_BYTES_AHEAD, _ROW_TILES_AHEAD * step)
 
 
-def leaves_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffic: Traffic) -> bool:
+def revisits_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffic: Traffic) -> bool:
     """Whether a tile leaves a page of the source that a tile long after it reads on in.
 
     Beyond the caches, to come back to a page costs more than some lines of it: larger tiles come back less often.
@@ -215,7 +215,7 @@ def leaves_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffic:
     return nearest < _PAGE and prod(o.extent for o in outer[i + 1 :]) > _SOON
 
 
-def _is_between(step: int | None, outside: int | None) -> bool:
+def _only_pairs_tiles(step: int | None, outside: int | None) -> bool:
     """Whether the innermost loop takes longer steps than the one outside, and so only pairs tiles of its row."""
     return step is not None and outside is not None and abs(step) > abs(outside) > 0
 
@@ -225,7 +225,7 @@ def _src_bytes(loop: Loop, outer: OuterLoop, traffic: Traffic) -> int | None:
     return loop.src * outer.step * traffic.src_bits // 8 if isinstance(loop.src, int) else None
 
 
-def goes_in_streams(registers: Iterable[int], register: int, step: Map) -> bool:
+def has_few_streams(registers: Iterable[int], register: int, step: Map) -> bool:
     """Whether a side is gone through in a few streams, each of which goes on where the tile before left it.
 
     Processors guess these by themselves, and in a shared cache asking costs more than it brings.
@@ -236,7 +236,7 @@ def goes_in_streams(registers: Iterable[int], register: int, step: Map) -> bool:
         step: bytes from one tile to the next of the innermost loop, or where each of them lies.
 
     >>> rows = range(0, 16384, 1024)
-    >>> goes_in_streams(rows, 64, 64), goes_in_streams(rows, 64, 4096), goes_in_streams(range(0, 1024, 64), 64, 1024)
+    >>> has_few_streams(rows, 64, 64), has_few_streams(rows, 64, 4096), has_few_streams(range(0, 1024, 64), 64, 1024)
     (True, False, True)
     """
     places = sorted(set(registers))
