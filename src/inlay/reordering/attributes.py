@@ -270,14 +270,8 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
             raise InvalidArguments(
                 f"attributes compute with numbers: the elements of {side} are {desc.data_type}, which only move"
             )
-        if (
-            getattr(attributes, f"{side}_zero_points")
-            and desc.data_type is not None
-            and desc.data_type.kind == "float"
-        ):
-            raise InvalidArguments(
-                f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}"
-            )
+        if getattr(attributes, f"{side}_zero_points") and desc.data_type is not None and desc.data_type.kind == "float":
+            raise InvalidArguments(f"{side}_zero_points are for integers: the elements of {side} are {desc.data_type}")
     is_nibbles = src.data_type is not None and src.data_type.is_sub_byte and src.data_type.kind != "float"
     if is_nibbles and attributes.src_scales is not None and not attributes.src_scales.mask:
         raise InvalidArguments(

@@ -1,13 +1,15 @@
-"""The code of a kernel, as LLVM IR: one emitter for every layout, element size and target.
+"""Code generation for a kernel, as LLVM IR: one emitter for every layout, element size and target.
 
     inlay_kernel(source, destination, table, first tile, last tile)
 
-It iterates over a range of tiles: it finds the loop indices of a run of tiles along the innermost loop by division,
-then steps through the run. A tile within all bounds is loaded whole, goes through the network and is stored whole.
+The function executes a range of tiles. By division it finds the loop indices of the first tile, then it steps along the
+innermost loop to the end of that loop or of the range, and continues with the next such run of tiles. A tile within all
+bounds is loaded, shuffled and stored without masks.
 
-Of a tile at an edge of the tensor only some elements may be read and only some written. Its registers are fetched under
-masks into a scratch tile, with zeros where nothing may be read; the code of a whole tile runs on the scratch; and the
-result is put to its place under masks: no second network, and not one byte touched beyond the bounds.
+At an edge of the tensor, only some elements of a tile may be read and only some may be written. Its registers are
+loaded under masks into a scratch tile, with zeros for elements that must not be read. The code of a whole tile then
+works on the scratch memory, and the result is stored to the destination under masks. So there is no second network, and
+no byte beyond the bounds is accessed.
 """
 
 from inlay.reordering.conversion import LINE, convert
@@ -30,16 +32,16 @@ from inlay.reordering.ir import Arithmetic, Code, module_text
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, table_shape
 
 ENTRY = "inlay_kernel"
-"""The name of the function."""
+"""Name of the function."""
 
 
 def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmetic) -> str:
-    """The module of `kernel`.
+    """Return the module of `kernel`.
 
     Args:
         fence: the statement that makes streaming stores visible to other threads.
         attributes: LLVM function attributes of the target.
-        arithmetic: what the target converts by itself.
+        arithmetic: the conversion and permutation instructions of the target.
     """
     shape = table_shape(kernel.lanes, kernel.registers, kernel.guards, kernel.deinterleave, kernel.overlaps)
     emitter = Emitter(kernel, shape, arithmetic)
@@ -53,7 +55,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
 
 
 def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
-    """The walk over tiles number `begin` to `end`, exclusive."""
+    """Write the entry function, which executes tiles `begin` to `end`, exclusive."""
     code = Code()
     shape, guards = emitter.shape, emitter.kernel.bounds
     code.label("entry")
@@ -90,7 +92,11 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
 
 
 def _emit_run_start(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
-    """The `sums` of the table's shape at the start of the run: what the loops around it add up to."""
+    """Append the running sums of the table's shape at the start of a run; return their names.
+
+    The sums are the contributions of the loops around the innermost, found by division of the tile's number, and
+    `starts`, those of the innermost loop.
+    """
     names = [f"%sum{i}" for i in range(len(starts))]
     code.do("br label %digit")
     code.label("digit")
@@ -123,18 +129,22 @@ def _emit_run_start(code: Code, emitter: Emitter, loops: str, rest: str, starts:
 
 
 def _is_last(code: Code, index: str, extent: str) -> str:
+    """Append the comparison of `index` with the last of `extent` iterations; return its name."""
     return code.let(f"icmp eq i64 {code.let(f'add i64 {index}, 1')}, {extent}")
 
 
 def _add_if_last(code: Code, is_last: str, value: str, back: str) -> str:
-    """A sum, moved by what the last run of a loop adds to it."""
+    """Append the addition of `back` to a sum if `is_last` holds; return the name of the new sum."""
     return code.let(f"add i64 {value}, {code.let(f'select i1 {is_last}, i64 {back}, i64 0')}")
 
 
 def _emit_run(
     code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str], place: tuple[str, str]
 ) -> None:
-    """The tiles of one run, which begins at a `place` (index, extent): whole ones at once, others as edges."""
+    """Append the loop over the tiles of one run: whole tiles inline, others by a call of the edge function.
+
+    `place` holds the names of the index of the first tile on the innermost loop, and of the loop's extent.
+    """
     kernel = emitter.kernel
     names = [f"%at{i}" for i in range(len(found))]
     code.label("walk")
@@ -172,7 +182,7 @@ def _emit_run(
 
 
 def _is_inside(code: Code, coordinates: list[str], limits: list[str]) -> str:
-    """Whether no coordinate of a tile is above its limit."""
+    """Append the test that no coordinate of a tile is above its limit; return its name."""
     first, *others = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(coordinates, limits, strict=True)]
     for other in others:
         first = code.let(f"and i1 {first}, {other}")
@@ -180,7 +190,7 @@ def _is_inside(code: Code, coordinates: list[str], limits: list[str]) -> str:
 
 
 def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
-    """The sums of a tile, moved back if it is the last of the innermost loop."""
+    """Return the running sums of a tile, corrected if it is the last, overlapping tile of the innermost loop."""
     first, extent = place
     is_last = _is_last(code, code.let(f"add i64 {first}, %count"), extent)
     back = emitter.shape.INNERMOST + 1 + emitter.shape.sums
@@ -188,7 +198,7 @@ def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], place: tuple
 
 
 def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
-    """What a tile is called with, given the sums at which it lies."""
+    """Return the address arguments of a tile whose running sums are `at`."""
     kernel = emitter.kernel
     bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
     offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
@@ -199,7 +209,7 @@ def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
 
 
 def _flush_stage(code: Code, offset: str, size: str) -> None:
-    """Send the buffer to its place in the destination, past the caches, line by line."""
+    """Append a loop that streams the stage to the destination, line by line."""
     vector = f"<{LINE} x i8>"
     code.do("br label %flush")
     code.label("flush")
@@ -217,7 +227,10 @@ def _flush_stage(code: Code, offset: str, size: str) -> None:
 
 
 def _edge_function(emitter: Emitter) -> tuple[str, Code]:
-    """A tile at an edge: the arguments of a tile, the table, the masks that are kept, the coordinate of each guard."""
+    """Write the function for a tile at an edge.
+
+    Arguments: those of a tile, the table, the cached masks, and the sum of each guard.
+    """
     code = Code()
     kernel = emitter.kernel
     coordinates = [f"%c{g}" for g in range(kernel.guards)]
@@ -244,11 +257,11 @@ def _edge_function(emitter: Emitter) -> tuple[str, Code]:
 
 
 _Scratch = tuple[str, str, int]
-"""A scratch tile: its address, that of its register offsets, the bytes of one register."""
+"""A scratch tile: its address, the address of its register offsets, and the size of one register in bytes."""
 
 
 def _scratch(emitter: Emitter, code: Code, side: int) -> _Scratch:
-    """Room for a tile as a side holds it, register after register."""
+    """Allocate memory for a tile of elements of one side, register after register."""
     elements, count = emitter.elements(code, side), emitter.kernel.registers
     align = min(LINE, elements.nbytes)
     room = code.let(f"alloca [{count} x {elements.memory}], align {align}")
@@ -259,7 +272,7 @@ def _scratch(emitter: Emitter, code: Code, side: int) -> _Scratch:
 
 
 def _emit_fully_written_edge(emitter: Emitter, code: Code, coordinates: list[str], src: _Scratch) -> None:
-    """Where every element of the tile is stored, padding included, the result goes to its place at once."""
+    """Append a fast path: if every element of the tile is stored, padding included, store the result directly."""
     inside = "true"
     for g in emitter.kernel.bounds:
         inside = code.let(f"and i1 {inside}, {compare_bound(code, emitter, 'sle', coordinates[g], g, 3)}")
@@ -271,7 +284,7 @@ def _emit_fully_written_edge(emitter: Emitter, code: Code, coordinates: list[str
 
 
 def _masked_move(emitter: Emitter, code: Code, r: str, masks: Masks) -> None:
-    """Where nothing is shuffled, register `r` goes straight across."""
+    """Append load, computation and store of register `r` under masks, for kernels without shuffles."""
     src, dst = (emitter.elements(code, side) for side in (0, 1))
     value = src.unpack(_masked_load(emitter, code, 0, r, masks))
     if emitter.kernel.computation is None:
@@ -283,7 +296,7 @@ def _masked_move(emitter: Emitter, code: Code, r: str, masks: Masks) -> None:
 
 
 def _load_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scratch]) -> None:
-    """Fill the scratch of the source at `r`, and where there is a sum that of the destination."""
+    """Append masked loads of register `r` into the scratch tile of the source and, for a sum, of the destination."""
     places = [code.byte(room, code.let(f"mul i64 {r}, {size}")) for room, _, size in sides]
     emitter.elements(code, 0).store(_masked_load(emitter, code, 0, r, masks), places[0])
     if emitter.kernel.computation is not None and emitter.kernel.computation.sums:
@@ -291,18 +304,19 @@ def _load_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: lis
 
 
 def _store_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: _Scratch) -> None:
-    """Store register `r` of the result."""
+    """Append the masked store of register `r` of the result from the scratch tile."""
     place = code.byte(scratch[0], code.let(f"mul i64 {r}, {scratch[2]}"))
     _masked_store(emitter, code, r, masks, emitter.elements(code, 1).load(place))
 
 
 def _masked_load(emitter: Emitter, code: Code, side: int, r: str, masks: Masks) -> str:
-    """What register `r` of a side holds: the elements of the source, or the old ones of the destination."""
+    """Append a masked load of register `r` of a side: source elements, or old elements of the destination."""
     mask, where = _mask_and_address(code, side, r, masks)
     return emitter.elements(code, side).load(where, mask)
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str) -> None:
+    """Append a masked store of register `r` to the destination, with zeros in the lanes of padding."""
     elements = emitter.elements(code, 1)
     if not emitter.preserves_zeros:
         value = elements.select(value, masks.of(code, FILLED, r))
@@ -311,6 +325,6 @@ def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str
 
 
 def _mask_and_address(code: Code, side: int, r: str, masks: Masks) -> tuple[str, str]:
-    """The mask of register `r` of a side, and where to use it."""
+    """Return the mask of register `r` of a side, and the address to use it with."""
     base, kind = (("%src", READ), ("%dst", WRITTEN))[side]
     return masks.at(code, kind, r, code.byte(base, code.load_word(f"{base}_offsets", r)))

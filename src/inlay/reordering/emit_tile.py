@@ -1,19 +1,20 @@
-"""The code of a tile: load, shuffle, store; and the masks of a tile at an edge of the tensor.
+"""Code generation for a tile: load, shuffle, store; and for the masks of tiles at an edge of the tensor.
 
-The tile is a function of two addresses and, for each side, the offsets of its registers, so the same code runs on
-the tensors themselves and on the scratch copies of a tile at an edge. Registers are worked on in groups
-that exchange among themselves; between two passes the tile lies in a buffer on the stack. A few groups are written one
-after another, many as a loop: that is compiled in a tenth of the time, and its code stays in the first-level cache.
+A tile is a function of two addresses and the register offsets of both sides, so the same code works on the tensors and
+on the scratch copies of a tile at an edge. Registers that exchange elements with each other form a group, and groups
+are processed one after another. Between two passes of the network, the tile is stored in a buffer on the stack. A few
+groups are unrolled, more than that become a loop: it compiles in a tenth of the time and fits the first-level
+instruction cache.
 
-Masks are words of bits, one for each register, that are kept from tile to tile. Which lanes of a register lie below a
-bound depends on one number, the coordinate of the tile; and tiles at an edge come in rows that are cut off alike. Of
-the 65 columns of a matrix every last tile holds one. So each guard keeps its bits, and the coordinate that they are of,
-and they are made anew only when it cuts a tile off at another coordinate:
+A mask is a word of bits for each register. Masks are cached from tile to tile: which lanes of a register are below a
+bound depends only on the coordinate of the tile, and tiles at the same edge are cut off alike. For each guard, the
+cache holds the coordinate and the words for each kind of mask. The words are computed again only if the guard cuts off
+a tile at another coordinate:
 
-    for each guard    the coordinate; for each kind of mask a word for each register
+    for each guard    the coordinate; for each kind of mask, a word for each register
 
-A tile that several guards cut off has the bits that all of them have. The memory is the caller's, a few words for each
-thread.
+The mask of a tile that several guards cut off is the conjunction of theirs. The caller provides the memory, a few words
+for each thread.
 """
 
 from collections.abc import Iterator
@@ -27,37 +28,41 @@ from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.network import BitPermutation, Deinterleave, Exchange, ShuffleStep
 
 TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets, ptr %ahead"
-"""For each side the address of the tile, and for each of its registers the bytes from there; last the address of the
-tile of the source that is worth asking for meanwhile."""
+"""For each side, the address of the tile and the address of its register offsets in bytes; last, the address of the
+source tile to prefetch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
-    """What the parts of a kernel's code have in common."""
+    """The context that the functions of this package share while they write one kernel."""
 
     kernel: Kernel
-    """The kernel to be written."""
+    """The kernel that is written."""
     shape: TableShape
-    """Where its table keeps what."""
+    """The layout of its table."""
     arithmetic: Arithmetic
-    """What the processor converts by itself."""
+    """The conversion and permutation instructions of the processor."""
 
     def lanes_in(self, code: Code) -> Lanes:
-        """Registers that are written about in `code`."""
+        """Return a writer of register operations that appends to `code`."""
         return Lanes(code, self.kernel.lanes, self.arithmetic)
 
     def elements(self, code: Code, side: int) -> Elements:
-        """Registers of the elements of a side: of the source (0) or of the destination (1)."""
+        """Return the element registers of a side: source (0) or destination (1)."""
         return elements_of(self.lanes_in(code), (self.kernel.src_type, self.kernel.dst_type)[side])
 
     @property
     def vector(self) -> str:
-        """The register type in which elements are shuffled."""
+        """The LLVM vector type in which elements are shuffled."""
         return f"<{self.kernel.lanes} x {REGISTER_TYPES[self.shuffled]}>"
 
     @property
     def shuffled(self) -> str:
-        """The type in which elements are shuffled: the narrower of the two, or that which is not computed on yet."""
+        """The element type in which elements are shuffled: the narrower type.
+
+        With a formula, it is the type of the side that is not computed yet: elements are shuffled before or after the
+        formula.
+        """
         kernel = self.kernel
         if kernel.computation is not None:
             return kernel.dst_type if kernel.computation.side == "src" else kernel.src_type
@@ -65,7 +70,7 @@ class Emitter:
 
     @property
     def preserves_zeros(self) -> bool:
-        """Whether the zeros that stand for padding of the source are still zeros when they have been converted."""
+        """Return whether zeros that replace padding of the source are still zeros after conversion."""
         if self.kernel.computation is not None:
             return False
         src, dst = self.kernel.src_type, self.kernel.dst_type
@@ -73,12 +78,12 @@ class Emitter:
 
     @property
     def alignment(self) -> int:
-        """Bytes to which a register that is shuffled is aligned in memory of our own."""
+        """Alignment in bytes of a shuffled register in memory on the stack."""
         return min(LINE, self.kernel.lanes * max(8, bits_of(self.shuffled)) // 8)
 
 
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
-    """A whole tile."""
+    """Write the function of a whole tile."""
     code = Code()
     head = f"define internal void @{name}({TILE_ARGUMENTS}{value_parameters(emitter.kernel)})"
     code.label("entry")
@@ -99,11 +104,11 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     return head, code
 
 
-_MANY_GROUPS = 4
+_MANY_GROUPS = 4  # number of groups from which a loop is written
 
 
 def _iterate_bases(code: Code, name: str, bases: list[int], members: int) -> Iterator[int | str]:
-    """The bases one after another; of many it is one that stands for all, and what is written for it becomes a loop."""
+    """Yield the first register of each group; of many groups, one symbolic register inside a written loop."""
     if len(bases) < _MANY_GROUPS or members == 1:
         yield from bases
         return
@@ -115,16 +120,16 @@ def _iterate_bases(code: Code, name: str, bases: list[int], members: int) -> Ite
 
 
 def _register_number(code: Code, base: int | str, r: int) -> int | str:
-    """Which register of the tile is number `r` of the group at `base`."""
+    """Return the number, within the tile, of register `r` of the group that begins at `base`."""
     return base + r if isinstance(base, int) else code.let(f"add i64 {base}, {r}")
 
 
 _Pass = tuple[tuple[ShuffleStep | Deinterleave, ...], list[int], list[int]]
-"""Steps; the registers that they work on by themselves, as a group; and where each such group begins."""
+"""A pass: its steps; the register numbers of one group, relative to its base; and the base of each group."""
 
 
 def _passes(kernel: Kernel) -> list[_Pass]:
-    """What is done between two times that the whole tile lies in memory."""
+    """Return the passes of a kernel; between two passes the whole tile is in memory."""
     each = 1 << len(kernel.network.registers)
     shifts = [*range(0, kernel.registers, each)]
     passes: list[_Pass] = []
@@ -141,7 +146,7 @@ def _passes(kernel: Kernel) -> list[_Pass]:
 
 
 def _load_register(emitter: Emitter, code: Code, r: int | str, between: str | None) -> str:
-    """Register `r` of the tile, from the scratch of an earlier pass or from the source."""
+    """Append the load of register `r`, from the buffer of an earlier pass or from the source, with conversion."""
     if between is not None:
         vector = emitter.vector
         where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
@@ -158,7 +163,7 @@ def _load_register(emitter: Emitter, code: Code, r: int | str, between: str | No
 
 
 def _store_register(emitter: Emitter, code: Code, r: int | str, value: str, between: str | None, streams: bool) -> None:
-    """Put register `r` of the tile into the scratch for a later pass or into the destination."""
+    """Append the store of register `r`, to the buffer for a later pass or to the destination, with conversion."""
     if between is not None:
         vector = emitter.vector
         where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
@@ -175,7 +180,7 @@ def _store_register(emitter: Emitter, code: Code, r: int | str, value: str, betw
 
 
 def _emit_step(code: Code, step: ShuffleStep | Deinterleave, values: dict[int, str], emitter: Emitter) -> None:
-    """Deinterleave one step of the network on the registers at hand."""
+    """Append one step of the network on the registers of a group, and replace their names in `values`."""
     vector = emitter.vector
     match step:
         case BitPermutation():
@@ -198,26 +203,27 @@ def _emit_step(code: Code, step: ShuffleStep | Deinterleave, values: dict[int, s
 
 
 def _gather_lanes(lanes: Lanes, element: str, sources: tuple[tuple[int, int], ...], old: list[str]) -> str:
-    """A register whose lanes are taken from any of the old ones: one more of them with each pick."""
+    """Append permutations that build a register with lanes from any old ones; each adds the lanes of one more."""
     first, *others = sorted({of for of, _ in sources})
-    value, places = old[first], [lane if of == first else -1 for of, lane in sources]
+    # In lane i, `gathered` has the lane of `value` that holds the wanted element, or -1 if none does yet.
+    value, gathered = old[first], [lane if of == first else -1 for of, lane in sources]
     for i in others:
-        order = [lanes.count + lane if of == i else at for (of, lane), at in zip(sources, places, strict=True)]
+        order = [lanes.count + lane if of == i else at for (of, lane), at in zip(sources, gathered, strict=True)]
         value = lanes.pick(element, value, old[i], order)
-        places = [lane if at >= 0 else -1 for lane, at in enumerate(order)]
-    return value if places == [*range(lanes.count)] else lanes.pick(element, value, value, places)
+        gathered = [lane if at >= 0 else -1 for lane, at in enumerate(order)]
+    return value if gathered == [*range(lanes.count)] else lanes.pick(element, value, value, gathered)
 
 
 # Masks
 
 
 READ, WRITTEN, FILLED = (0, 0), (1, 1), (1, 0)
-"""Kinds of masks, as a side and which of the bounds: what is read from the source, what is written to the destination,
-and which of that is data, not padding."""
+"""The kinds of masks, as (side, number of a bound): elements read from the source, elements written to the destination,
+and destination elements that hold data, not padding."""
 _Kind = tuple[int, int]
-_FAR = 1 << 30  # more lanes than any register has, small enough for 32 bits
-_NOWHERE = -1  # the coordinate of no tile
-_WORD = 64
+_FAR = 1 << 30  # more lanes than any register has, and a 32-bit number
+_NOWHERE = -1  # a coordinate that no tile has: marks masks that were not computed yet
+_WORD = 64  # bits of a mask word
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,20 +231,20 @@ class Masks:
     """The masks of one tile."""
 
     emitter: Emitter
-    """Whose tile it is."""
+    """The context of the kernel."""
     places: dict[_Kind, list[str]]
-    """For each kind where the bits of each guard begin."""
+    """For each kind of mask, the addresses of the words of each guard."""
 
     def of(self, code: Code, kind: _Kind, r: str) -> str:
-        """The mask of register `r`."""
+        """Append the computation of the mask of register `r`."""
         return self._mask(code, self._bits(code, kind, r))
 
     def at(self, code: Code, kind: _Kind, r: str, address: str) -> tuple[str, str]:
-        """The mask of register `r`, and where to use it: at `address`, or at one that is mapped if it selects nothing.
+        """Return the mask of register `r` and a safe address: `address`, or mapped memory if the mask selects no lane.
 
-        Nothing is touched there either way. But what lies past the end of a tensor need not be mapped, and processors
-        take a thousand cycles to find that a masked access of such a page is none. What is stored to in its stead is
-        loaded by nobody, who would have to wait for it.
+        A masked access touches only selected lanes. But an address beyond a tensor may be unmapped, and then processors
+        need a thousand cycles to find that an access without selected lanes is none. The memory that is stored to
+        instead is never loaded, so no load waits for such a store.
         """
         elsewhere = "%masks" if kind == WRITTEN else _constant(code, self.emitter, 0)
         bits = self._bits(code, kind, r)
@@ -258,12 +264,12 @@ class Masks:
 
 
 def mask_words(emitter: Emitter) -> int:
-    """Words that a thread keeps its masks in."""
+    """Return the number of words for the cached masks of a thread."""
     return _spare_words(emitter) + len(emitter.kernel.bounds) * _guard_words(emitter)
 
 
 def clear_masks(code: Code, emitter: Emitter) -> None:
-    """Begin with no masks in `%masks`."""
+    """Append code that marks all masks in `%masks` as not computed."""
     for i, _ in enumerate(emitter.kernel.bounds):
         code.do(f"store i64 {_NOWHERE}, ptr {_cached_mask_address(code, emitter, i)}, align 8")
 
@@ -297,13 +303,16 @@ def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks
 
 
 def compare_bound(code: Code, emitter: Emitter, predicate: str, coordinate: str, guard: int, which: int) -> str:
-    """Compare the coordinate of a tile with one of the four bounds of a guard (see `TableShape.bound`)."""
+    """Append a comparison of a tile's coordinate with one of the four bounds of a guard (`TableShape.bound`)."""
     bound = code.load_word("%table", emitter.shape.bound(guard, which))
     return code.let(f"icmp {predicate} i64 {coordinate}, {bound}")
 
 
 def mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
-    """What makes the bits of one guard on a side, given how many coordinates are left before its bound."""
+    """Write the function that computes the mask words of one guard on a side.
+
+    Its argument is the number of coordinates from the tile to the bound.
+    """
     code, shape, lanes = Code(), emitter.shape, emitter.kernel.lanes
     at = shape.coordinates(side, 0)
     code.label("entry")
@@ -335,13 +344,13 @@ def _mask_kinds(emitter: Emitter) -> tuple[_Kind, ...]:
 
 
 def _spare_words(emitter: Emitter) -> int:
-    """Words at the beginning that stand for memory of which nothing is selected: a register of the destination."""
+    """Return the number of words at the start of the masks that replace unmapped memory: one destination register."""
     lanes, bits = emitter.kernel.lanes, bits_of(emitter.kernel.dst_type)
     return -(-lanes * bits // (8 * LINE)) * LINE // 8
 
 
 def _cached_mask_address(code: Code, emitter: Emitter, i: int) -> str:
-    """Where the `i`th guard keeps its coordinate and bits."""
+    """Append the address of the cached coordinate and words of the `i`th guard with bounds."""
     return code.word("%masks", _spare_words(emitter) + i * _guard_words(emitter))
 
 
@@ -354,7 +363,7 @@ def _mask_bits_address(code: Code, emitter: Emitter, kept: str, k: int) -> str:
 
 
 def _constant(code: Code, emitter: Emitter, word: int) -> str:
-    """The same word for every register."""
+    """Declare a constant with the same word for every register; return its name."""
     count = emitter.kernel.registers
     name = f"@bits.{count}.{'ones' if word else 'none'}"
     words = ", ".join([f"i64 {word}"] * count)

@@ -1,12 +1,15 @@
-"""The order of the loops around a tile, and how far ahead of the loads the source is fetched.
+"""The order of the loops around a tile, and the prefetch distance.
 
-Whole lines are read and written, but not the next line each time, and memory likes what comes in a row. Where source
-and destination cannot both be walked in the order in which they lie, the source is, and lines of the destination are
-scattered: stores wait for nobody. The destination is walked where that is one long loop of short steps in the source,
-and the other way would scatter over very many places; and where the pieces that a tile writes are parts of lines, which
-must meet in a cache. Beyond the caches, two tiles whose lines follow one another in the destination run back to back,
-where single lines would be scattered widely. Processors guess none of these patterns, so each load asks for a line of a
-later tile.
+Memory is accessed in whole cache lines, and sequential lines are fastest. In a transpose, either the source or the
+destination can be traversed in memory order, not both. By default the source is: its lines are read sequentially, and
+lines of the destination are written in scattered order, because stores do not stall the processor.
+
+The destination is traversed in two cases. First, its innermost loop is long with short strides in the source, and the
+other order would write to very many places concurrently. Second, the tile writes parts of lines, which must be
+completed while the line is in a cache.
+
+Beyond the caches, if lines would be scattered widely, two tiles that write consecutive lines of the destination run one
+after the other. Hardware prefetchers recognize none of these patterns, so each load prefetches a line of a later tile.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,74 +26,74 @@ from inlay.reordering.nest import Loop
 from inlay.reordering.network import SIDES, Side
 
 Level = Literal["L2", "L3", "memory"]
-"""Where source and destination live together: in one core's cache, in the shared one, beyond."""
+"""The memory level that holds source and destination together: a core's own cache, the shared cache, or main memory."""
 
 
 def level_of(moved_bytes: int, memory: MemoryModel, streams: bool | None = None) -> Level:
-    """Where so many bytes live; beyond the caches or not as `streams` says, if it does."""
+    """Return the memory level that holds so many bytes; `streams`, if set, decides whether it is main memory."""
     if moved_bytes > memory.last_level if streams is None else streams:
         return "memory"
     return "L3" if moved_bytes > memory.l2 else "L2"
 
 
-_KEPT = 1 << 20  # bytes that a second-level cache keeps until they are needed again
-# Measured: steps in the source that still are as good as no step, in bytes; from how many on they make a long loop;
-# at how many places, written in turns, the destination is walked: fewer do no harm, and beyond the caches more of them
-# mean long rows of the source, of which to read one line at a time costs more; from how many places on two tiles are
-# paired, and bytes from one line of a tile to the next: nearer ones share pages of memory, and nothing is gained.
-_SHORT_STEP = 32 << 10
-_LONG_LOOP = 16
+_KEPT = 1 << 20  # bytes that stay in a second-level cache until they are read again
+# Measured limits.
+_SHORT_STEP = 32 << 10  # bytes: a shorter stride in the source costs no more than contiguous reads
+_LONG_LOOP = 16  # iterations of a long loop
+# Numbers of concurrently written places for which the destination is traversed in order. With fewer, writing scattered
+# lines is cheap. With more beyond the caches, rows of the source are long, and reading them one line at a time is slow.
 _PLACES: Mapping[Level, range] = MappingProxyType(
     {"L2": range(65, 1 << 62), "L3": range(1, 1 << 62), "memory": range(33, 65)}
 )
-_MANY_PLACES = 512
-_FAR_APART = 512
-# How far ahead to ask for lines. Along the source, so many bytes and tiles at least; beyond the caches, where a round
-# of the innermost loop is no longer than the second number of bytes, whole rounds until the first number is reached,
-# but not many of them. Tiles along the destination, when stores are cached (False) or pass the caches (True).
-_BYTES_AHEAD = 256
-_ROW_TILES_AHEAD = 2
+_MANY_PLACES = 512  # number of concurrently written places from which tiles are paired
+_FAR_APART = 512  # bytes between two lines of a tile: nearer lines share pages, and pairing gains nothing
+# Prefetch distances.
+_BYTES_AHEAD = 256  # least distance along the source
+_ROW_TILES_AHEAD = 2  # least number of tiles along the source
+# Beyond the caches, if one execution of the innermost loop reads no more than the second number of bytes: as many
+# executions as reach the first number of bytes, but at most `_MOST_ROUNDS`.
 _ROUND_AHEAD = (32 << 10, 128 << 10)
 _MOST_ROUNDS = 4
-_TILES_AHEAD = {False: 2, True: 4}
-_PAGE = 4096  # bytes of memory that a processor opens at once
-_SOON = 16  # tiles after which it still is open
-_MOST_STREAMS = 32  # as many a processor follows by itself
+_TILES_AHEAD = {False: 2, True: 4}  # tiles along the destination, with cached (False) and streaming (True) stores
+_PAGE = 4096  # bytes of a DRAM page, which stays open for several accesses
+_SOON = 16  # number of tiles after which a page is still open
+_MOST_STREAMS = 32  # number of access streams that a hardware prefetcher follows
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the order of the loops depends on, beside the loops."""
+    """The properties of the data that determine the loop order: element sizes and memory level."""
 
     src_bits: int
-    """Bits of an element of the source."""
+    """Size of a source element in bits."""
     dst_bits: int
-    """Bits of an element of the destination."""
+    """Size of a destination element in bits."""
     level: Level = "L2"
-    """Where the bytes come from and go to."""
+    """The memory level that holds source and destination."""
 
     @property
     def streams(self) -> bool:
-        """Whether source and destination together exceed the caches."""
+        """Return whether source and destination together exceed the caches."""
         return self.level == "memory"
 
 
 @dataclass(frozen=True, slots=True)
 class OuterLoop:
-    """What is left of a loop around the tile."""
+    """The part of a loop that runs around the tile."""
 
     loop: int
-    """The loop of the nest."""
+    """Number of the loop in the nest."""
     extent: int
-    """How often it runs."""
+    """Number of iterations."""
     step: int
-    """Values of the nest's loop from one run to the next: what the tile covers."""
+    """Iterations of the nest's loop between two iterations of this loop: as many as the tile covers."""
     back: int = 0
-    """Values by which the last run begins earlier, so that it ends where the loop does; it overlaps the one before."""
+    """Number of the nest's iterations by which the last iteration begins earlier, so that it ends with the loop; it
+    overlaps the one before. 0 for no overlap."""
 
 
 def distance(loop: Loop, side: Side) -> int:
-    """How far one step of `loop` goes on `side`, in elements, or on the other where it stands still there."""
+    """Return the stride of `loop` on `side` in elements; on the other side if it is 0 or a table there."""
     sides = (loop.src, loop.dst) if side == "src" else (loop.dst, loop.src)
     steps = [abs(where) for where in sides if isinstance(where, int) and where]
     return steps[0] if steps else 0
@@ -99,9 +102,10 @@ def distance(loop: Loop, side: Side) -> int:
 def order_loops(
     loops: list[Loop], outer: list[OuterLoop], traffic: Traffic, side: Side | None = None
 ) -> tuple[list[OuterLoop], Side]:
-    """The loops around the tile, outermost first, and the side whose order it is: `side`, or the better one.
+    """Return the loops around the tile, outermost first, and the side whose order they follow.
 
-    Loops with a table of offsets are outermost, so that the innermost has a stride.
+    That is `side`, or if it is None the better side. Loops with a table of offsets are outermost, so that the innermost
+    has a stride.
     """
     orders: dict[Side, list[OuterLoop]] = {s: _sort_loops(loops, outer, s) for s in SIDES}
     if side is None:
@@ -111,9 +115,10 @@ def order_loops(
 
 
 def _pair_tiles(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> list[OuterLoop]:
-    """The loops along the source with tiles in pairs that write two lines in a row, where lines are scattered widely.
+    """Return the source order with pairs of tiles that write two consecutive lines, if lines are scattered widely.
 
-    The loop whose steps are one line of the destination runs twice: in half as many steps, and innermost in two.
+    The loop that advances by one line of the destination is split: half of its iterations stay, the other two are
+    innermost.
     """
     line = next((o for o in order if _steps_by_line(loops[o.loop], o, traffic)), None)
     if not traffic.streams or line is None or line.extent % 2 or _count_places(order, line) <= _MANY_PLACES:
@@ -126,14 +131,14 @@ def _pair_tiles(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> 
 
 
 def _steps_by_line(loop: Loop, outer: OuterLoop, traffic: Traffic) -> bool:
-    """Whether each step of `outer` goes on by one cache line of the destination, and no bound cuts any off."""
+    """Return whether `outer` advances by one cache line of the destination, and no guard depends on it."""
     if not isinstance(loop.src, int) or not isinstance(loop.dst, int) or loop.guard_weights or outer.back:
         return False
     return loop.dst * outer.step * traffic.dst_bits == 8 * LINE
 
 
 def _prefers_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traffic: Traffic) -> bool:
-    """Whether the destination is to be walked, of the two `orders`, and not the source."""
+    """Return whether traversing the destination in order is better than traversing the source in order."""
     inner = orders["dst"][-1]
     src, dst = loops[inner.loop].src, loops[inner.loop].dst
     if not isinstance(src, int) or not isinstance(dst, int):
@@ -145,19 +150,19 @@ def _prefers_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traf
         return True
     step = abs(src) * inner.step * traffic.src_bits // 8
     if abs(src) * traffic.src_bits % (8 * LINE) and step * inner.extent > _KEPT:
-        return False  # lines of the source that two tiles share would be read twice
+        return False  # lines of the source that two tiles share would be loaded twice
     is_short = step <= _SHORT_STEP
     return is_short and inner.extent >= _LONG_LOOP and _count_places(orders["src"], inner) in _PLACES[traffic.level]
 
 
 def _cuts_lines(loops: list[Loop], traffic: Traffic) -> bool:
-    """Whether some steps of more than a line end within a line of the destination."""
+    """Return whether rows of the destination that are longer than a line end within a line."""
     steps = (abs(loop.dst) * traffic.dst_bits for loop in loops if isinstance(loop.dst, int))
     return any(step > 8 * LINE and step % (8 * LINE) for step in steps)
 
 
 def _sort_loops(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[OuterLoop]:
-    """The loops by their steps on `side`, the longest first."""
+    """Sort the loops by their strides on `side`, longest first."""
 
     def key(o: OuterLoop) -> tuple[bool, int]:
         loop = loops[o.loop]
@@ -167,9 +172,9 @@ def _sort_loops(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[O
 
 
 def _count_places(order: list[OuterLoop], along: OuterLoop) -> int:
-    """How many places of the destination are written before the walk comes back to go on at the first.
+    """Return the number of places of the destination that are written before writing continues at the first one.
 
-    Each step of the loops inside of `along` writes as many as the tile has values of the same loop.
+    Each iteration of a loop inside `along` writes as many places as the tile covers iterations of that loop.
     """
     places = 1
     for o in reversed(order):
@@ -180,10 +185,10 @@ def _count_places(order: list[OuterLoop], along: OuterLoop) -> int:
 
 
 def prefetch_distance(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traversal: Side, traffic: Traffic) -> int:
-    """Bytes from a load to the line that is worth asking for at the same time: one that a later tile reads.
+    """Return the prefetch distance in bytes: from the address of a load to a source line that a later tile reads.
 
-    Along the source that is a line further on in the row; but where rows are short, or the tile covers what lies there,
-    it is one of the next rows.
+    When the source is traversed, that line is further on in the same row. If rows are short, or the tile covers that
+    part of the row, the line belongs to one of the next rows.
     """
     steps = [(o.extent, _src_bytes(loops[o.loop], o, traffic)) for o in reversed(outer)]
     if traversal == "src" and len(steps) > 1 and _only_pairs_tiles(steps[0][1], steps[1][1]):
@@ -204,9 +209,10 @@ def prefetch_distance(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], tra
 
 
 def revisits_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffic: Traffic) -> bool:
-    """Whether a tile leaves a page of the source that a tile long after it reads on in.
+    """Return whether the tiles leave a page of the source and come back to it much later.
 
-    Beyond the caches, to come back to a page costs more than some lines of it: larger tiles come back less often.
+    Beyond the caches, reopening a page of memory costs more than reading several of its lines. Larger tiles come back
+    less often.
     """
     steps = [(abs(step), i) for i, o in enumerate(outer) if (step := _src_bytes(loops[o.loop], o, traffic))]
     if not traffic.streams or not steps:
@@ -216,24 +222,24 @@ def revisits_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffi
 
 
 def _only_pairs_tiles(step: int | None, outside: int | None) -> bool:
-    """Whether the innermost loop takes longer steps than the one outside, and so only pairs tiles of its row."""
+    """Return whether the innermost loop only pairs tiles: its stride is longer than that of the loop around it."""
     return step is not None and outside is not None and abs(step) > abs(outside) > 0
 
 
 def _src_bytes(loop: Loop, outer: OuterLoop, traffic: Traffic) -> int | None:
-    """Bytes of the source from one run of `outer`, over `loop`, to the next; None where a table says."""
+    """Return the stride of `outer` in the source, in bytes; None if `loop` has a table of offsets."""
     return loop.src * outer.step * traffic.src_bits // 8 if isinstance(loop.src, int) else None
 
 
 def has_few_streams(registers: Iterable[int], register: int, step: Map) -> bool:
-    """Whether a side is gone through in a few streams, each of which goes on where the tile before left it.
+    """Return whether the accesses of one side form a few sequential streams, each continued by the next tile.
 
-    Processors guess these by themselves, and in a shared cache asking costs more than it brings.
+    Hardware prefetchers follow such streams, and in a shared cache a software prefetch would cost more than it gains.
 
     Args:
-        registers: where the registers of a tile lie, in bytes.
-        register: bytes of one register.
-        step: bytes from one tile to the next of the innermost loop, or where each of them lies.
+        registers: offsets of the registers of a tile, in bytes.
+        register: size of a register in bytes.
+        step: stride in bytes from one tile to the next along the innermost loop, or the offset of each of its tiles.
 
     >>> rows = range(0, 16384, 1024)
     >>> has_few_streams(rows, 64, 64), has_few_streams(rows, 64, 4096), has_few_streams(range(0, 1024, 64), 64, 1024)

@@ -1,12 +1,13 @@
-"""The schedule of a nest: which bits make the register tile, and in which order the loops around it run.
+"""The schedule of a loop nest: the bits that make the register tile, and the order of the loops around it.
 
-The third stage of the compiler. A tile is a power of two of values of some loops. Its lanes are bits of loops: on the
-source side those that lie one after another in the source, on the destination side those that do so there, so that
-every load and every store is one contiguous vector. What one side has in its lanes and the other has not is in the
-register bits of that other side, and the shuffle network in between exchanges them. A transpose, a blocking by 16
-channels and a pack of 4 x 16 x 4 weights differ in nothing but these two lists of bits.
+Third stage of the compiler. A tile covers a power of two of iterations of some loops. On the source side, its lanes are
+bits of loops whose elements are contiguous in the source; on the destination side, bits of loops that are contiguous
+there. So every load and every store is one contiguous vector. A bit that is in the lanes of one side only is a register
+bit of the other side, and the shuffle network between loads and stores exchanges them. A transpose, a blocking by 16
+channels and a packing into 4 x 16 x 4 weights differ only in these two lists of bits.
 
-Loops that the tile does not cover wholly keep their outer part and run around it, ordered by `loop_order`.
+A loop of which the tile covers a part keeps its outer iterations, which run around the tile in the order that
+`loop_order` chooses.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,103 +27,101 @@ from inlay.reordering.network import (
 )
 
 Bit = tuple[int, int]
-"""(loop, bit of its index): one bit of a tile."""
+"""A bit of a tile: (number of a loop, position of the bit in the index of that loop)."""
 
-_LEAST_REGISTERS = 8  # registers of a tile at least, where loops have that many values: to begin a tile takes its time
-# Measured, in the time that one vector takes: to start a tile; one conversion; one more register to take lanes from
-# where an odd digit is dealt out; what masks add to the start of a tile,
-# and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True);
-# which share of the tiles must be whole where a loop that a bound cuts off is taken into them for nothing but length.
-_TILE_COST = 4.0
-_CONVERSION_COST = 8.0
-_DEAL_COST = 0.75
+_LEAST_REGISTERS = 8  # of a tile, if the loops have that many iterations: amortizes the start of a tile
+# Measured costs; the unit is the time to load or store one vector.
+_TILE_COST = 4.0  # the start of a tile
+_CONVERSION_COST = 8.0  # the conversion of one vector
+_DEAL_COST = 0.75  # each further register that a deinterleaved register takes lanes from
+# Masks of a tile at an edge: (per tile, per vector), without shuffles (False) and through a scratch tile (True).
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
-_MOSTLY_WHOLE = 0.75
+_MOSTLY_WHOLE = 0.75  # least share of whole tiles for which a guarded loop is used to unroll
 _SMALL_TILE = 32  # elements
-_SHORT_LOOP = 8
-_MANY_STEPS = 128  # after so many whole tiles, a tail does not matter
-_MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile for seconds, to code that runs slower
+_SHORT_LOOP = 8  # iterations
+_MANY_STEPS = 128  # number of whole tiles after which the cost of a partial one is negligible
+_MOST_REGISTERS = 256  # of a tile: more would compile for seconds and run slower
 
 
 @dataclass(frozen=True, slots=True)
 class OddLoop:
-    """A loop of odd extent that a tile covers wholly."""
+    """A loop of odd extent that the tile covers wholly, by deinterleaving."""
 
     loop: int
-    """Its number."""
+    """Number of the loop in the nest."""
     deinterleave: Deinterleave
-    """Where it lies among the lanes."""
+    """The step of the network that deinterleaves the loop's iterations to registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The bits that one call of the tile's code moves."""
+    """The bits of the elements that one call of the tile's code moves."""
 
     src_bits: tuple[Bit, ...]
-    """What the source has in its lanes, lowest first, then in its register bits."""
+    """The bits in source order: those in the lanes, lowest first, then those in the register bits."""
     dst_bits: tuple[Bit, ...]
-    """The same of the destination, at the end of the network."""
+    """The bits in destination order, which is the order after the last step of the network."""
     network: ShuffleNetwork
-    """How the one becomes the other."""
+    """The shuffle network that turns source order into destination order."""
     odd: OddLoop | None = None
-    """The odd digit among the lanes of one side; the registers of the tile are as many for each of its values."""
+    """The odd loop among the lanes of one side, if any; each of its iterations multiplies the number of registers."""
 
     @property
     def registers(self) -> int:
-        """The number of registers."""
+        """Number of registers of the tile."""
         return (1 if self.odd is None else self.odd.deinterleave.extent) << self.register_bits
 
     def covers(self, loop: int) -> int:
-        """How many values of `loop` the tile covers."""
+        """Return the number of iterations of `loop` that the tile covers."""
         return _count_covered(self.src_bits, self.odd).get(loop, 1)
 
     @property
     def lane_bits(self) -> int:
-        """The number of bits in the lanes."""
+        """Number of lane bits."""
         return len(self.network.lanes)
 
     @property
     def register_bits(self) -> int:
-        """The number of register bits."""
+        """Number of register bits; the odd loop is not included."""
         return len(self.network.registers)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A nest with its tile and the order of what runs around it."""
+    """A loop nest with its tile and the order of the loops around the tile."""
 
     nest: LoopNest
-    """The loops; guards were added where the tile cuts a loop off."""
+    """The loop nest; it has one more guard for each loop that the tiles overrun."""
     tile: Tile
-    """What one call of the tile's code moves."""
+    """The tile that one call of the tile's code moves."""
     outer: tuple[OuterLoop, ...]
-    """The loops around the tile, outermost first; the innermost is affine."""
+    """The loops around the tile, outermost first; the innermost has strides on both sides."""
     traversal: Side
-    """The side that is gone through in the order in which it lies."""
+    """The side whose memory order the loops around the tile follow."""
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are."""
+        """Number of tiles."""
         return prod(o.extent for o in self.outer)
 
     @property
     def whole_share(self) -> float:
-        """The share of the tiles that no bound cuts off."""
+        """Share of the tiles that no guard cuts off, from 0 to 1."""
         cut = (o for o in self.outer if self.nest.loops[o.loop].guard_weights and not o.back)
         return prod(_whole_share(self.nest, o.loop, o.step, o.extent) for o in cut)
 
     @property
     def overlaps(self) -> bool:
-        """Whether some last tiles begin earlier than a step after the one before."""
+        """Return whether the last tile of some loop begins earlier, so that it overlaps the one before."""
         return any(o.back for o in self.outer)
 
     @property
     def rewritten(self) -> float:
-        """How many elements are written again, as a share of all."""
+        """Number of elements that are written twice, as a share of all elements."""
         return prod(1 + o.back / self.nest.loops[o.loop].extent for o in self.outer) - 1
 
     def with_guards(self) -> "Schedule":
-        """The same with last tiles that are cut off by guards in place of those that overlap."""
+        """Return the same schedule with guards in place of overlapping tiles."""
         loops, guards = list(self.nest.loops), list(self.nest.guards)
         for o in self.outer:
             if o.back:
@@ -131,11 +130,11 @@ class Schedule:
         return replace(self, nest=LoopNest(tuple(loops), tuple(guards)), outer=outer)
 
     def steps_evenly(self, outer: OuterLoop) -> bool:
-        """Whether each run of `outer` is as far from the last as the one before: its loop has no table to look up."""
+        """Return whether the iterations of `outer` have a constant stride, so that it needs no table of offsets."""
         return self.nest.loops[outer.loop].is_affine or outer.step > 1
 
     def __str__(self) -> str:
-        """The tile, its loops and its network."""
+        """Return the tile, its bits on both sides, and the loops around it."""
         names = [" ".join(f"{loop}.{bit}" for loop, bit in bits) for bits in (self.tile.src_bits, self.tile.dst_bits)]
         lanes = self.tile.lane_bits
         lines = [
@@ -172,17 +171,18 @@ def find_schedule(
     registers: int | None = None,
     overlaps: bool = False,
 ) -> Schedule:
-    """The cheapest schedule of `nest` on registers of `vector_bytes`.
+    """Return the cheapest schedule of `nest` on registers of `vector_bytes`.
 
     Args:
         element_bytes: the width of the narrower of the two element types: shuffles run at that width.
         vector_bytes: the width of a register.
         converts: whether elements change their type on the way.
-        shuffles: those that the processor has.
-        traffic: what the loops around the tile depend on; by default a tensor of such elements that fits the caches.
-        suits: which schedules may be chosen; those of one element at a time always may.
-        traversal: the side that is gone through in the order in which it lies; None for the better one.
-        registers: how many a tile has at least, where loops have that many values.
+        shuffles: the shuffle instructions of the processor.
+        traffic: element sizes and memory level, which determine the order of the loops around the tile; by default a
+            tensor of such elements that fits the caches.
+        suits: a predicate that schedules must satisfy; a schedule that moves single elements must always satisfy it.
+        traversal: the side whose memory order the loops follow; None for the better one.
+        registers: the least number of registers of a tile, if the loops have that many iterations.
         overlaps: whether elements may be written twice, with the same values.
 
     Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what lies beyond them and,
@@ -192,28 +192,28 @@ def find_schedule(
     near = int(log2(LANE_BYTES // element_bytes))
     traffic = traffic or Traffic(8 * element_bytes, 8 * element_bytes)
     candidates = [
-        found
+        candidate
         for lanes in range(most, -1, -1)
         for variant, odd in _nest_variants(nest, 1 << lanes)
         if (odd is None or shuffles.deals(1 << lanes, element_bytes))
-        and (found := _build_candidate(variant, lanes, converts, odd, registers or _LEAST_REGISTERS, overlaps))
+        and (candidate := _build_candidate(variant, lanes, converts, odd, registers or _LEAST_REGISTERS, overlaps))
         is not None
     ]
     best, least = None, inf
-    priced = [(found.cost(), i) for i, found in enumerate(candidates)]
-    for price, i in sorted(priced):
-        found = candidates[i]
-        # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
-        if price < least and (tile := found.tile(near, shuffles)) is not None:
-            cost = found.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _build_schedule(found, tile, traffic, traversal)):
+    lower_bounds = [(candidate.cost(), i) for i, candidate in enumerate(candidates)]
+    for lower_bound, i in sorted(lower_bounds):
+        candidate = candidates[i]
+        # The network search is skipped for a candidate that cannot win: the bound assumes the fewest possible steps.
+        if lower_bound < least and (tile := candidate.tile(near, shuffles)) is not None:
+            cost = candidate.cost(len(tile.network.steps))
+            if cost < least and suits(plan := _build_schedule(candidate, tile, traffic, traversal)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
 
 
 def _nest_variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, OddLoop | None]]:
-    """The nest as it is, with short loops in a row on one side joined, or with an odd digit among the lanes."""
+    """Yield the nest unchanged, with contiguous loops of one side joined, and with an odd factor isolated."""
     yield nest, None
     for side in SIDES:
         joined = join_contiguous_loops(nest, side, lanes)
@@ -227,7 +227,7 @@ def _nest_variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, OddLo
 
 @dataclass(frozen=True, slots=True)
 class _TileCandidate:
-    """A tile whose network is not known yet."""
+    """A tile whose shuffle network is not searched yet."""
 
     nest: LoopNest
     bits: tuple[Bit, ...]
@@ -237,7 +237,7 @@ class _TileCandidate:
     overlaps: bool
 
     def tile(self, near: int, shuffles: Shuffles) -> Tile | None:
-        """The tile, or None where no network was found."""
+        """Return the tile with its network, or None if the search found no network."""
         lanes = len(self.goal)
         goal = tuple(self.bits.index(bit) for bit in self.goal)
         network = find_shuffle_network(goal, len(self.bits) - lanes, min(near, lanes), shuffles.family)
@@ -246,7 +246,10 @@ class _TileCandidate:
         return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network, self.odd)
 
     def cost(self, steps: int | None = None) -> float:
-        """An estimate of the time, in the time that one vector takes, with so many steps or the least there can be."""
+        """Estimate the run time of all tiles; the unit is the time to load or store one vector.
+
+        `steps` is the number of steps of the network; None stands for the least possible number.
+        """
         lanes = len(self.goal)
         extent = 1 if self.odd is None else self.odd.deinterleave.extent
         registers = extent << len(self.bits) - lanes
@@ -264,7 +267,7 @@ class _TileCandidate:
         return tiles * (full + (1 - whole) * (start + each * registers))
 
     def back(self, i: int, step: int) -> int:
-        """Values by which the last of the steps over loop `i` begins earlier than a step after the one before."""
+        """Return by how many iterations the last tile over loop `i` begins earlier; 0 if it does not overlap."""
         loop = self.nest.loops[i]
         beyond = -loop.extent % step
         is_free = self.overlaps and loop.is_affine and loop.extent > step
@@ -276,7 +279,7 @@ class _TileCandidate:
 def _build_candidate(
     nest: LoopNest, lanes: int, converts: bool, odd: OddLoop | None, unrolled: int, overlaps: bool
 ) -> _TileCandidate | None:
-    """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
+    """Build the tile with 2^`lanes` lanes; None if a side has fewer contiguous elements or the tile is too large."""
     src, dst = (_contiguous_bits(nest, lanes, side, odd) for side in SIDES)
     if src is None or dst is None:
         return None
@@ -289,9 +292,9 @@ def _build_candidate(
 
 
 def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | None) -> list[Bit] | None:
-    """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first.
+    """Return the bits that address 2^`wanted` contiguous elements of `side`, lowest first; None if there are fewer.
 
-    The odd digit is left out where it lies in between: its values fill the registers with as many elements each.
+    The odd loop may lie among them; it has no bits, since its iterations are in different registers.
     """
     bits: list[Bit] = []
     stride = 1
@@ -317,7 +320,7 @@ def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | Non
 
 
 def _unroll_bits(nest: LoopNest, bits: list[Bit], odd: OddLoop | None, most: int) -> list[Bit]:
-    """Bits for up to `most` times as many registers: of the loops that walk the source most closely."""
+    """Return further register bits, for up to `most` times as many registers, from the loops nearest in the source."""
     added: list[Bit] = []
     free = [i for i, loop in enumerate(nest.loops) if loop.is_affine and (odd is None or i != odd.loop)]
     while 2 << len(added) <= most:
@@ -331,7 +334,10 @@ def _unroll_bits(nest: LoopNest, bits: list[Bit], odd: OddLoop | None, most: int
 
 
 def _fits(nest: LoopNest, i: int, bits: int) -> bool:
-    """Whether a tile may cover 2^`bits` values of loop `i`: there are as many, and few tiles would be cut off."""
+    """Return whether a tile may cover 2^`bits` iterations of loop `i`.
+
+    The loop must have that many iterations, and guards may cut off only a small share of the tiles.
+    """
     loop, step = nest.loops[i], 1 << bits
     if loop.extent < step:
         return False
@@ -342,7 +348,7 @@ def _fits(nest: LoopNest, i: int, bits: int) -> bool:
 
 
 def _count_covered(bits: tuple[Bit, ...], odd: OddLoop | None) -> dict[int, int]:
-    """For each loop of which a tile of these bits and this odd digit covers several values, how many."""
+    """Return, for each loop of which the tile covers several iterations, their number."""
     covered: dict[int, int] = {}
     for loop, _ in bits:
         covered[loop] = 2 * covered.get(loop, 1)
@@ -352,7 +358,7 @@ def _count_covered(bits: tuple[Bit, ...], odd: OddLoop | None) -> dict[int, int]
 
 
 def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
-    """The share of the `count` steps over loop `i` that no bound cuts off."""
+    """Return the share of the `count` steps over loop `i` that no guard cuts off."""
     loop = nest.loops[i]
     whole = loop.extent // step
     for g, weight in loop.guard_weights:
@@ -362,26 +368,26 @@ def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
 
 
 def _implies_guard(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
-    """Whether running past the extent of `loop` is running past what `guard` lets be written."""
+    """Return whether iterations beyond the extent of `loop` are excluded by `guard` already."""
     return weight * loop.extent >= nest.guards[guard].stored
 
 
 def _add_guard(loops: list[Loop], guards: list[Guard], i: int) -> None:
-    """Keep out what lies beyond the extent of loop `i`."""
+    """Append a guard that excludes iterations beyond the extent of loop `i`."""
     loop = loops[i]
     loops[i] = replace(loop, guard_weights=(*loop.guard_weights, (len(guards), 1)))
     guards.append(Guard(loop.extent, loop.extent))
 
 
-def _build_schedule(found: _TileCandidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
-    """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
-    nest = found.nest
+def _build_schedule(candidate: _TileCandidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
+    """Order the loops around `tile`, and add a guard for each loop that the tiles overrun."""
+    nest = candidate.nest
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
     for i, loop in enumerate(nest.loops):
         step = tile.covers(i)
         extent = -(-loop.extent // step)
-        back = found.back(i, step)
+        back = candidate.back(i, step)
         if (
             extent * step > loop.extent
             and not back
@@ -392,6 +398,6 @@ def _build_schedule(found: _TileCandidate, tile: Tile, traffic: Traffic, side: S
             outer.append(OuterLoop(i, extent, step, back))
     ordered, traversal = order_loops(loops, outer, traffic, side)
     if tile.registers << tile.lane_bits < _SMALL_TILE and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
-        # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
+        # The start of the innermost loop costs more than several small tiles, so a longer loop becomes the innermost.
         ordered.append(ordered.pop(-2))
     return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), traversal)

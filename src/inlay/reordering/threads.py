@@ -1,26 +1,27 @@
-"""Splitting a kernel's tiles over threads: how many a reorder may use, and workers that stay alive between calls.
+"""Distribution of a kernel's tiles to threads: the number of threads, and worker threads that persist between calls.
 
-**Limit.** A reorder uses at most as many threads as this process has processors, or as it was told:
+**Limit.** A reorder uses at most as many threads as this process has processors, or the limit that was set:
 
     >>> set_num_threads(1)
     >>> get_num_threads()
     1
     >>> set_num_threads(None)
 
-A limit is a number and starts no thread. Processors are those of the affinity of the thread that asks, so `taskset`,
-`os.sched_setaffinity` and the processor set of a container count, also when they change while the process runs:
-`get_num_threads` says so at once, reorders notice within a millisecond.
+A limit is a number and starts no thread. Processors are those of the calling thread's affinity mask, so `taskset`,
+`os.sched_setaffinity` and the processor set of a container are respected, also when they change while the process runs:
+`get_num_threads` returns the current number, reorders adapt within a millisecond.
 
-**`TeamWatch`.** A call ends when its last thread does. Where another program has the processor of a worker, the caller
-waits for some milliseconds, whatever the call takes alone. So the times of shared calls are watched:
+**`TeamWatch`.** A call on several threads ends when its last thread does. If another program occupies the processor of
+a worker, the caller waits for milliseconds, however short the call is. So the run times of shared calls are monitored:
 
-    shared          all calls are; of those that took twice as long as ever, or waited for longer than the caller's own
-                    part took, the lost time is added up
-    alone, tried    a third of the time since the first of these was lost: a few calls alone show whether that is better
-    alone           it was: calls are the caller's alone for a quarter of a second, later for up to two
-    shared, tried   then a few are shared; if they take less than alone, all are
+    shared          All calls are shared. For each call that took more than twice the shortest time, or that waited
+                    longer than the caller's own part took, the lost time is summed.
+    alone, trial    Begins when a third of the time since the first of these calls was lost: a few calls run on the
+                    calling thread alone, to measure whether that is faster.
+    alone           It was faster: calls run alone for a quarter of a second, later for up to two seconds.
+    shared, trial   Then a few calls are shared. If they take less time than alone, all calls are shared again.
 
-Slow memory looks the same at first, and costs a few calls alone.
+Slow memory has the same symptoms at first; it costs a few calls alone.
 
 >>> watch = TeamWatch()
 >>> for _ in range(2):
@@ -28,12 +29,12 @@ Slow memory looks the same at first, and costs a few calls alone.
 >>> watch.limit == 0, watch.shares(0)
 (True, False)
 
-**`Team`.** Machine code runs without Python's global lock, so plain threads serve. The calling thread works too: with n
-parts, n - 1 workers are called. A call is posted, shared and awaited in machine code (`emit_team`), in one step while
-workers are awake; Python is needed only to wake one that sleeps.
+**`Team`.** Machine code runs without Python's global lock, so Python threads can execute it concurrently. The calling
+thread works too: n parts need n - 1 workers. While workers are awake, machine code posts a call, executes it and waits
+for its end in one step (`emit_team`); Python is involved only to wake a parked worker.
 
-One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
-are taken already.
+One call at a time owns the workers. A concurrent call from another thread runs on its own thread alone, since the
+processors are busy already.
 """
 
 import ctypes
@@ -60,7 +61,7 @@ _limit: int | None = None
 
 
 class _ThreadLocalLimit(threading.local):
-    """A limit of one Python thread, below that of the process; None for none."""
+    """The limit of one Python thread, below that of the process; None for no limit."""
 
     limit: int | None = None
 
@@ -69,15 +70,15 @@ _thread_local = _ThreadLocalLimit()
 
 
 def available_threads() -> int:
-    """The processors that this thread may run on."""
+    """Return the number of processors that this thread may run on."""
     return len(allowed_processors())
 
 
 def set_num_threads(n: SupportsIndex | None) -> None:
-    """Let every reorder of this process use at most `n` threads, the calling one included.
+    """Set the maximum number of threads of every reorder in this process, including the calling thread.
 
-    1 starts no workers: every move runs on the thread that asks for it. None takes the limit away. Moves too small for
-    several threads use fewer in any case. Calls that run meanwhile keep the number that they began with.
+    1 starts no workers: every move runs on the calling thread. None removes the limit. Small moves use fewer threads in
+    any case. Calls that are running keep the number of threads with which they began.
 
     Post-condition: get_num_threads() is the smaller of `n` and the processors that this thread may run on.
 
@@ -97,12 +98,12 @@ def set_num_threads(n: SupportsIndex | None) -> None:
 
 
 def get_num_threads() -> int:
-    """The most threads that a reorder uses: what `set_num_threads` was given, and no more than there are processors."""
+    """Return the maximum number of threads of a reorder: the limit that was set, or the processors if fewer."""
     return apply_thread_limit(available_threads())
 
 
 def apply_thread_limit(threads: int) -> int:
-    """So many threads, or fewer if `set_num_threads` or `ThreadLimit` says so."""
+    """Return the number of threads, reduced to the limits of `set_num_threads` and `ThreadLimit`."""
     limit = _thread_local.limit
     if limit is not None and limit < threads:
         threads = limit
@@ -110,9 +111,9 @@ def apply_thread_limit(threads: int) -> int:
 
 
 class ThreadLimit:
-    """While this lasts, what the calling Python thread computes or prepares uses at most so many threads.
+    """A context manager that limits the threads of what the calling Python thread computes or compiles.
 
-    The limit of `set_num_threads` stays as it is; of all limits the lowest counts. None limits nothing.
+    The limit of `set_num_threads` is unchanged; the lowest of all limits applies. None limits nothing.
 
     >>> with ThreadLimit(1):
     ...     get_num_threads()
@@ -122,30 +123,30 @@ class ThreadLimit:
     __slots__ = ("_outer", "_threads")
 
     def __init__(self, threads: int | None) -> None:
-        """Limit the `with` block to so many threads."""
+        """Create a limit of so many threads for a `with` block."""
         self._threads = threads
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Apply the limit."""
         outer = self._outer = _thread_local.limit
         if self._threads is not None and (outer is None or self._threads < outer):
             _thread_local.limit = self._threads
 
     def __exit__(self, *exception: object) -> None:
-        """Return to the limit of before."""
+        """Restore the previous limit."""
         _thread_local.limit = self._outer
 
 
 # Parts
 
 
-_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread may be slower
-_SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
-_FRESH = 1_000_000  # nanoseconds for which the processors that a thread may run on are taken to stay the same
+_PART_BYTES = 1 << 19  # least bytes for each thread: less is in one second-level cache, and other threads may be slower
+_SMALL_PART = 1 << 16  # least bytes for each thread of a small move: less takes about as long as posting it
+_FRESH = 1_000_000  # nanoseconds for which the number of available processors is cached
 
 
 def choose_thread_count(moved_bytes: int, threads: int | None = None) -> int:
-    """How many threads pay for a move of so many bytes: at most `threads`, or as many as the process may use."""
+    """Return the number of threads worth using to move so many bytes, at most `threads` or the process's limit."""
     wanted = moved_bytes // _PART_BYTES
     if wanted < 2:
         return 1
@@ -153,7 +154,10 @@ def choose_thread_count(moved_bytes: int, threads: int | None = None) -> int:
 
 
 def choose_small_thread_count(moved_bytes: int) -> int:
-    """How many threads may pay for a move that lies in one core's cache; 1 where it does not, or is too small."""
+    """Return the number of threads that may be worth using for a move that fits one core's cache.
+
+    1 if the move is too small for two threads, or does not fit; only trials can show whether more threads are faster.
+    """
     return moved_bytes // _SMALL_PART if 2 * _SMALL_PART <= moved_bytes < 2 * _PART_BYTES else 1
 
 
@@ -161,37 +165,41 @@ _available: tuple[Callable[[], int], int, int, int] = (available_threads, 0, 0, 
 
 
 def cap_thread_count(parts: int) -> int:
-    """So many parts, or as many as `set_num_threads` allows and as there were processors within the last millisecond.
+    """Return `parts`, or less if the limit or the number of processors within the last millisecond is less.
 
-    To ask the system with each call takes a microsecond, and five where the caches are full of a tensor.
+    The number of processors is cached: to query the system takes a microsecond, and five when the caches are full of a
+    tensor's data.
     """
     global _available
-    asked, thread, until, count = _available
+    function, thread, until, count = _available
     now = time.monotonic_ns()
-    # One tuple, replaced as a whole: threads that ask in turns ask the system each time.
-    if now >= until or thread != threading.get_ident() or asked is not available_threads:
+    # The cache is one tuple, replaced atomically. It is valid for one thread: alternating threads query the system.
+    if now >= until or thread != threading.get_ident() or function is not available_threads:
         count = available_threads()
         _available = (available_threads, threading.get_ident(), now + _FRESH, count)
     count = apply_thread_limit(count)
     return count if count < parts else parts
 
 
-# Waiting for threads that do not run
+# Detection of workers that have no processor
 
 
 SLACK_NS = 100_000
-"""Nanoseconds that any call may take longer: a worker that sleeps is woken."""
+"""Nanoseconds by which any call may be longer without being slow: the time to wake a parked worker."""
 TRIAL_CALLS = 3
-"""Calls of a trial."""
+"""Number of calls of a trial."""
 BACKOFF_NS = 250_000_000, 2_000_000_000
-"""Nanoseconds for which calls are the caller's alone: for the first time, and at most after more and more of them."""
-_WINDOW = 100_000_000  # nanoseconds in which slow calls are added up
-_LOST = 3  # the part of the time that must be lost is one of so many
-_STALL = 50_000_000  # nanoseconds: who loses so many in one call need not be slow again
+"""Nanoseconds during which calls run alone: the first time, and the limit of its repeated doubling."""
+_WINDOW = 100_000_000  # nanoseconds over which the lost time of slow calls is summed
+_LOST = 3  # a trial begins when more than one part in so many of the time is lost
+_STALL = 50_000_000  # nanoseconds: a trial begins after a single call that loses more
 
 
 class TeamWatch:
-    """What one reorder knows of its shared calls. Threads may use it at once: a count that is off by one is no harm."""
+    """The state of the monitoring of one reorder's shared calls.
+
+    Threads may use it concurrently without a lock: an inexact count does no harm.
+    """
 
     __slots__ = (
         "_alone",
@@ -208,11 +216,11 @@ class TeamWatch:
     )
 
     def __init__(self) -> None:
-        """Share calls; nothing is known of how long they take."""
+        """Start in the state `shared`, without any measured time."""
         self.usual = sys.maxsize
-        """Nanoseconds of the fastest shared call."""
+        """Time of the fastest shared call in nanoseconds."""
         self.limit = sys.maxsize
-        """Nanoseconds from which on a shared call is slow; 0 while calls are the caller's alone or tried."""
+        """Time in nanoseconds from which a shared call is slow; 0 in all other states."""
         self._wait = BACKOFF_NS[0]
         self._first = self._lost = self._spent = self._slow = 0
         self._times: list[int] = []
@@ -221,12 +229,12 @@ class TeamWatch:
         self._shared_since = 0
 
     def note(self, began: int, took: int, waited: int = 0) -> None:
-        """Note a shared call that was faster than any before, or slow, or waited for others.
+        """Record a shared call that was faster than any before, or slow, or waited for other threads.
 
         Args:
-            began: when, in nanoseconds.
-            took: nanoseconds of the call.
-            waited: nanoseconds of these in which the caller's own part was done.
+            began: start of the call, in nanoseconds.
+            took: duration of the call in nanoseconds.
+            waited: the nanoseconds of these that followed the end of the caller's own part.
         """
         best = min(self.usual, took - waited)
         if took < self.usual:
@@ -243,11 +251,11 @@ class TeamWatch:
             self.limit = 0
 
     def shares(self, began: int) -> bool:
-        """Whether a call that begins now is shared, while that is in doubt."""
+        """Return whether a call that begins now is shared; for all states but `shared`."""
         return self._alone > 0 and began >= self._until
 
     def took(self, is_shared: bool, began: int, took: int) -> None:
-        """Note how long a call took while that was in doubt."""
+        """Record the duration of a call; for all states but `shared`."""
         times = self._times
         if is_shared:
             times.append(took)
@@ -264,7 +272,7 @@ class TeamWatch:
                 self._judge(sum(times) / len(times), began + took)
 
     def _judge(self, alone: float, now: int) -> None:
-        """Decide between calls alone and the slow ones before."""
+        """Compare the mean time of calls alone with that of the slow shared calls before, and choose the next state."""
         slow = self._spent / max(1, self._slow)
         if alone < slow:
             self._alone = alone
@@ -272,14 +280,16 @@ class TeamWatch:
                 self._wait = BACKOFF_NS[0]
             self._be_alone(now)
         else:
-            # It is not the team: with this data calls take so long.
+            # Calls alone are as slow, so the data is the cause, not the workers.
             self._share(now, round(slow))
 
     def _be_alone(self, now: int) -> None:
+        """Enter the state `alone`, and double the time for the next entry."""
         self._times, self._until = [], now + self._wait
         self._wait = min(2 * self._wait, BACKOFF_NS[1])
 
     def _share(self, now: int, usual: int) -> None:
+        """Enter the state `shared` with a new usual time."""
         self.usual, self.limit, self._shared_since = usual, 2 * usual + SLACK_NS, now
         self._first = self._lost = self._spent = self._slow = 0
         self._times = []
@@ -290,33 +300,33 @@ class TeamWatch:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Task:
-    """A kernel with its tiles, as the machine code that splits them wants it."""
+    """A kernel and its tiles, in the form that the machine code of a team reads."""
 
     entry: Callable[[int, int, int, int, int], None]
-    """The kernel's code."""
+    """The kernel's function."""
     code: int
-    """Its address."""
+    """Address of the kernel's function."""
     tiles: int
-    """How many tiles there are."""
+    """Number of tiles."""
     grain: int = 1
-    """How many of them stay together on one thread."""
+    """Number of consecutive tiles that must be executed by one thread."""
     keeps_alive: object = None
-    """What keeps the code loaded, and what the kernel's table refers to by address."""
+    """References to the loaded code and to objects whose addresses the kernel's table holds."""
     watch: TeamWatch = field(default_factory=TeamWatch, init=False)
-    """How long it takes on several threads, and whether they run."""
+    """Monitoring of the calls on several threads."""
     waited: int = field(default=0, init=False)
-    """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
+    """Nanoseconds for which the last caller waited for other threads in Python, after polling in machine code."""
     address: int = field(init=False)
-    """Where machine code finds all that."""
+    """Address of the three words that machine code reads: code, tiles, grain."""
     _words: npt.NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Write down what machine code reads."""
+        """Store the words that machine code reads."""
         self._words = np.array([self.code, self.tiles, self.grain], np.int64)
         self.address = int(self._words.ctypes.data)
 
 
-_SPINS = 4_000  # looks, some 100 us: how long a worker without work stays awake
+_SPINS = 4_000  # polls, some 100 us, before an idle worker parks
 _FUNCTIONS = (
     ctypes.CFUNCTYPE(
         ctypes.c_int64,
@@ -327,15 +337,15 @@ _FUNCTIONS = (
     ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64),
 )
-# Only where threads can be bound to processors at all.
+# None if the system cannot bind threads to processors.
 _sched_getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 
 
 class Team:
-    """Worker threads, each with a slot in which calls are posted."""
+    """Worker threads, each with a slot for posted calls."""
 
     def __init__(self, size: int, target: Target) -> None:
-        """Start `size` workers, asleep."""
+        """Start `size` workers; they are parked."""
         addresses = load_permanently("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
         functions = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
         self._share, self._work, self._unfinished, self._leave = functions
@@ -346,7 +356,7 @@ class Team:
         self._base = int(words.ctypes.data)
         self._wakes = [threading.Lock() for _ in range(size)]
         self.size = size
-        """How many workers there are."""
+        """Number of workers."""
         self._threads = [
             threading.Thread(target=self._serve, args=(i, wake), name=f"inlay-{i + 1}", daemon=True)
             for i, wake in enumerate(self._wakes)
@@ -357,17 +367,20 @@ class Team:
             thread.start()
 
     def _serve(self, i: int, wake: threading.Lock) -> None:
+        """Run worker `i`: wait until it is woken, then execute posted calls until it parks."""
         while True:
             wake.acquire()
             self._work(self._base + 8 * SLOT_WORDS * (i + 1), self._base)
 
     def run(self, task: Task, src: int, dst: int, table: int, parts: int) -> bool:
-        """Carry out `task` on the calling thread and `parts` - 1 workers, or alone if another call has the workers.
+        """Execute `task` on the calling thread and `parts` - 1 workers, or alone if another call owns the workers.
 
-        `src` and `dst` are the addresses of the coordinates of all zeros, `table` is that of the kernel's table.
-        Answers whether a worker had to be woken.
+        `src` and `dst` are the addresses of the coordinates of all zeros, `table` is the address of the kernel's table.
 
-        Post-condition: every tile is done; when an interrupt ends the call, no worker is at it any more.
+        Returns:
+            True if a worker had to be woken.
+
+        Post-condition: every tile is done; if an interrupt ends the call, no worker executes a part of it any more.
         """
         workers = parts - 1
         name = threading.get_ident()
@@ -386,10 +399,10 @@ class Team:
         return False
 
     def _end(self, workers: int, name: int) -> None:
-        """Wait for the workers, then let others have them.
+        """Wait for the workers, then free the team.
 
-        Where an interrupt came before the answer of a call that is long done, or that never had the workers, the team
-        is not `name`'s and there is nothing to end.
+        After an interrupt, the team may not belong to `name`: the call had ended already, or never owned the workers.
+        Then nothing is done.
         """
         if self._head[0] == name:
             try:
@@ -398,34 +411,37 @@ class Team:
                 self._leave(self._base, name)
 
     def _wake(self, workers: int) -> None:
-        """Wake those of the first `workers` that were asleep when a call was posted."""
+        """Wake those of the first `workers` that were parked when a call was posted."""
         for i in range(workers):
             if self._slots[i, PREVIOUS_STATE] == PARKED:
                 self._place(i)
-                # Woken twice, if an interrupt comes before the mark, a worker finds nothing to do and sleeps again.
+                # An interrupt before the next assignment causes a second wake-up, which is harmless.
                 if self._wakes[i].locked():
                     self._wakes[i].release()
                 self._slots[i, PREVIOUS_STATE] = WAITING
 
     def _place(self, i: int) -> None:
-        """Bind worker `i` to a processor that the caller is not on.
+        """Bind worker `i` to a processor other than the caller's.
 
-        Left alone, a worker is often woken on the caller's own processor, and the two take turns for as long as calls
-        come in.
+        Without that, the system often wakes a worker on the caller's processor, and the two alternate there as long as
+        calls follow each other.
         """
         others = [] if _sched_getcpu is None else sorted(os.sched_getaffinity(0) - {_sched_getcpu()})
         if others and self._places[i] != (place := others[i % len(others)]):
-            with suppress(OSError):  # the worker may run where it wants to
+            with suppress(OSError):  # the binding is only an optimization
                 os.sched_setaffinity(self._threads[i].native_id or 0, {place})
                 self._places[i] = place
 
     def _join(self, workers: int) -> None:
-        """Return only when no worker is busy: until then they write into memory of the caller."""
+        """Wait until no worker is busy: busy workers write to memory of the caller.
+
+        An interrupt is raised afterwards.
+        """
         interrupt: KeyboardInterrupt | None = None
         is_busy = True
         while is_busy:
             try:
-                self._wake(workers)  # an interrupt may have come between the call and its waking
+                self._wake(workers)  # an interrupt may have prevented the call from waking them
                 if is_busy := self._still_busy(workers):
                     _give_way()
             except KeyboardInterrupt as error:
@@ -434,11 +450,12 @@ class Team:
             raise interrupt
 
     def _still_busy(self, workers: int) -> bool:
+        """Poll the workers; return whether some are busy when polling gives up."""
         return bool(self._unfinished(self._base, workers))
 
 
 def _give_way() -> None:
-    """Let another thread have this processor: the worker that is awaited may be waiting for it."""
+    """Yield the processor, as the awaited worker may need it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
 
@@ -448,7 +465,7 @@ _making = RenewedLock()
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads."""
+    """Drop the team in a forked child, which has none of its parent's threads."""
     global _team
     _team = None
 
@@ -457,7 +474,7 @@ at_fork(after_in_child=_forget)
 
 
 def _team_of(size: int, target: Target) -> Team:
-    """The team of this process, with at least `size` workers."""
+    """Return the team of this process, with at least `size` workers."""
     global _team
     with _making:
         if _team is None or _team.size < size:
@@ -466,10 +483,10 @@ def _team_of(size: int, target: Target) -> Team:
 
 
 def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
-    """Carry out `task` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free and run.
+    """Execute `task` in `parts` consecutive ranges of tiles, each on its own thread if workers are free.
 
-    Where calls wait for a thread that does not run, the caller carries out all for a while (see `TeamWatch`). The
-    arguments and the answer are those of `Team.run`.
+    If calls lose time waiting for workers that have no processor, the caller executes all tiles for a while
+    (`TeamWatch`). Arguments and result are those of `Team.run`.
 
     Post-condition: every tile is done.
     """
