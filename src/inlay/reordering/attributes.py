@@ -1,18 +1,18 @@
-"""Attributes of a reorder: scales, zero points, sum and rounding, as oneDNN has them, and the values for them.
+"""Attributes of a reorder: scales, zero points, sum and rounding mode, as in oneDNN, and the values of each call.
 
 A reorder with attributes computes, for every element,
 
     y   = (x - src_zero_point) * src_scale
-    y   = y + sum * old                         old: what the destination holds, before its scale and zero point
+    y   = y + sum * old                         old: the destination's element, before its scale and zero point
     y   = y / dst_scale + dst_zero_point
     dst = convert(y)                            clamped and rounded once
 
-in f32, or in f64 where a side is f64 or s64; integers with zero points alone are exact. A step without an attribute is
-left out, not run with a neutral value, so -0.0 stays -0.0. `Attributes` says what is fixed when a reorder is made:
-which axes have values of their own, of which type, in which groups.
+in f32, or in f64 if a side is f64 or s64; integers with zero points alone are exact. A step without an attribute is
+omitted, not executed with a neutral value, so -0.0 stays -0.0. `Attributes` holds what is fixed when a reorder is
+created: the axes along which values differ, their types, and their groups.
 
-A mask says along which axes values differ: bit i is set where each coordinate of axis i has its own. Groups make them
-fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as in weights of 4 bits:
+Bit i of a mask is set if each coordinate of axis i has its own value. Groups reduce the number of values: groups of
+(32, 1) mean that 32 coordinates of the last axis but one share a value, as in 4-bit weights:
 
 >>> per_channel = Attributes(src_scales=Scales(mask=0b10))
 >>> per_channel.src_scales.shape((8, 64, 28, 28))
@@ -20,9 +20,8 @@ fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as 
 >>> Scales(mask=0b11, groups=(32, 1), data_type="f16").shape((4096, 512))
 (128, 512)
 
-The values themselves are passed with each call. What a caller has - a number, a list, an array of any shape that says
-the same - becomes an operand: an array of the type and shape that the attributes want, one entry along each axis for
-every value, 1 along the others:
+The values are passed with each call: a number, a list, or an array of any compatible shape. They are converted to an
+operand: an array of the attribute's type and shape, which has one entry along each axis without a mask bit:
 
 >>> attributes, given = infer_attributes((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
 >>> attributes.src_scales
@@ -31,7 +30,7 @@ Scales(mask=2)
 (1, 3, 1, 1)
 
 Source: oneDNN, `dnnl_primitive_attr_set_scales`, `..._set_zero_points`, `dnnl_post_ops_append_sum` and the reorder
-primitive; its rules are refused here in the same cases, with `InvalidArguments`.
+primitive. Arguments that oneDNN refuses are refused here with `InvalidArguments`.
 """
 
 from collections.abc import Mapping
@@ -57,22 +56,22 @@ Groups: TypeAlias = tuple[()] | tuple[int, int]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QuantizationAttribute:
-    """Where the values of one attribute differ, and their type: what `Scales` and `ZeroPoints` have in common."""
+    """The type and the axes of the scales or zero points of one side: the common part of `Scales` and `ZeroPoints`."""
 
     mask: int = 0
-    """Bit i is set where each coordinate of axis i has its own; bits beyond the last axis say nothing."""
+    """Bit i is set if each coordinate of axis i has its own value; bits beyond the last axis have no effect."""
     groups: Groups = ()
-    """How many coordinates of the last axis but one and of the last share one; nothing for none."""
+    """Number of coordinates of the last axis but one, and of the last axis, that share a value; empty for no groups."""
     data_type: str = ""
-    """Name of their type, one of `TYPES`."""
+    """Name of the type of the values, one of `TYPES`."""
 
     WORD: ClassVar[str]
-    """What messages call the values."""
+    """The name of the values in messages."""
     TYPES: ClassVar[tuple[str, ...]]
-    """The types that they can have, first the usual one; the last two need a mask."""
+    """The allowed types of the values, the default first; the last two need a mask."""
 
     def __post_init__(self) -> None:
-        """Refuse what oneDNN's setters refuse, and keep the fields as Python's own integers and oneDNN's names.
+        """Check the fields as oneDNN's setters do, and convert them to Python's integers and oneDNN's type names.
 
         Raises:
             InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
@@ -94,16 +93,16 @@ class QuantizationAttribute:
             raise InvalidArguments(f"{self.WORD} {why} need a mask: set the bits of the axes along which they differ")
 
     def __repr__(self) -> str:
-        """Python that makes it; what is as usual is left out."""
+        """Return the constructor call, without default values."""
         return _constructor_text(self)
 
     @property
     def type(self) -> DataType:
-        """Their type."""
+        """The type of the values."""
         return DATA_TYPES[self.data_type]
 
     def shape(self, dims: Dims) -> Dims:
-        """How many there are along each axis of a tensor of these dims: 1 where the mask has no bit.
+        """Return the number of values along each axis of a tensor of these dims; 1 for axes without a mask bit.
 
         Raises:
             InvalidArguments: `dims` are no sequence of integers, or fewer than groups need.
@@ -120,10 +119,10 @@ class QuantizationAttribute:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scales(QuantizationAttribute):
-    """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
+    """The type and the axes of the scales of one side; `Scales()` is one f32 for the whole tensor."""
 
     data_type: str = "f32"
-    """Name of their type: f32, bf16, f16, e8m0 or f8_e4m3."""
+    """Name of the type of the scales: f32, bf16, f16, e8m0 or f8_e4m3."""
 
     WORD: ClassVar[str] = "scales"
     TYPES: ClassVar[tuple[str, ...]] = ("f32", "bf16", "f16", "e8m0", "f8_e4m3")
@@ -131,21 +130,23 @@ class Scales(QuantizationAttribute):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ZeroPoints(QuantizationAttribute):
-    """Where the zero points of one side differ, and their type; `ZeroPoints()` is one s32 for the whole tensor."""
+    """The type and the axes of the zero points of one side; `ZeroPoints()` is one s32 for the whole tensor."""
 
     data_type: str = "s32"
-    """Name of their type: s32, s8, u8, s4 or u4."""
+    """Name of the type of the zero points: s32, s8, u8, s4 or u4."""
 
     WORD: ClassVar[str] = "zero points"
     TYPES: ClassVar[tuple[str, ...]] = ("s32", "s8", "u8", "s4", "u4")
 
 
 def _constructor_text(value: "QuantizationAttribute | Attributes") -> str:
+    """Return the constructor call of a value, without default values."""
     parts = [f"{f.name}={getattr(value, f.name)!r}" for f in fields(value) if getattr(value, f.name) != f.default]
     return f"{type(value).__name__}({', '.join(parts)})"
 
 
 def _require_integer(what: str, value: object, least: int) -> int:
+    """Return a value as a Python integer; refuse other types, more than 64 bits, and less than `least`."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -160,32 +161,33 @@ def _require_integer(what: str, value: object, least: int) -> int:
 QUANTIZATION_TYPES: Mapping[str, type[QuantizationAttribute]] = MappingProxyType(
     {"src_scales": Scales, "dst_scales": Scales, "src_zero_points": ZeroPoints, "dst_zero_points": ZeroPoints}
 )
-"""The attributes that have values, in oneDNN's order, and what each is."""
+"""The attributes with values, in oneDNN's order, and the class of each."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Attributes:
-    """What a reorder computes on the way; a field left out is a step left out.
+    """The computation of a reorder on each element; a field that is None omits its step.
 
     >>> Attributes(src_scales=Scales(mask=0b10), dst_zero_points=ZeroPoints()).names
     ('src_scales', 'dst_zero_points')
     """
 
     src_scales: Scales | None = None
-    """What elements of the source are multiplied by."""
+    """Factors of the source elements."""
     dst_scales: Scales | None = None
-    """What the result is divided by."""
+    """Divisors of the result."""
     src_zero_points: ZeroPoints | None = None
-    """What is subtracted from elements of the source, which are integers."""
+    """Numbers that are subtracted from source elements, which must be integers."""
     dst_zero_points: ZeroPoints | None = None
-    """What is added to the result, which is an integer."""
+    """Numbers that are added to the result, which must be an integer."""
     sum: float | None = None
-    """The factor (oneDNN's beta) times which the old elements of the destination are added; an f32. 0 is none."""
+    """Factor (oneDNN's beta) of the old elements of the destination, which are added to the result; an f32. 0 is
+    None."""
     rounding_mode: RoundingMode = "nearest"
-    """`nearest`: ties to even. `stochastic`: up or down by chance, with a mean that is the value."""
+    """`nearest`: ties to even. `stochastic`: up or down at random, so that the expected value is exact."""
 
     def __post_init__(self) -> None:
-        """Refuse what oneDNN's setters refuse.
+        """Check the fields as oneDNN's setters do.
 
         Raises:
             InvalidArguments: scales of the destination are in groups, its zero points are in groups or not s32, the
@@ -209,26 +211,26 @@ class Attributes:
             raise InvalidArguments(f"rounding_mode is {shown(self.rounding_mode)}: it is 'nearest' or 'stochastic'")
 
     def __repr__(self) -> str:
-        """Python that makes it; what is as usual is left out."""
+        """Return the constructor call, without default values."""
         return _constructor_text(self)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attributes that have values, which each call gives."""
+        """The names of the attributes with values; each call must pass these."""
         return tuple([name for name in QUANTIZATION_TYPES if getattr(self, name) is not None])
 
     @property
     def computes(self) -> bool:
-        """Whether elements are computed on, so that even the same type on both sides is converted."""
+        """Return whether the formula has any step; if so, elements are converted even between equal types."""
         return bool(self.names) or self.sum is not None
 
     @property
     def scales(self) -> bool:
-        """Whether elements are multiplied: integers with zero points alone are computed on exactly."""
+        """Return whether the formula multiplies; with zero points alone, integers are computed exactly."""
         return self.src_scales is not None or self.dst_scales is not None or self.sum is not None
 
     def entry(self, name: Any) -> QuantizationAttribute:
-        """The scales or zero points called `name`, which must be among `names`.
+        """Return the scales or zero points called `name`, which must be among `names`.
 
         Raises:
             InvalidArguments: it is not.
@@ -243,11 +245,12 @@ _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
 def _require_sum_factor(beta: Any) -> float | None:
+    """Return the factor of a sum rounded to f32, None for zero; refuse what is no finite number."""
     if beta is None:
         return None
     if isinstance(beta, bool) or not isinstance(beta, (int, float, np.integer, np.floating)):
         raise InvalidArguments(f"sum is {shown(beta)}: give the factor of the old elements, a number")
-    # Python's own integers may be too large for any float.
+    # A Python integer may exceed the range of float.
     number = float(beta) if not isinstance(beta, int) or abs(beta) < 2**128 else inf
     if not isfinite(number) or abs(number) > _GREATEST_F32:
         raise InvalidArguments(f"sum is {number}: the factor of the old elements is a finite f32")
@@ -255,14 +258,14 @@ def _require_sum_factor(beta: Any) -> float | None:
 
 
 PLAIN = Attributes()
-"""No attribute."""
+"""Attributes without any step."""
 
 
 def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse attributes that these descriptors cannot have.
+    """Check attributes against the descriptors of a reorder.
 
     Raises:
-        InvalidArguments: a side has a type that only moves, a side with zero points is no integer, a source of 4-bit
+        InvalidArguments: a side has a type without arithmetic, a side with zero points is no integer, a source of 4-bit
             integers has one scale for all, or groups do not fit the last two dims or their mask.
     """
     for side, desc in (("src", src), ("dst", dst)):
@@ -297,46 +300,46 @@ def _require_groups(name: str, entry: QuantizationAttribute, dims: Dims) -> None
             )
 
 
-# The values that a call brings
+# The values of a call
 
 
 AttributeValues: TypeAlias = Mapping[str, Any]
-"""By name of the attribute, what the caller gave; None for nothing."""
+"""The values that a caller passed, by name of the attribute: a number, a list or an array; None for no value."""
 Operands: TypeAlias = dict[str, npt.NDArray[Any]]
-"""By name of the attribute, an array of its type and shape."""
+"""The values of a call, by name of the attribute: an array of the attribute's type and shape."""
 _NUMBERS = (float, int)
 _NUMBER = np.dtype(float)
 
 
 def infer_attributes(dims: Dims, given: AttributeValues) -> tuple[Attributes, AttributeValues]:
-    """The attributes that values imply for a tensor of `dims`, and the values themselves.
+    """Infer the attributes for values that a caller passed for a tensor of `dims`; return both.
 
-    One number is for the whole tensor. An array has an axis for each axis of the tensor, or fewer, which are the last
-    ones, as NumPy broadcasts; along each it has one entry or as many as the tensor. With an axis for each of the
-    tensor's it may also have a divisor of them along the last two, which makes groups. Its type is that of the values
-    if scales or zero points can have it, else f32 or s32.
+    A number applies to the whole tensor. An array has an axis for each axis of the tensor, or for the last axes only,
+    as in NumPy's broadcasting; along each axis it has one entry or as many as the tensor. An array with all axes may
+    also have a divisor of the tensor's entries along the last two axes, which makes groups. The type of the attribute
+    is that of the array if scales or zero points may have it, else f32 or s32.
 
     Raises:
         InvalidArguments: an array does not fit the dims, or the attributes are refused.
     """
-    brought = {
+    values = {
         name: value if type(value) in _NUMBERS else as_real_array(name, value)
         for name, value in given.items()
         if value is not None
     }
-    if not brought:
-        return PLAIN, brought
-    forms = [((), _NUMBER) if type(value) in _NUMBERS else (value.shape, value.dtype) for value in brought.values()]
-    return _infer_from_forms(dims, tuple(brought), tuple(forms)), brought
+    if not values:
+        return PLAIN, values
+    forms = [((), _NUMBER) if type(value) in _NUMBERS else (value.shape, value.dtype) for value in values.values()]
+    return _infer_from_forms(dims, tuple(values), tuple(forms)), values
 
 
 _Form: TypeAlias = tuple[tuple[int, ...], "np.dtype[Any]"]
-"""Shape and type of an array."""
+"""The shape and type of an array."""
 
 
 @lru_cache(maxsize=512)
 def _infer_from_forms(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ...]) -> Attributes:
-    """The attributes whose values are arrays of these forms."""
+    """Infer the attributes for arrays of these forms."""
     entries: dict[str, Any] = {
         name: _infer_attribute(name, *form, dims) for name, form in zip(names, forms, strict=True)
     }
@@ -355,7 +358,7 @@ def _infer_attribute(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", 
         sizes.append(n // count if count else 1)
     groups: Groups = ()
     if any(count not in (1, n) for count, n in zip(counts, dims, strict=True)):
-        # One value along the other axis is one group of all its coordinates.
+        # An axis with a single value forms one group of all its coordinates.
         mask |= 3 << len(dims) - 2
         groups = (sizes[-2], sizes[-1])
     kind = QUANTIZATION_TYPES[name]
@@ -372,14 +375,15 @@ def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
 
 
 def operands(attributes: Attributes, dims: Dims, given: AttributeValues) -> Operands:
-    """The values of each attribute that has some, as arrays of its type and shape.
+    """Convert the values of a call to arrays of the attributes' types and shapes.
 
     Numbers are rounded to the type of scales, but never to zero, infinity or NaN, and to e8m0 not at all. An array may
-    have any shape of as many entries in the same order: that of `Scales.shape`, the same without axes of one, or flat.
+    have any shape with the right number of entries in the same order: that of `Scales.shape`, the same without axes of
+    one, or flat.
 
     Raises:
-        InvalidArguments: values are missing, given for an attribute that is not there, too many or too few, of another
-            kind, or not what their type can hold.
+        InvalidArguments: values are missing, passed for an attribute that is None, too many or too few, of another
+            kind, or outside the range of their type.
     """
     names = attributes.names
     for name, value in given.items():
@@ -391,18 +395,18 @@ def operands(attributes: Attributes, dims: Dims, given: AttributeValues) -> Oper
     return {name: operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
 
 
-_TINY, _HUGE = 1e-30, 1e30  # well within f32
-_MANY = 1 << 30  # well within s32
+_TINY, _HUGE = 1e-30, 1e30  # limits of the fast path for scales, well within f32
+_MANY = 1 << 30  # limit of the fast path for zero points, well within s32
 
 
 def operand(name: str, entry: QuantizationAttribute, dims: Dims, value: Any) -> npt.NDArray[Any]:
-    """The values of one attribute of a tensor of `dims`, as an array of its type and of shape `entry.shape(dims)`.
+    """Convert the values of one attribute to an array of its type and of shape `entry.shape(dims)`.
 
     Raises:
         InvalidArguments: as `operands`; the text begins with `name`.
     """
     shape = entry.shape(dims)
-    # What most calls bring needs no look at the rules.
+    # Fast paths for the most frequent values, which need no checks.
     if type(value) is float and not entry.mask and entry.data_type == "f32" and _TINY < value < _HUGE:
         return np.full(shape, value, np.float32)
     if type(value) is int and not entry.mask and entry.data_type == "s32" and -_MANY < value < _MANY:
@@ -429,7 +433,7 @@ def _count_text(count: int, data_type: DataType) -> str:
 
 
 def as_real_array(name: str, value: Any) -> npt.NDArray[Any]:
-    """An array of the real numbers that a caller gave.
+    """Return the numbers that a caller passed as an array.
 
     Raises:
         InvalidArguments: rows differ in length, an entry is no real number, or entries are masked.
@@ -446,7 +450,7 @@ def as_real_array(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def require_exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
-    """The numbers that a caller gave for elements of a type, in their own type.
+    """Return the elements that a caller passed as an array; for an integer type, of that type.
 
     Raises:
         InvalidArguments: as `as_real_array`; or a number is none of an integer type, or too large for a type of floats.
@@ -507,7 +511,7 @@ _MOST_SEED = 2**32 - 1
 
 
 def require_seed(attributes: Attributes, seed: object) -> int:
-    """The seed of stochastic rounding, 0 where rounding is to nearest.
+    """Check the seed of stochastic rounding and return it; 0 for rounding to nearest.
 
     Raises:
         InvalidArguments: the seed is missing, not wanted, or no integer of 32 bits.
@@ -526,5 +530,5 @@ def require_seed(attributes: Attributes, seed: object) -> int:
 
 
 def view_codes(values: Operands) -> Operands:
-    """The codes of operands, unsigned integers of the same width."""
+    """View operands as codes: unsigned integers of the same width."""
     return {name: array.view(f"u{array.itemsize}") for name, array in values.items()}

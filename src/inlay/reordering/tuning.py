@@ -1,17 +1,15 @@
-"""Measured tuning: the most promising choices for a problem take turns, and one that clearly wins is remembered.
+"""Measured tuning: times alternative plans of a problem in turns, and stores a choice that is clearly the fastest.
 
-The first candidate is always what the models of the stages decide by themselves. Each of the others departs from it in
-one or two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer
-registers, narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the
-estimate of `planning.Roofline` (bytes through the level of memory that they live in, instructions, masks at the edges),
-and what departs from its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same
-plan are tried once. The estimate orders what is tried; it is not good enough to decide, or nothing would have to be
-measured.
+The first candidate is the plan of the models. Each other candidate differs from it in one or two decisions: traversal
+of the other side, a longer or shorter prefetch distance or none, tiles of more or fewer registers, narrower registers,
+ordinary or streaming stores, fewer threads. Candidates are ranked by the roofline estimate (`planning.Roofline`),
+corrected for effects that it does not contain: new pages with each access, and lines that are not prefetched. Equal
+plans are tried once. The estimate only orders the candidates; it is too inexact to choose one without measurement.
 
-Times of a busy machine are noise with a signal in it, so neighbors in time are compared with each other. All candidates
-take turns, round after round, and those that fall behind drop out. Then the best one and what the models decide take
-turns alone, and the candidate is chosen only if it was more than 3 % faster in three quarters of the rounds: whoever is
-fastest of ten by luck does not come through that. All of it, compilation included, keeps to a budget of time.
+Measured times are noisy on a busy machine, so calls that follow each other closely are compared. All candidates are
+timed in turns, round after round, and slow ones are dropped. Then the best one and the plan of the models are timed in
+turns. The candidate is chosen only if it is more than 3 % faster in three quarters of the rounds, so that a candidate
+that was best by chance is rejected. Tuning keeps to a time budget that includes compilation.
 
     >>> from itertools import count
     >>> clock = count(0, 1e-3)
@@ -42,26 +40,26 @@ from inlay.reordering.target import Target, host_target
 from inlay.reordering.threads import choose_thread_count
 
 SECONDS = 1.0
-"""How long tuning takes unless told otherwise."""
+"""Default time budget in seconds."""
 MOST = 12
-"""How many candidates are tried at most, that of the models included."""
-_COMPILING = 0.4  # of the budget, at most
+"""Maximum number of candidates, including the plan of the models."""
+_COMPILING = 0.4  # share of the budget after which no further candidate is compiled
 _one_at_a_time = RenewedLock()
 
 
 def tune(
     problem: ReorderProblem, src_address: int, dst_address: int, seconds: float = SECONDS, *, again: bool = False
 ) -> Decision:
-    """Decide by measuring how `problem` is solved, and remember it; what is remembered already is not measured again.
+    """Measure which choice solves `problem` fastest, and store the decision; a stored decision is not measured again.
 
     Args:
         src_address: a buffer that the source of `problem` fits in, with numbers in it.
         dst_address: a buffer that its destination fits in, which is written.
-        seconds: how long it may take. A call that has begun is not interrupted.
-        again: measure although as long a measurement is remembered.
+        seconds: the time budget. A call that has begun is not interrupted.
+        again: measure even if a measurement of the same duration is stored.
 
     Post-condition: a reorder of the same problem that is compiled from now on, here or in another process on the same
-    machine with as many threads, is done as the result says.
+    machine with as many threads, uses the resulting decision.
 
     Raises:
         Unimplemented: LLVM knows no such processor.
@@ -78,7 +76,7 @@ def tune(
 
 
 def _measure_candidates(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
-    """The winner among the candidates that could be compiled and tried in time."""
+    """Return the decision for the fastest of the candidates that could be compiled and timed within the budget."""
     start = clock()
     calls: list[Call] = []
     choices, reader_costs = [], []
@@ -94,7 +92,7 @@ def _measure_candidates(problem: ReorderProblem, src_address: int, dst_address: 
 
 
 def bind_call(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
-    """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
+    """Return the reorder with `choice` as a call without arguments; every value of an attribute is 1."""
     reorder = compile_problem(problem, Decision(choice))
     return lambda: reorder.run(src_address, dst_address)
 
@@ -102,41 +100,38 @@ def bind_call(problem: ReorderProblem, choice: Choice, src_address: int, dst_add
 # Candidates
 
 
-# What bytes take more where a page is new with each line of the source or of the destination; where lines come that
-# nobody asked for; and for each doubling of the distance from which the model fetches.
-_PAGE = 4096
-
-
-_NEW_PAGES: dict[Side, float] = {"src": 0.4, "dst": 0.2}
-_NO_PREFETCH = 0.15
-_OFF_DISTANCE = 0.01
-_TIMES_AHEAD = (2, 4, 8)
+# Assumed increases of the transfer time, as shares of it.
+_NEW_PAGES: dict[Side, float] = {"src": 0.4, "dst": 0.2}  # if each tile accesses a new page on that side
+_NO_PREFETCH = 0.15  # without prefetching
+_OFF_DISTANCE = 0.01  # for each doubling or halving of the model's prefetch distance
+_PAGE = 4096  # bytes
+_TIMES_AHEAD = (2, 4, 8)  # multiples of the model's prefetch distance that are tried
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleCandidate:
-    """A choice with what follows from it."""
+    """A choice, with its plan and estimated times."""
 
     choice: Choice
-    """What is decided."""
+    """The decisions that differ from the models."""
     plan: ReorderPlan
-    """How the problem is solved then."""
+    """The resulting plan."""
     estimate: float
-    """Microseconds that it should take."""
+    """Estimated run time in microseconds."""
     reader_cost: float = 0.0
-    """Microseconds that it costs whoever reads the destination next, because it is not in the caches."""
+    """Microseconds that the next reader of the destination loses because streaming stores left it outside the
+    caches."""
 
 
 def enumerate_candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[ScheduleCandidate, ...]:
-    """The choices for `problem`, which is not empty: what the models decide, then the others by their estimate.
+    """Return the candidates for `problem`, which is not empty: the models' plan, then the others by estimate.
 
     Post-condition: no two have the same plan and the same number of threads.
     """
     first = _evaluate_choice(problem, target, memory, BY_MODEL, None)
     found = {_identity(first): first}
     for choice in _alternatives(problem, first.plan, target, memory):
-        # A tile may be one that the table cannot describe.
-        with suppress(Unimplemented):
+        with suppress(Unimplemented):  # the table cannot describe some tiles
             candidate = _evaluate_choice(problem, target, memory, choice, first.plan)
             found.setdefault(_identity(candidate), candidate)
     others = [candidate for candidate in found.values() if candidate is not first]
@@ -144,7 +139,7 @@ def enumerate_candidates(problem: ReorderProblem, target: Target, memory: Memory
 
 
 def _alternatives(problem: ReorderProblem, plan: ReorderPlan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
-    """What departs from `plan`."""
+    """Yield the choices that differ from `plan`, the plan of the models, in one or two decisions."""
     other: Side = "dst" if plan.schedule.traversal == "src" else "src"
     fetched = plan_prefetch_distance(plan)
     yield Choice(traversal=other)
@@ -166,11 +161,12 @@ def _alternatives(problem: ReorderProblem, plan: ReorderPlan, target: Target, me
 
 
 def plan_prefetch_distance(plan: ReorderPlan) -> int:
-    """Bytes from a load to the line that it asks for; 0 where it asks for none."""
+    """Return the prefetch distance of a plan in bytes; 0 if it does not prefetch."""
     return int(plan.table.words[TableShape.PREFETCH]) if plan.kernel.prefetches else 0
 
 
 def _identity(candidate: ScheduleCandidate) -> tuple[object, ...]:
+    """Return what distinguishes a candidate from others: its plan and the number of threads."""
     plan = candidate.plan
     return plan.schedule, plan.kernel, plan_prefetch_distance(plan), candidate.choice.threads, plan.panels is None
 
@@ -178,7 +174,7 @@ def _identity(candidate: ScheduleCandidate) -> tuple[object, ...]:
 def _evaluate_choice(
     problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: ReorderPlan | None
 ) -> ScheduleCandidate:
-    """What follows from `choice`; `model` is the plan of the models, None where this is it."""
+    """Build the plan of `choice` and estimate its times; `model` is the plan of the models, None if this is it."""
     plan = plan_reorder(problem, target, choice)
     threads = min(
         choose_thread_count(problem.moved_bytes),
@@ -200,7 +196,7 @@ def _evaluate_choice(
 
 
 def _new_page_share(problem: ReorderProblem, plan: ReorderPlan, side: Side) -> float:
-    """The share of the tiles' lines that lie in another page than the tile before: 1 where each step is a page."""
+    """Return the share of tiles that access another page than the tile before; 1 if each step is a page or more."""
     if not plan.schedule.outer:
         return 0.0
     inner = plan.schedule.outer[-1]
@@ -211,7 +207,7 @@ def _new_page_share(problem: ReorderProblem, plan: ReorderPlan, side: Side) -> f
 
 
 def _prefetch_penalty(ahead: int, model: int) -> float:
-    """What bytes take more because of the distance from which lines are fetched, as a share."""
+    """Return the relative increase of the transfer time for a prefetch distance other than the model's."""
     if not ahead:
         return _NO_PREFETCH
     return _OFF_DISTANCE * abs(log2(abs(ahead / model))) if model else 0.0
@@ -220,21 +216,21 @@ def _prefetch_penalty(ahead: int, model: int) -> float:
 # Timing
 
 
-_CHOOSING = 0.7  # of the budget: until then all take turns
-_TURN = 1e-3  # seconds of one turn at least: a call that is shorter is repeated
-_BEHIND = 1.1  # times the best: who is slower drops out
-_CLEARLY = 1.03
-_ROUNDS = (5, 100)  # of the compare_with_first: fewer decide nothing, more are not needed
+_CHOOSING = 0.7  # share of the budget for the comparison of all candidates
+_TURN = 1e-3  # least seconds of one measurement: shorter calls are repeated
+_BEHIND = 1.1  # multiple of the best time above which a candidate is dropped
+_CLEARLY = 1.03  # least speed-up for which a candidate is chosen
+_ROUNDS = (5, 100)  # least and greatest number of rounds of the comparison with the models' plan
 
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Who won."""
+    """The result of a comparison of calls."""
 
     index: int
-    """Its number."""
+    """Number of the chosen call."""
     gain: float
-    """How many times as fast as number 0 it was."""
+    """Its speed-up over call 0."""
 
 
 def select_fastest(
@@ -243,13 +239,13 @@ def select_fastest(
     seconds: float,
     clock: Clock = clock,
 ) -> TuningResult:
-    """The call that is clearly faster than the first, or the first.
+    """Return the call that is clearly faster than the first; the first if there is none.
 
     Args:
-        calls: those that compete, at least one.
-        reader_costs: seconds that count for each call beside those it takes.
-        seconds: how long it may take; a call that has begun is not interrupted.
-        clock: what tells the time in seconds.
+        calls: the calls to compare, at least one.
+        reader_costs: seconds to add to the duration of each call.
+        seconds: the time budget; a call that has begun is not interrupted.
+        clock: returns the time in seconds.
     """
     start = clock()
     if len(calls) == 1 or seconds <= 0:
@@ -266,7 +262,7 @@ def select_fastest(
 
 @dataclass(frozen=True, slots=True)
 class _PairedTiming:
-    """Calls that take turns until the time is over."""
+    """The timing of calls in turns until a deadline."""
 
     calls: Sequence[Call]
     reader_costs: Sequence[float]
@@ -274,13 +270,13 @@ class _PairedTiming:
     deadline: float
 
     def find_leader(self, until: float) -> int:
-        """The call with the least median; 0 where some had no turn in time."""
+        """Return the call with the least median; 0 if some call could not be timed before `until`."""
         alive = list(range(len(self.calls)))
         repeats = [1] * len(alive)
         for i in alive:
             if self.clock() >= until:
                 return 0
-            self.calls[i]()  # brings in code and data
+            self.calls[i]()  # warms up code and data
             repeats[i] = self._repeats(i)
         times: list[list[float]] = [[] for _ in alive]
 
@@ -297,7 +293,7 @@ class _PairedTiming:
         return _least(times, alive)
 
     def compare_with_first(self, best: int) -> list[float]:
-        """In each round, how many times as fast as number 0 the best was."""
+        """Return the speed-up of call `best` over call 0 in each round."""
         repeats = {i: self._repeats(i) for i in (0, best)}
         ratios: list[float] = []
         while len(ratios) < _ROUNDS[1] and self.clock() < self.deadline:
@@ -306,13 +302,14 @@ class _PairedTiming:
         return ratios
 
     def _repeats(self, i: int) -> int:
+        """Return the number of repetitions for which call `i` takes at least `_TURN` seconds."""
         return max(1, ceil(_TURN / max(self._turn(i, 1), 1e-7)))
 
     def _turn(self, i: int, repeats: int) -> float:
-        """Seconds of one call, the reader_cost included."""
+        """Return the seconds of one call, with its reader cost."""
         return seconds_per_call(self.calls[i], repeats, self.clock) + self.reader_costs[i]
 
 
 def _least(times: Sequence[Sequence[float]], among: Sequence[int]) -> int:
-    """The number with the least median; 0 where not everybody had a turn."""
+    """Return the number with the least median; 0 if a call among them was not timed."""
     return min(among, key=lambda i: median(times[i])) if all(times[i] for i in among) else 0
