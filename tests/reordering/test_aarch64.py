@@ -1,8 +1,8 @@
-"""The law of the reorder holds on AArch64: the machine code made for it is run by an emulator and judged as any other.
+"""Reorders on AArch64: generated code runs in an emulator and must equal the reference.
 
-Unicorn runs NEON in this process; QEMU's user mode, which knows SVE, runs the code as a program on registers of 32 and
-64 bytes. Both see the pages of the buffers and nothing around them, so guard pages and poison judge here as they do for
-the code of this machine.
+Unicorn emulates NEON in this process; QEMU's user mode, which supports SVE, runs the code as a program with registers
+of 32 and 64 bytes. Both map only the pages of the buffers, so guard pages and poison detect wrong accesses as they do
+for native code.
 """
 
 from dataclasses import replace
@@ -60,12 +60,12 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 
 @pytest.fixture
 def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache to stay in."""
+    """Treat every tensor as larger than the caches."""
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
 
 
 def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:
-    """Run the code of another processor between guard pages and compare the result with the reference."""
+    """Run code of another processor between guard pages and compare the result with the reference."""
     name, emulator = machine
     problem = build_reorder_problem(src, dst)
     if problem.is_empty:

@@ -1,4 +1,4 @@
-"""A small move is shared where that was faster: trials decide, and nobody else is woken before the first."""
+"""Adaptive threading of small reorders: trials choose between one thread and several."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ def in_trial() -> PairedTrial:
 
 
 def try_out(trial: PairedTrial, alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> None:
-    """A trial of calls that take so many nanoseconds, with so many between them."""
+    """Feed a trial with calls of given durations, and given times between them, in nanoseconds."""
     now = 0
     for took, pause in [(alone, between[0])] * CALLS_PER_VARIANT + [(shared, between[1])] * CALLS_PER_VARIANT:
         trial.note(now, took)
@@ -107,7 +107,7 @@ def test_a_sleeping_worker_begins_a_trial_and_does_not_begin_one_in_a_trial() ->
 
 @pytest.fixture
 def transpose(monkeypatch: pytest.MonkeyPatch) -> CompiledReorder:
-    """A small reorder whose trial is new, on a machine that has three processors."""
+    """Return a small reorder with a new trial, on a machine with three processors."""
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
     return compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba"))
 

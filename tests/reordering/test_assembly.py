@@ -1,4 +1,4 @@
-"""The same reorder as code of other processors: what it is made of, and that nothing of this one is left in it."""
+"""Assembly of one reorder for several processors: expected instructions, and independence of this machine."""
 
 import re
 
@@ -21,13 +21,13 @@ BYTES = (MemoryDesc((64, 64), "u8", "ab"), MemoryDesc((64, 64), "u8", "ba"))
 
 
 def instructions(text: str) -> list[str]:
-    """The instructions of an assembly: no labels, no directives."""
+    """Return the instructions of an assembly, without labels and directives."""
     lines = [line.strip() for line in text.splitlines() if line.startswith("\t")]
     return [line.replace("\t", " ") for line in lines if not line.startswith((".", "//", "#"))]
 
 
 def compiled_everywhere(pairs: list[tuple[MemoryDesc, MemoryDesc]], target: Target) -> dict[Kernel, bytes]:
-    """The object of every kernel that the pairs need on a target."""
+    """Return the object of every kernel that the pairs need on a target."""
     objects: dict[Kernel, bytes] = {}
     for src, dst in pairs:
         problem = build_reorder_problem(src, dst)

@@ -1,4 +1,4 @@
-"""The cache of machine code: whatever lies in the directory, a reorder is right."""
+"""The cache of machine code: reorders are correct whatever the directory contains."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ from tests.support.cached_reorders import DST, SRC, forget_memory, reorder_is_ri
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache directory, and no code in memory."""
+    """Provide an empty cache directory, with no code in memory."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     forget_memory(monkeypatch)
     yield tmp_path / "cache"
@@ -146,7 +146,7 @@ def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest
 
 
 def kernel_for(src: MemoryDesc, dst: MemoryDesc) -> Kernel | None:
-    """The kernel that a reorder needs; None where there is nothing to move."""
+    """Return the kernel that a reorder needs; None if there is nothing to move."""
     problem = build_reorder_problem(src, dst)
     return None if problem.is_empty else planning.plan_reorder(problem, host_target()).kernel
 
@@ -164,7 +164,7 @@ def test_what_could_be_spelled_in_two_ways_is_refused(value: object) -> None:
     with pytest.raises(TypeError) as caught:
         target_module.canonical_text((1, value))
     part = value[1] if isinstance(value, tuple) else value
-    text = f"{part!r} names no machine code: make kernels of numbers, text, tuples and dataclasses"
+    text = f"{part!r} cannot identify machine code: build kernels from numbers, text, tuples and dataclasses"
     assert str(caught.value) == text
 
 

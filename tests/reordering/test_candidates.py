@@ -1,7 +1,7 @@
-"""The law of the reorder holds whatever is chosen: every candidate of every problem equals the reference.
+"""All tuning candidates of random problems: each must equal the reference.
 
-Candidates differ in walk, tile, registers, fetching, stores and threads. Each runs between guard pages, on five threads
-as well, as if tensors lay in a cache and as if they were larger than all of them.
+Candidates differ in traversal, tile, registers, prefetching, stores and threads. Each runs between guard pages, on one
+thread and on five, as if tensors fitted a cache and as if they exceeded all caches.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ SIZES = {
 
 @pytest.fixture(params=SIZES)
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryModel]:
-    """Caches for which every tensor has one size, and five threads for whatever there is to move."""
+    """Provide cache sizes that classify every tensor alike, and five threads for every move."""
     found = SIZES[request.param]
     monkeypatch.setattr(planning, "memory_model", lambda: found)
     monkeypatch.setattr(threads, "_PART_BYTES", 1)

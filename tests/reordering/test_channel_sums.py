@@ -1,4 +1,4 @@
-"""Sums of weights per channel, in compiled code: by the law, on every width of register, between guard pages."""
+"""Compiled sums of weights per channel, for every register width and between guard pages."""
 
 from dataclasses import replace
 from typing import Literal
@@ -17,7 +17,7 @@ WIDTHS = [width for width in (16, 32, 64) if width <= host_target().vector_bytes
 
 
 def part_of_blocks(dim: int, *blocks: int) -> MemoryDesc:
-    """Weights of `dim` x 3 whose first axis ends inside a block, of 16 unless sizes are given."""
+    """Return weights of `dim` x 3 whose first axis ends inside a block of 16, or of the given sizes."""
     digits: list[Digit] = []
     stride = 1
     for extent in reversed(blocks or (16,)):

@@ -1,8 +1,8 @@
-"""The law of compiled reorders with attributes: they equal the reference, and touch nothing else.
+"""Compiled reorders with attributes: they equal the reference and change nothing else.
 
-Layouts, types and attributes are drawn at random; source and destination lie between guard pages, as do the values of
-attributes in effect, since they are read far beyond their last only in copies of the reorder's own. A NaN that was
-computed on may be any NaN.
+Layouts, types and attributes are random. Source and destination are between guard pages, and so are the values of
+attributes: code may read beyond their end only in the copies that a reorder makes. A NaN that was computed may be any
+NaN.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ MANY = settings(
 
 
 def contents(desc: MemoryDesc, seed: int) -> Bytes:
-    """Half of the elements any bits, half of them numbers of a size that no conversion clamps."""
+    """Return elements of which half are any bits, and half are numbers that no conversion clamps."""
     _, data_type = desc.require_layout("test")
     wild = noise(span_bytes(desc), seed)
     count = wild.size // data_type.itemsize

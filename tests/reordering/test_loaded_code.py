@@ -1,4 +1,4 @@
-"""Machine code of a process is bounded: what nothing refers to is unloaded, what is in use stays, nothing aborts."""
+"""The limit on loaded machine code: unused code is unloaded, used code stays, and the process never aborts."""
 
 import gc
 import json
@@ -31,7 +31,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux limits and 
 
 @pytest.fixture(autouse=True)
 def few_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernels of other tests, and a cache of 4 kernels."""
+    """Provide empty caches with room for 4 kernels."""
     monkeypatch.setattr(machine_code, "_codes", WeakValueDictionary())
     cached = lru_cache(maxsize=4)(machine_code.machine_code.__wrapped__)
     for module in (compiled, compensation):
@@ -43,7 +43,7 @@ def few_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def collect() -> None:
-    """Empty the cache of reorders, and drop what nothing refers to."""
+    """Empty the cache of reorders and collect garbage."""
     find_reorder.cache_clear()
     gc.collect()
 
@@ -137,7 +137,7 @@ def test_sums_keep_their_code() -> None:
 
 
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """Have the system allow so many mappings."""
+    """Simulate a system that allows so many mappings."""
     monkeypatch.setattr(target, "_LIMIT", tmp_path / "limit")
     (tmp_path / "limit").write_text(f"{limit}\n")
     target._mapping_limit.cache_clear()
@@ -199,7 +199,7 @@ print("right")
 
 @on_linux
 def test_code_is_loaded_into_gaps_that_are_far_apart() -> None:
-    """An object in two blocks, more than 2 GiB apart, would end the process in LLVM."""
+    """Load code into gaps of memory: two blocks more than 2 GiB apart would make LLVM abort."""
     done = subprocess.run([sys.executable, "-c", GAPS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
 

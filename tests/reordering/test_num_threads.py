@@ -1,4 +1,4 @@
-"""The number of threads is a promise: so many, no more than processors, and with 1 nobody but the caller."""
+"""The number of threads: the limit is observed, never exceeds the processors, and 1 starts no workers."""
 
 import os
 import subprocess
@@ -105,7 +105,7 @@ def test_no_more_workers_live_than_are_allowed(limit: int | None, living: int) -
 
 @pytest.fixture(params=["alone", "with workers"])
 def first_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
-    """A process that has compiled nothing: neither in memory nor on disk. Stores go past the caches."""
+    """Run a process that has no compiled code in memory or on disk, with streaming stores."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(machine_code, "_codes", {})
     machine_code.machine_code.cache_clear()

@@ -1,7 +1,7 @@
-"""Last tiles that begin earlier: whole ones, which write again what the tile before them wrote.
+"""Last tiles that begin earlier and overlap the tile before them.
 
-The laws: every element is moved, no tile reaches past a loop, elements that are written twice get the same value, and
-the bytes are those of a schedule that cuts the last tile off. What may not be written twice never is.
+Every element is moved, no tile passes the end of a loop, elements that are written twice get the same value, and the
+result equals that of a schedule with guards. Elements that must not be written twice are not.
 """
 
 from collections.abc import Iterator
@@ -55,12 +55,12 @@ BOTH = pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: 
 
 
 def plan_of(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> ReorderPlan:
-    """The plan on registers of 64 bytes."""
+    """Return the plan for registers of 64 bytes."""
     return plan_reorder(build_reorder_problem(src, dst, attributes), WIDE)
 
 
 def pair_of(dims: tuple[int, ...], src: str, dst: str, types: tuple[str, str]) -> tuple[MemoryDesc, MemoryDesc]:
-    """Descriptors of two tags and two types."""
+    """Return descriptors of two tags and two types."""
     return MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst)
 
 
@@ -111,7 +111,7 @@ class TestBytes:
 
 @pytest.fixture
 def cutting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Last tiles are cut off."""
+    """Disable overlapping tiles."""
     monkeypatch.setattr(planning, "may_overlap", lambda problem: False)
     find_reorder.cache_clear()
     yield
@@ -199,7 +199,7 @@ def test_a_loop_longer_than_a_tile_is_not_cut_off() -> None:
 
 @pytest.mark.usefixtures("always_streaming")
 def test_stores_past_the_caches_are_worth_more_than_whole_tiles() -> None:
-    """A last tile that begins within a cache line cannot be stored past the caches."""
+    """A last tile that begins within a cache line cannot use streaming stores."""
     rows_of_lines = MemoryDesc((64, 100), "f32", strides=(112, 1))
     plan = plan_of(MemoryDesc((64, 100), "f32", "ba"), rows_of_lines)
     assert (plan.kernel.stores, plan.schedule.overlaps) == ("streamed", False)

@@ -1,4 +1,4 @@
-"""What bounds a reorder: the numbers of the model by hand, its laws, and the explanations as they were reviewed."""
+"""The roofline estimate: numbers computed by hand, general properties, and reviewed explanations."""
 
 import os
 from dataclasses import replace
@@ -44,7 +44,7 @@ def pair(name: str) -> tuple[MemoryDesc, MemoryDesc]:
 def bound(
     src: MemoryDesc, dst: MemoryDesc, threads: int = 1, caches: MemoryModel = CACHES, attributes: Attributes = PLAIN
 ) -> Roofline:
-    """The bound on registers of 64 bytes; stores as this machine's caches ask for."""
+    """Return the estimate for registers of 64 bytes, with the stores that this machine's caches call for."""
     problem, target = build_reorder_problem(src, dst, attributes), TARGETS["x86-64-v4"]
     plan = plan_reorder(problem, target)
     return estimate_roofline(problem, plan, target.vector_bytes, caches, threads)
@@ -165,7 +165,7 @@ def explanation(name: str, target: str) -> str:
 
 
 def test_explanations_are_as_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the difference; with INLAY_REDRAW=1 set this accepts it and writes the files anew."""
+    """Compare explanations with the stored ones; INLAY_REDRAW=1 stores the new ones for review."""
     monkeypatch.setattr(compiled, "memory_model", lambda: CACHES)
     texts = {f"{name}.{target}.txt": explanation(name, target) for name in SPECIMENS for target in TARGET_NAMES}
     if os.environ.get("INLAY_REDRAW"):

@@ -1,4 +1,4 @@
-"""The shuffle network: what it does to the bits is what it does to the elements."""
+"""The shuffle network: its effect on bits agrees with its effect on elements, and its cost is least."""
 
 from itertools import permutations, product
 from math import inf
@@ -31,7 +31,7 @@ def goals(draw: st.DrawFn) -> Case:
 
 
 def run(network: ShuffleNetwork, width: int, count: int) -> list[list[int]]:
-    """Every element of a tile whose elements are numbered, after the network, by plain list operations."""
+    """Return the numbered elements of a tile after the network, by list operations."""
     registers = [[r * width + lane for lane in range(width)] for r in range(count)]
     for step in network.steps:
         if isinstance(step, BitPermutation):
@@ -47,7 +47,7 @@ def run(network: ShuffleNetwork, width: int, count: int) -> list[list[int]]:
 
 
 def expected(network: ShuffleNetwork, width: int, count: int) -> list[list[int]]:
-    """The elements that the bits say: position bits `place` hold what was at bits `bit`."""
+    """Return the elements that the final bits predict."""
     bits = (*network.lanes, *network.registers)
 
     def origin(position: int) -> int:
@@ -177,7 +177,7 @@ Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def least_price(goal: tuple[int, ...], registers: int, near: int) -> float:
-    """What the cheapest steps cost, by Dijkstra's algorithm over all of them, without a bound to steer by."""
+    """Return the least cost of a network by Dijkstra's algorithm, without a lower bound."""
     start: Places = (tuple(range(len(goal))), tuple(range(len(goal), len(goal) + registers)))
     prices: dict[Places, float] = {start: 0.0}
     settled: set[Places] = set()
@@ -193,7 +193,7 @@ def least_price(goal: tuple[int, ...], registers: int, near: int) -> float:
 def steps_from(
     lanes: tuple[int, ...], held: tuple[int, ...], goal: tuple[int, ...], near: int
 ) -> list[tuple[Places, float]]:
-    """Where each step leads and what it costs: a permute once all wanted bits are there, exchanges that bring one."""
+    """Yield the steps from a state with their costs: a permutation if no bit is missing, else useful exchanges."""
     steps: list[tuple[Places, float]] = []
     if set(lanes) == set(goal):
         order = BitPermutation(tuple(lanes.index(bit) for bit in goal))
@@ -209,7 +209,7 @@ def steps_from(
 
 
 def price_of(step: ShuffleStep, near: int, width: int) -> float:
-    """1 for what stays within 16-byte lanes and for moves of whole ones, 2.5 for other permutes and for swaps."""
+    """Return the cost of a step: 1 within 16-byte lanes and for moves of whole lanes, 2.5 for all others."""
     match step:
         case BitPermutation(order):
             return 1.0 if all(old == new or max(old, new) < near for new, old in enumerate(order)) else 2.5

@@ -1,4 +1,4 @@
-"""The stages of the compiler, each by its own post-condition; one whole explanation is pinned."""
+"""The stages of the compiler, each by its post-condition, and one complete explanation."""
 
 from itertools import product
 from math import prod
@@ -28,7 +28,7 @@ Move = tuple[int | None, int]
 
 
 def moves_of(src: MemoryDesc, dst: MemoryDesc) -> list[Move]:
-    """What must move, one coordinate at a time."""
+    """Return the required moves, one coordinate at a time."""
     assert isinstance(src.layout, Layout)
     assert isinstance(dst.layout, Layout)
     moves: list[Move] = []
@@ -43,7 +43,7 @@ def at(where: Map, value: int) -> int:
 
 
 def moves_of_nest(nest: LoopNest, indices: list[dict[int, int]]) -> list[Move]:
-    """What the nest moves when its loops take these values, within its guards."""
+    """Return the moves of a nest for these loop indices, within its guards."""
     moves: list[Move] = []
     for index in indices:
         coordinates = [0] * len(nest.guards)
@@ -70,12 +70,12 @@ def all_indices(nest: LoopNest) -> list[dict[int, int]]:
 
 
 def first_value(outer: OuterLoop, run: int) -> int:
-    """The first value of the nest's loop that a run covers."""
+    """Return the first iteration of the nest's loop that an iteration of an outer loop covers."""
     return run * outer.step - (outer.back if run == outer.extent - 1 else 0)
 
 
 def tile_indices(plan: Schedule) -> list[dict[int, int]]:
-    """Every value of the loops that some tile reaches, tile after tile, bit after bit, and the odd digit's values."""
+    """Return the loop indices that all tiles cover, with the values of the odd digit."""
     indices = []
     odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.deinterleave.extent)}
     for *starts, value in product(*(range(o.extent) for o in plan.outer), *(odd.values() or [[0]])):
@@ -266,7 +266,7 @@ def walk_of(
     to_type: str = "",
     overlaps: bool = False,
 ) -> tuple[Side, int]:
-    """Which side is walked, and how far ahead lines are asked for."""
+    """Return the traversed side and the prefetch distance."""
     a, b = MemoryDesc(dims, data_type, src), MemoryDesc(dims, to_type or data_type, dst)
     problem, traffic = build_reorder_problem(a, b), traffic_of(a, b, level)
     item = min(problem.src_type.itemsize, problem.dst_type.itemsize)

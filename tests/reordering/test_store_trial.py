@@ -1,4 +1,4 @@
-"""Ordinary or streaming stores: the trial takes what the times from call to call show to be faster."""
+"""Trials of ordinary and streaming stores: the trial chooses what is faster including the time between calls."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from inlay.reordering.compiled import CALLS_BEFORE_TRIAL, CALLS_PER_VARIANT, Pai
 
 
 class Clock:
-    """A clock that moves when a way runs."""
+    """A clock that advances when a variant runs."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -22,7 +22,7 @@ class Clock:
 
 
 class FakeWay:
-    """A way that takes so many nanoseconds, and makes whatever follows take so many more."""
+    """A variant of given duration that also slows down what follows."""
 
     def __init__(self, clock: Clock, takes: int, after: int = 0) -> None:
         self.clock, self.takes, self.after, self.calls, self.spent_after = clock, takes, after, 0, 0
@@ -35,7 +35,7 @@ class FakeWay:
 
 
 def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], count: int) -> list[int]:
-    """Calls of each way among `count`, with a program in between that reads the result."""
+    """Run `count` calls, with a program in between that reads the result; return how often each variant ran."""
     clock = Clock()
     monkeypatch.setattr(compiled, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
     ways = [FakeWay(clock, *first), FakeWay(clock, *other)]

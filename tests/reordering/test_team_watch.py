@@ -1,4 +1,4 @@
-"""Shared calls that wait for a thread that does not run become the caller's alone, and are tried again later."""
+"""Shared calls that wait for workers without a processor: they run alone for a while, then are shared again."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 class Calls:
-    """A reorder whose calls take what the test says, one right after the other."""
+    """A reorder whose successive calls have durations that the test sets."""
 
     def __init__(self) -> None:
         self.watch = TeamWatch()
@@ -43,7 +43,7 @@ class Calls:
 
 
 def disturbed() -> Calls:
-    """Calls of 1 ms on a team and 2 ms alone, of which each shared one now takes 9."""
+    """Return calls of 1 ms on a team and 2 ms alone, of which each shared one now takes 9 ms."""
     calls = Calls()
     calls.alone = 2 * MS
     assert all(calls.until(20 * MS))

@@ -1,4 +1,4 @@
-"""Threads: every tile is moved once, whoever calls, and nobody is left behind."""
+"""The team of threads: every tile is executed once, from any calling thread, and no worker is left busy."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ SRC, DST = (MemoryDesc((256, 192), "f32", tag) for tag in ("ab", "ba"))
 
 
 def counted(count: int) -> tuple[Task, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """A task whose entry, in Python, counts how often each of `count` tiles is done."""
+    """Return a task whose entry, in Python, counts the executions of each of `count` tiles."""
     seen = np.zeros(count, np.int64)
 
     def entry(src: int, dst: int, table: int, begin: int, end: int) -> None:
@@ -58,7 +58,7 @@ def test_workers_that_sleep_are_woken() -> None:
 
 
 def is_taken(team: Team) -> bool:
-    """Whether a call has the workers."""
+    """Return whether a call owns the workers."""
     return bool(team._head[0])
 
 

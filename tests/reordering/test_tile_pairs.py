@@ -1,7 +1,7 @@
-"""Two tiles that run back to back, because their lines follow one another in the destination.
+"""Pairs of tiles that run one after the other because they write consecutive lines of the destination.
 
-The laws: only beyond the caches, where single lines would be scattered over many places; every element is moved once,
-and the bytes are the reference's, on several threads too.
+Only beyond the caches, if single lines would be scattered over many places. Every element is moved once, and the result
+equals the reference, on several threads too.
 """
 
 import pytest
@@ -36,7 +36,7 @@ CASES = pytest.mark.parametrize(
 
 
 def plan_of(src: MemoryDesc, dst: MemoryDesc, level: Level = "memory") -> Schedule:
-    """The schedule on registers of 64 bytes."""
+    """Return the schedule for registers of 64 bytes."""
     problem = build_reorder_problem(src, dst)
     item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
     converts = problem.src_type != problem.dst_type
@@ -45,7 +45,7 @@ def plan_of(src: MemoryDesc, dst: MemoryDesc, level: Level = "memory") -> Schedu
 
 
 def is_paired(plan: Schedule) -> bool:
-    """Whether the innermost loop runs over two tiles whose lines follow one another."""
+    """Return whether the innermost loop runs over two tiles with consecutive lines."""
     return (
         plan.traversal == "src" and plan.outer[-1].extent == 2 and len({o.loop for o in plan.outer}) < len(plan.outer)
     )
@@ -117,5 +117,5 @@ def test_explained() -> None:
     text = compile_reorder(MemoryDesc((64, 1024), "f64", "ab"), MemoryDesc((64, 1024), "f64", "ba")).explain(
         "x86-64-v4"
     )
-    assert "\n  walks along src\n  around it: loop 0, 4 times, 16 values each\n" in text
+    assert "\n  traverses src in memory order\n  around it: loop 0, 4 times, 16 values each\n" in text
     assert "times, 8 values each\n  around it: loop 0, 2 times, 8 values each\n  stores streamed\n" in text

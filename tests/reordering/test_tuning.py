@@ -1,4 +1,4 @@
-"""Tuning: who wins by a clock that tests turn, and what is kept on disk for whoever comes later."""
+"""Tuning: the choice by a simulated clock, and the storage of decisions."""
 
 import json
 import os
@@ -43,7 +43,7 @@ WON = Decision(Choice(traversal="dst"), 1.5, 1.0)
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache directory; what was compiled in memory is forgotten."""
+    """Provide an empty cache directory, and drop compiled code from memory."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     find_reorder.cache_clear()
     yield tmp_path / "cache"
@@ -58,7 +58,7 @@ def decisions(directory: Path) -> list[Path]:
 
 
 class Clock:
-    """A clock that goes only while a call runs."""
+    """A clock that advances only during calls."""
 
     def __init__(self, seconds: list[Callable[[int], float]]) -> None:
         self.now = 0.0
@@ -84,7 +84,7 @@ def steady(seconds: float) -> Callable[[int], float]:
 
 
 def noisy(seconds: float, spread: float, seed: int) -> Callable[[int], float]:
-    """Times that are up to `spread` longer, each with a neighborhood of its own."""
+    """Return durations that are up to `spread` longer, with noise that is correlated in time."""
     factors = 1 + spread * np.random.default_rng(seed).random(1 << 12)
     return lambda turn: seconds * float(factors[turn % factors.size])
 
@@ -149,7 +149,7 @@ def test_who_falls_behind_gets_no_more_turns() -> None:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, decision: Decision = WON) -> list[float]:
-    """How long each measurement was allowed to take, of which `decision` is the result."""
+    """Record the time budget of each measurement; `decision` is its result."""
     measured: list[float] = []
 
     def fake(problem: ReorderProblem, src: int, dst: int, seconds: float) -> Decision:
@@ -170,7 +170,7 @@ def test_a_later_reorder_uses_what_was_found(directory: Path, monkeypatch: pytes
     tuned = inlay.Reorder(SRC, DST, tune=True)
     line = "  tuned: traverse dst; 1.50 times as fast as what the model decides"
     assert schedule_line(tuned) == schedule_line(inlay.Reorder(SRC, DST)) == line
-    assert "  walks along dst\n" in tuned.explain()
+    assert "  traverses dst in memory order\n" in tuned.explain()
     assert "  decided by the model\n" in tuned.explain("x86-64-v2"), "nothing was measured there"
     assert len(decisions(directory)) == 1
     assert measured == [1.0]

@@ -237,8 +237,8 @@ class Attributes:
         """
         if not isinstance(name, str) or name not in self.names:
             raise InvalidArguments(f"there are no {shown(name)}: {self!r} has {', '.join(self.names) or 'no values'}")
-        found: QuantizationAttribute = getattr(self, name)
-        return found
+        attribute: QuantizationAttribute = getattr(self, name)
+        return attribute
 
 
 _GREATEST_F32 = float(np.finfo(np.float32).max)
@@ -285,6 +285,7 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
 
 
 def _require_groups(name: str, entry: QuantizationAttribute, dims: Dims) -> None:
+    """Check the groups of an attribute against the dims of the tensor and its mask."""
     if not entry.groups:
         return
     if len(dims) < 2:
@@ -366,12 +367,13 @@ def _infer_attribute(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", 
 
 
 def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
+    """Raise InvalidArguments for an array that does not broadcast to the dims, with a remedy."""
     remedy = "along each axis give 1 value or one for each coordinate, or for each of equal groups along the last two"
     if len(shape) == 1 and shape[0] in dims:
         axis = dims.index(shape[0])
         fitting = (*shape, *(1,) * (len(dims) - 1 - axis))
         remedy = f"give shape {fitting}, one for each coordinate of axis {axis}"
-    raise InvalidArguments(f"{name} of shape {shape} do not spread over dims {dims}: {remedy}")
+    raise InvalidArguments(f"{name} of shape {shape} cannot be broadcast to dims {dims}: {remedy}")
 
 
 def operands(attributes: Attributes, dims: Dims, given: AttributeValues) -> Operands:
@@ -389,7 +391,7 @@ def operands(attributes: Attributes, dims: Dims, given: AttributeValues) -> Oper
     for name, value in given.items():
         if value is not None and name not in names:
             raise InvalidArguments(
-                f"{name} are given, but the attributes have none: make them with "
+                f"{name} were passed, but the attributes have none: create them with "
                 f"{name}={QUANTIZATION_TYPES[name].__name__}(), or leave them out"
             )
     return {name: operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
@@ -421,7 +423,7 @@ def operand(name: str, entry: QuantizationAttribute, dims: Dims, value: Any) -> 
     long = [[n for n in lengths if n != 1] for lengths in (array.shape, shape)]
     if array.size != prod(shape) or (array.ndim > 1 and long[0] != long[1]):
         raise InvalidArguments(
-            f"{name} of shape {array.shape} are not what mask {entry.mask:#b} wants for dims {dims}: give "
+            f"{name} of shape {array.shape} do not fit mask {entry.mask:#b} and dims {dims}: give "
             f"{_count_text(prod(shape), entry.type)} of shape {shape}"
         )
     convert = _convert_scales if isinstance(entry, Scales) else _convert_integers
@@ -429,6 +431,7 @@ def operand(name: str, entry: QuantizationAttribute, dims: Dims, value: Any) -> 
 
 
 def _count_text(count: int, data_type: DataType) -> str:
+    """Return a number of values of a type as text."""
     return f"{count} {data_type} value{'s' if count != 1 else ''}"
 
 
@@ -463,12 +466,13 @@ def require_exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDA
     if wrong.any():
         number = wide[wrong].flat[0]
         raise InvalidArguments(
-            f"{name} hold {number:g}, which {data_type} cannot: it holds numbers up to {data_type.highest:g}"
+            f"{name} hold {number:g}, which {data_type} cannot represent: its greatest number is {data_type.highest:g}"
         )
     return array
 
 
 def _convert_scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """Convert scales to their type; refuse numbers that would become zero, infinite or, in e8m0, another number."""
     if array.dtype == data_type.dtype:
         return array
     if array.dtype.kind in "iu" and array.itemsize == 1:
@@ -486,7 +490,7 @@ def _convert_scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> 
     if wrong.any():
         number = wide[wrong].flat[0]
         remedy = "powers of two" if data_type.is_exponent else f"numbers up to {data_type.highest:g}"
-        raise InvalidArguments(f"{name} hold {number:g}, which {data_type} cannot: its scales are {remedy}")
+        raise InvalidArguments(f"{name} hold {number:g}, which {data_type} cannot represent: use {remedy}")
     return rounded
 
 
@@ -501,8 +505,8 @@ def _convert_integers(
     wrong = (whole < data_type.lowest) | (whole > data_type.highest)
     if wrong.any():
         raise InvalidArguments(
-            f"{name} hold {whole[wrong].flat[0]}, which {data_type} cannot: it holds {data_type.lowest:.0f} to "
-            f"{data_type.highest:.0f}"
+            f"{name} hold {whole[wrong].flat[0]}, which {data_type} cannot represent: its range is "
+            f"{data_type.lowest:.0f} to {data_type.highest:.0f}"
         )
     return whole.astype(data_type.dtype)
 
@@ -519,11 +523,11 @@ def require_seed(attributes: Attributes, seed: object) -> int:
     if attributes.rounding_mode == "nearest":
         if seed is not None:
             raise InvalidArguments(
-                "a seed is given, but rounding is to nearest: make attributes with rounding_mode='stochastic'"
+                "a seed was passed, but rounding is to nearest: create attributes with rounding_mode='stochastic'"
             )
         return 0
     if seed is None:
-        raise InvalidArguments("rounding is stochastic: give a seed, so that the result can be had again")
+        raise InvalidArguments("stochastic rounding needs a seed, so that results are reproducible: pass one")
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed <= _MOST_SEED:
         raise InvalidArguments(f"seed is {seed!r}: give an integer from 0 to {_MOST_SEED}")
     return int(seed)

@@ -167,15 +167,15 @@ class _ChannelSumPart:
     def compute(self, weights: int) -> npt.NDArray[np.int32]:
         """Return the sum of each channel of the weights at this address, in 32-bit integers with wrap-around."""
         numbers = np.empty(self.extents, np.int32)
-        found: int = numbers.__array_interface__["data"][0]
+        dst: int = numbers.__array_interface__["data"][0]
         task, src = self.task, weights + self.start
         parts = min(choose_thread_count(self.moved), task.tiles)
         if parts > 1:
-            run_parts(task, src, found, self.address, parts)
+            run_parts(task, src, dst, self.address, parts)
         else:
-            task.entry(src, found, self.address, 0, task.tiles)
-        kept: npt.NDArray[np.int32] = numbers.sum(self.summed, np.int32) if self.summed else numbers
-        return kept.transpose(self.order)
+            task.entry(src, dst, self.address, 0, task.tiles)
+        channel_sums: npt.NDArray[np.int32] = numbers.sum(self.summed, np.int32) if self.summed else numbers
+        return channel_sums.transpose(self.order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

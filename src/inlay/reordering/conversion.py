@@ -474,6 +474,7 @@ class _Nibbles(Elements):
 
     @property
     def _pairs(self) -> Lanes:
+        """A writer of operations on the bytes that hold the elements, two in each."""
         return Lanes(self.lanes.code, self.lanes.count // 2, self.lanes.arithmetic)
 
     @property
@@ -494,8 +495,8 @@ class _Nibbles(Elements):
         pairs, bits = self._pairs, self._bits(mask)
         touched = pairs.apply("icmp ne", "i8", bits, 0)
         old = self.lanes.code.masked_load(self.memory, address, touched)
-        kept = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
-        merged = pairs.apply("or", "i8", kept, pairs.apply("and", "i8", value, bits))
+        preserved = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
+        merged = pairs.apply("or", "i8", preserved, pairs.apply("and", "i8", value, bits))
         self.lanes.code.masked_store(self.memory, merged, address, touched)
 
     def unpack(self, value: str) -> str:
@@ -531,9 +532,9 @@ class _LoneNibble(Elements):
 
     def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
         where, shift = self._locate(address)
-        other = self.lanes.apply("xor", "i8", self.lanes.apply("shl", "i8", 15, shift), -1)
-        kept = self.lanes.apply("and", "i8", super().load(where, mask), other)
-        merged = self.lanes.apply("or", "i8", kept, self.lanes.apply("shl", "i8", value, shift))
+        other_half = self.lanes.apply("xor", "i8", self.lanes.apply("shl", "i8", 15, shift), -1)
+        preserved = self.lanes.apply("and", "i8", super().load(where, mask), other_half)
+        merged = self.lanes.apply("or", "i8", preserved, self.lanes.apply("shl", "i8", value, shift))
         super().store(merged, where, mask)
 
     def _locate(self, address: str) -> tuple[str, str]:

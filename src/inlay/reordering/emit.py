@@ -82,8 +82,8 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     code.do("%run_length = select i1 %short, i64 %left, i64 %run_all")
     code.do("%run_end = add i64 %tile_index, %run_length")
     starts = [code.let(f"mul i64 {first}, {step}") for step in steps]
-    found = _emit_run_start(code, emitter, loops, rest, starts)
-    _emit_run(code, emitter, found, steps, whole, (first, extent))
+    sums = _emit_run_start(code, emitter, loops, rest, starts)
+    _emit_run(code, emitter, sums, steps, whole, (first, extent))
     code.label("exit")
     if emitter.kernel.stores != "cached":
         code.do_declared(fence)
@@ -139,28 +139,29 @@ def _add_if_last(code: Code, is_last: str, value: str, back: str) -> str:
 
 
 def _emit_run(
-    code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str], place: tuple[str, str]
+    code: Code, emitter: Emitter, sums: list[str], steps: list[str], limits: list[str], innermost: tuple[str, str]
 ) -> None:
-    """Append the loop over the tiles of one run: whole tiles inline, others by a call of the edge function.
+    """Append the loop over the tiles of one run; it calls the function of a whole tile or of a tile at an edge.
 
-    `place` holds the names of the index of the first tile on the innermost loop, and of the loop's extent.
+    `sums` are the running sums of the first tile and `steps` their increments. `limits` are the last coordinates at
+    which tiles are whole. `innermost` is the index of the first tile in the innermost loop, and the extent of the loop.
     """
     kernel = emitter.kernel
-    names = [f"%at{i}" for i in range(len(found))]
+    names = [f"%at{i}" for i in range(len(sums))]
     code.label("walk")
     code.do("br label %step")
     code.label("step")
     code.do("%count = phi i64 [0, %walk], [%count_next, %step_end]")
     is_staged = kernel.stores == "staged"
-    starts = [found[0], "0" if is_staged else found[1], *found[2:]]
+    starts = [sums[0], "0" if is_staged else sums[1], *sums[2:]]
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
-    at = _adjust_overlap(code, emitter, names, place) if kernel.overlaps else names
+    at = _adjust_overlap(code, emitter, names, innermost) if kernel.overlaps else names
     arguments = _tile_arguments(code, emitter, at)
     coordinates = at[4:]
     counted = value_arguments(kernel, coordinates)
     if kernel.bounds:
-        inside = _is_inside(code, coordinates[kernel.bounds.start :], whole)
+        inside = _is_inside(code, coordinates[kernel.bounds.start :], limits)
         code.do(f"br i1 {inside}, label %whole_tile, label %edge_tile")
         code.label("edge_tile")
         all_ = "".join(f", i64 {name}" for name in coordinates)
@@ -177,7 +178,7 @@ def _emit_run(
     code.do("br i1 %again, label %step, label %step_done")
     code.label("step_done")
     if is_staged:
-        _flush_stage(code, found[1], code.load_word("%table", emitter.shape.STAGE))
+        _flush_stage(code, sums[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
 
 
@@ -189,9 +190,9 @@ def _is_inside(code: Code, coordinates: list[str], limits: list[str]) -> str:
     return first
 
 
-def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
+def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], innermost: tuple[str, str]) -> list[str]:
     """Return the running sums of a tile, corrected if it is the last, overlapping tile of the innermost loop."""
-    first, extent = place
+    first, extent = innermost
     is_last = _is_last(code, code.let(f"add i64 {first}, %count"), extent)
     back = emitter.shape.INNERMOST + 1 + emitter.shape.sums
     return [_add_if_last(code, is_last, name, code.load_word("%table", back + i)) for i, name in enumerate(names)]

@@ -58,10 +58,10 @@ class Emitter:
 
     @property
     def shuffled(self) -> str:
-        """The element type in which elements are shuffled: the narrower type.
+        """The element type in which elements are shuffled: the narrower type, if elements are only converted.
 
-        With a formula, it is the type of the side that is not computed yet: elements are shuffled before or after the
-        formula.
+        With a formula: the destination type if the formula is computed after the load, the source type if before the
+        store.
         """
         kernel = self.kernel
         if kernel.computation is not None:
@@ -252,12 +252,14 @@ class Masks:
         return self._mask(code, bits), code.let(f"select i1 {is_none}, ptr {elsewhere}, ptr {address}")
 
     def _bits(self, code: Code, kind: _Kind, r: str) -> str:
+        """Append the conjunction of all guards' words for register `r`."""
         first, *others = (code.load_word(place, r) for place in self.places[kind])
         for other in others:
             first = code.let(f"and i64 {first}, {other}")
         return first
 
     def _mask(self, code: Code, bits: str) -> str:
+        """Append the conversion of a word to a vector mask."""
         lanes = self.emitter.kernel.lanes
         narrow = bits if lanes == _WORD else code.let(f"trunc i64 {bits} to i{lanes}")
         return code.let(f"bitcast i{lanes} {narrow} to <{lanes} x i1>")
@@ -275,30 +277,30 @@ def clear_masks(code: Code, emitter: Emitter) -> None:
 
 
 def masks_of_tile(code: Code, emitter: Emitter, coordinates: list[str]) -> Masks:
-    """The masks of the tile at `coordinates`, made where `%masks` does not hold them yet.
+    """Append code that provides the masks of the tile at `coordinates`, cached in `%masks` or computed.
 
-    A guard that cuts off nothing, or everything, has constant bits and leaves those that are kept alone.
+    If the tile is wholly inside or wholly outside the bounds of a guard, constants are used and the cache is unchanged.
     """
     places: dict[_Kind, list[str]] = {kind: [] for kind in _mask_kinds(emitter)}
     for i, g in enumerate(emitter.kernel.bounds):
-        kept = _cached_mask_address(code, emitter, i)
+        cached = _cached_mask_address(code, emitter, i)
         inside = [compare_bound(code, emitter, "sle", coordinates[g], g, 2 + bounds) for bounds in (0, 1)]
         outside = [compare_bound(code, emitter, "sge", coordinates[g], g, bounds) for bounds in (0, 1)]
         is_constant = [code.let(f"or i1 {a}, {b}") for a, b in zip(inside, outside, strict=True)]
-        is_kept = code.let(f"icmp eq i64 {code.load_word(kept, 0)}, {coordinates[g]}")
-        is_known = code.let(f"or i1 {code.let(f'and i1 {is_constant[0]}, {is_constant[1]}')}, {is_kept}")
+        is_cached = code.let(f"icmp eq i64 {code.load_word(cached, 0)}, {coordinates[g]}")
+        is_known = code.let(f"or i1 {code.let(f'and i1 {is_constant[0]}, {is_constant[1]}')}, {is_cached}")
         code.do(f"br i1 {is_known}, label %known{i}, label %make{i}")
         code.label(f"make{i}")
-        code.do(f"store i64 {coordinates[g]}, ptr {kept}, align 8")
+        code.do(f"store i64 {coordinates[g]}, ptr {cached}, align 8")
         for k, kind in enumerate(places):
-            _emit_mask_bits(code, emitter, g, kind, coordinates[g], _mask_bits_address(code, emitter, kept, k))
+            _emit_mask_bits(code, emitter, g, kind, coordinates[g], _mask_bits_address(code, emitter, cached, k))
         code.do(f"br label %known{i}")
         code.label(f"known{i}")
         for k, kind in enumerate(places):
-            own, bounds = _mask_bits_address(code, emitter, kept, k), kind[1]
-            some = code.let(f"select i1 {outside[bounds]}, ptr {_constant(code, emitter, 0)}, ptr {own}")
-            ones = _constant(code, emitter, -1)
-            places[kind].append(code.let(f"select i1 {inside[bounds]}, ptr {ones}, ptr {some}"))
+            bits, bounds = _mask_bits_address(code, emitter, cached, k), kind[1]
+            zeros, ones = _constant(code, emitter, 0), _constant(code, emitter, -1)
+            zeros_or_bits = code.let(f"select i1 {outside[bounds]}, ptr {zeros}, ptr {bits}")
+            places[kind].append(code.let(f"select i1 {inside[bounds]}, ptr {ones}, ptr {zeros_or_bits}"))
     return Masks(emitter, places)
 
 
@@ -332,6 +334,7 @@ def mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
 
 
 def _emit_mask_bits(code: Code, emitter: Emitter, guard: int, kind: _Kind, coordinate: str, bits: str) -> None:
+    """Append the call that computes the words of a guard and a kind at address `bits`."""
     side, bounds = kind
     shape = emitter.shape
     apart = shape.coordinates(side, guard) - shape.coordinates(side, 0)
@@ -340,6 +343,7 @@ def _emit_mask_bits(code: Code, emitter: Emitter, guard: int, kind: _Kind, coord
 
 
 def _mask_kinds(emitter: Emitter) -> tuple[_Kind, ...]:
+    """Return the kinds of masks that a kernel needs."""
     return (READ, WRITTEN) if emitter.preserves_zeros else (READ, WRITTEN, FILLED)
 
 
@@ -355,11 +359,13 @@ def _cached_mask_address(code: Code, emitter: Emitter, i: int) -> str:
 
 
 def _guard_words(emitter: Emitter) -> int:
+    """Return the number of cached words for each guard: its coordinate, and a word for each kind and register."""
     return 1 + len(_mask_kinds(emitter)) * emitter.kernel.registers
 
 
-def _mask_bits_address(code: Code, emitter: Emitter, kept: str, k: int) -> str:
-    return code.word(kept, 1 + k * emitter.kernel.registers)
+def _mask_bits_address(code: Code, emitter: Emitter, cached: str, k: int) -> str:
+    """Append the address of the words of mask kind number `k` of a guard."""
+    return code.word(cached, 1 + k * emitter.kernel.registers)
 
 
 def _constant(code: Code, emitter: Emitter, word: int) -> str:

@@ -261,18 +261,19 @@ class Lanes:
 
     def _every_second(self, value: str, bits: int) -> str:
         """Append the truncation of integers of twice as many `bits`, by a permutation instruction if there is one."""
-        element, held = f"i{bits}", _REGISTER_BITS // bits
+        element, register_lanes = f"i{bits}", _REGISTER_BITS // bits
         if bits < self.arithmetic.picks or self.count * bits * 2 < _REGISTER_BITS:
             return self.cast("trunc", value, f"i{2 * bits}", element)
         halves = self.code.let(f"bitcast {self.of(f'i{2 * bits}')} {value} to <{2 * self.count} x {element}>")
-        parts = [self._part(halves, element, 2 * self.count, at, held) for at in range(0, 2 * self.count, held)]
-        register = Lanes(self.code, held, self.arithmetic)
-        even = tuple(range(0, 2 * held, 2))
+        starts = range(0, 2 * self.count, register_lanes)
+        parts = [self._part(halves, element, 2 * self.count, start, register_lanes) for start in starts]
+        register = Lanes(self.code, register_lanes, self.arithmetic)
+        even = tuple(range(0, 2 * register_lanes, 2))
         pairs = [(parts[i], parts[min(i + 1, len(parts) - 1)]) for i in range(0, len(parts), 2)]
         picked = [register.pick(element, one, other, even) for one, other in pairs]
         if len(parts) == 1:
-            return self._part(picked[0], element, held, 0, self.count)
-        return picked[0] if len(picked) == 1 else self._joined(picked, element, held)
+            return self._part(picked[0], element, register_lanes, 0, self.count)
+        return picked[0] if len(picked) == 1 else self._joined(picked, element, register_lanes)
 
     def _part(self, value: str, element: str, lanes: int, start: int, count: int) -> str:
         """Append the extraction of `count` of the `lanes` of a value, from lane `start` on."""
@@ -306,6 +307,7 @@ class Lanes:
         return picked if element == f"i{bits}" else self.cast("bitcast", picked, f"i{bits}", element)
 
     def _bits(self, value: str, element: str) -> str:
+        """Append the bitcast of a register to integers of the same width."""
         integer = f"i{_BITS[element]}"
         return value if element == integer else self.cast("bitcast", value, element, integer)
 
@@ -332,10 +334,11 @@ def shuffle_mask(order: Sequence[int]) -> str:
 
 
 def _operand(element: str, value: Operand) -> str:
+    """Return the text of an operand: the name of a register, or a constant in each lane."""
     if isinstance(value, str):
         return value
     if element not in ("float", "double"):
         return f"splat ({element} {value})"
-    # The text form of a float is the bits of the double of the same value.
+    # LLVM writes a float constant as the bits of the double with the same value.
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     return f"splat ({element} 0x{bits:016X})"

@@ -98,6 +98,7 @@ class LoopNest:
 
 
 def _show(where: Map) -> str:
+    """Return the offsets of a loop on one side as text."""
     return f"stride {where}" if isinstance(where, int) else f"table of {len(where)}"
 
 
@@ -162,6 +163,7 @@ def _split_group(axis: Axis, group: int) -> Axis:
 
 
 def _refuse_group(axis: Axis, group: int) -> NoReturn:
+    """Raise Unimplemented for groups that cut through blocks."""
     blocks = " x ".join(str(digit.extent) for digit in axis.inner)
     raise Unimplemented(f"groups of {group} do not fit the blocks of {blocks} along their axis")
 
@@ -194,6 +196,7 @@ def _fuse_loops(loops: list[Loop]) -> list[Loop]:
 
 
 def _can_fuse(outer: Loop, inner: Loop) -> bool:
+    """Return whether the outer loop continues the inner one on both sides and for every guard."""
     if isinstance(inner.src, tuple) or isinstance(inner.dst, tuple):
         return False
     return (

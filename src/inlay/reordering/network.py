@@ -205,34 +205,36 @@ _Bits = tuple[int, ...]
 """The bits in the lanes or in the registers, each represented by its target lane position."""
 
 
-def _search(lanes: _Bits, held: _Bits, near: int, family: Family) -> tuple[ShuffleStep, ...] | None:
+def _search(lanes: _Bits, register_bits: _Bits, near: int, family: Family) -> tuple[ShuffleStep, ...] | None:
     """Find the cheapest steps after which lane position i holds bit i; None if the search limit was reached."""
     goal = tuple(range(len(lanes)))
     # The open states by the lower bound of their total cost. Among equals, the last one added is expanded first: the
     # search is depth-first as long as every step makes progress.
-    waiting: dict[float, list[_SearchState]] = {0.0: [(0.0, lanes, held, (), False)]}
+    open_states: dict[float, list[_SearchState]] = {0.0: [(0.0, lanes, register_bits, (), False)]}
     best: dict[_Bits, float] = {}
     bounds: dict[_Bits, float] = {}
-    while waiting and len(best) < _SEARCH_LIMIT:
-        least = min(waiting)
-        cost, lanes, held, trials, is_late = waiting[least].pop()
-        if not waiting[least]:
-            del waiting[least]
+    while open_states and len(best) < _SEARCH_LIMIT:
+        least = min(open_states)
+        cost, lanes, register_bits, steps, only_swaps = open_states[least].pop()
+        if not open_states[least]:
+            del open_states[least]
         if lanes == goal:
-            return tuple(BitPermutation(order) if order else Exchange(*exchange) for order, exchange in trials)
-        if not is_late:
+            return tuple(BitPermutation(order) if order else Exchange(*exchange) for order, exchange in steps)
+        if not only_swaps:
             if lanes in best and best[lanes] <= cost:
                 continue
             best[lanes] = cost
             # A swap moves at most one bit to its position, so the expansion with swaps waits until its bound is least.
             if (missing := lanes.count(_UNWANTED)) and family == "punpck":
-                waiting.setdefault(cost + _LOOKUP_COST + missing - 1, []).append((cost, lanes, held, trials, True))
-        for trial, price, after, left in _successors(lanes, held, near, family, is_late):
-            if after not in bounds:
-                bounds[after] = _least_remaining_cost(after, near, family)
-            if after not in best or best[after] > cost + price:
-                bound = cost + price + bounds[after]
-                waiting.setdefault(bound, []).append((cost + price, after, left, (*trials, trial), False))
+                bound = cost + _LOOKUP_COST + missing - 1
+                open_states.setdefault(bound, []).append((cost, lanes, register_bits, steps, True))
+        for step, step_cost, next_lanes, next_registers in _successors(lanes, register_bits, near, family, only_swaps):
+            if next_lanes not in bounds:
+                bounds[next_lanes] = _least_remaining_cost(next_lanes, near, family)
+            next_cost = cost + step_cost
+            if next_lanes not in best or best[next_lanes] > next_cost:
+                state = (next_cost, next_lanes, next_registers, (*steps, step), False)
+                open_states.setdefault(next_cost + bounds[next_lanes], []).append(state)
     return None
 
 
@@ -244,27 +246,25 @@ expand."""
 
 
 def _successors(
-    lanes: _Bits, held: _Bits, near: int, family: Family, swaps: bool
+    lanes: _Bits, register_bits: _Bits, near: int, family: Family, swaps: bool
 ) -> Iterator[tuple[_SearchStep, float, _Bits, _Bits]]:
     """Yield the successors of a state, swaps only or all other useful steps: step, cost, lane bits, register bits."""
     if _UNWANTED not in lanes:
         order = tuple(lanes.index(bit) for bit in range(len(lanes)))
+        # Every wanted bit is in the lanes: one permutation of the lane bits completes the network.
         is_near = all(a == b for a, b in enumerate(order) if a >= near or b >= near)
-        yield (order, (0, 0, 0)), 1.0 if is_near or family == "zip" else _LOOKUP_COST, tuple(range(len(lanes))), held
+        step_cost = 1.0 if is_near or family == "zip" else _LOOKUP_COST
+        yield (order, (0, 0, 0)), step_cost, tuple(range(len(lanes))), register_bits
         return
     exchanges = _exchanges(len(lanes), near, family, swaps)
-    for register, bit in enumerate(held):
+    for register, bit in enumerate(register_bits):
         if bit == _UNWANTED:
             continue
-        for leaves, enters, price in exchanges:
+        for leaves, enters, step_cost in exchanges:
             rest = lanes[:leaves] + lanes[leaves + 1 :]
-            after = (*rest[:enters], bit, *rest[enters:])
-            yield (
-                ((), (register, leaves, enters)),
-                price,
-                after,
-                (*held[:register], lanes[leaves], *held[register + 1 :]),
-            )
+            next_lanes = (*rest[:enters], bit, *rest[enters:])
+            next_registers = (*register_bits[:register], lanes[leaves], *register_bits[register + 1 :])
+            yield ((), (register, leaves, enters)), step_cost, next_lanes, next_registers
 
 
 def _least_remaining_cost(lanes: _Bits, near: int, family: Family) -> float:
@@ -279,23 +279,27 @@ def _least_remaining_cost(lanes: _Bits, near: int, family: Family) -> float:
     """
     if family == "zip":
         return lanes.count(_UNWANTED) or float(lanes != tuple(range(len(lanes))))
-    inside, across, settled, highest, missing = 0, 0, 0, -1, (1 << len(lanes)) - 1
-    for now, place in enumerate(lanes):
-        if place == _UNWANTED:
+    # Steps for misplaced bits inside the near positions, and across their border or beyond it. `missing` and `in_order`
+    # are sets of target positions: of bits that are not in the lanes, and of far bits that moves can bring down.
+    inside, across, in_order, highest, missing = 0, 0, 0, -1, (1 << len(lanes)) - 1
+    for position, target in enumerate(lanes):
+        if target == _UNWANTED:
             continue
-        missing -= 1 << place
-        if place < near and now < near:
-            inside += now > place
-            highest = now
-        elif place >= near and now >= place:
-            settled |= 1 << place
+        missing -= 1 << target
+        if target < near and position < near:
+            inside += position > target
+            highest = position
+        elif target >= near and position >= target:
+            in_order |= 1 << target
         else:
             across += 1
-    far = missing >> near << near
-    if far:
-        beyond_first = -((far & -far) << 1)
-        across += (settled & beyond_first).bit_count()
-    inside = inside or int(highest >= min(near, len(lanes)) - (missing ^ far).bit_count())
+    missing_far = missing >> near << near
+    if missing_far:
+        # Far bits that belong above a missing one must enter after it, so they count as misplaced.
+        above_first = -((missing_far & -missing_far) << 1)
+        across += (in_order & above_first).bit_count()
+    missing_near = (missing ^ missing_far).bit_count()
+    inside = inside or int(highest >= min(near, len(lanes)) - missing_near)
     return missing.bit_count() + (min(across + inside, _LOOKUP_COST) if across else min(inside, 1))
 
 
@@ -307,8 +311,8 @@ def _exchanges(width: int, near: int, family: Family, swaps: bool) -> tuple[tupl
     """
     if family == "zip":
         top, units = width - 1, range(min(near, width))
-        ways = {way for unit in units for way in ((unit, unit), (unit, top), (top, unit))}
-        return tuple((*way, 1.0) for way in sorted(ways))
+        positions = {pair for unit in units for pair in ((unit, unit), (unit, top), (top, unit))}
+        return tuple((leaves, enters, 1.0) for leaves, enters in sorted(positions))
     if swaps:
         return tuple((position, position, _LOOKUP_COST) for position in range(width))
     near = min(near, width)
@@ -318,8 +322,10 @@ def _exchanges(width: int, near: int, family: Family, swaps: bool) -> tuple[tupl
 
 
 def _without_bit(value: int, position: int) -> int:
+    """Return `value` with the bit at `position` removed; the bits above move down."""
     return (value >> (position + 1) << position) | (value & ((1 << position) - 1))
 
 
 def _with_bit(value: int, position: int, bit: int) -> int:
+    """Return `value` with `bit` inserted at `position`; the bits from there on move up."""
     return (value >> position << (position + 1)) | (bit << position) | (value & ((1 << position) - 1))

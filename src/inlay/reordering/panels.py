@@ -197,10 +197,12 @@ def _panel_offsets(nest: LoopNest, rows: list[LoopSlice], runs: list[LoopSlice])
 
 
 def _stride(nest: LoopNest, part: LoopSlice, side: str) -> int:
+    """Return the stride of the sliced loop on a side, in elements."""
     return _require_stride(getattr(nest.loops[part.loop], side))
 
 
 def _require_stride(where: object) -> int:
+    """Return the stride of a loop that has no table."""
     assert isinstance(where, int), "loops of panels have strides"
     return where
 

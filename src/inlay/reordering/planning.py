@@ -149,6 +149,7 @@ class _Planner:
         return plans
 
     def _schedule(self, nest: LoopNest, *, overlaps: bool, registers: int | None = None) -> Schedule:
+        """Return the cheapest schedule of a nest under the choice; `registers` overrides the least size of a tile."""
         types = (self.problem.src_type, self.problem.dst_type)
         # With a sum, the formula is computed before the store, so elements are shuffled in the source's type.
         sums = self.problem.attributes.sum is not None
@@ -382,10 +383,12 @@ class Roofline:
 
 
 def _us(value: float) -> str:
+    """Return a number of microseconds as text."""
     return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} us"
 
 
 def _bytes(count: int) -> str:
+    """Return a number of bytes as text."""
     for size, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -423,17 +426,18 @@ def count_tile_work(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) 
     """Count the instructions of one tile of `kernel` on registers of `vector_bytes`."""
 
     def vectors(bits: int) -> int:
+        """Return the number of vectors that a tile of elements of so many bits fills."""
         return kernel.registers * -(-kernel.lanes * bits // (8 * vector_bytes))
 
     src, dst = problem.src_type, problem.dst_type
     narrow = vectors(min(src.bits, dst.bits))
-    dealt = 0 if kernel.deinterleave is None else narrow * (kernel.deinterleave.extent - 1)
+    deinterleaving = 0 if kernel.deinterleave is None else narrow * (kernel.deinterleave.extent - 1)
     converts = src != dst or problem.computes
     is_small = any(side.kind == "float" and side.bits <= 8 for side in (src, dst))
     steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
     return TileWork(
         loads=vectors(src.bits) + (vectors(dst.bits) if problem.attributes.sum is not None else 0),
-        shuffles=narrow * len(kernel.network.steps) + dealt,
+        shuffles=narrow * len(kernel.network.steps) + deinterleaving,
         between=2 * narrow * (len(kernel.network.passes) - 1),
         arithmetic=vectors(DATA_TYPES["f32"].bits) * steps if converts else 0,
         stores=vectors(dst.bits),

@@ -159,6 +159,7 @@ def build_reorder_problem(
 
 
 def _layout_of(desc: MemoryDesc, side: str) -> Layout:
+    """Return the layout of a descriptor; refuse other kinds of descriptors."""
     if isinstance(desc.layout, Layout):
         return desc.layout
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
@@ -211,7 +212,7 @@ def _require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
     """
     if dst.extras:
         raise Unimplemented(
-            f"the destination keeps compensation or a factor with its elements ({dst.extras!r}), which a reorder does "
+            f"the destination stores compensation or a factor ({dst.extras!r}), which a reorder does "
             "not compute: describe it without extras"
         )
     require_factor(src, 1.0)
@@ -254,16 +255,16 @@ its value is the row-major index of the element."""
 
 def step_value_layouts(attributes: Attributes, factor: float, dims: Dims) -> dict[str, ValueLayout | None]:
     """Return the value layout of each step of the formula, in execution order; None for a single value."""
-    found: dict[str, ValueLayout | None] = {
+    layouts: dict[str, ValueLayout | None] = {
         name: value_layout(attributes.entry(name), dims) for name in attributes.names
     }
     if attributes.sum is not None:
-        found["sum"] = None
+        layouts["sum"] = None
     if factor != 1:
-        found["factor"] = None
+        layouts["factor"] = None
     if attributes.rounding_mode == "stochastic":
-        found["stochastic"] = value_layout(Scales((1 << len(dims)) - 1), dims)
-    return {step: found[step] for step in STEPS if step in found}
+        layouts["stochastic"] = value_layout(Scales((1 << len(dims)) - 1), dims)
+    return {step: layouts[step] for step in STEPS if step in layouts}
 
 
 def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: float) -> str:

@@ -145,12 +145,13 @@ class Schedule:
         if odd := self.tile.odd:
             place = f"above {odd.deinterleave.below} lane bits of {odd.deinterleave.side}"
             lines.append(f"  for each of the {odd.deinterleave.extent} values of loop {odd.loop}, {place}")
-        lines.append(f"  walks along {self.traversal}")
+        lines.append(f"  traverses {self.traversal} in memory order")
         lines += [f"  around it: {_describe(o)}" for o in self.outer]
         return "\n".join(lines)
 
 
 def _describe(outer: OuterLoop) -> str:
+    """Return a loop around the tile in words."""
     back = f", the last begins {outer.back} earlier" if outer.back else ""
     return f"loop {outer.loop}, {outer.extent} times, {outer.step} values each{back}"
 

@@ -410,7 +410,7 @@ def canonical_text(value: object) -> str:
         return (
             f"{kind.__qualname__}({', '.join([canonical_text(getattr(value, name)) for name in _field_names(kind)])})"
         )
-    raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
+    raise TypeError(f"{value!r} cannot identify machine code: build kernels from numbers, text, tuples and dataclasses")
 
 
 @lru_cache(maxsize=64)

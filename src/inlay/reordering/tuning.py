@@ -129,12 +129,12 @@ def enumerate_candidates(problem: ReorderProblem, target: Target, memory: Memory
     Post-condition: no two have the same plan and the same number of threads.
     """
     first = _evaluate_choice(problem, target, memory, BY_MODEL, None)
-    found = {_identity(first): first}
+    distinct = {_identity(first): first}
     for choice in _alternatives(problem, first.plan, target, memory):
         with suppress(Unimplemented):  # the table cannot describe some tiles
             candidate = _evaluate_choice(problem, target, memory, choice, first.plan)
-            found.setdefault(_identity(candidate), candidate)
-    others = [candidate for candidate in found.values() if candidate is not first]
+            distinct.setdefault(_identity(candidate), candidate)
+    others = [candidate for candidate in distinct.values() if candidate is not first]
     return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.reader_cost))
 
 
@@ -281,6 +281,7 @@ class _PairedTiming:
         times: list[list[float]] = [[] for _ in alive]
 
         def in_round(number: int) -> list[int]:
+            """Return the calls to time in a round, in order; drop slow ones after the first two rounds."""
             if number > 1:
                 best = median(times[_least(times, alive)])
                 alive[:] = [i for i in alive if min(times[i]) < _BEHIND * best]
