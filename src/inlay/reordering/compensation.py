@@ -174,8 +174,8 @@ class _ChannelSumPart:
             run_parts(task, src, dst, self.address, parts)
         else:
             task.entry(src, dst, self.address, 0, task.tiles)
-        channel_sums: npt.NDArray[np.int32] = numbers.sum(self.summed, np.int32) if self.summed else numbers
-        return channel_sums.transpose(self.order)
+        sums_by_channel: npt.NDArray[np.int32] = numbers.sum(self.summed, np.int32) if self.summed else numbers
+        return sums_by_channel.transpose(self.order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
