@@ -89,17 +89,17 @@ def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code
     code.label("entry")
     passes = _passes(emitter.kernel)
     vector = emitter.vector
-    between = ""
+    buffer = ""
     if len(passes) > 1:
-        between = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {LINE}")
+        buffer = code.let(f"alloca [{emitter.kernel.registers} x {vector}], align {LINE}")
     for i, (steps, members, bases) in enumerate(passes):
         for base in _iterate_bases(code, f"pass{i}", bases, len(members)):
-            places = {r: _register_number(code, base, r) for r in members}
-            values = {r: _load_register(emitter, code, places[r], between if i else None) for r in members}
+            numbers = {r: _register_number(code, base, r) for r in members}
+            values = {r: _load_register(emitter, code, numbers[r], buffer if i else None) for r in members}
             for step in steps:
                 _emit_step(code, step, values, emitter)
             for r, value in values.items():
-                _store_register(emitter, code, places[r], value, between if i < len(passes) - 1 else None, streams)
+                _store_register(emitter, code, numbers[r], value, buffer if i < len(passes) - 1 else None, streams)
     code.do("ret void")
     return head, code
 
@@ -130,27 +130,29 @@ _Pass = tuple[tuple[ShuffleStep | Deinterleave, ...], list[int], list[int]]
 
 def _passes(kernel: Kernel) -> list[_Pass]:
     """Return the passes of a kernel; between two passes the whole tile is in memory."""
-    each = 1 << len(kernel.network.registers)
-    shifts = [*range(0, kernel.registers, each)]
+    count = 1 << len(kernel.network.registers)
+    # The network is repeated for each value of the odd digit, on registers `count` apart.
+    repetitions = [*range(0, kernel.registers, count)]
     passes: list[_Pass] = []
     for steps in kernel.network.passes:
-        inside = sum({1 << step.register for step in steps if isinstance(step, Exchange)})
-        members = [r for r in range(each) if r & ~inside == 0]
-        passes.append((steps, members, [shift + r for shift in shifts for r in range(each) if r & inside == 0]))
+        exchanged_bits = sum({1 << step.register for step in steps if isinstance(step, Exchange)})
+        members = [r for r in range(count) if r & ~exchanged_bits == 0]
+        bases = [r for r in range(count) if r & exchanged_bits == 0]
+        passes.append((steps, members, [first + base for first in repetitions for base in bases]))
     if kernel.deinterleave is None:
         return passes
     if not kernel.network.steps:
         passes = []
-    deal: _Pass = ((kernel.deinterleave,), shifts, [*range(each)])
-    return [deal, *passes] if kernel.deinterleave.side == "src" else [*passes, deal]
+    deinterleave: _Pass = ((kernel.deinterleave,), repetitions, [*range(count)])
+    return [deinterleave, *passes] if kernel.deinterleave.side == "src" else [*passes, deinterleave]
 
 
-def _load_register(emitter: Emitter, code: Code, r: int | str, between: str | None) -> str:
-    """Append the load of register `r`, from the buffer of an earlier pass or from the source, with conversion."""
-    if between is not None:
+def _load_register(emitter: Emitter, code: Code, r: int | str, buffer: str | None) -> str:
+    """Append the load of register `r`: from the buffer of an earlier pass, or from the source with conversion."""
+    if buffer is not None:
         vector = emitter.vector
-        where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
-        return code.let(f"load {vector}, ptr {where}, align {emitter.alignment}")
+        address = code.let(f"getelementptr {vector}, ptr {buffer}, i64 {r}")
+        return code.let(f"load {vector}, ptr {address}, align {emitter.alignment}")
     offset = code.load_word("%src_offsets", r)
     elements = emitter.elements(code, 0)
     value = elements.load(code.byte("%src", offset))
@@ -162,21 +164,21 @@ def _load_register(emitter: Emitter, code: Code, r: int | str, between: str | No
     return convert(elements.lanes, elements.unpack(value), elements.name, emitter.shuffled)
 
 
-def _store_register(emitter: Emitter, code: Code, r: int | str, value: str, between: str | None, streams: bool) -> None:
-    """Append the store of register `r`, to the buffer for a later pass or to the destination, with conversion."""
-    if between is not None:
+def _store_register(emitter: Emitter, code: Code, r: int | str, value: str, buffer: str | None, streams: bool) -> None:
+    """Append the store of register `r`: to the buffer for a later pass, or to the destination with conversion."""
+    if buffer is not None:
         vector = emitter.vector
-        where = code.let(f"getelementptr {vector}, ptr {between}, i64 {r}")
-        code.do(f"store {vector} {value}, ptr {where}, align {emitter.alignment}")
+        address = code.let(f"getelementptr {vector}, ptr {buffer}, i64 {r}")
+        code.do(f"store {vector} {value}, ptr {address}, align {emitter.alignment}")
         return
     elements, computation = emitter.elements(code, 1), emitter.kernel.computation
-    where = code.byte("%dst", code.load_word("%dst_offsets", r))
+    address = code.byte("%dst", code.load_word("%dst_offsets", r))
     if computation is not None and computation.side == "dst":
-        old = elements.unpack(elements.load(where)) if computation.sums else ""
+        old = elements.unpack(elements.load(address)) if computation.sums else ""
         value = emit_formula(elements.lanes, emitter.kernel, emitter.shape, value, r, old)
     else:
         value = convert(elements.lanes, value, emitter.shuffled, elements.name)
-    elements.store(elements.pack(value), where, streams=streams)
+    elements.store(elements.pack(value), address, streams=streams)
 
 
 def _emit_step(code: Code, step: ShuffleStep | Deinterleave, values: dict[int, str], emitter: Emitter) -> None:
@@ -204,13 +206,16 @@ def _emit_step(code: Code, step: ShuffleStep | Deinterleave, values: dict[int, s
 
 def _gather_lanes(lanes: Lanes, element: str, sources: tuple[tuple[int, int], ...], old: list[str]) -> str:
     """Append permutations that build a register with lanes from any old ones; each adds the lanes of one more."""
-    first, *others = sorted({of for of, _ in sources})
-    # In lane i, `gathered` has the lane of `value` that holds the wanted element, or -1 if none does yet.
-    value, gathered = old[first], [lane if of == first else -1 for of, lane in sources]
+    first, *others = sorted({register for register, _ in sources})
+    # gathered[i] is the lane of `value` that holds the element for lane i of the result, or -1 if none does yet.
+    value, gathered = old[first], [lane if register == first else -1 for register, lane in sources]
     for i in others:
-        order = [lanes.count + lane if of == i else at for (of, lane), at in zip(sources, gathered, strict=True)]
+        order = [
+            lanes.count + lane if register == i else current
+            for (register, lane), current in zip(sources, gathered, strict=True)
+        ]
         value = lanes.pick(element, value, old[i], order)
-        gathered = [lane if at >= 0 else -1 for lane, at in enumerate(order)]
+        gathered = [lane if taken >= 0 else -1 for lane, taken in enumerate(order)]
     return value if gathered == [*range(lanes.count)] else lanes.pick(element, value, value, gathered)
 
 
@@ -319,13 +324,13 @@ def mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
     at = shape.coordinates(side, 0)
     code.label("entry")
     with code.loop("each", emitter.kernel.registers) as r:
-        room = code.let(f"sub i64 %room, {code.load_word(code.word('%table', at), r)}")
+        left = code.let(f"sub i64 %room, {code.load_word(code.word('%table', at), r)}")
         for limit, name in ((_FAR, "smin"), (0, "smax")):
-            room = code.minmax(name, room, limit)
-        every = emitter.lanes_in(code).spread(code.let(f"trunc i64 {room} to i32"), "i32")
-        where = lane_coordinates(code, shape, side, at + shape.registers, r)
-        lane = code.let(f"load <{lanes} x i32>, ptr {where}, align 4")
-        below = code.let(f"icmp slt <{lanes} x i32> {lane}, {every}")
+            left = code.minmax(name, left, limit)
+        left_in_lanes = emitter.lanes_in(code).spread(code.let(f"trunc i64 {left} to i32"), "i32")
+        address = lane_coordinates(code, shape, side, at + shape.registers, r)
+        coordinates = code.let(f"load <{lanes} x i32>, ptr {address}, align 4")
+        below = code.let(f"icmp slt <{lanes} x i32> {coordinates}, {left_in_lanes}")
         bits = code.let(f"bitcast <{lanes} x i1> {below} to i{lanes}")
         wide = bits if lanes == _WORD else code.let(f"zext i{lanes} {bits} to i64")
         code.do(f"store i64 {wide}, ptr {code.word('%bits', r)}, align 8")

@@ -344,10 +344,12 @@ class _TableBuilder:
         odd, count = self.schedule.tile.odd, self.shape.lanes
         kinds = [coordinates]
         if odd is not None and self.shape.kinds[side] > 1:
-            gathered = Deinterleave("dst", odd.deinterleave.extent, odd.deinterleave.below)
-            sources = [gathered.sources(k, self.schedule.tile.lane_bits) for k in range(odd.deinterleave.extent)]
+            # On the side of the odd digit, register k holds elements of every value of the digit in its lanes.
+            interleaved = Deinterleave("dst", odd.deinterleave.extent, odd.deinterleave.below)
+            sources = [interleaved.sources(k, self.schedule.tile.lane_bits) for k in range(odd.deinterleave.extent)]
             kinds = [
-                coordinates[[lane for _, lane in one]] + odd_weight * np.array([of for of, _ in one]) for one in sources
+                coordinates[[lane for _, lane in lanes]] + odd_weight * np.array([value for value, _ in lanes])
+                for lanes in sources
             ]
         for i, kind in enumerate(kinds):
             self.words[at + i * self.shape.lane_words :].view(np.int32)[:count] = kind
@@ -361,17 +363,18 @@ def _register_offsets(schedule: Schedule, side: int) -> Words:
     """
     tile, maps = schedule.tile, [loop.maps[side] for loop in schedule.nest.loops]
     bits = (tile.src_bits, tile.dst_bits)[side][tile.lane_bits :]
-    strides = [where << bit if isinstance(where := maps[loop], int) else 0 for loop, bit in bits]
+    strides = [stride << bit if isinstance(stride := maps[loop], int) else 0 for loop, bit in bits]
     total = _subset_sums(strides)[np.newaxis]
     for loop in {loop for loop, _ in bits}:
-        where = maps[loop]
-        if isinstance(where, tuple):
-            values = [1 << bit if owner == loop else 0 for owner, bit in bits]
-            rows = np.array(where, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
-            total = total + rows[:, _subset_sums(values)]
+        table = maps[loop]
+        if isinstance(table, tuple):
+            iterations = [1 << bit if owner == loop else 0 for owner, bit in bits]
+            rows = np.array(table, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
+            total = total + rows[:, _subset_sums(iterations)]
     if tile.odd is not None:
-        where = 1 << tile.lane_bits if tile.odd.deinterleave.side == SIDES[side] else maps[tile.odd.loop]
-        steps = np.arange(tile.odd.deinterleave.extent) * where if isinstance(where, int) else np.array(where, np.int64)
+        extent = tile.odd.deinterleave.extent
+        odd_map = 1 << tile.lane_bits if tile.odd.deinterleave.side == SIDES[side] else maps[tile.odd.loop]
+        steps = np.arange(extent) * odd_map if isinstance(odd_map, int) else np.array(odd_map, np.int64)
         total = (total[:, np.newaxis, :] + steps[:, np.newaxis]).reshape(len(total), -1)
     return np.ascontiguousarray(total)
 
@@ -401,9 +404,10 @@ def is_byte_aligned(problem: ReorderProblem, schedule: Schedule) -> bool:
     sides = ((problem.src_type, problem.src_offset), (problem.dst_type, problem.dst_offset))
     for side, (kind, start) in enumerate(sides):
         if kind.is_sub_byte:
-            runs = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
-            # A table inside the tile moves the register offsets alone.
-            steps = [np.multiply(where, step) for step, where in runs if isinstance(where, int) or step == 1]
-            if any(np.any(np.bitwise_and(n, 1)) for n in (start, _register_offsets(schedule, side), *steps)):
+            outer = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
+            # A table inside the tile (step > 1) is part of the register offsets.
+            steps = [np.multiply(offsets, step) for step, offsets in outer if isinstance(offsets, int) or step == 1]
+            offsets_in_nibbles = (start, _register_offsets(schedule, side), *steps)
+            if any(np.any(np.bitwise_and(offset, 1)) for offset in offsets_in_nibbles):
                 return False
     return True

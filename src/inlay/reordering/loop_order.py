@@ -95,8 +95,8 @@ class OuterLoop:
 def distance(loop: Loop, side: Side) -> int:
     """Return the stride of `loop` on `side` in elements; on the other side if it is 0 or a table there."""
     sides = (loop.src, loop.dst) if side == "src" else (loop.dst, loop.src)
-    steps = [abs(where) for where in sides if isinstance(where, int) and where]
-    return steps[0] if steps else 0
+    strides = [abs(stride) for stride in sides if isinstance(stride, int) and stride]
+    return strides[0] if strides else 0
 
 
 def order_loops(
@@ -143,22 +143,23 @@ def _prefers_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traf
     src, dst = loops[inner.loop].src, loops[inner.loop].dst
     if not isinstance(src, int) or not isinstance(dst, int):
         return False
-    piece = abs(dst) * inner.step * traffic.dst_bits
-    if traffic.streams and piece < 8 * LINE:
+    piece_bits = abs(dst) * inner.step * traffic.dst_bits
+    if traffic.streams and piece_bits < 8 * LINE:
         return True
-    if traffic.level != "L2" and piece == 8 * LINE and inner.extent < _LONG_LOOP and _cuts_lines(loops, traffic):
+    if traffic.level != "L2" and piece_bits == 8 * LINE and inner.extent < _LONG_LOOP and _cuts_lines(loops, traffic):
         return True
-    step = abs(src) * inner.step * traffic.src_bits // 8
-    if abs(src) * traffic.src_bits % (8 * LINE) and step * inner.extent > _KEPT:
+    src_bytes = abs(src) * inner.step * traffic.src_bits // 8
+    if abs(src) * traffic.src_bits % (8 * LINE) and src_bytes * inner.extent > _KEPT:
         return False  # lines of the source that two tiles share would be loaded twice
-    is_short = step <= _SHORT_STEP
-    return is_short and inner.extent >= _LONG_LOOP and _count_places(orders["src"], inner) in _PLACES[traffic.level]
+    if src_bytes > _SHORT_STEP or inner.extent < _LONG_LOOP:
+        return False
+    return _count_places(orders["src"], inner) in _PLACES[traffic.level]
 
 
 def _cuts_lines(loops: list[Loop], traffic: Traffic) -> bool:
     """Return whether rows of the destination that are longer than a line end within a line."""
-    steps = (abs(loop.dst) * traffic.dst_bits for loop in loops if isinstance(loop.dst, int))
-    return any(step > 8 * LINE and step % (8 * LINE) for step in steps)
+    strides = (abs(loop.dst) * traffic.dst_bits for loop in loops if isinstance(loop.dst, int))
+    return any(bits > 8 * LINE and bits % (8 * LINE) for bits in strides)
 
 
 def _sort_loops(loops: list[Loop], outer: list[OuterLoop], side: Side) -> list[OuterLoop]:
@@ -198,11 +199,12 @@ def prefetch_distance(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], tra
         return _BYTES_AHEAD
     if traversal == "dst":
         return step * _TILES_AHEAD[traffic.streams]
-    for count, further in steps[1:]:
-        if further != step * extent:
+    # The row continues through loops whose stride is the length of the row so far.
+    for count, stride in steps[1:]:
+        if stride != step * extent:
             least, most = _ROUND_AHEAD
-            if traffic.streams and further is not None and 0 < further <= most:
-                return further * min(_MOST_ROUNDS, ceil(least / further))
+            if traffic.streams and stride is not None and 0 < stride <= most:
+                return stride * min(_MOST_ROUNDS, ceil(least / stride))
             break
         extent *= count
     return max(_BYTES_AHEAD, _ROW_TILES_AHEAD * step)

@@ -128,12 +128,14 @@ def _axis_loops(axis: ProblemAxis, guards: list[Guard], values: list[tuple[int, 
     is_guarded = prod(d.extent for d in digits) > axis.data
     if is_guarded:
         guards.append(Guard(axis.data, axis.stored))
-    bound = ((len(guards) - 1, 1),) if is_guarded else ()
-    return [
-        Loop(d.extent, d.first, d.second, (*_value_weights(d, values), *((guard, d.weight) for guard, _ in bound)))
-        for d in digits
-        if d.extent > 1
-    ]
+    loops = []
+    for digit in digits:
+        if digit.extent > 1:
+            guard_weights = _value_weights(digit, values)
+            if is_guarded:
+                guard_weights.append((len(guards) - 1, digit.weight))
+            loops.append(Loop(digit.extent, digit.first, digit.second, tuple(guard_weights)))
+    return loops
 
 
 def _split_group(axis: Axis, group: int) -> Axis:

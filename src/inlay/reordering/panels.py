@@ -127,11 +127,14 @@ def _run_elements(nest: LoopNest, parts: list[LoopSlice]) -> int:
     """Return the number of contiguous source elements that a panel reads."""
     extents = {part.loop: part.extent for part in parts}
     covered = 1
-    while (i := next((i for i in extents if nest.loops[i].src == covered and extents[i] > 1), None)) is not None:
+    while True:
+        following = (i for i in extents if nest.loops[i].src == covered and extents[i] > 1)
+        i = next(following, None)
+        if i is None:
+            return covered
         covered *= extents[i]
         if extents.pop(i) < nest.loops[i].extent:
-            break
-    return covered
+            return covered
 
 
 def _contiguous_slices(
@@ -153,7 +156,7 @@ def _contiguous_slices(
 
 
 def _cut_evenly(loop: int, extent: int, most: int, multiple: int) -> LoopSlice:
-    """Return equal slices of at most `most` iterations, a multiple of `multiple` if the loop is cut at all.
+    """Return equal slices of about `most` iterations, a multiple of `multiple` if the loop is cut at all.
 
     >>> _cut_evenly(0, 5000, 512, 16), _cut_evenly(0, 700, 512, 16)
     (LoopSlice(loop=0, extent=512, count=10), LoopSlice(loop=0, extent=352, count=2))

@@ -255,26 +255,24 @@ class _TileCandidate:
         extent = 1 if self.odd is None else self.odd.deinterleave.extent
         registers = extent << len(self.bits) - lanes
         steps = len(set(self.goal) - set(self.bits[:lanes])) if steps is None else steps
-        whole, tiles = 1.0, 1
+        whole_share, tiles = 1.0, 1
         covered = _count_covered(self.bits, self.odd)
         for i, loop in enumerate(self.nest.loops):
             step = covered.get(i, 1)
             count = -(-loop.extent // step)
             tiles *= count
-            whole *= 1 if self.back(i, step) else _whole_share(self.nest, i, step, count)
-        each = 2 + steps / 2 + _DEAL_COST * (extent - 1) + _CONVERSION_COST * self.converts
-        full = _TILE_COST + registers * each
-        start, each = _EDGE_COSTS[steps > 0 or extent > 1]
-        return tiles * (full + (1 - whole) * (start + each * registers))
+            whole_share *= 1 if self.back(i, step) else _whole_share(self.nest, i, step, count)
+        # Each vector is loaded and stored, takes part in half an exchange per step, and may be converted.
+        vector_cost = 2 + steps / 2 + _DEAL_COST * (extent - 1) + _CONVERSION_COST * self.converts
+        tile_cost = _TILE_COST + registers * vector_cost
+        edge_start, edge_vector = _EDGE_COSTS[steps > 0 or extent > 1]
+        return tiles * (tile_cost + (1 - whole_share) * (edge_start + edge_vector * registers))
 
     def back(self, i: int, step: int) -> int:
         """Return by how many iterations the last tile over loop `i` begins earlier; 0 if it does not overlap."""
         loop = self.nest.loops[i]
-        beyond = -loop.extent % step
-        is_free = self.overlaps and loop.is_affine and loop.extent > step
-        return (
-            beyond if is_free and not any(_implies_guard(self.nest, loop, g, w) for g, w in loop.guard_weights) else 0
-        )
+        may_overlap = self.overlaps and loop.is_affine and loop.extent > step
+        return -loop.extent % step if may_overlap and not _ends_at_guard(self.nest, loop) else 0
 
 
 def _build_candidate(
@@ -311,11 +309,11 @@ def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | Non
             continue
         if not is_affine and extent % (1 << wanted - len(bits)):
             return None
-        whole = extent & -extent == extent and is_affine
-        here = min(wanted - len(bits), int(log2(extent)) if whole else ceil(log2(extent)))
-        if not whole and here < wanted - len(bits):
+        is_power_of_two = extent & -extent == extent and is_affine
+        count = min(wanted - len(bits), int(log2(extent)) if is_power_of_two else ceil(log2(extent)))
+        if not is_power_of_two and count < wanted - len(bits):
             return None
-        bits += [(i, bit) for bit in range(here)]
+        bits += [(i, bit) for bit in range(count)]
         stride *= extent
     return bits
 
@@ -373,6 +371,11 @@ def _implies_guard(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
     return weight * loop.extent >= nest.guards[guard].stored
 
 
+def _ends_at_guard(nest: LoopNest, loop: Loop) -> bool:
+    """Return whether some guard excludes iterations beyond the extent of `loop` already."""
+    return any(_implies_guard(nest, loop, guard, weight) for guard, weight in loop.guard_weights)
+
+
 def _add_guard(loops: list[Loop], guards: list[Guard], i: int) -> None:
     """Append a guard that excludes iterations beyond the extent of loop `i`."""
     loop = loops[i]
@@ -389,11 +392,7 @@ def _build_schedule(candidate: _TileCandidate, tile: Tile, traffic: Traffic, sid
         step = tile.covers(i)
         extent = -(-loop.extent // step)
         back = candidate.back(i, step)
-        if (
-            extent * step > loop.extent
-            and not back
-            and not any(_implies_guard(nest, loop, g, w) for g, w in loop.guard_weights)
-        ):
+        if extent * step > loop.extent and not back and not _ends_at_guard(nest, loop):
             _add_guard(loops, guards, i)
         if extent > 1:
             outer.append(OuterLoop(i, extent, step, back))
