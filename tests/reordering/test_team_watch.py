@@ -24,14 +24,14 @@ class Calls:
 
     def call(self) -> bool:
         """One call, as `run_parts` does it; answers whether it was shared."""
-        watch, began = self.watch, self.now
-        is_shared = watch.limit > 0 or watch.shares(began)
-        took = self.shared if is_shared else self.alone
-        self.now += took
+        watch, begin = self.watch, self.now
+        is_shared = watch.limit > 0 or watch.should_share(begin)
+        duration = self.shared if is_shared else self.alone
+        self.now += duration
         if not watch.limit:
-            watch.took(is_shared, began, took)
-        elif self.waited or not watch.usual <= took <= watch.limit:
-            watch.note(began, took, self.waited)
+            watch.record_trial(is_shared, begin, duration)
+        elif self.waited or not watch.usual <= duration <= watch.limit:
+            watch.record(begin, duration, self.waited)
         return is_shared
 
     def until(self, nanoseconds: int) -> list[bool]:
@@ -53,8 +53,8 @@ def disturbed() -> Calls:
 
 def test_calls_that_take_what_they_took_stay_shared() -> None:
     calls = Calls()
-    for took in (1 * MS, 2 * MS, 2 * MS + SLACK_NS):
-        calls.shared = took
+    for duration in (1 * MS, 2 * MS, 2 * MS + SLACK_NS):
+        calls.shared = duration
         assert all(calls.until(50 * MS))
 
 
@@ -122,7 +122,7 @@ def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pyte
         assert reorder.task is not None
         watch = reorder.task.watch
         for _ in range(2):
-            watch.note(0, 10**10, 10**10 - 1)
+            watch.record(0, 10**10, 10**10 - 1)
         assert not watch.limit
         monkeypatch.setattr(threads.Team, "run", lambda *_: pytest.fail("shared"))
         y.fill(0)

@@ -97,7 +97,7 @@ class PairedTrial:
     Threads may use it concurrently without a lock: an inexact count does no harm.
     """
 
-    __slots__ = ("_first", "_shares", "_times", "_wait", "calls_until_trial", "second", "uses_second")
+    __slots__ = ("_calls_after_loss", "_first", "_shares", "_times", "calls_until_trial", "second", "uses_second")
 
     def __init__(
         self, first: ReorderVariant, make_second: Callable[[], ReorderVariant], *, shares: bool = False
@@ -117,7 +117,7 @@ class PairedTrial:
         self.calls_until_trial = CALLS_BEFORE_TRIAL
         """Number of calls until the next trial; 0 during a trial, whose calls are timed."""
         self._times: list[tuple[int, int]] = []
-        self._wait = CALLS_AFTER_LOSS
+        self._calls_after_loss = CALLS_AFTER_LOSS
 
     def run(self, src_address: int, dst_address: int, table: int | None) -> None:
         """Run one call of the current variant, timed during a trial."""
@@ -131,15 +131,17 @@ class PairedTrial:
         variant.move(src_address, dst_address, table)
         self.note(begin, time.perf_counter_ns() - begin)
 
-    def note(self, began: int, nanoseconds: int) -> None:
+    def note(self, begin: int, nanoseconds: int) -> None:
         """Record start and duration of a call of a trial; after the last one, choose the variant."""
         times = self._times
-        times.append((began, nanoseconds))
+        times.append((begin, nanoseconds))
         self.uses_second = len(times) >= CALLS_PER_VARIANT
         if len(times) >= 2 * CALLS_PER_VARIANT:
             self.uses_second = is_faster(times[_SETTLING:CALLS_PER_VARIANT], times[CALLS_PER_VARIANT + _SETTLING :])
-            self.calls_until_trial, self._times = CALLS_AFTER_WIN if self.uses_second else self._wait, []
-            self._wait = CALLS_AFTER_LOSS if self.uses_second else min(2 * self._wait, MOST_CALLS_AFTER_LOSS)
+            self.calls_until_trial, self._times = CALLS_AFTER_WIN if self.uses_second else self._calls_after_loss, []
+            self._calls_after_loss = (
+                CALLS_AFTER_LOSS if self.uses_second else min(2 * self._calls_after_loss, MOST_CALLS_AFTER_LOSS)
+            )
 
     def restart(self) -> None:
         """Begin a trial at once: a worker was asleep, so calls no longer follow each other closely."""

@@ -25,8 +25,8 @@ Slow memory has the same symptoms at first; it costs a few calls alone.
 
 >>> watch = TeamWatch()
 >>> for _ in range(2):
-...     watch.note(began=0, took=5_000_000, waited=4_900_000)
->>> watch.limit == 0, watch.shares(0)
+...     watch.record(begin=0, duration=5_000_000, waited=4_900_000)
+>>> watch.limit == 0, watch.should_share(0)
 (True, False)
 
 **`Team`.** Machine code runs without Python's global lock, so Python threads can execute it concurrently. The calling
@@ -202,15 +202,15 @@ class TeamWatch:
     """
 
     __slots__ = (
-        "_alone",
-        "_first",
-        "_lost",
+        "_alone_until",
+        "_backoff",
+        "_lost_time",
         "_shared_since",
-        "_slow",
-        "_spent",
-        "_times",
-        "_until",
-        "_wait",
+        "_slow_calls",
+        "_slow_time",
+        "_time_alone",
+        "_trial_times",
+        "_window_begin",
         "limit",
         "usual",
     )
@@ -221,78 +221,79 @@ class TeamWatch:
         """Time of the fastest shared call in nanoseconds."""
         self.limit = sys.maxsize
         """Time in nanoseconds from which a shared call is slow; 0 in all other states."""
-        self._wait = BACKOFF_NS[0]
-        self._first = self._lost = self._spent = self._slow = 0
-        self._times: list[int] = []
-        self._alone = 0.0  # nanoseconds of a call alone; 0 before any was tried
-        self._until = 0  # when calls may be shared again
+        self._backoff = BACKOFF_NS[0]
+        self._window_begin = self._lost_time = self._slow_time = self._slow_calls = 0
+        self._trial_times: list[int] = []
+        self._time_alone = 0.0  # nanoseconds of a call alone; 0 before any was tried
+        self._alone_until = 0  # when calls may be shared again
         self._shared_since = 0
 
-    def note(self, began: int, took: int, waited: int = 0) -> None:
+    def record(self, begin: int, duration: int, waited: int = 0) -> None:
         """Record a shared call that was faster than any before, or slow, or waited for other threads.
 
         Args:
-            began: start of the call, in nanoseconds.
-            took: duration of the call in nanoseconds.
+            begin: start of the call, in nanoseconds.
+            duration: duration of the call in nanoseconds.
             waited: the nanoseconds of these that followed the end of the caller's own part.
         """
-        best = min(self.usual, took - waited)
-        if took < self.usual:
-            self.usual, self.limit = took, 2 * took + SLACK_NS
-        if took <= 2 * best + SLACK_NS:
+        best = min(self.usual, duration - waited)
+        if duration < self.usual:
+            self.usual, self.limit = duration, 2 * duration + SLACK_NS
+        if duration <= 2 * best + SLACK_NS:
             return
-        if not self._slow or began - self._first > _WINDOW + 8 * took:
-            self._first, self._lost, self._spent, self._slow = began, 0, 0, 0
-        self._slow += 1
-        self._lost += took - best
-        self._spent += took
-        if (self._slow > 1 or self._lost > _STALL) and _LOST * self._lost > began + took - self._first:
-            self._times, self._alone, self._until = [], 0.0, 0
+        if not self._slow_calls or begin - self._window_begin > _WINDOW + 8 * duration:
+            self._window_begin, self._lost_time, self._slow_time, self._slow_calls = begin, 0, 0, 0
+        self._slow_calls += 1
+        self._lost_time += duration - best
+        self._slow_time += duration
+        is_repeated = self._slow_calls > 1 or self._lost_time > _STALL
+        if is_repeated and _LOST * self._lost_time > begin + duration - self._window_begin:
+            self._trial_times, self._time_alone, self._alone_until = [], 0.0, 0
             self.limit = 0
 
-    def shares(self, began: int) -> bool:
+    def should_share(self, begin: int) -> bool:
         """Return whether a call that begins now is shared; for all states but `shared`."""
-        return self._alone > 0 and began >= self._until
+        return self._time_alone > 0 and begin >= self._alone_until
 
-    def took(self, is_shared: bool, began: int, took: int) -> None:
+    def record_trial(self, is_shared: bool, begin: int, duration: int) -> None:
         """Record the duration of a call; for all states but `shared`."""
-        times = self._times
+        times = self._trial_times
         if is_shared:
-            times.append(took)
-            if took > 2 * self._alone + SLACK_NS:
-                self._be_alone(began + took)
+            times.append(duration)
+            if duration > 2 * self._time_alone + SLACK_NS:
+                self._enter_alone(begin + duration)
             elif len(times) >= TRIAL_CALLS:
-                if sum(times) < self._alone * len(times):
-                    self._share(began, min(times))
+                if sum(times) < self._time_alone * len(times):
+                    self._enter_shared(begin, min(times))
                 else:
-                    self._be_alone(began + took)
-        elif not self._alone:
-            times.append(took)
+                    self._enter_alone(begin + duration)
+        elif not self._time_alone:
+            times.append(duration)
             if len(times) >= TRIAL_CALLS:
-                self._judge(sum(times) / len(times), began + took)
+                self._judge_trial(sum(times) / len(times), begin + duration)
 
-    def _judge(self, alone: float, now: int) -> None:
+    def _judge_trial(self, alone: float, now: int) -> None:
         """Compare the mean time of calls alone with that of the slow shared calls before, and choose the next state."""
-        slow = self._spent / max(1, self._slow)
+        slow = self._slow_time / max(1, self._slow_calls)
         if alone < slow:
-            self._alone = alone
-            if self._first - self._shared_since > self._wait:
-                self._wait = BACKOFF_NS[0]
-            self._be_alone(now)
+            self._time_alone = alone
+            if self._window_begin - self._shared_since > self._backoff:
+                self._backoff = BACKOFF_NS[0]
+            self._enter_alone(now)
         else:
             # Calls alone are as slow, so the data is the cause, not the workers.
-            self._share(now, round(slow))
+            self._enter_shared(now, round(slow))
 
-    def _be_alone(self, now: int) -> None:
+    def _enter_alone(self, now: int) -> None:
         """Enter the state `alone`, and double the time for the next entry."""
-        self._times, self._until = [], now + self._wait
-        self._wait = min(2 * self._wait, BACKOFF_NS[1])
+        self._trial_times, self._alone_until = [], now + self._backoff
+        self._backoff = min(2 * self._backoff, BACKOFF_NS[1])
 
-    def _share(self, now: int, usual: int) -> None:
+    def _enter_shared(self, now: int, usual: int) -> None:
         """Enter the state `shared` with a new usual time."""
         self.usual, self.limit, self._shared_since = usual, 2 * usual + SLACK_NS, now
-        self._first = self._lost = self._spent = self._slow = 0
-        self._times = []
+        self._window_begin = self._lost_time = self._slow_time = self._slow_calls = 0
+        self._trial_times = []
 
 
 # The team
@@ -491,9 +492,9 @@ def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
     Post-condition: every tile is done.
     """
     watch, is_shared, is_woken = task.watch, True, False
-    began = time.perf_counter_ns()
+    begin = time.perf_counter_ns()
     if not watch.limit:
-        is_shared = watch.shares(began)
+        is_shared = watch.should_share(begin)
     if is_shared:
         team = _team
         if team is None or team.size < parts - 1:
@@ -501,10 +502,10 @@ def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
         is_woken = team.run(task, src, dst, table, parts)
     else:
         task.entry(src, dst, table, 0, task.tiles)
-    took = time.perf_counter_ns() - began
+    duration = time.perf_counter_ns() - begin
     if not watch.limit:
-        watch.took(is_shared, began, took)
-    elif task.waited or not watch.usual <= took <= watch.limit:
-        watch.note(began, took, min(took, task.waited))
+        watch.record_trial(is_shared, begin, duration)
+    elif task.waited or not watch.usual <= duration <= watch.limit:
+        watch.record(begin, duration, min(duration, task.waited))
         task.waited = 0
     return is_woken
