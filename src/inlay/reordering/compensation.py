@@ -222,7 +222,7 @@ def build_channel_sums(layout: Layout, offset: int, mask: int, target: Target) -
     return ChannelSums(tuple(layout.dims[i] for i in kept), tuple(parts))
 
 
-_NEIGHBORS = 4
+_NEIGHBORS = 4  # maximum number of consecutive weights that are added to one number
 
 
 def _build_part(channels: tuple[slice, ...], start: int, digits: list[_SumDigit], target: Target) -> _ChannelSumPart:
@@ -232,22 +232,23 @@ def _build_part(channels: tuple[slice, ...], start: int, digits: list[_SumDigit]
     if lanes and lanes[0].axis == _SUMMED:
         kernel = replace(kernel, neighbors=min(_NEIGHBORS, lanes[0].extent))
         lanes[:1] = [above for above in lanes[0].split(kernel.neighbors)[1:] if above.extent > 1]
-    which = [d for d in loops if d.axis != _SUMMED]
+    outer = [d for d in loops if d.axis != _SUMMED]  # number the sums; summed digits are added for each
     steps, *around = sorted((d for d in loops if d.axis == _SUMMED), key=lambda d: abs(d.stride)) or [_ONCE]
-    words = [len(which), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
-    words += [word for d in (*which, *around) for word in (d.extent, d.stride)]
+    words = [len(outer), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
+    words += [word for d in (*outer, *around) for word in (d.extent, d.stride)]
     table = np.array(words, np.int64)
     code = machine_code(kernel, target)
-    numbers = (*reversed(which), *reversed(lanes))
-    kept = [d for d in numbers if d.axis != _SUMMED]
+    # The result of the kernel is an array with an axis for each of these digits.
+    axes = (*reversed(outer), *reversed(lanes))
+    kept = [d for d in axes if d.axis != _SUMMED]
     return _ChannelSumPart(
         channels=channels,
         start=start,
-        task=Task(code.entry, code.address, prod(d.extent for d in which), keeps_alive=code),
+        task=Task(code.entry, code.address, prod(d.extent for d in outer), keeps_alive=code),
         table=table,
         address=int(table.ctypes.data),
-        extents=tuple(d.extent for d in numbers),
-        summed=tuple(i for i, d in enumerate(numbers) if d.axis == _SUMMED),
+        extents=tuple(d.extent for d in axes),
+        summed=tuple(i for i, d in enumerate(axes) if d.axis == _SUMMED),
         order=tuple(sorted(range(len(kept)), key=lambda i: (kept[i].axis, -kept[i].weight))),
         moved=prod(d.extent for d in digits),
     )

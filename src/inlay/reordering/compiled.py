@@ -367,7 +367,7 @@ def compile_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = P
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, groups cut through blocks, extras are refused by `require_extras`, or LLVM
-            knows no such processor.
+            does not support the processor.
         OutOfMemory: no more code can be loaded; see `make_room`.
     """
     if not dst.extras and src.extras.scale_adjust == 1:
@@ -384,7 +384,7 @@ def compile_problem(problem: ReorderProblem, decision: Decision | None = None) -
     If neither decides what only calls can show, the reorder has a trial.
 
     Raises:
-        Unimplemented: LLVM knows no such processor.
+        Unimplemented: LLVM does not support the processor.
         OutOfMemory: as `compile_reorder`.
     """
     if problem.is_empty:
@@ -439,7 +439,7 @@ def _build_task(problem: ReorderProblem, plan: ReorderPlan, target: Target) -> t
 
 
 def _thread_count(moved_bytes: int, most: int | None) -> tuple[int, bool]:
-    """Return the maximum number of threads for so many bytes, and whether a trial must compare it with one thread."""
+    """Return the maximum number of threads for a move, and whether a trial must compare it with one thread."""
     small = choose_small_thread_count(moved_bytes)
     if small > 1 and most is None:
         return small, True

@@ -66,24 +66,25 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
         clear_masks(code, emitter)
     loops = code.load_word("%table", shape.LOOPS)
     extent, *steps = (code.load_word("%table", shape.INNERMOST + i) for i in range(1 + shape.sums))
-    whole = [code.load_word("%table", shape.bound(g, 2)) for g in guards]
+    limits = [code.load_word("%table", shape.bound(g, 2)) for g in guards]
     code.do("br label %run")
     code.label("run")
     end = "%flushed" if emitter.kernel.stores == "staged" else "%step_done"
     code.do(f"%tile_index = phi i64 [%begin, %entry], [%run_end, {end}]")
     code.do("%more = icmp ult i64 %tile_index, %end")
     code.do("br i1 %more, label %find, label %exit")
+    # The tile's number is (index in the loops around the innermost, index in the innermost).
     code.label("find")
     first = code.let(f"urem i64 %tile_index, {extent}")
-    rest = code.let(f"udiv i64 %tile_index, {extent}")
+    outer_index = code.let(f"udiv i64 %tile_index, {extent}")
     code.do(f"%run_all = sub i64 {extent}, {first}")
     code.do("%left = sub i64 %end, %tile_index")
     code.do("%short = icmp ult i64 %left, %run_all")
     code.do("%run_length = select i1 %short, i64 %left, i64 %run_all")
     code.do("%run_end = add i64 %tile_index, %run_length")
     starts = [code.let(f"mul i64 {first}, {step}") for step in steps]
-    sums = _emit_run_start(code, emitter, loops, rest, starts)
-    _emit_run(code, emitter, sums, steps, whole, (first, extent))
+    sums = _emit_run_start(code, emitter, loops, outer_index, starts)
+    _emit_run(code, emitter, sums, steps, limits, (first, extent))
     code.label("exit")
     if emitter.kernel.stores != "cached":
         code.do_declared(fence)
@@ -91,17 +92,17 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _emit_run_start(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
+def _emit_run_start(code: Code, emitter: Emitter, loops: str, outer_index: str, starts: list[str]) -> list[str]:
     """Append the running sums of the table's shape at the start of a run; return their names.
 
-    The sums are the contributions of the loops around the innermost, found by division of the tile's number, and
-    `starts`, those of the innermost loop.
+    `outer_index` numbers the iterations of all `loops` around the innermost; divisions give the index of each. `starts`
+    are the contributions of the innermost loop to the sums.
     """
     names = [f"%sum{i}" for i in range(len(starts))]
     code.do("br label %digit")
     code.label("digit")
     code.do("%loop = phi i64 [0, %find], [%loop_next, %digit_body]")
-    code.do(f"%rest = phi i64 [{rest}, %find], [%rest_next, %digit_body]")
+    code.do(f"%rest = phi i64 [{outer_index}, %find], [%rest_next, %digit_body]")
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %find], [{name}_next, %digit_body]")
     code.do(f"%any = icmp ult i64 %loop, {loops}")
@@ -115,15 +116,16 @@ def _emit_run_start(code: Code, emitter: Emitter, loops: str, rest: str, starts:
     code.do(f"%rest_next = udiv i64 %rest, {extent}")
     code.do("%loop_next = add i64 %loop, 1")
     for i, name in enumerate(names):
-        moved = code.let(f"mul i64 {index}, {code.load_word(words, 1 + i)}")
+        contribution = code.let(f"mul i64 {index}, {code.load_word(words, 1 + i)}")
         if i < 2:
             address, step = (code.load_word(words, emitter.shape.steps + 2 * i + k) for k in range(2))
             table = code.let(f"inttoptr i64 {address} to ptr")
             looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
-            moved = code.let(f"add i64 {looked_up}, {moved}")
+            contribution = code.let(f"add i64 {looked_up}, {contribution}")
         if emitter.kernel.overlaps:
-            moved = _add_if_last(code, is_last, moved, code.load_word(words, 1 + emitter.shape.sums + i))
-        code.do(f"{name}_next = add i64 {name}, {moved}")
+            back = code.load_word(words, 1 + emitter.shape.sums + i)
+            contribution = _add_if_last(code, is_last, contribution, back)
+        code.do(f"{name}_next = add i64 {name}, {contribution}")
     code.do("br label %digit")
     return names
 

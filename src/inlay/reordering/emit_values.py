@@ -175,7 +175,7 @@ def _complement(lanes: Lanes, bits: str, element: str) -> str:
 def _to_integer(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> str:
     """Append clamping to the range of `dst` and stochastic rounding to an integer; `rest` is 1 - u."""
     low, high = integer_bounds(element, dst)
-    # A comparison with NaN is false: NaN is kept, and becomes 0 when it is converted.
+    # A comparison with NaN is false, so a NaN is unchanged here; the conversion makes it 0.
     for limit, test in ((low, "fcmp olt"), (high, "fcmp ogt")):
         value = lanes.choose(lanes.apply(test, element, value, limit), element, limit, value)
     return lanes.call(

@@ -301,7 +301,7 @@ class _TableBuilder:
         self.words[at : at + self.shape.steps] = words
 
     def sum_increments(self, loop: Loop, iterations: int, rows: list[int]) -> list[int]:
-        """Return the increments of all sums for so many iterations of a loop; `rows` are those of the row addresses."""
+        """Return the increments of all sums for `iterations` of a loop; `rows` are those of the row addresses."""
         elements = [offsets * iterations if isinstance(offsets, int) else 0 for offsets in loop.maps]
         moves = [self.to_address_units(side, count) for side, count in enumerate(elements)]
         return [*moves, *rows, *(loop.weight(g) * iterations for g in range(self.shape.guards))]

@@ -30,7 +30,7 @@ Level = Literal["L2", "L3", "memory"]
 
 
 def level_of(moved_bytes: int, memory: MemoryModel, streams: bool | None = None) -> Level:
-    """Return the memory level that holds so many bytes; `streams`, if set, decides whether it is main memory."""
+    """Return the memory level that holds `moved_bytes`; `streams`, if set, decides whether it is main memory."""
     if moved_bytes > memory.last_level if streams is None else streams:
         return "memory"
     return "L3" if moved_bytes > memory.l2 else "L2"

@@ -64,7 +64,7 @@ def memory_model() -> MemoryModel:
 
 
 def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
-    """Continue the measurement for about `seconds`, if a tensor of so many bytes needs the model and it is incomplete.
+    """Continue an incomplete measurement for about `seconds`, if a tensor of `moved_bytes` needs the model.
 
     Args:
         moved_bytes: source plus destination; nothing is measured for up to `FIRST_MEASURED`.

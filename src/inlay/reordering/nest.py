@@ -230,7 +230,7 @@ def join_contiguous_loops(nest: LoopNest, side: str, lanes: int) -> LoopNest | N
 
 
 _LONGEST_CHAIN = 1024  # iterations of joined loops
-_GREATEST_ODD = 31  # largest odd extent that registers are dealt out by
+_GREATEST_ODD = 31  # largest odd extent by which registers are deinterleaved
 
 
 def split_odd_factor(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:

@@ -42,7 +42,7 @@ class Shuffles:
     the lanes of two registers arbitrarily."""
 
     def deals(self, lanes: int, element_bytes: int) -> bool:
-        """Return whether registers of so many lanes can be deinterleaved by an odd extent."""
+        """Return whether registers of `lanes` lanes can be deinterleaved by an odd extent."""
         return lanes * element_bytes <= self.any_lane[element_bytes.bit_length() - 1]
 
 

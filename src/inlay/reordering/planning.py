@@ -138,7 +138,7 @@ class _Planner:
         return self._rewrites_much(plan), stores, pages
 
     def _direct_plans(self, registers: int | None = None) -> list[ReorderPlan]:
-        """Return plans without panels, with tiles of at least so many registers."""
+        """Return plans without panels, with tiles of at least `registers` registers."""
         first = self._plan_direct(self._schedule(self.nest, overlaps=may_overlap(self.problem), registers=registers))
         plans = [first]
         if self._rewrites_much(first):
@@ -426,7 +426,7 @@ def count_tile_work(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) 
     """Count the instructions of one tile of `kernel` on registers of `vector_bytes`."""
 
     def vectors(bits: int) -> int:
-        """Return the number of vectors that a tile of elements of so many bits fills."""
+        """Return the number of vectors that a tile of elements of `bits` bits fills."""
         return kernel.registers * -(-kernel.lanes * bits // (8 * vector_bytes))
 
     src, dst = problem.src_type, problem.dst_type

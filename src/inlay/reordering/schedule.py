@@ -186,7 +186,7 @@ def find_schedule(
         registers: the least number of registers of a tile, if the loops have that many iterations.
         overlaps: whether elements may be written twice, with the same values.
 
-    Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what lies beyond them and,
+    Post-condition: the tiles cover every index of the nest's loops, and its guards exclude indices beyond them and,
     unless `overlaps`, what would be covered twice.
     """
     most = int(log2(vector_bytes // element_bytes))
@@ -293,7 +293,7 @@ def _build_candidate(
 def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | None) -> list[Bit] | None:
     """Return the bits that address 2^`wanted` contiguous elements of `side`, lowest first; None if there are fewer.
 
-    The odd loop may lie among them; it has no bits, since its iterations are in different registers.
+    The odd loop may be one of the contiguous loops; it has no bits, since its iterations are in different registers.
     """
     bits: list[Bit] = []
     stride = 1

@@ -123,7 +123,7 @@ class ThreadLimit:
     __slots__ = ("_outer", "_threads")
 
     def __init__(self, threads: int | None) -> None:
-        """Create a limit of so many threads for a `with` block."""
+        """Create a limit of `threads` for a `with` block; None for no limit."""
         self._threads = threads
 
     def __enter__(self) -> None:
@@ -146,7 +146,7 @@ _FRESH = 1_000_000  # nanoseconds for which the number of available processors i
 
 
 def choose_thread_count(moved_bytes: int, threads: int | None = None) -> int:
-    """Return the number of threads worth using to move so many bytes, at most `threads` or the process's limit."""
+    """Return the number of threads worth using to move `moved_bytes`, at most `threads` or the process's limit."""
     wanted = moved_bytes // _PART_BYTES
     if wanted < 2:
         return 1
@@ -191,7 +191,7 @@ TRIAL_CALLS = 3
 BACKOFF_NS = 250_000_000, 2_000_000_000
 """Nanoseconds during which calls run alone: the first time, and the limit of its repeated doubling."""
 _WINDOW = 100_000_000  # nanoseconds over which the lost time of slow calls is summed
-_LOST = 3  # a trial begins when more than one part in so many of the time is lost
+_LOST = 3  # a trial begins when more than one part in `_LOST` of the time is lost
 _STALL = 50_000_000  # nanoseconds: a trial begins after a single call that loses more
 
 

@@ -62,7 +62,7 @@ def tune(
     machine with as many threads, uses the resulting decision.
 
     Raises:
-        Unimplemented: LLVM knows no such processor.
+        Unimplemented: LLVM does not support the processor.
     """
     target = host_target()
     if problem.is_empty:
