@@ -37,12 +37,12 @@ AS_ONEDNN = [
     *(("f32", name) for name in ("bf16", "f16", "e8m0", *_INTEGERS)),
     *((src, dst) for src in _INTEGERS for dst in _INTEGERS if src != dst),
 ]
-NO_INSTRUCTIONS = Arithmetic(f16=False, bf16=False, picks=0)
+NO_INSTRUCTIONS = Arithmetic(f16=False, bf16=False, permute_bits=0)
 # What LLVM calls a processor, the bytes of its registers, and what it has instructions for.
 PROCESSORS = {
     "x86-64": (16, NO_INSTRUCTIONS),
     "haswell": (32, replace(NO_INSTRUCTIONS, f16=True)),
-    "skylake-avx512": (64, replace(NO_INSTRUCTIONS, f16=True, picks=16)),
+    "skylake-avx512": (64, replace(NO_INSTRUCTIONS, f16=True, permute_bits=16)),
 }
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]

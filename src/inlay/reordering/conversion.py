@@ -128,7 +128,7 @@ def _float_to_integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     # A comparison with NaN is false, so a NaN becomes the lower limit here.
     clamped = lanes.least(source, value, low, of="fcmp ogt")
     clamped = lanes.least(source, clamped, high, of="fcmp olt")
-    if low < 0 or not lanes.arithmetic.nan_loses:
+    if low < 0 or not lanes.arithmetic.max_drops_nan:
         clamped = lanes.choose(lanes.apply("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
     return _encode_integer(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
@@ -238,20 +238,20 @@ def _decode(lanes: Lanes, codes: str, name: str) -> str:
 def _decode_by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
     """Append the conversion of codes to f32 by integer arithmetic."""
     wide = lanes.cast("zext", codes, f"i{max(8, kind.bits)}", "i32")
-    size = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
-    bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
+    magnitude = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
+    bits = lanes.apply("shl", "i32", magnitude, 23 - kind.mantissa_bits)
     bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-    product = lanes.apply("fmul", "float", lanes.cast("sitofp", size, "i32", "float"), kind.quantum)
-    is_subnormal = lanes.apply("icmp ult", "i32", size, 1 << kind.mantissa_bits)
+    product = lanes.apply("fmul", "float", lanes.cast("sitofp", magnitude, "i32", "float"), kind.quantum)
+    is_subnormal = lanes.apply("icmp ult", "i32", magnitude, 1 << kind.mantissa_bits)
     bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
     if kind.beyond == "infinity":
         # The exponent is now 31 - 15 + 127; adding 127 - 15 again gives 255, that of infinity.
         beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-        bits = lanes.choose(lanes.apply("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
+        bits = lanes.choose(lanes.apply("icmp uge", "i32", magnitude, kind.last), "i32", beyond, bits)
         quiet = lanes.apply("or", "i32", bits, _QUIET)
-        bits = lanes.choose(lanes.apply("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
+        bits = lanes.choose(lanes.apply("icmp ugt", "i32", magnitude, kind.last), "i32", quiet, bits)
     elif kind.beyond == "nan":
-        bits = lanes.choose(lanes.apply("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
+        bits = lanes.choose(lanes.apply("icmp eq", "i32", magnitude, kind.last), "i32", _QUIET_NAN, bits)
     sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
     return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
 
@@ -264,14 +264,16 @@ def _decode_through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
     if kind.beyond == "infinity":
         return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
     sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
-    size = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
-    value = _f32_of_f16(lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", size, 10 - kind.mantissa_bits), sign))
+    magnitude = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
+    value = _f32_of_f16(
+        lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", magnitude, 10 - kind.mantissa_bits), sign)
+    )
     value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
     if kind.beyond != "nan":
         return value
     raw = lanes.cast("bitcast", value, "float", "i32")
     nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
-    is_nan = lanes.apply("icmp eq", "i16", size, kind.last)
+    is_nan = lanes.apply("icmp eq", "i16", magnitude, kind.last)
     return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
 
 
@@ -293,18 +295,18 @@ def _encode(lanes: Lanes, value: str, name: str) -> str:
     if kind.bits == 16 and lanes.arithmetic.f16:
         return lanes.cast("bitcast", lanes.cast("fptrunc", value, "float", "half"), "half", "i16")
     bits = lanes.cast("bitcast", value, "float", "i32")
-    size = lanes.apply("and", "i32", bits, (1 << 31) - 1)
+    magnitude = lanes.apply("and", "i32", bits, (1 << 31) - 1)
     code = lanes.choose(
-        lanes.apply("icmp ult", "i32", size, 128 - kind.bias << 23),
+        lanes.apply("icmp ult", "i32", magnitude, 128 - kind.bias << 23),
         "i32",
-        _encode_subnormal(lanes, size, kind),
-        _encode_normal(lanes, size, kind),
+        _encode_subnormal(lanes, magnitude, kind),
+        _encode_normal(lanes, magnitude, kind),
     )
     code = lanes.least("i32", code, kind.last)
     sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
     code = lanes.apply("or", "i32", code, sign)
     if kind.beyond == "infinity":
-        is_nan = lanes.apply("icmp ugt", "i32", size, 255 << 23)
+        is_nan = lanes.apply("icmp ugt", "i32", magnitude, 255 << 23)
         code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
     return lanes.narrow(code, "i32", REGISTER_TYPES[name])
 
@@ -317,22 +319,24 @@ def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
     return lanes.apply("or", "i32", quiet, sign)
 
 
-def _encode_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+def _encode_normal(lanes: Lanes, magnitude: str, kind: FloatFormat) -> str:
     """Append the code of a normal number: an integer addition rounds to nearest even and carries into the exponent."""
     dropped = 23 - kind.mantissa_bits
-    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", size, dropped), 1)
+    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", magnitude, dropped), 1)
     bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
-    return lanes.apply("lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", size, bias), odd), dropped)
+    return lanes.apply(
+        "lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", magnitude, bias), odd), dropped
+    )
 
 
-def _encode_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+def _encode_subnormal(lanes: Lanes, magnitude: str, kind: FloatFormat) -> str:
     """Append the code of a subnormal number.
 
     The sum with the power of two whose last place is the quantum is rounded to a multiple of it; its low bits are the
     code.
     """
     power = kind.quantum * 2.0**23
-    total = lanes.apply("fadd", "float", lanes.cast("bitcast", size, "i32", "float"), power)
+    total = lanes.apply("fadd", "float", lanes.cast("bitcast", magnitude, "i32", "float"), power)
     exponent = 127 + 23 + 1 - kind.bias - kind.mantissa_bits << 23
     return lanes.apply("sub", "i32", lanes.cast("bitcast", total, "float", "i32"), exponent)
 

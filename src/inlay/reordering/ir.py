@@ -185,13 +185,13 @@ class Arithmetic:
     """True if it converts between f16 and f32."""
     bf16: bool
     """True if it converts f32 to bf16, with subnormals flushed to zero (x86: AVX512_BF16)."""
-    picks: int
+    permute_bits: int
     """Width in bits of the narrowest elements that one instruction permutes arbitrarily across two 64-byte registers
     (x86: 8 with AVX512_VBMI, 16 with AVX512BW); 0 if there is none."""
-    nan_loses: bool = True
+    max_drops_nan: bool = True
     """True if the maximum of a NaN and a number is the number also for signaling NaNs; false on AArch64, which only
     makes the NaN quiet."""
-    rounds: bool = True
+    has_lrint: bool = True
     """True if a float is rounded to the nearest integer with LLVM's `lrint`. False on AArch64: LLVM expands `lrint`
     element by element for SVE, and merges the alternative, rounding and then converting, into one instruction."""
 
@@ -252,7 +252,7 @@ class Lanes:
         wide, bits = int(source[1:]), int(target[1:])
         if wide == bits:
             return value
-        if not self.arithmetic.picks or self.count * bits < 256 or wide > 32:
+        if not self.arithmetic.permute_bits or self.count * bits < 256 or wide > 32:
             return self.cast("trunc", value, source, target)
         while wide > bits:
             wide //= 2
@@ -262,7 +262,7 @@ class Lanes:
     def _every_second(self, value: str, bits: int) -> str:
         """Append the truncation of integers of twice as many `bits`, by a permutation instruction if there is one."""
         element, register_lanes = f"i{bits}", _REGISTER_BITS // bits
-        if bits < self.arithmetic.picks or self.count * bits * 2 < _REGISTER_BITS:
+        if bits < self.arithmetic.permute_bits or self.count * bits * 2 < _REGISTER_BITS:
             return self.cast("trunc", value, f"i{2 * bits}", element)
         halves = self.code.let(f"bitcast {self.of(f'i{2 * bits}')} {value} to <{2 * self.count} x {element}>")
         starts = range(0, 2 * self.count, register_lanes)
@@ -293,7 +293,7 @@ class Lanes:
         and that takes ten times as long as the rest of the compilation.
         """
         bits = _BITS[element]
-        if not 0 < self.arithmetic.picks <= bits or self.count * bits != _REGISTER_BITS:
+        if not 0 < self.arithmetic.permute_bits <= bits or self.count * bits != _REGISTER_BITS:
             pair = ", ".join(f"{self.of(element)} {value}" for value in (one, other))
             return self.code.let(f"shufflevector {pair}, {shuffle_mask(order)}")
         integer = self.of(f"i{bits}")
@@ -322,7 +322,7 @@ class Lanes:
 
         The values must be in the range of that type.
         """
-        if not self.arithmetic.rounds:
+        if not self.arithmetic.has_lrint:
             return self.cast("fptosi", self.call("roundeven", source, value), source, target)
         floats, integers = self.of(source), self.of(target)
         return self.code.call(f"llvm.lrint.{suffix(integers)}.{suffix(floats)}", integers, (floats, value))

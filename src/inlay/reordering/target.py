@@ -124,10 +124,10 @@ def _target(
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _ANY_LANE = {"avx512vbmi": (64, 64, 64, 64), "avx512bw": (16, 64, 64, 64), "avx2": (16, 16, 32, 32)}
 _X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
-_BASE = Arithmetic(f16=False, bf16=False, picks=0)
-_HALVES = Arithmetic(f16=True, bf16=False, picks=0)
-_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=0, nan_loses=False, rounds=False)
-_PICKS = Arithmetic(f16=True, bf16=False, picks=16)
+_BASE = Arithmetic(f16=False, bf16=False, permute_bits=0)
+_HALVES = Arithmetic(f16=True, bf16=False, permute_bits=0)
+_ARM_HALVES = Arithmetic(f16=True, bf16=False, permute_bits=0, max_drops_nan=False, has_lrint=False)
+_PICKS = Arithmetic(f16=True, bf16=False, permute_bits=16)
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         "x86-64-v2": _target(_X86, "x86-64-v2", "", 16, _BASE),
@@ -178,9 +178,9 @@ def host_target() -> Target:
     arithmetic = Arithmetic(
         f16=not is_x86 or bool(features.get("f16c")),
         bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
-        picks=(8 if features.get("avx512vbmi") else 16) if width == 64 else 0,
-        nan_loses=is_x86,
-        rounds=is_x86,
+        permute_bits=(8 if features.get("avx512vbmi") else 16) if width == 64 else 0,
+        max_drops_nan=is_x86,
+        has_lrint=is_x86,
     )
     any_lane = next((w for name, w in _ANY_LANE.items() if is_x86 and features.get(name)), (16, 16, 16, 16))
     return _target(triple, cpu, features.flatten(), width, arithmetic, any_lane)
