@@ -13,7 +13,7 @@ from pathlib import Path
 
 from inlay.machine import MemoryModel, ReportedCache, reported_caches
 from inlay.measure.processors import allowed_processors
-from inlay.reordering.compiled import Copies
+from inlay.reordering.compiled import CompiledCopies
 from inlay.reordering.memory_levels import measure_all, memory_model
 
 _FALLBACK = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
@@ -91,7 +91,7 @@ def effective_caches(reported: Iterable[ReportedCache], model: MemoryModel) -> t
 def _measured_model() -> MemoryModel:
     """Return the machine model, measured now if it was not before."""
     model = memory_model()
-    return measure_all(Copies()) if model.source == "assumed" else model
+    return measure_all(CompiledCopies()) if model.source == "assumed" else model
 
 
 def _processor_name() -> str:

@@ -21,7 +21,7 @@ from inlay import onednn_abi as abi
 from inlay.descriptor import Extras
 from inlay.errors import InlayError
 from inlay.layout import Dims
-from inlay.reordering.attributes import Attributes, Entry, Scales
+from inlay.reordering.attributes import Attributes, QuantizationAttribute, Scales
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 """The functions of a library, by name without `dnnl_`; `primitive_attr_set_scales` and its like are newer than 3.2."""
@@ -60,7 +60,7 @@ def made_attributes(lib: Functions, attributes: Attributes) -> c_void_p:
     return attr
 
 
-def _set(lib: Functions, attr: c_void_p, name: str, entry: Entry) -> None:
+def _set(lib: Functions, attr: c_void_p, name: str, entry: QuantizationAttribute) -> None:
     kind, arg = ("scales" if isinstance(entry, Scales) else "zero_points"), abi.ARGUMENTS[name[:3]]
     name = f"primitive_attr_set_{kind}"
     if name in lib:

@@ -52,13 +52,13 @@ def test_a_report_has_the_copy_inlay_and_the_peers() -> None:
 
 
 def test_what_tuning_won_is_measured_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    won = Decision(Choice(walk="dst"), 1.5, 0.25)
-    monkeypatch.setattr(tuning, "_measured", lambda problem, src, dst, seconds: won)
+    won = Decision(Choice(traversal="dst"), 1.5, 0.25)
+    monkeypatch.setattr(tuning, "_measure_candidates", lambda problem, src, dst, seconds: won)
     found = bench(SRC, DST, rounds=1, tune=0.25)
     assert names(found) == ["copy", "Inlay", "Inlay, by the model", "NumPy"]
-    assert found.decision == "tuned: walk dst; 1.50 times as fast as what the model decides"
+    assert found.decision == "tuned: traverse dst; 1.50 times as fast as what the model decides"
     assert names(bench(SRC, DST, rounds=1)) == names(found), "it is remembered"
-    assert "  tuned: walk dst;" in Reorder(SRC, DST).explain()
+    assert "  tuned: traverse dst;" in Reorder(SRC, DST).explain()
 
 
 LINES = (Line("copy", (2e-3, 4e-3, 2e-3)), Line("Inlay", (4e-3, 4e-3, 4e-3)), Line("peer", (8e-3, 10e-3, 12e-3)))
@@ -242,9 +242,9 @@ def test_the_command_tunes_and_says_what_was_won(
 
     def measured(problem: Any, src: int, dst: int, seconds: float) -> Decision:
         asked.append(seconds)
-        return Decision(Choice(ahead=0), 1.25, seconds)
+        return Decision(Choice(prefetch_distance=0), 1.25, seconds)
 
-    monkeypatch.setattr(tuning, "_measured", measured)
+    monkeypatch.setattr(tuning, "_measure_candidates", measured)
     call = ["bench", "ab", "ba", "64x48", "--rounds", "1", "--json"]
     for more in (["--tune"], ["--tune", "--seconds", "0.5"], []):
         assert cli.main([*call, *more]) == 0

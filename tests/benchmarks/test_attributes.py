@@ -18,7 +18,7 @@ from benchmarks.timing import Rounds
 from benchmarks.values import values_of
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, view_codes
 from inlay.reordering.reference import reference_reorder
 from tests.support.benchmark_sources import filled, found
 
@@ -35,7 +35,7 @@ def test_cases_that_compute_leave_the_bytes_that_the_reference_leaves(table: str
     for case in cases_of(TABLES[table], [Size("tiny", 1 << 12)], table):
         of, to, expected = filled(case.src), huge_buffer(case.dst.size), huge_buffer(case.dst.size)
         values = values_of(case.attributes, case.dims)
-        reference_reorder(case.src, of, case.dst, expected, case.attributes, codes_of(values))
+        reference_reorder(case.src, of, case.dst, expected, case.attributes, view_codes(values))
         Inlay().prepare(case.src, of, case.dst, to, case.attributes)()
         assert np.array_equal(to, expected), case.label
 

@@ -20,7 +20,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Dims, Layout, Refusal
 from inlay.memory import Memory, pack, reorder
 from inlay.notation.format_tag import FormatTag
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.problem import build_reorder_problem
 from inlay.testing import descriptors
 from tests.support.view_coordinates import coordinates, regroupings
 
@@ -71,7 +71,7 @@ class TestRepairsAreTrue:
         assert refusal.moved is not None
         assert 0 <= refusal.moved - bits / 8 < 2
         if not desc.data_type.is_sub_byte:
-            assert refusal.moved == reorder_problem(desc, refusal.target).moved_bytes
+            assert refusal.moved == build_reorder_problem(desc, refusal.target).moved_bytes
 
     @given(descriptors(), st.data())
     def test_no_plain_order_moves_less(self, desc: MemoryDesc, data: st.DataObject) -> None:
@@ -83,7 +83,7 @@ class TestRepairsAreTrue:
         for order in permutations(range(desc.ndims)):
             plain = MemoryDesc(desc.dims, desc.data_type, FormatTag(order))
             if isinstance(plain.try_reshape(dims), MemoryDesc):
-                assert refusal.moved <= reorder_problem(desc, plain).moved_bytes
+                assert refusal.moved <= build_reorder_problem(desc, plain).moved_bytes
 
     @given(descriptors(broadcast=True), st.data())
     def test_free_digits_offered_are_what_digits_gives(self, desc: MemoryDesc, data: st.DataObject) -> None:

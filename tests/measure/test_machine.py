@@ -25,8 +25,8 @@ from inlay.machine import (
 from inlay.measure.calibration import Calibration, CopySample
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, memory_levels
-from inlay.reordering.planning import Plan, plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.planning import ReorderPlan, plan_reorder
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS
 
 FIRST = {"level": "1", "type": "Data", "size": "48K", "shared_cpu_list": "0,4"}
@@ -228,7 +228,7 @@ def test_without_memory_for_copies_the_model_stays_assumed(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("unspecified")
 def test_our_own_copies_measure_this_machine() -> None:
-    model = memory_levels.measure_all(compiled.Copies())
+    model = memory_levels.measure_all(compiled.CompiledCopies())
     assert model == memory_levels.memory_model()
     assert model.source == "measured"
     assert 1 << 18 <= model.l2 <= model.last_level <= max(64 << 20, model.l2 * model.threads)
@@ -240,7 +240,7 @@ def test_copies_copy(streams: bool) -> None:
     src, dst = (memory_levels.allocate_lines(100_000) for _ in range(2))
     src[:] = np.arange(100_000) % 251
     dst[:] = 0
-    compiled.Copies()(src.ctypes.data, dst.ctypes.data, 90_000, streams=streams, threads=1)
+    compiled.CompiledCopies()(src.ctypes.data, dst.ctypes.data, 90_000, streams=streams, threads=1)
     assert np.array_equal(dst[:90_000], src[:90_000])
     assert not dst[90_000:].any()
 
@@ -267,9 +267,9 @@ def test_reported_caches_decide_nothing_once_the_model_is_measured(
 def planned(n: int) -> tuple[object, object, bool]:
     """What is decided of a transpose: schedule, stores, whether lines are fetched ahead."""
     n = n // 64 * 64
-    problem = reorder_problem(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba"))
-    plan: Plan = plan_reorder(problem, TARGETS["x86-64-v4"])
-    return plan.schedule, plan.kernel.stores, plan.kernel.fetches
+    problem = build_reorder_problem(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba"))
+    plan: ReorderPlan = plan_reorder(problem, TARGETS["x86-64-v4"])
+    return plan.schedule, plan.kernel.stores, plan.kernel.prefetches
 
 
 # INLAY_MACHINE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inlay.measure.processors import Processors, cpu_quota, mean_of, measure_processors, recent_processors, shares_of
-from inlay.reordering.threads import ThreadLimit, get_num_threads, limited, set_num_threads
+from inlay.reordering.threads import ThreadLimit, apply_thread_limit, get_num_threads, set_num_threads
 
 
 def quota_in(folder: Path, membership: str, files: Mapping[str, str]) -> float | None:
@@ -163,17 +163,17 @@ def test_a_limit_of_a_thread_is_its_own_and_the_lower_one_counts() -> None:
     try:
         elsewhere: list[int] = []
         with ThreadLimit(2):
-            other = threading.Thread(target=lambda: elsewhere.append(limited(8)))
+            other = threading.Thread(target=lambda: elsewhere.append(apply_thread_limit(8)))
             other.start()
             other.join()
-            assert (limited(8), limited(1)) == (2, 1)
+            assert (apply_thread_limit(8), apply_thread_limit(1)) == (2, 1)
             with ThreadLimit(5):
-                assert limited(8) == 2
+                assert apply_thread_limit(8) == 2
             with ThreadLimit(1), ThreadLimit(None):
                 assert get_num_threads() == 1
-            assert limited(8) == 2
-        assert (limited(8), elsewhere) == (3, [3])
+            assert apply_thread_limit(8) == 2
+        assert (apply_thread_limit(8), elsewhere) == (3, [3])
         with ThreadLimit(4):
-            assert limited(8) == 3
+            assert apply_thread_limit(8) == 3
     finally:
         set_num_threads(None)

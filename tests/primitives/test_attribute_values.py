@@ -97,7 +97,7 @@ def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
         ({"src_zero_points": 1.5}, "src_zero_points are of type float64: zero points are integers"),
         (
             {"src_zero_points": 2**40},
-            "src_zero_points hold 1099511627776, which s32 cannot: it holds -2147483648 to 2147483647",
+            "src_zero_points hold 1099511627776, which s32 cannot represent: its range is -2147483648 to 2147483647",
         ),
         ({"src_scales": np.ones(4, complex)}, "src_scales are of type complex128: give numbers"),
         ({"src_scales": [None] * 4}, "src_scales are of type object: give numbers"),
@@ -122,9 +122,9 @@ def test_what_would_change_silently_is_refused_by_both_in_these_words(values: di
         ),
         ("f32", [None] * 4, "are of type object: give numbers"),
         ("f32", 1 + 2j, "are of type complex128: give numbers"),
-        ("f32", [1e39, 1, 1, 1], "hold 1e+39, which f32 cannot: it holds numbers up to 3.40282e+38"),
+        ("f32", [1e39, 1, 1, 1], "hold 1e+39, which f32 cannot represent: its greatest number is 3.40282e+38"),
         ("s8", [1.5, 1, 1, 1], "are of type float64: elements are integers"),
-        ("s8", [300, 1, 1, 1], "hold 300, which s8 cannot: it holds -128 to 127"),
+        ("s8", [300, 1, 1, 1], "hold 300, which s8 cannot represent: its range is -128 to 127"),
         ("f32", [1.0, 2.0], "is [1.0, 2.0]: give memory, or an array, of 4 values of f32"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The law of the reorder holds on AArch64: the machine code made for it is run by an emulator and judged as any other.
+"""Reorders on AArch64: generated code runs in an emulator and must equal the reference.
 
-Unicorn runs NEON in this process; QEMU's user mode, which knows SVE, runs the code as a program on registers of 32 and
-64 bytes. Both see the pages of the buffers and nothing around them, so guard pages and poison judge here as they do for
-the code of this machine.
+Unicorn emulates NEON in this process; QEMU's user mode, which supports SVE, runs the code as a program with registers
+of 32 and 64 bytes. Both map only the pages of the buffers, so guard pages and poison detect wrong accesses as they do
+for native code.
 """
 
 from dataclasses import replace
@@ -14,10 +14,10 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering import planning
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, view_codes
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS
 from inlay.testing import Seeded, draw_reorder_problem
@@ -60,14 +60,14 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 
 @pytest.fixture
 def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache to stay in."""
+    """Treat every tensor as larger than the caches."""
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
 
 
 def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:
-    """Run the code of another processor between guard pages and compare the result with the reference."""
+    """Run code of another processor between guard pages and compare the result with the reference."""
     name, emulator = machine
-    problem = reorder_problem(src, dst)
+    problem = build_reorder_problem(src, dst)
     if problem.is_empty:
         return
     source = GuardedBuffer(span_bytes(src), flush, problem.src_type.itemsize)
@@ -131,8 +131,8 @@ def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str)
     source, destination = (GuardedBuffer(span_bytes(desc), "upper", 8) for desc in (one, two))
     source.bytes[:], destination.bytes[:] = contents(one, 1), contents(two, 2)
     expected = destination.bytes.copy()
-    reference_reorder(one, source.bytes, two, expected, attributes, codes_of(values))
-    image = image_of(reorder_problem(one, two, attributes), TARGETS[name], source, destination, values)
+    reference_reorder(one, source.bytes, two, expected, attributes, view_codes(values))
+    image = image_of(build_reorder_problem(one, two, attributes), TARGETS[name], source, destination, values)
     destination.pages[:] = np.frombuffer(emulator(image, TARGETS[name]), np.uint8)
     assert_same(two, destination.bytes, expected)
     assert destination.gap_is_untouched
@@ -140,7 +140,7 @@ def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str)
 
 def test_no_code_of_another_family_is_left(machine: Machine) -> None:
     src, dst = (MemoryDesc((65, 64), "f32", tag) for tag in ("ab", "ba"))
-    text = ir_of(plan_reorder(reorder_problem(src, dst), TARGETS[machine[0]]).kernel, TARGETS[machine[0]])
+    text = ir_of(plan_reorder(build_reorder_problem(src, dst), TARGETS[machine[0]]).kernel, TARGETS[machine[0]])
     assert "x86" not in text
 
 
@@ -148,7 +148,7 @@ def test_a_byte_beyond_the_buffer_is_a_fault(machine: Machine) -> None:
     name, emulator = machine
     src = MemoryDesc((64, 64), "u8", "ab")
     source, destination = (GuardedBuffer(4096) for _ in range(2))
-    image = image_of(reorder_problem(src, MemoryDesc((64, 64), "u8", "ba")), TARGETS[name], source, destination)
+    image = image_of(build_reorder_problem(src, MemoryDesc((64, 64), "u8", "ba")), TARGETS[name], source, destination)
     for i in (0, 1):
         moved = tuple(value + (k == i) for k, value in enumerate(image.arguments))
         with pytest.raises((AssertionError, aarch64_emulator.faults())):

@@ -1,4 +1,4 @@
-"""A small move is shared where that was faster: trials decide, and nobody else is woken before the first."""
+"""Adaptive threading of small reorders: trials choose between one thread and several."""
 
 import threading
 import time
@@ -11,29 +11,37 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import CompiledReorder, compile_reorder, compiled, threads
 from inlay.reordering.choice import Choice, Decision
-from inlay.reordering.compiled import EACH, FIRST, KEPT, LATE, SOON, Trial, compile_problem
+from inlay.reordering.compiled import (
+    CALLS_AFTER_LOSS,
+    CALLS_AFTER_WIN,
+    CALLS_BEFORE_TRIAL,
+    CALLS_PER_VARIANT,
+    MOST_CALLS_AFTER_LOSS,
+    PairedTrial,
+    compile_problem,
+)
 from inlay.reordering.threads import TeamWatch
 
 SMALL = (256, 256)
 """256 KiB on each side: half a second-level cache of today."""
 
 
-def in_trial() -> Trial:
+def in_trial() -> PairedTrial:
     never: Any = None  # no call is run
-    trial = Trial(never, lambda: never, shares=True)
-    trial.left = 0
+    trial = PairedTrial(never, lambda: never, shares=True)
+    trial.calls_until_trial = 0
     return trial
 
 
-def try_out(trial: Trial, alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> None:
-    """A trial of calls that take so many nanoseconds, with so many between them."""
+def try_out(trial: PairedTrial, alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> None:
+    """Feed a trial with calls of given durations, and given times between them, in nanoseconds."""
     now = 0
-    for took, pause in [(alone, between[0])] * EACH + [(shared, between[1])] * EACH:
+    for took, pause in [(alone, between[0])] * CALLS_PER_VARIANT + [(shared, between[1])] * CALLS_PER_VARIANT:
         trial.note(now, took)
         now += took + pause
 
 
-def decided(alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> Trial:
+def decided(alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> PairedTrial:
     trial = in_trial()
     try_out(trial, alone, shared, between)
     return trial
@@ -42,20 +50,20 @@ def decided(alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) ->
 @pytest.mark.parametrize(("shared", "wins"), [(3000, True), (5600, True), (5800, False), (6000, False), (12000, False)])
 def test_calls_are_shared_if_that_is_faster_by_more_than_a_twentieth(shared: int, wins: bool) -> None:
     trial = decided(6000, shared)
-    assert (trial.takes_second, trial.left) == (wins, KEPT if wins else SOON)
+    assert (trial.uses_second, trial.calls_until_trial) == (wins, CALLS_AFTER_WIN if wins else CALLS_AFTER_LOSS)
 
 
 @pytest.mark.parametrize(("after_shared", "wins"), [(500, True), (1900, True), (2100, False), (9000, False)])
 def test_half_of_what_the_calls_gain_must_be_left_to_the_program(after_shared: int, wins: bool) -> None:
-    assert decided(6000, 4000, (1000, after_shared)).takes_second == wins
+    assert decided(6000, 4000, (1000, after_shared)).uses_second == wins
 
 
 def test_a_trial_is_calls_alone_and_then_shared_ones() -> None:
     trial, shares = in_trial(), list[bool]()
-    while not trial.left:
-        shares.append(trial.takes_second)
+    while not trial.calls_until_trial:
+        shares.append(trial.uses_second)
         trial.note(len(shares), 1)
-    assert shares == [False] * EACH + [True] * EACH
+    assert shares == [False] * CALLS_PER_VARIANT + [True] * CALLS_PER_VARIANT
 
 
 def test_the_first_calls_of_either_kind_and_single_slow_ones_do_not_decide() -> None:
@@ -63,43 +71,43 @@ def test_the_first_calls_of_either_kind_and_single_slow_ones_do_not_decide() -> 
     for took in [9000] * 4 + [6000] * 5 + [10**6] + [50_000] * 4 + [4000] * 5 + [10**6]:
         trial.note(now, took)
         now += took
-    assert (trial.takes_second, trial.left) == (True, KEPT)
+    assert (trial.uses_second, trial.calls_until_trial) == (True, CALLS_AFTER_WIN)
 
 
 def test_what_was_decided_is_tried_anew_after_many_calls() -> None:
     trial = decided(6000, 3000)
-    trial.left = 0
+    trial.calls_until_trial = 0
     try_out(trial, 6000, 12000)
-    assert (trial.takes_second, trial.left) == (False, SOON)
+    assert (trial.uses_second, trial.calls_until_trial) == (False, CALLS_AFTER_LOSS)
 
 
 def test_what_loses_again_and_again_is_tried_less_and_less_often() -> None:
     trial, waits = in_trial(), []
     for _ in range(6):
         try_out(trial, 6000, 12000)
-        waits.append(trial.left)
-        trial.left = 0
+        waits.append(trial.calls_until_trial)
+        trial.calls_until_trial = 0
     assert waits == [250, 500, 1000, 2000, 4000, 4000]
-    assert waits[-1] == LATE
+    assert waits[-1] == MOST_CALLS_AFTER_LOSS
     try_out(trial, 6000, 3000)
-    trial.left = 0
+    trial.calls_until_trial = 0
     try_out(trial, 6000, 12000)
-    assert trial.left == SOON, "it had won in between"
+    assert trial.calls_until_trial == CALLS_AFTER_LOSS, "it had won in between"
 
 
 def test_a_sleeping_worker_begins_a_trial_and_does_not_begin_one_in_a_trial() -> None:
     trial = decided(6000, 3000)
     trial.restart()
-    assert (trial.takes_second, trial.left) == (False, 0)
-    for i in range(EACH):
+    assert (trial.uses_second, trial.calls_until_trial) == (False, 0)
+    for i in range(CALLS_PER_VARIANT):
         trial.note(i, 6000)
     trial.restart()
-    assert (trial.takes_second, trial.left) == (True, 0)
+    assert (trial.uses_second, trial.calls_until_trial) == (True, 0)
 
 
 @pytest.fixture
 def transpose(monkeypatch: pytest.MonkeyPatch) -> CompiledReorder:
-    """A small reorder whose trial is new, on a machine that has three processors."""
+    """Return a small reorder with a new trial, on a machine with three processors."""
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
     return compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba"))
 
@@ -107,29 +115,29 @@ def transpose(monkeypatch: pytest.MonkeyPatch) -> CompiledReorder:
 def test_the_first_calls_are_the_caller_s_alone(transpose: CompiledReorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "run_parts", lambda *_: pytest.fail("shared"))
     x, y = np.zeros((2, *SMALL), np.float32)
-    for _ in range(FIRST + EACH):
+    for _ in range(CALLS_BEFORE_TRIAL + CALLS_PER_VARIANT):
         transpose.run(x.ctypes.data, y.ctypes.data)
     assert transpose.trial is not None
-    assert (transpose.trial.left, transpose.trial.takes_second) == (0, True)
+    assert (transpose.trial.calls_until_trial, transpose.trial.uses_second) == (0, True)
 
 
 def test_every_call_of_every_trial_moves_everything(transpose: CompiledReorder) -> None:
     x = np.arange(SMALL[0] * SMALL[1], dtype=np.float32).reshape(SMALL)
     y = np.empty(SMALL[::-1], np.float32)
-    for i in range(FIRST + 2 * EACH + 50):
+    for i in range(CALLS_BEFORE_TRIAL + 2 * CALLS_PER_VARIANT + 50):
         y.fill(-1)
         transpose.run(x.ctypes.data, y.ctypes.data)
         assert (y == x.T).all(), f"call {i}"
     assert transpose.trial is not None
-    assert transpose.trial.left <= KEPT
+    assert transpose.trial.calls_until_trial <= CALLS_AFTER_WIN
     assert transpose.task is not None
     transpose.task.watch = TeamWatch()  # whatever else the machine did meanwhile
-    transpose.trial.takes_second, transpose.trial.left = True, 100
+    transpose.trial.uses_second, transpose.trial.calls_until_trial = True, 100
     y.fill(-1)
     time.sleep(0.01)
     transpose.run(x.ctypes.data, y.ctypes.data)
     assert (y == x.T).all()
-    assert transpose.trial.left == 0, "its workers slept"
+    assert transpose.trial.calls_until_trial == 0, "its workers slept"
 
 
 def test_several_threads_have_one_habit(transpose: CompiledReorder) -> None:

@@ -1,4 +1,4 @@
-"""The same reorder as code of other processors: what it is made of, and that nothing of this one is left in it."""
+"""Assembly of one reorder for several processors: expected instructions, and independence of this machine."""
 
 import re
 
@@ -13,7 +13,7 @@ from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS, Target, assembly_of, compile_ir, host_target
 from tests.reordering.test_targets import CASES, TYPES
 
@@ -21,16 +21,16 @@ BYTES = (MemoryDesc((64, 64), "u8", "ab"), MemoryDesc((64, 64), "u8", "ba"))
 
 
 def instructions(text: str) -> list[str]:
-    """The instructions of an assembly: no labels, no directives."""
+    """Return the instructions of an assembly, without labels and directives."""
     lines = [line.strip() for line in text.splitlines() if line.startswith("\t")]
     return [line.replace("\t", " ") for line in lines if not line.startswith((".", "//", "#"))]
 
 
 def compiled_everywhere(pairs: list[tuple[MemoryDesc, MemoryDesc]], target: Target) -> dict[Kernel, bytes]:
-    """The object of every kernel that the pairs need on a target."""
+    """Return the object of every kernel that the pairs need on a target."""
     objects: dict[Kernel, bytes] = {}
     for src, dst in pairs:
-        problem = reorder_problem(src, dst)
+        problem = build_reorder_problem(src, dst)
         kernel = plan_reorder(problem, target).kernel
         if kernel not in objects:
             objects[kernel] = compile_ir(ir_of(kernel, target), target)
@@ -80,7 +80,7 @@ def test_waiting_compiles_too(target: str) -> None:
 def test_nothing_of_x86_is_left(target: str) -> None:
     machine = TARGETS[target]
     for src, dst in (BYTES, (MemoryDesc((65, 3), "f32", "ab"), MemoryDesc((65, 3), "bf16", "ba"))):
-        assert "x86" not in ir_of(plan_reorder(reorder_problem(src, dst), machine).kernel, machine)
+        assert "x86" not in ir_of(plan_reorder(build_reorder_problem(src, dst), machine).kernel, machine)
 
 
 def test_nothing_to_move_is_no_code() -> None:

@@ -1,4 +1,4 @@
-"""Attributes as users meet them: what is refused and how, what values imply, and the ways to call."""
+"""Attributes in the public interface: refused arguments and their messages, inferred attributes, and calls."""
 
 import copy
 import pickle
@@ -13,7 +13,7 @@ import inlay
 from inlay import Attributes, Memory, MemoryDesc, Scales, ZeroPoints
 from inlay.data_type import DATA_TYPES
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.reordering.attributes import attributes_of, operands
+from inlay.reordering.attributes import infer_attributes, operands
 
 F32 = MemoryDesc((4, 6), "f32", "ab")
 S8 = MemoryDesc((4, 6), "s8", "ba")
@@ -165,22 +165,22 @@ PER_COLUMN, POINT = Attributes(src_scales=Scales(0b10)), Attributes(src_zero_poi
 VALUES: list[tuple[Callable[[], object], str]] = [
     (
         given(Attributes(), src_scales=2.0),
-        "src_scales are given, but the attributes have none: make them with src_scales=Scales(), or leave them out",
+        "src_scales were passed, but the attributes have none: create them with src_scales=Scales(), or leave them out",
     ),
     (
         given(PER_COLUMN, src_scales=np.ones(6), dst_zero_points=1),
-        "dst_zero_points are given, but the attributes have none: make them with dst_zero_points=ZeroPoints(), or "
+        "dst_zero_points were passed, but the attributes have none: create them with dst_zero_points=ZeroPoints(), or "
         "leave them out",
     ),
     (given(PER_COLUMN), "the attributes have src_scales: give their values, 6 f32 values of shape (1, 6)"),
     (given(POINT), "the attributes have src_zero_points: give their values, 1 s32 value of shape (1, 1)"),
     (
         given(PER_COLUMN, src_scales=np.ones(4)),
-        "src_scales of shape (4,) are not what mask 0b10 wants for dims (4, 6): give 6 f32 values of shape (1, 6)",
+        "src_scales of shape (4,) do not fit mask 0b10 and dims (4, 6): give 6 f32 values of shape (1, 6)",
     ),
     (
         given(Attributes(src_scales=Scales(0b11)), src_scales=np.ones((6, 4))),
-        "src_scales of shape (6, 4) are not what mask 0b11 wants for dims (4, 6): give 24 f32 values of shape (4, 6)",
+        "src_scales of shape (6, 4) do not fit mask 0b11 and dims (4, 6): give 24 f32 values of shape (4, 6)",
     ),
     (given(PER_COLUMN, src_scales="x"), "src_scales are of type <U1: give numbers"),
     (given(PER_COLUMN, src_scales=[[1, 2], [3]]), "src_scales have rows of different lengths: give an array"),
@@ -191,47 +191,47 @@ VALUES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         given(Attributes(src_scales=Scales(0b10, (), "e8m0")), src_scales=[1, 2, 3, 4, 5, 6]),
-        "src_scales hold 3, which e8m0 cannot: its scales are powers of two",
+        "src_scales hold 3, which e8m0 cannot represent: use powers of two",
     ),
     (
         given(Attributes(src_scales=Scales(0b10, (), "f8_e4m3")), src_scales=[1, 2, 3, 4, 5, 500]),
-        "src_scales hold 500, which f8_e4m3 cannot: its scales are numbers up to 448",
+        "src_scales hold 500, which f8_e4m3 cannot represent: use numbers up to 448",
     ),
     (
         given(Attributes(src_scales=Scales(data_type="f16")), src_scales=1e-9),
-        "src_scales hold 1e-09, which f16 cannot: its scales are numbers up to 65504",
+        "src_scales hold 1e-09, which f16 cannot represent: use numbers up to 65504",
     ),
     (given(POINT, src_zero_points=1.0), "src_zero_points are of type float64: zero points are integers"),
     (
         given(Attributes(src_zero_points=ZeroPoints(0b01, (), "s4")), src_zero_points=[1, 2, 8, 0]),
-        "src_zero_points hold 8, which s4 cannot: it holds -8 to 7",
+        "src_zero_points hold 8, which s4 cannot represent: its range is -8 to 7",
     ),
     (
         given(POINT, src_zero_points=2**31),
-        "src_zero_points hold 2147483648, which s32 cannot: it holds -2147483648 to 2147483647",
+        "src_zero_points hold 2147483648, which s32 cannot represent: its range is -2147483648 to 2147483647",
     ),
     (
-        lambda: attributes_of((8, 3, 4, 4), {"src_scales": np.ones(3)}),
-        "src_scales of shape (3,) do not spread over dims (8, 3, 4, 4): give shape (3, 1, 1), one for each coordinate "
-        "of axis 1",
+        lambda: infer_attributes((8, 3, 4, 4), {"src_scales": np.ones(3)}),
+        "src_scales of shape (3,) cannot be broadcast to dims (8, 3, 4, 4): give shape (3, 1, 1), one for each "
+        "coordinate of axis 1",
     ),
     (
-        lambda: attributes_of((8, 4), {"src_scales": np.ones(2)}),
-        "src_scales of shape (2,) do not spread over dims (8, 4): along each axis give 1 value or one for each "
+        lambda: infer_attributes((8, 4), {"src_scales": np.ones(2)}),
+        "src_scales of shape (2,) cannot be broadcast to dims (8, 4): along each axis give 1 value or one for each "
         "coordinate, or for each of equal groups along the last two",
     ),
     (
-        lambda: attributes_of((4,), {"src_scales": np.ones((1, 4))}),
-        "src_scales of shape (1, 4) do not spread over dims (4,): along each axis give 1 value or one for each "
+        lambda: infer_attributes((4,), {"src_scales": np.ones((1, 4))}),
+        "src_scales of shape (1, 4) cannot be broadcast to dims (4,): along each axis give 1 value or one for each "
         "coordinate, or for each of equal groups along the last two",
     ),
     (
         lambda: inlay.reorder(ROWS, S8, seed=3),
-        "a seed is given, but rounding is to nearest: make attributes with rounding_mode='stochastic'",
+        "a seed was passed, but rounding is to nearest: create attributes with rounding_mode='stochastic'",
     ),
     (
         lambda: inlay.reorder(ROWS, S8, attributes=Attributes(rounding_mode="stochastic")),
-        "rounding is stochastic: give a seed, so that the result can be had again",
+        "stochastic rounding needs a seed, so that results are reproducible: pass one",
     ),
     (
         lambda: inlay.reorder(ROWS, S8, attributes=Attributes(rounding_mode="stochastic"), seed=-1),
@@ -243,7 +243,7 @@ VALUES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: inlay.Reorder(F32, S8)(ROWS, Memory(S8), src_scales=1.0),
-        "src_scales are given, but the attributes have none: make them with src_scales=Scales(), or leave them out",
+        "src_scales were passed, but the attributes have none: create them with src_scales=Scales(), or leave them out",
     ),
 ]
 
@@ -273,7 +273,7 @@ def test_values_that_are_wrong_are_told_whole(call: Callable[[], object], text: 
     ],
 )
 def test_values_imply_attributes(dims: tuple[int, ...], value: Any, implied: Scales) -> None:
-    attributes, arrays = attributes_of(dims, {"src_scales": value, "dst_scales": None})
+    attributes, arrays = infer_attributes(dims, {"src_scales": value, "dst_scales": None})
     assert attributes == Attributes(src_scales=implied)
     array = operands(attributes, dims, arrays)["src_scales"]
     assert (array.shape, array.dtype) == (implied.shape(dims), implied.type.dtype)
@@ -281,9 +281,9 @@ def test_values_imply_attributes(dims: tuple[int, ...], value: Any, implied: Sca
 
 def test_zero_points_imply_their_type() -> None:
     for array, name in ((np.int8(3), "s8"), (5, "s32"), (np.uint8(3), "u8"), (np.int16(3), "s32")):
-        attributes, _ = attributes_of((4, 6), {"src_zero_points": array})
+        attributes, _ = infer_attributes((4, 6), {"src_zero_points": array})
         assert attributes == Attributes(src_zero_points=ZeroPoints(data_type=name))
-    nibbles, _ = attributes_of((4, 6), {"src_zero_points": np.zeros((4, 1), ml_dtypes.uint4)})
+    nibbles, _ = infer_attributes((4, 6), {"src_zero_points": np.zeros((4, 1), ml_dtypes.uint4)})
     assert nibbles == Attributes(src_zero_points=ZeroPoints(0b01, (), "u4"))
 
 

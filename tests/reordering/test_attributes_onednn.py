@@ -1,8 +1,8 @@
-"""Conversions and attributes against the real oneDNN: no difference, but for defects and choices that have a name.
+"""Conversions and attributes compared with oneDNN: only known defects and choices of oneDNN may differ.
 
-Every pair of types and every attribute that the library takes, in three pairs of formats. Where a result differs, one
-of `EXCUSES` must explain that very element; each excuse is computed, so a wrong result of ours fits none. The library
-of the day must also show each excuse, so none outlives its reason.
+Every pair of types and every attribute that the library accepts, in three pairs of formats. If a result differs, one of
+`EXCUSES` must predict exactly that element, so a wrong result of Inlay matches none. Each excuse must also occur in the
+library under test, so that obsolete ones are removed.
 """
 
 from collections import Counter
@@ -17,7 +17,15 @@ import pytest
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
-from inlay.reordering.reference import Values, computed, convert, decode, read_codes, reference_reorder, write_codes
+from inlay.reordering.reference import (
+    Values,
+    convert,
+    decode,
+    evaluate_formula,
+    read_codes,
+    reference_reorder,
+    write_codes,
+)
 from tests.oracles import attributes as live
 from tests.oracles import onednn
 from tests.support.edge_codes import edge_codes
@@ -37,7 +45,7 @@ UNCONVERTED = {"bf16", "s32", "s8", "u8", *(["f16"] if ISA & onednn.FP16 else []
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One reorder, its elements and what both made of them."""
+    """One reorder with its elements and both results."""
 
     types: tuple[DataType, DataType]
     same_layout: bool
@@ -51,7 +59,7 @@ class Case:
     def again(self, attributes: Attributes | None = None, values: Values | None = None, **others: Any) -> Array:
         """What ours would be with something else."""
         wanted = self.attributes if attributes is None else attributes
-        return computed(
+        return evaluate_formula(
             self.codes, self.types, wanted, self.values if values is None else values, **{"old": self.old, **others}
         )
 
@@ -60,24 +68,24 @@ class Case:
 
 
 def nan_to_integer(case: Case) -> Any:
-    """The library's choice depends on processor and kernel (decision 0004)."""
+    """Accept any integer for NaN: oneDNN's result depends on processor and kernel (decision 0004)."""
     return np.isnan(case.numbers(case.codes, case.types[0])) & (case.types[1].kind != "float")
 
 
 def another_nan(case: Case) -> Any:
-    """A NaN is a NaN: the library quietens where it could copy, and gives e8m0's a sign."""
+    """Accept any NaN: oneDNN makes NaNs quiet when it could copy them, and gives those of e8m0 a sign."""
     if case.types[1].kind != "float":
         return np.zeros(case.ours.shape, bool)
     return np.isnan(case.numbers(case.ours, case.types[1])) & np.isnan(case.numbers(case.theirs, case.types[1]))
 
 
 def minus_zero(case: Case) -> Any:
-    """-0.0 becomes +0.0 where the library adds a zero point that nobody asked for."""
+    """Accept +0.0 for -0.0: oneDNN adds a zero point of 0 without the attribute."""
     return (case.types[1].kind == "float") & (case.ours == 1 << case.types[1].bits - 1) & (case.theirs == 0)
 
 
 def flushed(case: Case) -> Any:
-    """The instruction for f32 -> bf16 takes subnormals for zero."""
+    """Accept zero for subnormals: the instruction for f32 -> bf16 flushes them."""
     if case.types[1].name != "bf16":
         return np.zeros(case.ours.shape, bool)
     # The greatest subnormals round to the least normal number.
@@ -85,30 +93,30 @@ def flushed(case: Case) -> Any:
 
 
 def beyond_2_31(case: Case) -> Any:
-    """bf16 from 2^31 on becomes 0 or -128 in bytes (defect 5)."""
+    """Accept 0 or -128 in bytes for bf16 from 2^31 on (defect 5)."""
     is_so = case.types[0].name == "bf16" and case.types[1].name in ("s8", "u8")
     return is_so & (np.abs(case.numbers(case.codes, case.types[0])) >= 2.0**31)
 
 
 def infinity_to_byte(case: Case) -> Any:
-    """With instructions for f16, +inf becomes the least byte: they convert it to the least integer of 16 bits."""
+    """Accept the least byte for +inf: instructions for f16 convert it to the least 16-bit integer."""
     if not ISA & onednn.FP16 or case.types[0].name != "f16" or case.types[1].name not in ("s8", "u8"):
         return np.zeros(case.ours.shape, bool)
     return np.isposinf(case.numbers(case.codes, case.types[0])) & (case.theirs == (case.types[1].name == "s8") * 0x80)
 
 
 def rounded_twice(case: Case) -> Any:
-    """f8 by way of f16."""
+    """Accept f8 that was rounded through f16."""
     if case.types[1].name not in ("f8_e5m2", "f8_e4m3"):
         return np.zeros(case.ours.shape, bool)
     f16 = DATA_TYPES["f16"]
     old = convert(case.old, case.types[1], f16)
-    between = computed(case.codes, (case.types[0], f16), case.attributes, case.values, old=old)
+    between = evaluate_formula(case.codes, (case.types[0], f16), case.attributes, case.values, old=old)
     return case.theirs == convert(between, f16, case.types[1])
 
 
 def subtracted_as_integers(case: Case) -> Any:
-    """The generic kernel subtracts zero points of s32 before it goes to f32, and wraps around."""
+    """Accept wrap-around: the generic kernel subtracts s32 zero points as integers before it converts to f32."""
     if "src_zero_points" not in case.values or case.types[0].name != "s32":
         return np.zeros(case.ours.shape, bool)
     points = case.attributes.entry("src_zero_points")
@@ -121,11 +129,11 @@ def subtracted_as_integers(case: Case) -> Any:
         # What is not scaled is exact in ours, and f32 here.
         attributes = replace(attributes, src_scales=Scales())
         values["src_scales"] = np.ones((1, 1), np.float32).view(np.uint32)
-    return case.theirs == computed(codes, case.types, attributes, values, old=case.old)
+    return case.theirs == evaluate_formula(codes, case.types, attributes, values, old=case.old)
 
 
 def first_zero_point(case: Case) -> Any:
-    """One zero point serves all channels (defect 1)."""
+    """Accept one zero point for all channels (defect 1)."""
     values = dict(case.values)
     for name in ("src_zero_points", "dst_zero_points"):
         if name in values:
@@ -134,19 +142,19 @@ def first_zero_point(case: Case) -> Any:
 
 
 def ignored(case: Case) -> Any:
-    """f32 -> 4 bits takes attributes and forgets them (defect 3)."""
+    """Accept f32 -> 4 bits without attributes (defect 3)."""
     return case.types[1].is_sub_byte & (case.theirs == case.again(PLAIN, {}))
 
 
 def left_alone(case: Case) -> Any:
-    """With an odd number of 4-bit zero points in a row the destination is not written at all."""
+    """Accept an unchanged destination for an odd number of contiguous 4-bit zero points."""
     points = case.attributes.src_zero_points
     is_odd = points is not None and points.type.is_sub_byte and points.shape(case.codes.shape)[-1] % 2 == 1
     return is_odd & (case.theirs == case.old)
 
 
 def by_reciprocal(case: Case) -> Any:
-    """The reciprocal of the scale of the destination is multiplied by: the last bit may differ, and what follows."""
+    """Accept multiplication by the reciprocal of the destination's scale, which may differ in the last bit."""
     if "dst_scales" not in case.values or case.types[0].name in ("f64", "s64"):
         return np.zeros(case.ours.shape, bool)
     scales = 1 / decode(case.values["dst_scales"], DATA_TYPES["f32"], "f32").astype(np.float32)
@@ -160,7 +168,7 @@ def by_reciprocal(case: Case) -> Any:
 
 
 def summed_last(case: Case) -> Any:
-    """3.2, same layout: the sum is added after the scale of the destination."""
+    """Accept a sum that is added after the destination's scale (oneDNN 3.2, same layout)."""
     if MODERN or not case.same_layout or case.attributes.sum is None or "dst_scales" not in case.values:
         return np.zeros(case.ours.shape, bool)
     f32 = DATA_TYPES["f32"]
@@ -206,14 +214,14 @@ SEEN = (0x1, 0x7, 0x27, 0xE7, 0x1EF)
 
 
 def elements(data_type: DataType, dims: tuple[int, ...]) -> Array:
-    """Codes with every edge there is, then random ones; without any where attributes would make NaNs of them."""
+    """Return codes with all edge cases, then random ones; none for which attributes produce NaNs."""
     count = int(np.prod(dims))
     codes = edge_codes(data_type.name)
     return np.resize(codes[:: max(1, codes.size // count)], count).reshape(dims)
 
 
 def cases_of(src: DataType, dst: DataType, wanted: list[Attributes]) -> Iterator[Case]:
-    """Both results of every reorder of this pair that the library takes."""
+    """Yield both results of every reorder of this pair that the library accepts."""
     for tag in FORMATS:
         dims = (64, 20) if tag == "aB8b" else (64, 64)
         one, two = MemoryDesc(dims, src, "ab"), MemoryDesc(dims, dst, tag)
@@ -258,7 +266,7 @@ def old_bytes(dst: MemoryDesc, old: Array) -> Array:
 
 
 def random_values(attributes: Attributes, dims: tuple[int, ...]) -> dict[str, Array]:
-    """Scales of any value but those of the destination, which are mostly powers of two, and small zero points."""
+    """Return random scales (those of the destination mostly powers of two) and small zero points."""
     rng, values = np.random.default_rng(11), {}
     for name in attributes.names:
         entry = attributes.entry(name)
@@ -305,7 +313,7 @@ def told(case: Case, wrong: Array) -> str:
 
 @pytest.fixture(scope="module")
 def compared() -> Counter[Callable[[Case], Any]]:
-    """How many elements each excuse was needed for; a difference without one is an error here."""
+    """Return the number of elements that needed each excuse; fail at a difference without one."""
     needed: Counter[Callable[[Case], Any]] = Counter()
     count = 0
     for src in TYPES:

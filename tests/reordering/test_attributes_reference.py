@@ -1,7 +1,8 @@
-"""Attributes by the reference, element by element, against Python's own arithmetic.
+"""The reference with attributes, compared with Python's own arithmetic element by element.
 
-Every pair of data types goes through every attribute. A step of the formula is one operation of Python on doubles,
-rounded to the working type: two digits more than twice those of f32 make that the same as one rounding.
+Every pair of data types is combined with every attribute. Each step of the formula is one operation on Python's
+doubles, rounded to the working type. A double has more than twice the digits of f32 plus two, so that equals a single
+rounding.
 """
 
 import math
@@ -17,7 +18,7 @@ import pytest
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
-from inlay.reordering.reference import Values, computed, read_codes, reference_reorder, write_codes
+from inlay.reordering.reference import Values, evaluate_formula, read_codes, reference_reorder, write_codes
 from tests.oracles.numbers import encoded, in_type, value_of
 
 DIMS = (4, 6)
@@ -46,14 +47,14 @@ SETS = [
 
 
 def fitting(attributes: Attributes, src: DataType, dst: DataType) -> Attributes:
-    """The attributes without zero points of floats."""
+    """Return the attributes without zero points of floats."""
     if src.kind == "float":
         attributes = replace(attributes, src_zero_points=None)
     return replace(attributes, dst_zero_points=None) if dst.kind == "float" else attributes
 
 
 def random_codes(rng: np.random.Generator, data_type: DataType, dims: tuple[int, ...] = DIMS) -> Codes:
-    """Codes of every kind: half of them any bits, half of them numbers of a few digits."""
+    """Return random codes: half of them any bits, half of them numbers of a few digits."""
     width = max(8, data_type.bits)
     wild = rng.integers(0, 2**width - 1, dims, np.uint64, endpoint=True).astype(f"u{width // 8}")
     tame = rng.integers(-20, 100, dims) * 0.5
@@ -79,7 +80,7 @@ def random_values(rng: np.random.Generator, attributes: Attributes) -> Values:
 
 
 def value_at(attributes: Attributes, name: str, values: Values, x: tuple[int, int]) -> float | None:
-    """The value of one attribute for one coordinate; None where there is no such attribute."""
+    """Return the value of one attribute for one coordinate; None without that attribute."""
     if name not in attributes.names:
         return None
     entry = attributes.entry(name)
@@ -99,7 +100,7 @@ def quotient(y: float, by: float) -> float:
 def expected(
     attributes: Attributes, values: Values, x: tuple[int, int], codes: tuple[int, int], types: tuple[DataType, DataType]
 ) -> int | None:
-    """The code of one element of the result, from those of source and destination; None for any NaN."""
+    """Return the expected code of one element; None for any NaN."""
     src, dst = types
     integers = src.kind != "float" and dst.kind != "float"
     scaled = attributes.src_scales or attributes.dst_scales or attributes.sum is not None
@@ -123,7 +124,7 @@ def expected(
 
 
 def is_nan(code: int, data_type: DataType) -> bool:
-    """Whether a code is a NaN, or what a NaN becomes where there is none."""
+    """Return whether a code is a NaN, or the replacement of a NaN in a type without NaN."""
     return code & 7 == 7 if data_type.name == "f4_e2m1" else math.isnan(value_of(code, data_type))
 
 
@@ -137,7 +138,7 @@ def test_every_attribute_of_every_pair(src: str, dst: str) -> None:
             continue
         codes, old = (random_codes(rng, t) for t in types)
         values = random_values(rng, attributes)
-        got = computed(codes, types, attributes, values, old=old)
+        got = evaluate_formula(codes, types, attributes, values, old=old)
         for x in np.ndindex(*DIMS):
             pair = (int(codes[x]), int(old[x]))
             wanted = expected(attributes, values, (x[0], x[1]), pair, types)
@@ -168,14 +169,14 @@ def test_minus_zero_stays_where_no_step_touches_it() -> None:
     f32 = DATA_TYPES["f32"]
     codes = np.array([0x80000000], np.uint32)
     two = {"src_scales": np.array([2.0], np.float32).view(np.uint32)}
-    assert computed(codes, (f32, f32), Attributes(src_scales=Scales()), two).tolist() == [0x80000000]
+    assert evaluate_formula(codes, (f32, f32), Attributes(src_scales=Scales()), two).tolist() == [0x80000000]
 
 
 # Stochastic rounding
 
 
 def hashed(index: int, seed: int) -> Fraction:
-    """u of an element, by integers of Python."""
+    """Compute u of an element with Python's integers."""
 
     def mix(h: int) -> int:
         h = (h ^ h >> 16) * 0x85EBCA6B % 2**32
@@ -194,7 +195,7 @@ def test_stochastic_rounding_goes_up_where_chance_fills_the_step(src: str, dst: 
     types = (DATA_TYPES[src], DATA_TYPES[dst])
     numbers = np.random.default_rng(3).uniform(-5, 5, 200) * np.exp2(np.arange(200) % 20 - 14.0)
     codes = (numbers * (300 if src == "s32" else 1)).astype(types[0].dtype).view(f"u{types[0].itemsize}")
-    got = computed(codes, types, STOCHASTIC, {}, seed=9)
+    got = evaluate_formula(codes, types, STOCHASTIC, {}, seed=9)
     for i, (code, result) in enumerate(zip(codes.tolist(), got.tolist(), strict=True)):
         working = DATA_TYPES["f64" if src == "f64" else "f32"]
         value = in_type(value_of(code, types[0]), working)
@@ -207,7 +208,7 @@ def test_stochastic_rounding_goes_up_where_chance_fills_the_step(src: str, dst: 
 
 
 def neighbors(value: float, dst: DataType, is_negative: bool) -> tuple[Fraction, Fraction]:
-    """The magnitudes of the destination around a magnitude; both the greatest beyond it."""
+    """Return the representable magnitudes around a magnitude; twice the greatest beyond the range."""
     if dst.kind != "float":
         most = -int(dst.lowest) if is_negative else int(dst.highest)
         low = min(math.floor(value), most)
@@ -224,7 +225,7 @@ def test_the_mean_of_stochastic_rounding_is_the_value() -> None:
     count = 20_000
     codes = np.full(count, np.float32(1.3)).view(np.uint32)
     types = (DATA_TYPES["f32"], DATA_TYPES["s8"])
-    means = [computed(codes, types, STOCHASTIC, {}, seed=seed).mean() for seed in range(8)]
+    means = [evaluate_formula(codes, types, STOCHASTIC, {}, seed=seed).mean() for seed in range(8)]
     assert len(set(means)) == 8
     # Eight times the standard deviation of the mean.
     assert all(abs(mean - 1.3) < 8 * math.sqrt(0.3 * 0.7 / count) for mean in means)
@@ -232,5 +233,5 @@ def test_the_mean_of_stochastic_rounding_is_the_value() -> None:
 
 def test_what_is_exact_is_not_rounded_by_chance() -> None:
     codes = np.arange(-100, 100).astype(np.float32).view(np.uint32)
-    got = computed(codes, (DATA_TYPES["f32"], DATA_TYPES["s8"]), STOCHASTIC, {}, seed=4)
+    got = evaluate_formula(codes, (DATA_TYPES["f32"], DATA_TYPES["s8"]), STOCHASTIC, {}, seed=4)
     assert got.view(np.int8).tolist() == list(range(-100, 100))

@@ -1,4 +1,4 @@
-"""The cache of machine code: whatever lies in the directory, a reorder is right."""
+"""The cache of machine code: reorders are correct whatever the directory contains."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from inlay.reordering import target as target_module
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.machine_code import ir_of
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import compile_ir, host_target
 from inlay.testing import reorder_problems
 from tests.support.cached_reorders import DST, SRC, forget_memory, reorder_is_right
@@ -28,7 +28,7 @@ from tests.support.cached_reorders import DST, SRC, forget_memory, reorder_is_ri
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache directory, and no code in memory."""
+    """Provide an empty cache directory, with no code in memory."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     forget_memory(monkeypatch)
     yield tmp_path / "cache"
@@ -146,8 +146,8 @@ def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest
 
 
 def kernel_for(src: MemoryDesc, dst: MemoryDesc) -> Kernel | None:
-    """The kernel that a reorder needs; None where there is nothing to move."""
-    problem = reorder_problem(src, dst)
+    """Return the kernel that a reorder needs; None if there is nothing to move."""
+    problem = build_reorder_problem(src, dst)
     return None if problem.is_empty else planning.plan_reorder(problem, host_target()).kernel
 
 
@@ -156,15 +156,15 @@ def test_kernels_are_equal_if_their_texts_are(
     one: tuple[MemoryDesc, MemoryDesc], other: tuple[MemoryDesc, MemoryDesc]
 ) -> None:
     first, second = kernel_for(*one), kernel_for(*other)
-    assert (target_module.spelled(first) == target_module.spelled(second)) == (first == second)
+    assert (target_module.canonical_text(first) == target_module.canonical_text(second)) == (first == second)
 
 
 @pytest.mark.parametrize("value", [np.zeros(3), {1, 2}, [1], (1, b"2"), lambda: 1])
 def test_what_could_be_spelled_in_two_ways_is_refused(value: object) -> None:
     with pytest.raises(TypeError) as caught:
-        target_module.spelled((1, value))
+        target_module.canonical_text((1, value))
     part = value[1] if isinstance(value, tuple) else value
-    text = f"{part!r} names no machine code: make kernels of numbers, text, tuples and dataclasses"
+    text = f"{part!r} cannot identify machine code: build kernels from numbers, text, tuples and dataclasses"
     assert str(caught.value) == text
 
 

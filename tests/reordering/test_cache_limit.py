@@ -1,4 +1,4 @@
-"""The cache directory is bounded: what was used longest ago is removed."""
+"""The size limit of the cache directory: files used longest ago are removed."""
 
 import os
 import random
@@ -17,7 +17,7 @@ LETTERS = "abcde"
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache directory of the test's own, looked through anew."""
+    """Provide a cache directory for one test, whose size is computed anew."""
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("INLAY_CACHE_DIR", str(folder))
@@ -27,7 +27,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def drawn_reorders(seed: int, count: int) -> list[tuple[inlay.MemoryDesc, inlay.MemoryDesc]]:
-    """So many pairs of formats that mostly need kernels of their own."""
+    """Return so many pairs of formats, most of which need kernels of their own."""
     rng = random.Random(seed)
     found: list[tuple[inlay.MemoryDesc, inlay.MemoryDesc]] = []
     while len(found) < count:

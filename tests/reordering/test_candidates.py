@@ -1,7 +1,7 @@
-"""The law of the reorder holds whatever is chosen: every candidate of every problem equals the reference.
+"""All tuning candidates of random problems: each must equal the reference.
 
-Candidates differ in walk, tile, registers, fetching, stores and threads. Each runs between guard pages, on five threads
-as well, as if tensors lay in a cache and as if they were larger than all of them.
+Candidates differ in traversal, tile, registers, prefetching, stores and threads. Each runs between guard pages, on one
+thread and on five, as if tensors fitted a cache and as if they exceeded all caches.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from inlay.reordering import compiled, planning, threads, tuning
 from inlay.reordering.attributes import Attributes, Scales
 from inlay.reordering.choice import BY_MODEL, Choice, Decision
 from inlay.reordering.compiled import compile_problem
-from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
 from inlay.reordering.target import TARGETS, host_target
-from inlay.reordering.tuning import Candidate, ahead_of, candidates
+from inlay.reordering.tuning import ScheduleCandidate, enumerate_candidates, plan_prefetch_distance
 from inlay.testing import reorder_problems
 from tests.reordering.test_reorder import check, judge, noise, span_bytes
 from tests.support.guarded_buffers import GuardedBuffer
@@ -43,7 +43,7 @@ SIZES = {
 
 @pytest.fixture(params=SIZES)
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryModel]:
-    """Caches for which every tensor has one size, and five threads for whatever there is to move."""
+    """Provide cache sizes that classify every tensor alike, and five threads for every move."""
     found = SIZES[request.param]
     monkeypatch.setattr(planning, "memory_model", lambda: found)
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
@@ -54,17 +54,17 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def problem_of(dims: tuple[int, ...], data_type: str, src: str, dst: str) -> ReorderProblem:
-    return reorder_problem(MemoryDesc(dims, data_type, src), MemoryDesc(dims, data_type, dst))
+    return build_reorder_problem(MemoryDesc(dims, data_type, src), MemoryDesc(dims, data_type, dst))
 
 
-def all_of(problem: ReorderProblem, sizes: MemoryModel) -> tuple[Candidate, ...]:
-    return candidates(problem, host_target(), sizes)
+def all_of(problem: ReorderProblem, sizes: MemoryModel) -> tuple[ScheduleCandidate, ...]:
+    return enumerate_candidates(problem, host_target(), sizes)
 
 
 @SOME
 @given(pair=reorder_problems(sub_byte=True, convert=True, large=True), flush=st.sampled_from(["upper", "lower"]))
 def test_every_candidate_equals_the_reference(pair: Pair, flush: Any, sizes: MemoryModel) -> None:
-    problem = reorder_problem(*pair)
+    problem = build_reorder_problem(*pair)
     if problem.is_empty:
         return
     types = (problem.src_type, problem.dst_type)
@@ -82,14 +82,14 @@ def test_chosen_at_random_with_attributes_types_targets_and_threads(seed: int, m
     random = np.random.default_rng(seed)
     pick: Any = random.choice
     choice = Choice(
-        walk=pick([None, "src", "dst"]),
+        traversal=pick([None, "src", "dst"]),
         registers=pick([None, 1, 2, 4, 16, 32, 64]),
         width=pick([None, 16, 32]),
-        ahead=pick([None, 0, 64, 1 << 20, -4096]),
+        prefetch_distance=pick([None, 0, 64, 1 << 20, -4096]),
         streams=pick([None, False, True]),
         threads=pick([None, 1, 2]),
     )
-    monkeypatch.setattr(compiled, "remembered", lambda problem, target: Decision(choice))
+    monkeypatch.setattr(compiled, "load_decision", lambda problem, target: Decision(choice))
     run_case(drawn_case(1_000_000 + seed))
 
 
@@ -98,9 +98,9 @@ def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: Memory
     found = all_of(problem, sizes)
     assert found[0].choice == BY_MODEL
     assert found[0].plan.schedule == planning.plan_reorder(problem, host_target()).schedule
-    others = [candidate.estimate + candidate.debt for candidate in found[1:]]
+    others = [candidate.estimate + candidate.reader_cost for candidate in found[1:]]
     assert others == sorted(others)
-    plans = [(c.plan.schedule, c.plan.kernel, ahead_of(c.plan), c.choice.threads) for c in found]
+    plans = [(c.plan.schedule, c.plan.kernel, plan_prefetch_distance(c.plan), c.choice.threads) for c in found]
     assert all(plans.count(plan) == 1 for plan in plans)
     assert len(plans) >= 4
 
@@ -108,41 +108,41 @@ def test_the_first_candidate_is_the_models_and_no_two_are_one_plan(sizes: Memory
 def test_what_is_chosen_is_done() -> None:
     problem = problem_of((4096, 4096), "f32", "ab", "ba")
 
-    def planned(**choice: Any) -> planning.Plan:
+    def planned(**choice: Any) -> planning.ReorderPlan:
         return planning.plan_reorder(problem, TARGETS["x86-64-v4"], Choice(**choice))
 
-    assert [planned(walk=side).schedule.walk for side in ("src", "dst")] == ["src", "dst"]
+    assert [planned(traversal=side).schedule.traversal for side in ("src", "dst")] == ["src", "dst"]
     assert [planned(registers=n).schedule.tile.registers for n in (16, 32, 64)] == [16, 32, 64]
     assert [planned(width=n).schedule.tile.lane_bits for n in (16, 32, 64, 128)] == [2, 3, 4, 4]
-    assert [ahead_of(planned(ahead=n)) for n in (0, 64, 4096)] == [0, 64, 4096]
-    assert not planned(ahead=0).kernel.fetches
+    assert [plan_prefetch_distance(planned(prefetch_distance=n)) for n in (0, 64, 4096)] == [0, 64, 4096]
+    assert not planned(prefetch_distance=0).kernel.prefetches
     assert [planned(streams=yes).kernel.stores for yes in (False, True)] == ["cached", "streamed"]
 
 
 def test_past_the_caches_costs_who_reads_next_only_where_the_caches_would_have_kept_it() -> None:
     problem = problem_of((1024, 1024), "f32", "ab", "ba")
-    debts = {}
+    reader_costs = {}
     for name, sizes in SIZES.items():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(planning, "memory_model", lambda sizes=sizes: sizes)
-            debts[name] = {c.plan.kernel.stores: c.debt for c in all_of(problem, sizes)}
-    assert debts["memory"] == {"streamed": 0, "cached": 0}
-    assert debts["L3"]["cached"] == 0 < debts["L3"]["streamed"]
-    assert debts["L2"] == {"cached": 0}, "nothing is stored past a cache of one's own"
+            reader_costs[name] = {c.plan.kernel.stores: c.reader_cost for c in all_of(problem, sizes)}
+    assert reader_costs["memory"] == {"streamed": 0, "cached": 0}
+    assert reader_costs["L3"]["cached"] == 0 < reader_costs["L3"]["streamed"]
+    assert reader_costs["L2"] == {"cached": 0}, "nothing is stored past a cache of one's own"
 
 
 def test_a_tile_that_no_table_describes_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of((64, 64), "f32", "ab", "ba")
     every = all_of(problem, SIZES["L2"])
 
-    def planned(problem: Any, target: Any, choice: Choice) -> planning.Plan:
-        if choice.walk is not None:
+    def planned(problem: Any, target: Any, choice: Choice) -> planning.ReorderPlan:
+        if choice.traversal is not None:
             raise Unimplemented("the lanes of one register are too far apart")
         return planning.plan_reorder(problem, target, choice)
 
     monkeypatch.setattr(tuning, "plan_reorder", planned)
     rest = all_of(problem, SIZES["L2"])
-    assert {c.choice for c in rest} == {c.choice for c in every if c.choice.walk is None}
+    assert {c.choice for c in rest} == {c.choice for c in every if c.choice.traversal is None}
 
 
 def test_fewer_threads_are_used_if_fewer_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,18 +164,18 @@ def test_attributes_are_computed_the_same_by_every_candidate() -> None:
         threads=3,
         streaming=True,
     )
-    problem = reorder_problem(case.src, case.dst, case.attributes)
-    for candidate in candidates(problem, host_target(), MemoryModel(0, 0, 0)):
+    problem = build_reorder_problem(case.src, case.dst, case.attributes)
+    for candidate in enumerate_candidates(problem, host_target(), MemoryModel(0, 0, 0)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "remembered", lambda *_, choice=candidate.choice: Decision(choice))
+            patch.setattr(compiled, "load_decision", lambda *_, choice=candidate.choice: Decision(choice))
             run_case(replace(case, seed=7))
 
 
 def test_a_choice_holds_where_tensors_are_converted(sizes: MemoryModel) -> None:
     src, dst = MemoryDesc((2, 48, 17, 9), "f32", "nchw"), MemoryDesc((2, 48, 17, 9), "bf16", "nChw16c")
     expected = check(src, dst)
-    for candidate in all_of(reorder_problem(src, dst), sizes):
+    for candidate in all_of(build_reorder_problem(src, dst), sizes):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "remembered", lambda *_, choice=candidate.choice: Decision(choice))
+            patch.setattr(compiled, "load_decision", lambda *_, choice=candidate.choice: Decision(choice))
             find_reorder.cache_clear()
             assert (check(src, dst) == expected).all()

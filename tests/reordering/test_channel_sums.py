@@ -1,4 +1,4 @@
-"""Sums of weights per channel, in compiled code: by the law, on every width of register, between guard pages."""
+"""Compiled sums of weights per channel, for every register width and between guard pages."""
 
 from dataclasses import replace
 from typing import Literal
@@ -8,7 +8,7 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Axis, Digit, Layout
-from inlay.reordering.compensation import channel_sums
+from inlay.reordering.compensation import build_channel_sums
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import host_target
 from tests.support.guarded_buffers import GuardedBuffer
@@ -17,7 +17,7 @@ WIDTHS = [width for width in (16, 32, 64) if width <= host_target().vector_bytes
 
 
 def part_of_blocks(dim: int, *blocks: int) -> MemoryDesc:
-    """Weights of `dim` x 3 whose first axis ends inside a block, of 16 unless sizes are given."""
+    """Return weights of `dim` x 3 whose first axis ends inside a block of 16, or of the given sizes."""
     digits: list[Digit] = []
     stride = 1
     for extent in reversed(blocks or (16,)):
@@ -56,7 +56,7 @@ def test_sums_are_numpys(name: str, width: int, flush: Literal["upper", "lower"]
     buffer = GuardedBuffer(desc.size, flush)
     reference_reorder(MemoryDesc(desc.dims, "s8"), weights.view(np.uint8).ravel(), desc, buffer.bytes)
     buffer.seal()
-    found = channel_sums(layout, 0, mask, replace(host_target(), vector_bytes=width)).added(buffer.address)
+    found = build_channel_sums(layout, 0, mask, replace(host_target(), vector_bytes=width)).compute(buffer.address)
     kept = [axis for axis in range(weights.ndim) if mask >> axis & 1]
     sums = weights.sum(tuple(set(range(weights.ndim)) - set(kept)), np.int64)
     padded = np.pad(sums, [(0, desc.padded_dims[axis] - desc.dims[axis]) for axis in kept])
@@ -67,4 +67,4 @@ def test_sums_are_numpys(name: str, width: int, flush: Literal["upper", "lower"]
 def test_sums_wrap_around() -> None:
     weights = np.full((1, (1 << 24) + 1), -128, np.int8)
     layout, _ = MemoryDesc(weights.shape, "s8", "ab").require_layout("reorder")
-    assert channel_sums(layout, 0, 0b1, host_target()).added(weights.ctypes.data).tolist() == [(1 << 31) - 128]
+    assert build_channel_sums(layout, 0, 0b1, host_target()).compute(weights.ctypes.data).tolist() == [(1 << 31) - 128]

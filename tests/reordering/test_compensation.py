@@ -1,4 +1,4 @@
-"""What a reorder writes behind int8 weights: against the real oneDNN, and by the law of its sums."""
+"""Compensation of int8 weights, compared with oneDNN and with sums by NumPy."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def destination(dims: tuple[int, ...], tag: str, mask: int, extras: dict[str, An
 
 
 def elements(memory: Memory) -> npt.NDArray[Any]:
-    """The stored weights; `unpack` refuses those that were multiplied by a factor."""
+    """Return the stored weights; `unpack` refuses weights that were multiplied by a factor."""
     return read_codes(memory.desc, memory.buffer).view(np.int8)
 
 
@@ -80,7 +80,7 @@ def test_numbers_are_the_librarys() -> None:
 
 
 def judged(data_type: str, tag: str, dims: tuple[int, ...], dst: MemoryDesc, attributes: Attributes) -> bool:
-    """Whether the library takes this reorder; its result is then ours."""
+    """Return whether the library accepts this reorder; if so, compare its result with Inlay's."""
     src = inlay.pack(weights(dims, data_type), tag)
     theirs, ours = np.zeros(dst.size, np.uint8), np.zeros(dst.size, np.uint8)
     # A power of two: the library multiplies it with the factor first.

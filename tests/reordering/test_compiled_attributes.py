@@ -1,8 +1,8 @@
-"""The law of compiled reorders with attributes: they equal the reference, and touch nothing else.
+"""Compiled reorders with attributes: they equal the reference and change nothing else.
 
-Layouts, types and attributes are drawn at random; source and destination lie between guard pages, as do the values of
-attributes in effect, since they are read far beyond their last only in copies of the reorder's own. A NaN that was
-computed on may be any NaN.
+Layouts, types and attributes are random. Source and destination are between guard pages, and so are the values of
+attributes: code may read beyond their end only in the copies that a reorder makes. A NaN that was computed may be any
+NaN.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.machine import MemoryModel
 from inlay.reordering import compile_reorder, planning
-from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, codes_of
+from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, view_codes
 from inlay.reordering.reference import reference_reorder
 from inlay.testing import attributes, reorder_problems
 from tests.reordering.test_reorder import noise, span_bytes
@@ -34,7 +34,7 @@ MANY = settings(
 
 
 def contents(desc: MemoryDesc, seed: int) -> Bytes:
-    """Half of the elements any bits, half of them numbers of a size that no conversion clamps."""
+    """Return elements of which half are any bits, and half are numbers that no conversion clamps."""
     _, data_type = desc.require_layout("test")
     wild = noise(span_bytes(desc), seed)
     count = wild.size // data_type.itemsize
@@ -53,7 +53,7 @@ def check(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, seed: int = 
     before = contents(dst, seed + 1)
     target.bytes[:] = before
     expected = before.copy()
-    reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values), seed=seed)
+    reference_reorder(src, source.bytes, dst, expected, attributes, view_codes(values), seed=seed)
     source.seal()
     compile_reorder(src, dst, attributes).run(source.address, target.address, values, seed)
     foreign = stored_bytes(dst, before.size) == 0
@@ -179,7 +179,7 @@ def test_a_destination_that_begins_anywhere_is_computed_as_one_that_begins_at_a_
     room = noise(dst.size + 128, 3)
     at = -room.ctypes.data % 64 + begin
     expected = room.copy()
-    reference_reorder(src, x, dst, expected[at : at + dst.size], scaled, codes_of(values))
+    reference_reorder(src, x, dst, expected[at : at + dst.size], scaled, view_codes(values))
     reorder = compile_reorder(src, dst, scaled)
     reorder.run(x.ctypes.data, room.ctypes.data + at, values)
     assert_same(dst, room[at : at + dst.size], expected[at : at + dst.size])

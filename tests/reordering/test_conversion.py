@@ -1,8 +1,8 @@
-"""The law of conversions: every pair of data types, each code of the narrow types, is what the reference computes.
+"""Compiled conversions: every pair of data types, and each code of the narrow types, must equal the reference.
 
-The compiled code is run whole registers at a time and at edges, with the shuffles of a transpose, on registers of every
-width and without the instructions for f16 and bf16. ml_dtypes, NumPy and oneDNN are further judges where they agree
-with the rule of decision 0007.
+Compiled code runs on whole registers and at edges, with the shuffles of a transpose, on registers of every width, and
+without the instructions for f16 and bf16. Results are also compared with ml_dtypes, NumPy and oneDNN where these follow
+the rule of decision 0007.
 """
 
 from collections.abc import Iterator
@@ -37,19 +37,19 @@ AS_ONEDNN = [
     *(("f32", name) for name in ("bf16", "f16", "e8m0", *_INTEGERS)),
     *((src, dst) for src in _INTEGERS for dst in _INTEGERS if src != dst),
 ]
-NO_INSTRUCTIONS = Arithmetic(f16=False, bf16=False, picks=0)
+NO_INSTRUCTIONS = Arithmetic(f16=False, bf16=False, permute_bits=0)
 # What LLVM calls a processor, the bytes of its registers, and what it has instructions for.
 PROCESSORS = {
     "x86-64": (16, NO_INSTRUCTIONS),
     "haswell": (32, replace(NO_INSTRUCTIONS, f16=True)),
-    "skylake-avx512": (64, replace(NO_INSTRUCTIONS, f16=True, picks=16)),
+    "skylake-avx512": (64, replace(NO_INSTRUCTIONS, f16=True, permute_bits=16)),
 }
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def converted(codes: Codes, src: str, dst: str) -> Codes:
-    """What the compiled reorder makes of codes that lie in a row; those of 4 bits have a byte each."""
+    """Convert contiguous codes by the compiled reorder; 4-bit codes have a byte each."""
     source, result = in_memory(codes, src), np.zeros(codes.size, f"u{DATA_TYPES[dst].itemsize}")
     one, two = (MemoryDesc(codes.shape, name, "a") for name in (src, dst))
     compile_reorder(one, two).run(source.ctypes.data, result.ctypes.data)
@@ -57,7 +57,7 @@ def converted(codes: Codes, src: str, dst: str) -> Codes:
 
 
 def in_memory(codes: Codes, name: str) -> Codes:
-    """Codes as they lie in memory."""
+    """Return codes in their form in memory."""
     if not DATA_TYPES[name].is_sub_byte:
         return codes
     pairs = np.resize(np.append(codes, [0]), codes.size + codes.size % 2)
@@ -66,7 +66,7 @@ def in_memory(codes: Codes, name: str) -> Codes:
 
 
 def of_memory(elements: Codes, name: str) -> Codes:
-    """The codes of elements that lie in a row, of which 4-bit ones fill the first half."""
+    """Return the codes of contiguous elements in memory; 4-bit elements fill the first half."""
     if not DATA_TYPES[name].is_sub_byte:
         return elements
     held: Codes = elements[: -(-elements.size // 2)]
@@ -81,7 +81,7 @@ def require_equal(codes: Codes, got: Codes, wanted: Codes) -> None:
 
 
 def require_the_references(codes: Codes, src: str, dst: str) -> None:
-    """What compiled code makes of `codes` is what the reference makes of them."""
+    """Check that compiled code converts `codes` as the reference does."""
     require_equal(codes, converted(codes, src, dst), convert(codes, DATA_TYPES[src], DATA_TYPES[dst]))
 
 
@@ -92,7 +92,7 @@ def is_nan_code(codes: Codes, name: str) -> npt.NDArray[np.bool]:
 
 @pytest.fixture(params=PROCESSORS)
 def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """Another processor, whose code this one runs too."""
+    """Provide another processor whose code runs on this one too."""
     host = host_target()
     width, arithmetic = PROCESSORS[request.param]
     if not host.triple.startswith("x86_64") or host.vector_bytes < width:
@@ -106,7 +106,7 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @st.composite
 def nibble_problems(draw: st.DrawFn) -> tuple[MemoryDesc, MemoryDesc]:
-    """Moves and conversions with elements of 4 bits on at least one side."""
+    """Return moves and conversions with 4-bit elements on at least one side."""
     dims = draw(shapes() | st.tuples(st.integers(60, 130), st.integers(60, 130)))
     narrow = draw(st.sampled_from(NIBBLES))
     other = draw(st.sampled_from([narrow, *DATA_TYPES]))
@@ -162,7 +162,7 @@ class TestPadding:
 
 
 class TestNibbles:
-    """Elements of 4 bits in any layout whose strides allow it."""
+    """4-bit elements in any layout whose strides allow them."""
 
     @settings(max_examples=50)
     @given(nibble_problems(), st.sampled_from(["upper", "lower"]))
@@ -217,7 +217,7 @@ class TestNibbles:
 
 
 class TestBf16:
-    """The instruction takes subnormals for zero: a register with one among its lanes goes another way."""
+    """Registers with a subnormal, which the bf16 instruction would flush to zero."""
 
     @pytest.mark.parametrize("lane", [0, 15, 16, 31, 33])
     @pytest.mark.parametrize("count", [16, 32, 64, 100])

@@ -1,4 +1,4 @@
-"""Machine code of a process is bounded: what nothing refers to is unloaded, what is in use stays, nothing aborts."""
+"""The limit on loaded machine code: unused code is unloaded, used code stays, and the process never aborts."""
 
 import gc
 import json
@@ -20,8 +20,8 @@ from inlay.errors import OutOfMemory
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compensation, compiled, machine_code, target
 from inlay.reordering.choice import Choice, Decision
-from inlay.reordering.compensation import channel_sums
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.compensation import build_channel_sums
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import host_target
 from tests.support.many_kernels import Drawn
 
@@ -31,7 +31,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux limits and 
 
 @pytest.fixture(autouse=True)
 def few_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernels of other tests, and a cache of 4 kernels."""
+    """Provide empty caches with room for 4 kernels."""
     monkeypatch.setattr(machine_code, "_codes", WeakValueDictionary())
     cached = lru_cache(maxsize=4)(machine_code.machine_code.__wrapped__)
     for module in (compiled, compensation):
@@ -43,7 +43,7 @@ def few_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def collect() -> None:
-    """Empty the cache of reorders, and drop what nothing refers to."""
+    """Empty the cache of reorders and collect garbage."""
     find_reorder.cache_clear()
     gc.collect()
 
@@ -99,7 +99,7 @@ def test_a_reorder_in_use_stays_right_whatever_is_loaded_after_it() -> None:
 @pytest.mark.parametrize("panels", [False, True])
 def test_a_task_keeps_its_code(panels: bool) -> None:
     sides = inlay.MemoryDesc((301, 203), "f32", "ab"), inlay.MemoryDesc((301, 203), "f32", "ba")
-    reorder = compiled.compile_problem(reorder_problem(*sides), Decision(Choice(streams=True, panels=panels)))
+    reorder = compiled.compile_problem(build_reorder_problem(*sides), Decision(Choice(streams=True, panels=panels)))
     assert reorder.plan is not None
     assert (reorder.plan.panels is not None) == panels
     code = weakref.ref(machine_code._codes[reorder.plan.kernel, host_target()])
@@ -116,7 +116,7 @@ def test_a_task_keeps_its_code(panels: bool) -> None:
 
 def test_a_variant_for_unaligned_destinations_keeps_its_code() -> None:
     sides = inlay.MemoryDesc((512, 256), "f32", "ab"), inlay.MemoryDesc((512, 256), "f32", "ba")
-    reorder = compiled.compile_problem(reorder_problem(*sides), Decision(Choice(streams=True)))
+    reorder = compiled.compile_problem(build_reorder_problem(*sides), Decision(Choice(streams=True)))
     known = set(machine_code._codes)
     assert reorder.unaligned is not None
     task = reorder.unaligned().task
@@ -132,12 +132,12 @@ def test_a_variant_for_unaligned_destinations_keeps_its_code() -> None:
 
 def test_sums_keep_their_code() -> None:
     layout, _ = inlay.MemoryDesc((16, 8, 3, 3), "s8", "abcd").require_layout("test")
-    found = channel_sums(layout, 0, 1, host_target())
-    assert all(isinstance(part.task.kept, machine_code.MachineCode) for part in found.parts)
+    found = build_channel_sums(layout, 0, 1, host_target())
+    assert all(isinstance(part.task.keeps_alive, machine_code.MachineCode) for part in found.parts)
 
 
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """Have the system allow so many mappings."""
+    """Simulate a system that allows so many mappings."""
     monkeypatch.setattr(target, "_LIMIT", tmp_path / "limit")
     (tmp_path / "limit").write_text(f"{limit}\n")
     target._mapping_limit.cache_clear()
@@ -199,7 +199,7 @@ print("right")
 
 @on_linux
 def test_code_is_loaded_into_gaps_that_are_far_apart() -> None:
-    """An object in two blocks, more than 2 GiB apart, would end the process in LLVM."""
+    """Load code into gaps of memory: two blocks more than 2 GiB apart would make LLVM abort."""
     done = subprocess.run([sys.executable, "-c", GAPS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
 

@@ -1,4 +1,4 @@
-"""The number of threads is a promise: so many, no more than processors, and with 1 nobody but the caller."""
+"""The number of threads: the limit is observed, never exceeds the processors, and 1 starts no workers."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from inlay.machine import MemoryModel
 from inlay.memory import Memory
 from inlay.memory.moves import find_reorder
 from inlay.reordering import machine_code, planning, threads
-from inlay.reordering.threads import parts_for
+from inlay.reordering.threads import choose_thread_count
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 LARGE = 1 << 30
@@ -31,14 +31,14 @@ def no_limit() -> Iterator[None]:
 
 
 def test_without_a_limit_every_processor_counts() -> None:
-    assert inlay.get_num_threads() == PROCESSORS == parts_for(LARGE)
+    assert inlay.get_num_threads() == PROCESSORS == choose_thread_count(LARGE)
 
 
 def test_a_limit_holds_until_it_is_taken_away() -> None:
     inlay.set_num_threads(1)
-    assert (inlay.get_num_threads(), parts_for(LARGE)) == (1, 1)
+    assert (inlay.get_num_threads(), choose_thread_count(LARGE)) == (1, 1)
     inlay.set_num_threads(None)
-    assert parts_for(LARGE) == PROCESSORS
+    assert choose_thread_count(LARGE) == PROCESSORS
 
 
 def test_more_than_there_are_processors_is_as_many_as_there_are() -> None:
@@ -49,7 +49,7 @@ def test_more_than_there_are_processors_is_as_many_as_there_are() -> None:
 def test_a_limit_does_not_make_small_moves_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "available_threads", lambda: 16)
     inlay.set_num_threads(8)
-    assert [parts_for(size) for size in (1 << 19, 1 << 20, 3 << 20, LARGE)] == [1, 2, 6, 8]
+    assert [choose_thread_count(size) for size in (1 << 19, 1 << 20, 3 << 20, LARGE)] == [1, 2, 6, 8]
 
 
 def test_a_number_of_numpy_is_a_number() -> None:
@@ -62,7 +62,7 @@ def test_processors_are_those_of_the_affinity() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert (inlay.get_num_threads(), parts_for(LARGE)) == (1, 1)
+        assert (inlay.get_num_threads(), choose_thread_count(LARGE)) == (1, 1)
     finally:
         os.sched_setaffinity(0, allowed)
     assert inlay.get_num_threads() == PROCESSORS
@@ -105,7 +105,7 @@ def test_no_more_workers_live_than_are_allowed(limit: int | None, living: int) -
 
 @pytest.fixture(params=["alone", "with workers"])
 def first_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
-    """A process that has compiled nothing: neither in memory nor on disk. Stores go past the caches."""
+    """Run a process that has no compiled code in memory or on disk, with streaming stores."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(machine_code, "_codes", {})
     machine_code.machine_code.cache_clear()

@@ -1,7 +1,7 @@
-"""Last tiles that begin earlier: whole ones, which write again what the tile before them wrote.
+"""Last tiles that begin earlier and overlap the tile before them.
 
-The laws: every element is moved, no tile reaches past a loop, elements that are written twice get the same value, and
-the bytes are those of a schedule that cuts the last tile off. What may not be written twice never is.
+Every element is moved, no tile passes the end of a loop, elements that are written twice get the same value, and the
+result equals that of a schedule with guards. Elements that must not be written twice are not.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from inlay.layout import Layout
 from inlay.memory import Memory, Reorder
 from inlay.memory.moves import find_reorder
 from inlay.reordering import planning, threads
-from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, codes_of
-from inlay.reordering.kernel import TableShape, shape_of, table_of
-from inlay.reordering.nest import loop_nest
-from inlay.reordering.planning import Plan, may_overlap, plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, view_codes
+from inlay.reordering.kernel import TableShape, build_table, table_shape
+from inlay.reordering.loop_order import OuterLoop
+from inlay.reordering.nest import build_loop_nest
+from inlay.reordering.planning import ReorderPlan, may_overlap, plan_reorder
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.reference import reference_reorder
-from inlay.reordering.schedule import schedule
+from inlay.reordering.schedule import find_schedule
 from inlay.reordering.target import TARGETS
-from inlay.reordering.walk import OuterLoop
 from inlay.testing import reorder_problems
 from tests.reordering.test_reorder import SOME, Flush, check, span_bytes
 from tests.reordering.test_stages import first_value, is_small, moves_of, moves_of_nest, tile_indices
@@ -54,13 +54,13 @@ TYPES = [("u8", "u8"), ("bf16", "bf16"), ("f32", "f32"), ("f64", "f64"), ("s8", 
 BOTH = pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: str(value).replace(" ", ""))
 
 
-def plan_of(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> Plan:
-    """The plan on registers of 64 bytes."""
-    return plan_reorder(reorder_problem(src, dst, attributes), WIDE)
+def plan_of(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> ReorderPlan:
+    """Return the plan for registers of 64 bytes."""
+    return plan_reorder(build_reorder_problem(src, dst, attributes), WIDE)
 
 
 def pair_of(dims: tuple[int, ...], src: str, dst: str, types: tuple[str, str]) -> tuple[MemoryDesc, MemoryDesc]:
-    """Descriptors of two tags and two types."""
+    """Return descriptors of two tags and two types."""
     return MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst)
 
 
@@ -69,17 +69,17 @@ def pair_of(dims: tuple[int, ...], src: str, dst: str, types: tuple[str, str]) -
 def test_every_element_is_moved_and_no_tile_reaches_past_a_loop(
     pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int
 ) -> None:
-    problem = reorder_problem(*pair)
+    problem = build_reorder_problem(*pair)
     if is_small(problem):
         item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-        plan = schedule(loop_nest(problem), item, vector_bytes, overlaps=True)
+        plan = find_schedule(build_loop_nest(problem), item, vector_bytes, overlaps=True)
         indices = tile_indices(plan)
         for o in plan.outer:
             if o.back:
                 assert {i[o.loop] for i in indices} == {*range(plan.nest.loops[o.loop].extent)}
         inside = [i for i in indices if all(i.get(k, 0) < lp.extent for k, lp in enumerate(plan.nest.loops))]
         assert sorted(set(moves_of_nest(plan.nest, inside)), key=lambda move: move[1]) == moves_of(*pair)
-        guarded = plan.guarded()
+        guarded = plan.with_guards()
         inside = [
             i for i in tile_indices(guarded) if all(i.get(k, 0) < lp.extent for k, lp in enumerate(plan.nest.loops))
         ]
@@ -111,7 +111,7 @@ class TestBytes:
 
 @pytest.fixture
 def cutting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Last tiles are cut off."""
+    """Disable overlapping tiles."""
     monkeypatch.setattr(planning, "may_overlap", lambda problem: False)
     find_reorder.cache_clear()
     yield
@@ -124,7 +124,7 @@ def test_the_cases_overlap_and_have_no_masks_for_it(dims: tuple[int, ...], src: 
     assert any(plan.schedule.overlaps for plan in plans)
     for plan in plans:
         assert plan.kernel.overlaps == plan.schedule.overlaps
-        cut = plan.schedule.guarded()
+        cut = plan.schedule.with_guards()
         assert len(cut.nest.guards) == len(plan.schedule.nest.guards) + sum(o.back > 0 for o in plan.schedule.outer)
 
 
@@ -145,11 +145,11 @@ def test_the_last_run_begins_where_the_loop_ends() -> None:
 
 def test_a_table_says_how_far_the_last_run_goes_back() -> None:
     src, dst = (MemoryDesc((53, 40), "f32", tag) for tag in ("ab", "ba"))
-    problem = reorder_problem(src, dst)
-    plan = schedule(loop_nest(problem), 4, 64, overlaps=True)
+    problem = build_reorder_problem(src, dst)
+    plan = find_schedule(build_loop_nest(problem), 4, 64, overlaps=True)
     assert [(o.extent, o.step, o.back) for o in plan.outer] == [(4, 16, 11), (3, 16, 8)]
-    words = table_of(problem, plan).words
-    shape = shape_of(16, 16, 0, None, overlaps=True)
+    words = build_table(problem, plan).words
+    shape = table_shape(16, 16, 0, None, overlaps=True)
     assert words[TableShape.INNERMOST :][:9].tolist() == [3, 64, 53 * 64, 0, 0, -32, -53 * 32, 0, 0]
     assert words[shape.loops :][:9].tolist() == [4, 40 * 64, 64, 0, 0, -40 * 44, -44, 0, 0]
 
@@ -160,15 +160,15 @@ def test_a_table_says_how_far_the_last_run_goes_back() -> None:
 )
 def test_what_reads_the_destination_or_is_left_to_chance_is_done_once(attributes: Attributes) -> None:
     src, dst = MemoryDesc((65, 97), "f32", "ab"), MemoryDesc((65, 97), "bf16", "ba")
-    assert may_overlap(reorder_problem(src, dst))
-    assert not may_overlap(reorder_problem(src, dst, attributes))
+    assert may_overlap(build_reorder_problem(src, dst))
+    assert not may_overlap(build_reorder_problem(src, dst, attributes))
     assert not plan_of(src, dst, attributes).schedule.overlaps
 
 
 @pytest.mark.parametrize(("one", "other"), [("s4", "s4"), ("s4", "f32"), ("f32", "u4"), ("f4_e2m1", "bf16")])
 def test_elements_that_share_bytes_are_written_once(one: str, other: str) -> None:
     src, dst = MemoryDesc((66, 98), one, "ab"), MemoryDesc((66, 98), other, "ba")
-    assert not may_overlap(reorder_problem(src, dst))
+    assert not may_overlap(build_reorder_problem(src, dst))
     assert not plan_of(src, dst).schedule.overlaps
 
 
@@ -181,22 +181,25 @@ def test_a_last_tile_with_padding_behind_it_is_cut_off() -> None:
 def test_a_loop_longer_than_a_tile_is_not_cut_off() -> None:
     found = 0
     for rows in range(2, 40):
-        plan = schedule(
-            loop_nest(reorder_problem(*pair_of((rows, 64), "ab", "ba", ("f32", "f32")))), 4, 64, overlaps=True
+        plan = find_schedule(
+            build_loop_nest(build_reorder_problem(*pair_of((rows, 64), "ab", "ba", ("f32", "f32")))),
+            4,
+            64,
+            overlaps=True,
         )
         backs = {o.loop: o.back for o in plan.outer}
         for i, loop in enumerate(plan.nest.loops):
             step = plan.tile.covers(i)
             if loop.extent % step:
                 assert backs.get(i, 0) == (-loop.extent % step if loop.extent > step else 0)
-                assert bool(loop.counts) == (loop.extent < step)
+                assert bool(loop.guard_weights) == (loop.extent < step)
                 found += loop.extent > step
     assert found > 20
 
 
 @pytest.mark.usefixtures("always_streaming")
 def test_stores_past_the_caches_are_worth_more_than_whole_tiles() -> None:
-    """A last tile that begins within a cache line cannot be stored past the caches."""
+    """A last tile that begins within a cache line cannot use streaming stores."""
     rows_of_lines = MemoryDesc((64, 100), "f32", strides=(112, 1))
     plan = plan_of(MemoryDesc((64, 100), "f32", "ba"), rows_of_lines)
     assert (plan.kernel.stores, plan.schedule.overlaps) == ("streamed", False)
@@ -223,7 +226,7 @@ def test_values_of_attributes_follow(types: tuple[str, str], mask: int) -> None:
     source, result = (GuardedBuffer(span_bytes(desc), "upper", 4) for desc in (src, dst))
     source.bytes[:] = np.random.default_rng(1).integers(0, 256, source.bytes.size, np.uint8)
     expected = result.bytes.copy()
-    reference_reorder(src, source.bytes, dst, expected, attributes, codes_of(values))
+    reference_reorder(src, source.bytes, dst, expected, attributes, view_codes(values))
     Reorder(src, dst, attributes)(Memory(src, source.bytes), Memory(dst, result.bytes), **values)
     assert_same(dst, result.bytes, expected, any_nan=True)
     assert result.gap_is_untouched
@@ -252,6 +255,6 @@ def test_past_the_caches_little_is_written_again_unless_masks_take_longer_than_m
 
 def test_the_share_that_is_written_again() -> None:
     src, dst = (MemoryDesc((53, 40), "f32", tag) for tag in ("ab", "ba"))
-    plan = schedule(loop_nest(reorder_problem(src, dst)), 4, 64, overlaps=True)
+    plan = find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 4, 64, overlaps=True)
     assert plan.rewritten == pytest.approx((64 / 53) * (48 / 40) - 1)
-    assert plan.guarded().rewritten == 0
+    assert plan.with_guards().rewritten == 0

@@ -1,4 +1,4 @@
-"""Panels: every element of the destination is covered, and what passes through a buffer arrives."""
+"""Panels: they cover every element of the destination, and data arrives through the buffer."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ from inlay.reordering.panels import (
     panels_ir,
 )
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS, compile_ir, host_target
 from tests.reordering.test_reorder import check
 from tests.reordering.test_targets import narrow_target
@@ -41,7 +41,7 @@ FIXED = settings(max_examples=100, suppress_health_check=[HealthCheck.function_s
 
 @pytest.fixture
 def small_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Panels of at most a kilobyte, no cache to stay in, and five threads."""
+    """Provide panels of at most a kilobyte, caches smaller than any tensor, and five threads."""
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
@@ -57,7 +57,7 @@ def small_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @st.composite
 def nests(draw: st.DrawFn) -> LoopNest:
-    """Loops that are dense on both sides, in two orders; the order and gaps of the source are free."""
+    """Return loops that are dense on both sides in two orders; order and gaps of the source are random."""
     extents = draw(st.lists(st.integers(2, 40), min_size=1, max_size=4))
     strides = []
     for side in range(2):
@@ -71,7 +71,7 @@ def nests(draw: st.DrawFn) -> LoopNest:
 
 
 def places(loops: tuple[Loop, ...]) -> set[tuple[int, int]]:
-    """Where each index of the loops lies on both sides."""
+    """Return the offset of each index of the loops on both sides."""
     found = set()
     for index in product(*(range(loop.extent) for loop in loops)):
         sides = [[getattr(loop, side) * i for loop, i in zip(loops, index, strict=True)] for side in ("src", "dst")]
@@ -80,7 +80,7 @@ def places(loops: tuple[Loop, ...]) -> set[tuple[int, int]]:
 
 
 def places_of_panels(cut: Panels) -> set[tuple[int, int]]:
-    """The same of all panels, element by element through the buffer."""
+    """Return the same offsets for all panels, element by element through the buffer."""
     found = set()
     for src, buffer in places(cut.nest.loops):
         row, element = divmod(buffer, cut.pitch)
@@ -152,7 +152,7 @@ class TestArrival:
     @pytest.mark.parametrize("dims", [(130, 71), (97, 259), (64, 64), (16, 500)])
     def test_transposes_have_panels(self, dims: tuple[int, int], types: tuple[str, str]) -> None:
         src, dst = transpose(dims, *types)
-        plan = plan_reorder(reorder_problem(src, dst), host_target(), Choice(panels=True))
+        plan = plan_reorder(build_reorder_problem(src, dst), host_target(), Choice(panels=True))
         assert plan.panels is not None
         check(src, dst)
 
@@ -194,9 +194,9 @@ class TestArrival:
 
 
 def flags_of(r: compiled.CompiledReorder) -> npt.NDArray[np.int64]:
-    """The flags of the pool, through the table of a reorder."""
+    """Return the flags of the buffer pool, read from the table of a reorder."""
     assert r.task is not None
-    words = r.task.kept[-1].words  # type: ignore[index]
+    words = r.task.keeps_alive[-1].words  # type: ignore[index]
     flags = buffer_pool().flags
     assert words[FLAGS] == flags.ctypes.data
     assert flags.size == words[POOL]
@@ -230,7 +230,7 @@ def test_the_code_compiles_for_every_target(name: str) -> None:
 
 def test_a_reorder_says_that_it_has_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
-    problem = reorder_problem(*transpose((1001, 515)))
+    problem = build_reorder_problem(*transpose((1001, 515)))
     r = compiled.compile_problem(problem, Decision(Choice(panels=True)))
     assert "  stores into a buffer, then streamed: 20 panels of 103 rows of 256 elements\n" in r.explain()
     straight = compiled.compile_problem(problem, Decision(Choice(panels=False)))

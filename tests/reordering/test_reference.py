@@ -1,7 +1,7 @@
-"""The laws of the reference reorder, each against Python's own arithmetic on single values.
+"""The reference reorder, compared with Python's own arithmetic on single values.
 
-Numbers are judged by `oracles.numbers`, nibbles with lists, offsets by `MemoryDesc.offset`, which the reference does
-not use.
+Expected numbers come from `oracles.numbers`, 4-bit elements from lists, offsets from `MemoryDesc.offset`, which the
+reference does not use.
 """
 
 import math
@@ -32,7 +32,7 @@ def span_bytes(desc: MemoryDesc) -> int:
 
 
 def element(buffer: Bytes, offset: int, bits: int) -> int:
-    """The bits of one element, as an integer: the buffer is one long little-endian number."""
+    """Return the bits of one element as an integer: the buffer is one long little-endian number."""
     return int.from_bytes(buffer.tobytes(), "little") >> offset * bits & (1 << bits) - 1
 
 
@@ -91,14 +91,14 @@ class TestMoves:
 
 
 def expected(code: int, src: DataType, dst: DataType) -> int | None:
-    """The code in the destination; None for any NaN."""
+    """Return the expected code in the destination; None for any NaN."""
     value = value_of(code, src)
     working = DATA_TYPES["f64" if {src.name, dst.name} & {"f64", "s64"} else "f32"]
     return encoded(in_type(value, working), dst, working.name)
 
 
-def codes_of(name: str) -> npt.NDArray[np.unsignedinteger]:
-    """Codes of a type: all of a byte, and of wider ones the edges of every binade, specials and random ones."""
+def sample_codes(name: str) -> npt.NDArray[np.unsignedinteger]:
+    """Return sample codes of a type: all codes of a byte; edges of every binade, specials and random ones of others."""
     bits = DATA_TYPES[name].bits
     if bits <= 8:
         return np.arange(1 << bits).astype(np.uint8)
@@ -124,7 +124,7 @@ class TestConvert:
         if src == dst:
             return
         one, two = DATA_TYPES[src], DATA_TYPES[dst]
-        codes = codes_of(src)
+        codes = sample_codes(src)
         for code, got in zip(codes.tolist(), convert(codes, one, two).tolist(), strict=True):
             wanted = expected(code, one, two)
             if wanted is None:
@@ -177,7 +177,7 @@ class TestConvert:
 
 
 class TestTheOracle:
-    """`nearest_even` must itself know the ties."""
+    """The oracle `nearest_even` on ties."""
 
     def test_ties_go_to_the_even_code(self) -> None:
         bf16, f16 = DATA_TYPES["bf16"], DATA_TYPES["f16"]

@@ -1,8 +1,8 @@
-"""The law of the compiled reorder: it equals the reference and NumPy bit for bit, and touches nothing else.
+"""Compiled reorders: they equal the reference and NumPy bit for bit, and change nothing else.
 
 Three computations share no code: the compiled reorder, the reference (coordinate by coordinate from the digits), and
-NumPy's own pad, reshape and transpose. Source and destination lie between guard pages, flush with either; every byte
-that belongs to no element and no padding must keep the poison it had.
+NumPy's pad, reshape and transpose. Source and destination are between guard pages and end at either of them. Every byte
+that belongs to no element and no padding must keep its poison.
 """
 
 import subprocess
@@ -37,7 +37,7 @@ SOME = settings(FEW, max_examples=80)
 
 
 def span_bytes(desc: MemoryDesc) -> int:
-    """Bytes from the start of the buffer to the end of the last element."""
+    """Return the number of bytes from the start of the buffer to the end of the last element."""
     assert isinstance(desc.layout, Layout)
     assert desc.data_type is not None
     low, high = desc.layout.span
@@ -45,12 +45,12 @@ def span_bytes(desc: MemoryDesc) -> int:
 
 
 def noise(nbytes: int, seed: int = 0) -> Bytes:
-    """Bytes of every value: poisoned padding and gaps included, and NaNs of all kinds among floats."""
+    """Return random bytes: poisoned padding and gaps included, and NaNs of all kinds among floats."""
     return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
 
 
 def check(src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: Bytes | None = None) -> Bytes:
-    """Run the compiled reorder between guard pages and compare it with the reference; the destination's bytes."""
+    """Run the compiled reorder between guard pages, compare it with the reference; return the destination's bytes."""
     assert src.data_type is not None
     assert dst.data_type is not None
     source = GuardedBuffer(span_bytes(src), flush, src.data_type.itemsize)
@@ -64,7 +64,7 @@ def check(src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: Byt
 
 
 def judge(run: Run, src: MemoryDesc, source: GuardedBuffer, dst: MemoryDesc, target: GuardedBuffer) -> None:
-    """Whether `run` does what the reference does, and nothing else."""
+    """Check that `run` does what the reference does, and nothing else."""
     expected = np.full(target.bytes.size, POISON, np.uint8)
     reference_reorder(src, source.bytes, dst, expected)
     run(source.address, target.address)
@@ -76,7 +76,7 @@ def judge(run: Run, src: MemoryDesc, source: GuardedBuffer, dst: MemoryDesc, tar
 
 
 def numpy_blocked(array: npt.NDArray[Any], desc: MemoryDesc) -> npt.NDArray[Any]:
-    """The dense memory of a blocked descriptor by NumPy alone: pad, split each axis, transpose, flatten."""
+    """Return the dense memory of a blocked descriptor by NumPy: pad, split each axis, transpose, flatten."""
     blocks = desc.inner_blocks
     padded = np.pad(array, [(0, p - n) for n, p in zip(desc.dims, desc.padded_dims, strict=True)])
     split: list[int] = []
@@ -94,7 +94,7 @@ def numpy_blocked(array: npt.NDArray[Any], desc: MemoryDesc) -> npt.NDArray[Any]
 
 
 def logical(desc: MemoryDesc, data_type: DataType, seed: int = 0) -> npt.NDArray[Any]:
-    """Elements for `desc` as unsigned integers, all bits random."""
+    """Return random bits as elements for `desc`, in unsigned integers."""
     raw = noise(int(np.prod(desc.dims)) * data_type.itemsize, seed)
     return raw.view(f"u{data_type.itemsize}").reshape(desc.dims)
 
@@ -144,7 +144,7 @@ class TestLaw:
 
 
 def free_digits(layout: Layout, name: str) -> MemoryDesc:
-    """A descriptor of any layout whose lowest offset is 0; plain where oneDNN's rules refuse it."""
+    """Return a descriptor of any layout whose lowest offset is 0; a plain one if oneDNN's rules refuse it."""
     low, _ = layout.span
     try:
         return MemoryDesc.from_layout(layout, name, offset0=-low)
@@ -331,7 +331,7 @@ GUARDED = "from tests.support.guarded_buffers import GuardedBuffer"
 
 
 class TestTheCheckerItself:
-    """An oracle that cannot say no proves nothing."""
+    """The checker must detect wrong results."""
 
     SRC = MemoryDesc((3, 17), "u8", "ab")
     DST = MemoryDesc((3, 17), "u8", strides=(40, 2), padded_dims=(3, 19))

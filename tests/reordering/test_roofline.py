@@ -1,4 +1,4 @@
-"""What bounds a reorder: the numbers of the model by hand, its laws, and the explanations as they were reviewed."""
+"""The roofline estimate: numbers computed by hand, general properties, and reviewed explanations."""
 
 import os
 from dataclasses import replace
@@ -13,9 +13,9 @@ from inlay.errors import InvalidArguments
 from inlay.machine import MemoryModel
 from inlay.reordering import compiled
 from inlay.reordering.attributes import PLAIN
-from inlay.reordering.compiled import explained
-from inlay.reordering.planning import CALLS, INSTRUCTIONS, Bound, Work, bound_of, plan_reorder
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.compiled import explain_plan
+from inlay.reordering.planning import CALLS, INSTRUCTIONS, Roofline, TileWork, estimate_roofline, plan_reorder
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS
 from tests.support.paths import GOLDEN
 
@@ -43,18 +43,18 @@ def pair(name: str) -> tuple[MemoryDesc, MemoryDesc]:
 
 def bound(
     src: MemoryDesc, dst: MemoryDesc, threads: int = 1, caches: MemoryModel = CACHES, attributes: Attributes = PLAIN
-) -> Bound:
-    """The bound on registers of 64 bytes; stores as this machine's caches ask for."""
-    problem, target = reorder_problem(src, dst, attributes), TARGETS["x86-64-v4"]
+) -> Roofline:
+    """Return the estimate for registers of 64 bytes, with the stores that this machine's caches call for."""
+    problem, target = build_reorder_problem(src, dst, attributes), TARGETS["x86-64-v4"]
     plan = plan_reorder(problem, target)
-    return bound_of(problem, plan, target.vector_bytes, caches, threads)
+    return estimate_roofline(problem, plan, target.vector_bytes, caches, threads)
 
 
 def test_the_numbers_of_a_transpose_by_hand() -> None:
     found = bound(MemoryDesc((256, 256), "f32", "ab"), MemoryDesc((256, 256), "f32", "ba"))
     # 256 tiles of 16 x 16: 16 loads, 4 exchanges of 16 registers, 16 stores.
     assert (found.tiles, found.edges, found.registers) == (256, 0, 16)
-    assert found.work == Work(loads=16, shuffles=64, between=0, arithmetic=0, stores=16)
+    assert found.work == TileWork(loads=16, shuffles=64, between=0, arithmetic=0, stores=16)
     assert found.work.total == 106
     assert (found.level, found.traffic) == ("L2", 2 * 4 * 256 * 256)
     assert found.bytes_us == pytest.approx(2 * 4 * 256 * 256 / CACHES.l2_bandwidth / 1000)
@@ -121,7 +121,7 @@ def test_last_tiles_that_overlap_have_no_masks() -> None:
     assert overlapping.instructions == whole.instructions
 
 
-BASE = Bound("L2", 1 << 20, 1, 100, 0, Work(8, 0, 0, 0, 8), 8, 80.0)
+BASE = Roofline("L2", 1 << 20, 1, 100, 0, TileWork(8, 0, 0, 0, 8), 8, 80.0)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ BASE = Bound("L2", 1 << 20, 1, 100, 0, Work(8, 0, 0, 0, 8), 8, 80.0)
         ({"level": "L3"}, "bandwidth of L3"),
         ({"level": "memory"}, "memory bandwidth"),
         ({"traffic": 1, "tiles": 10_000}, "loads and stores"),
-        ({"traffic": 1, "tiles": 10_000, "work": Work(8, 40, 0, 0, 8)}, "shuffles"),
-        ({"traffic": 1, "tiles": 10_000, "work": Work(8, 20, 40, 0, 8)}, "loads and stores"),
-        ({"traffic": 1, "tiles": 10_000, "work": Work(8, 20, 0, 99, 8)}, "arithmetic"),
+        ({"traffic": 1, "tiles": 10_000, "work": TileWork(8, 40, 0, 0, 8)}, "shuffles"),
+        ({"traffic": 1, "tiles": 10_000, "work": TileWork(8, 20, 40, 0, 8)}, "loads and stores"),
+        ({"traffic": 1, "tiles": 10_000, "work": TileWork(8, 20, 0, 99, 8)}, "arithmetic"),
         ({"traffic": 1, "tiles": 10_000, "edges": 9_000}, "masks"),
     ],
 )
@@ -157,15 +157,15 @@ def test_no_reorder_is_free(index: int) -> None:
 
 
 def explanation(name: str, target: str) -> str:
-    problem = reorder_problem(*pair(name))
+    problem = build_reorder_problem(*pair(name))
     if problem.is_empty:
         return inlay.Reorder(*pair(name)).explain(target)
     plan = plan_reorder(problem, TARGETS[target])
-    return explained(problem, plan, TARGETS[target], threads=2 if problem.moved_bytes > 1 << 20 else 1)
+    return explain_plan(problem, plan, TARGETS[target], threads=2 if problem.moved_bytes > 1 << 20 else 1)
 
 
 def test_explanations_are_as_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the difference; with INLAY_REDRAW=1 set this accepts it and writes the files anew."""
+    """Compare explanations with the stored ones; INLAY_REDRAW=1 stores the new ones for review."""
     monkeypatch.setattr(compiled, "memory_model", lambda: CACHES)
     texts = {f"{name}.{target}.txt": explanation(name, target) for name in SPECIMENS for target in TARGET_NAMES}
     if os.environ.get("INLAY_REDRAW"):

@@ -1,4 +1,4 @@
-"""The shuffle network: what it does to the bits is what it does to the elements."""
+"""The shuffle network: its effect on bits agrees with its effect on elements, and its cost is least."""
 
 from itertools import permutations, product
 from math import inf
@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlay.reordering.network import Exchange, Family, Network, Permute, Run, Step, shuffle_network
+from inlay.reordering.network import (
+    BitPermutation,
+    Deinterleave,
+    Exchange,
+    Family,
+    ShuffleNetwork,
+    ShuffleStep,
+    find_shuffle_network,
+)
 
 Case = tuple[tuple[int, ...], int, int, Family]
 
@@ -22,11 +30,11 @@ def goals(draw: st.DrawFn) -> Case:
     return tuple(bits[:lanes]), registers, draw(st.integers(least, min(lanes, 4))), family
 
 
-def run(network: Network, width: int, count: int) -> list[list[int]]:
-    """Every element of a tile whose elements are numbered, after the network, by plain list operations."""
+def run(network: ShuffleNetwork, width: int, count: int) -> list[list[int]]:
+    """Return the numbered elements of a tile after the network, by list operations."""
     registers = [[r * width + lane for lane in range(width)] for r in range(count)]
     for step in network.steps:
-        if isinstance(step, Permute):
+        if isinstance(step, BitPermutation):
             registers = [[old[i] for i in step.mask(width)] for old in registers]
             continue
         assert isinstance(step, Exchange)
@@ -38,8 +46,8 @@ def run(network: Network, width: int, count: int) -> list[list[int]]:
     return registers
 
 
-def expected(network: Network, width: int, count: int) -> list[list[int]]:
-    """The elements that the bits say: position bits `place` hold what was at bits `bit`."""
+def expected(network: ShuffleNetwork, width: int, count: int) -> list[list[int]]:
+    """Return the elements that the final bits predict."""
     bits = (*network.lanes, *network.registers)
 
     def origin(position: int) -> int:
@@ -51,7 +59,7 @@ def expected(network: Network, width: int, count: int) -> list[list[int]]:
 @given(goals())
 def test_network_brings_the_goal_into_the_lanes(case: Case) -> None:
     goal, registers, _, _ = case
-    network = shuffle_network(*case)
+    network = find_shuffle_network(*case)
     assert network is not None
     assert network.lanes == goal
     assert sorted(network.lanes + network.registers) == list(range(len(goal) + registers))
@@ -60,7 +68,7 @@ def test_network_brings_the_goal_into_the_lanes(case: Case) -> None:
 @given(goals())
 def test_network_moves_elements_as_its_bits_say(case: Case) -> None:
     goal, registers, _, _ = case
-    network = shuffle_network(*case)
+    network = find_shuffle_network(*case)
     assert network is not None
     width, count = 1 << len(goal), 1 << registers
     assert run(network, width, count) == expected(network, width, count)
@@ -69,7 +77,7 @@ def test_network_moves_elements_as_its_bits_say(case: Case) -> None:
 @given(goals())
 def test_passes_are_the_steps_and_keep_few_registers_alive(case: Case) -> None:
     registers = case[1]
-    network = shuffle_network(*case)
+    network = find_shuffle_network(*case)
     assert network is not None
     assert tuple(step for group in network.passes for step in group) == network.steps
     for group in network.passes:
@@ -88,7 +96,7 @@ def test_passes_are_the_steps_and_keep_few_registers_alive(case: Case) -> None:
     ],
 )
 def test_known_networks_have_the_least_steps(goal: tuple[int, ...], registers: int, near: int, steps: int) -> None:
-    network = shuffle_network(goal, registers, near)
+    network = find_shuffle_network(goal, registers, near)
     assert network is not None
     assert len(network.steps) == steps
     assert not any(isinstance(step, Exchange) and step.leaves == step.enters < near - 1 for step in network.steps)
@@ -107,7 +115,7 @@ def test_known_networks_have_the_least_steps(goal: tuple[int, ...], registers: i
 def test_known_networks_of_aarch64_have_the_least_steps(
     goal: tuple[int, ...], registers: int, near: int, steps: int
 ) -> None:
-    network = shuffle_network(goal, registers, near, "zip")
+    network = find_shuffle_network(goal, registers, near, "zip")
     assert network is not None
     assert len(network.steps) == steps
 
@@ -115,7 +123,7 @@ def test_known_networks_of_aarch64_have_the_least_steps(
 @given(goals())
 def test_aarch64_exchanges_are_zip_trn_or_uzp_of_units_of_8_bytes_at_most(case: Case) -> None:
     goal, _, near, family = case
-    network = shuffle_network(*case)
+    network = find_shuffle_network(*case)
     assert network is not None
     top = len(goal) - 1
     for step in network.steps if family == "zip" else ():
@@ -127,7 +135,7 @@ def test_aarch64_exchanges_are_zip_trn_or_uzp_of_units_of_8_bytes_at_most(case: 
 
 @pytest.mark.parametrize("goal", list(permutations(range(4))))
 def test_a_permutation_of_the_lanes_is_one_step(goal: tuple[int, ...]) -> None:
-    network = shuffle_network(goal, 0, 2)
+    network = find_shuffle_network(goal, 0, 2)
     assert network is not None
     assert len(network.steps) == (goal != (0, 1, 2, 3))
 
@@ -139,17 +147,17 @@ def test_interleave_is_what_the_docstring_draws() -> None:
 
 
 def test_the_checker_rejects_a_wrong_network() -> None:
-    network = shuffle_network((2, 3), 2, 2)
+    network = find_shuffle_network((2, 3), 2, 2)
     assert network is not None
-    wrong = Network(network.steps[:-1], network.lanes, network.registers)
+    wrong = ShuffleNetwork(network.steps[:-1], network.lanes, network.registers)
     assert run(wrong, 4, 4) != expected(wrong, 4, 4)
 
 
 def test_a_network_prints_its_steps() -> None:
-    assert str(shuffle_network((2, 3), 2, 2)) == (
+    assert str(find_shuffle_network((2, 3), 2, 2)) == (
         "  register bit 1 enters lane bit 0, lane bit 1 leaves\n  register bit 0 enters lane bit 0, lane bit 1 leaves"
     )
-    assert str(shuffle_network((0, 1), 0, 2)) == "  nothing to permute"
+    assert str(find_shuffle_network((0, 1), 0, 2)) == "  nothing to permute"
 
 
 @given(st.sampled_from([3, 5, 7, 9, 25]), st.integers(1, 6), st.data())
@@ -157,10 +165,10 @@ def test_an_odd_digit_is_dealt_out_and_gathered(extent: int, lanes: int, data: s
     below = data.draw(st.integers(0, lanes - 1))
     unit, width = 1 << below, 1 << lanes
     in_a_row = [divmod(place, width) for place in range(extent * width)]
-    dealt = [Run("src", extent, below).sources(r, lanes) for r in range(extent)]
+    dealt = [Deinterleave("src", extent, below).sources(r, lanes) for r in range(extent)]
     for value, register in enumerate(dealt):
         assert list(register) == [place for i, place in enumerate(in_a_row) if i // unit % extent == value]
-    gathered = [Run("dst", extent, below).sources(r, lanes) for r in range(extent)]
+    gathered = [Deinterleave("dst", extent, below).sources(r, lanes) for r in range(extent)]
     assert [dealt[of][lane] for register in gathered for of, lane in register] == in_a_row
 
 
@@ -169,7 +177,7 @@ Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def least_price(goal: tuple[int, ...], registers: int, near: int) -> float:
-    """What the cheapest steps cost, by Dijkstra's algorithm over all of them, without a bound to steer by."""
+    """Return the least cost of a network by Dijkstra's algorithm, without a lower bound."""
     start: Places = (tuple(range(len(goal))), tuple(range(len(goal), len(goal) + registers)))
     prices: dict[Places, float] = {start: 0.0}
     settled: set[Places] = set()
@@ -185,10 +193,10 @@ def least_price(goal: tuple[int, ...], registers: int, near: int) -> float:
 def steps_from(
     lanes: tuple[int, ...], held: tuple[int, ...], goal: tuple[int, ...], near: int
 ) -> list[tuple[Places, float]]:
-    """Where each step leads and what it costs: a permute once all wanted bits are there, exchanges that bring one."""
+    """Yield the steps from a state with their costs: a permutation if no bit is missing, else useful exchanges."""
     steps: list[tuple[Places, float]] = []
     if set(lanes) == set(goal):
-        order = Permute(tuple(lanes.index(bit) for bit in goal))
+        order = BitPermutation(tuple(lanes.index(bit) for bit in goal))
         steps.append(((goal, held), price_of(order, near, len(goal))))
     for register, bit in enumerate(held):
         for leaves, enters in product(range(len(lanes)), repeat=2):
@@ -200,10 +208,10 @@ def steps_from(
     return steps
 
 
-def price_of(step: Step, near: int, width: int) -> float:
-    """1 for what stays within 16-byte lanes and for moves of whole ones, 2.5 for other permutes and for swaps."""
+def price_of(step: ShuffleStep, near: int, width: int) -> float:
+    """Return the cost of a step: 1 within 16-byte lanes and for moves of whole lanes, 2.5 for all others."""
     match step:
-        case Permute(order):
+        case BitPermutation(order):
             return 1.0 if all(old == new or max(old, new) < near for new, old in enumerate(order)) else 2.5
         case Exchange(_, leaves, enters):
             is_interleave = leaves == near - 1 and enters < near
@@ -218,7 +226,7 @@ def test_no_cheaper_network_exists(data: st.DataObject) -> None:
     registers = data.draw(st.integers(0, min(lanes, 2 if lanes == 4 else 3)))
     goal = tuple(data.draw(st.permutations(range(lanes + registers)))[:lanes])
     near = data.draw(st.integers(0, lanes))
-    network = shuffle_network(goal, registers, near)
+    network = find_shuffle_network(goal, registers, near)
     assert network is not None
     price = sum(price_of(step, near, lanes) for step in network.steps)
     assert price == least_price(goal, registers, near)

@@ -1,4 +1,4 @@
-"""The stages of the compiler, each by its own post-condition; one whole explanation is pinned."""
+"""The stages of the compiler, each by its post-condition, and one complete explanation."""
 
 from itertools import product
 from math import prod
@@ -12,15 +12,15 @@ from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout, Map
 from inlay.machine import MemoryModel
 from inlay.reordering import compile_reorder, planning
-from inlay.reordering.kernel import TableShape, kernel_of, table_of
+from inlay.reordering.kernel import TableShape, build_kernel, build_table
+from inlay.reordering.loop_order import Level, OuterLoop, Traffic, has_few_streams, prefetch_distance
 from inlay.reordering.memory_levels import memory_model
-from inlay.reordering.nest import Loop, LoopNest, loop_nest, with_odd_digit, with_run
-from inlay.reordering.network import Run, Side
+from inlay.reordering.nest import Loop, LoopNest, build_loop_nest, join_contiguous_loops, split_odd_factor
+from inlay.reordering.network import Deinterleave, Side
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import ReorderProblem, reorder_problem
-from inlay.reordering.schedule import Schedule, schedule
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
+from inlay.reordering.schedule import Schedule, find_schedule
 from inlay.reordering.target import TARGETS
-from inlay.reordering.walk import Level, OuterLoop, Traffic, bytes_ahead, goes_in_streams
 from inlay.testing import reorder_problems
 
 Move = tuple[int | None, int]
@@ -28,7 +28,7 @@ Move = tuple[int | None, int]
 
 
 def moves_of(src: MemoryDesc, dst: MemoryDesc) -> list[Move]:
-    """What must move, one coordinate at a time."""
+    """Return the required moves, one coordinate at a time."""
     assert isinstance(src.layout, Layout)
     assert isinstance(dst.layout, Layout)
     moves: list[Move] = []
@@ -43,12 +43,12 @@ def at(where: Map, value: int) -> int:
 
 
 def moves_of_nest(nest: LoopNest, indices: list[dict[int, int]]) -> list[Move]:
-    """What the nest moves when its loops take these values, within its guards."""
+    """Return the moves of a nest for these loop indices, within its guards."""
     moves: list[Move] = []
     for index in indices:
         coordinates = [0] * len(nest.guards)
         for i, loop in enumerate(nest.loops):
-            for guard, weight in loop.counts:
+            for guard, weight in loop.guard_weights:
                 coordinates[guard] += weight * index.get(i, 0)
         if all(c < guard.stored for c, guard in zip(coordinates, nest.guards, strict=True)):
             is_data = all(c < guard.data for c, guard in zip(coordinates, nest.guards, strict=True))
@@ -70,14 +70,14 @@ def all_indices(nest: LoopNest) -> list[dict[int, int]]:
 
 
 def first_value(outer: OuterLoop, run: int) -> int:
-    """The first value of the nest's loop that a run covers."""
+    """Return the first iteration of the nest's loop that an iteration of an outer loop covers."""
     return run * outer.step - (outer.back if run == outer.extent - 1 else 0)
 
 
 def tile_indices(plan: Schedule) -> list[dict[int, int]]:
-    """Every value of the loops that some tile reaches, tile after tile, bit after bit, and the odd digit's values."""
+    """Return the loop indices that all tiles cover, with the values of the odd digit."""
     indices = []
-    odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.run.extent)}
+    odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.deinterleave.extent)}
     for *starts, value in product(*(range(o.extent) for o in plan.outer), *(odd.values() or [[0]])):
         for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
             index = dict.fromkeys(odd, value)
@@ -95,32 +95,32 @@ def is_small(problem: ReorderProblem) -> bool:
 
 @given(reorder_problems())
 def test_nest_moves_every_stored_coordinate_once(pair: tuple[MemoryDesc, MemoryDesc]) -> None:
-    problem = reorder_problem(*pair)
+    problem = build_reorder_problem(*pair)
     if is_small(problem):
-        nest = loop_nest(problem)
+        nest = build_loop_nest(problem)
         assert moves_of_nest(nest, all_indices(nest)) == moves_of(*pair)
 
 
 @given(reorder_problems(), st.sampled_from([16, 32, 64]))
 def test_tiles_move_every_stored_coordinate_once(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
-    problem = reorder_problem(*pair)
+    problem = build_reorder_problem(*pair)
     if is_small(problem):
         item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-        plan = schedule(loop_nest(problem), item, vector_bytes)
+        plan = find_schedule(build_loop_nest(problem), item, vector_bytes)
         inside = [i for i in tile_indices(plan) if all(i.get(k, 0) < lp.extent for k, lp in enumerate(plan.nest.loops))]
         assert moves_of_nest(plan.nest, inside) == moves_of(*pair)
 
 
 @given(reorder_problems(), st.sampled_from([16, 32, 64]))
 def test_guards_stop_whatever_a_tile_overruns(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
-    problem = reorder_problem(*pair)
+    problem = build_reorder_problem(*pair)
     if is_small(problem):
         item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-        plan = schedule(loop_nest(problem), item, vector_bytes)
+        plan = find_schedule(build_loop_nest(problem), item, vector_bytes)
         for index in tile_indices(plan):
             if any(index.get(k, 0) >= loop.extent for k, loop in enumerate(plan.nest.loops)):
                 counted = [
-                    sum(dict(lp.counts).get(g, 0) * index.get(k, 0) for k, lp in enumerate(plan.nest.loops))
+                    sum(dict(lp.guard_weights).get(g, 0) * index.get(k, 0) for k, lp in enumerate(plan.nest.loops))
                     for g in range(len(plan.nest.guards))
                 ]
                 assert any(c >= guard.stored for c, guard in zip(counted, plan.nest.guards, strict=True))
@@ -128,32 +128,32 @@ def test_guards_stop_whatever_a_tile_overruns(pair: tuple[MemoryDesc, MemoryDesc
 
 def test_a_run_joins_what_lies_in_a_row() -> None:
     src, dst = (MemoryDesc((32, 48, 3, 3), "f32", tag) for tag in ("oihw", "OIhw16i16o"))
-    nest = loop_nest(reorder_problem(src, dst))
-    joined = with_run(nest, "src", 16)
+    nest = build_loop_nest(build_reorder_problem(src, dst))
+    joined = join_contiguous_loops(nest, "src", 16)
     assert joined is not None
     run = joined.loops[-1]
     assert (run.extent, run.src) == (144, 1)
     assert run.dst == tuple((u // 9) * 16 + (u % 9) * 256 for u in range(144))
-    assert with_run(loop_nest(reorder_problem(src, src)), "src", 16) is None
+    assert join_contiguous_loops(build_loop_nest(build_reorder_problem(src, src)), "src", 16) is None
 
 
 def test_an_odd_digit_is_split_off_among_the_lanes() -> None:
     src, dst = (MemoryDesc((2, 24, 8, 8), "u8", tag) for tag in ("nhwc", "nchw"))
-    nest = loop_nest(reorder_problem(src, dst))
-    split = with_odd_digit(nest, "src", 64)
+    nest = build_loop_nest(build_reorder_problem(src, dst))
+    split = split_odd_factor(nest, "src", 64)
     assert split is not None
     changed, odd, below = split
     assert below == 8
     assert changed.loops[odd] == Loop(3, 8, 512)
     assert Loop(8, 1, 64) in changed.loops
-    assert with_odd_digit(nest, "src", 8) is None
-    assert with_odd_digit(nest, "dst", 64) is None
+    assert split_odd_factor(nest, "src", 8) is None
+    assert split_odd_factor(nest, "dst", 64) is None
 
 
 def test_tiles_grow_along_loops_that_are_cut_off_if_few_tiles_are() -> None:
     def registers(rows: int) -> int:
         src, dst = (MemoryDesc((rows, 240), "f32", tag) for tag in ("ab", "BA16a16b"))
-        return schedule(loop_nest(reorder_problem(src, dst)), 4, 64).tile.registers
+        return find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 4, 64).tile.registers
 
     assert registers(271) == 8, "33 of 34 tiles are whole"
     assert registers(17) == 1, "of two rows of tiles one would be cut off"
@@ -161,28 +161,28 @@ def test_tiles_grow_along_loops_that_are_cut_off_if_few_tiles_are() -> None:
 
 def test_odd_digits_in_a_row_are_one() -> None:
     src, dst = (MemoryDesc((32, 48, 3, 3), "s8", tag) for tag in ("oihw", "Owhi16o"))
-    split = with_odd_digit(loop_nest(reorder_problem(src, dst)), "src", 16)
+    split = split_odd_factor(build_loop_nest(build_reorder_problem(src, dst)), "src", 16)
     assert split is not None
     changed, odd, below = split
     assert below == 1
     assert changed.loops[odd].extent == 9
     assert changed.loops[odd].src == 1
     assert changed.loops[odd].dst == tuple(w * 3 * 48 * 16 + h * 48 * 16 for h in range(3) for w in range(3))
-    assert with_odd_digit(loop_nest(reorder_problem(dst, src)), "src", 16) is None
+    assert split_odd_factor(build_loop_nest(build_reorder_problem(dst, src)), "src", 16) is None
 
 
 def test_odd_digits_in_a_row_that_are_too_many_stay_apart() -> None:
     src, dst = (MemoryDesc((32, 48, 7, 7), "s8", tag) for tag in ("oihw", "Owhi16o"))
-    split = with_odd_digit(loop_nest(reorder_problem(src, dst)), "src", 16)
+    split = split_odd_factor(build_loop_nest(build_reorder_problem(src, dst)), "src", 16)
     assert split is not None
     assert split[0].loops[split[1]] == Loop(7, 1, 7 * 48 * 16)
 
 
 def test_three_channels_are_dealt_out_to_three_registers() -> None:
     src, dst = (MemoryDesc((1, 3, 64, 64), "u8", tag) for tag in ("nhwc", "nchw"))
-    tile = schedule(loop_nest(reorder_problem(src, dst)), 1, 64).tile
+    tile = find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 1, 64).tile
     assert tile.odd is not None
-    assert tile.odd.run == Run("src", 3, 0)
+    assert tile.odd.deinterleave == Deinterleave("src", 3, 0)
     assert tile.registers == 3 << tile.register_bits
     assert tile.network.steps == ()
 
@@ -190,7 +190,7 @@ def test_three_channels_are_dealt_out_to_three_registers() -> None:
 def test_a_digit_that_would_make_code_of_hundreds_of_registers_stays_a_loop() -> None:
     # 3 x 3 x 3 values of 16 output channels: 27 x 16 registers.
     src, dst = MemoryDesc((64, 64, 3, 3, 3), "f32", "oidhw"), MemoryDesc((64, 64, 3, 3, 3), "bf16", "OIdhw16i16o2i")
-    plan = schedule(loop_nest(reorder_problem(src, dst)), 2, 64, converts=True)
+    plan = find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 2, 64, converts=True)
     assert plan.tile.odd is None
     assert plan.tile.registers <= 64
 
@@ -198,22 +198,22 @@ def test_a_digit_that_would_make_code_of_hundreds_of_registers_stays_a_loop() ->
 def test_shapes_share_one_kernel() -> None:
     kernels = set()
     for dims in ((2, 32, 16, 16), (5, 64, 8, 32), (1, 16, 48, 1)):
-        problem = reorder_problem(MemoryDesc(dims, "f32", "nchw"), MemoryDesc(dims, "f32", "nChw16c"))
-        kernels.add(kernel_of(problem, schedule(loop_nest(problem), 4, 64), stores="cached"))
+        problem = build_reorder_problem(MemoryDesc(dims, "f32", "nchw"), MemoryDesc(dims, "f32", "nChw16c"))
+        kernels.add(build_kernel(problem, find_schedule(build_loop_nest(problem), 4, 64), stores="cached"))
     assert len(kernels) == 1
 
 
 def test_types_of_one_width_share_one_kernel() -> None:
     kernels = set()
     for name in ("f16", "bf16"):
-        problem = reorder_problem(MemoryDesc((64, 64), name, "ab"), MemoryDesc((64, 64), name, "ba"))
-        kernels.add(kernel_of(problem, schedule(loop_nest(problem), 2, 64), stores="cached"))
+        problem = build_reorder_problem(MemoryDesc((64, 64), name, "ab"), MemoryDesc((64, 64), name, "ba"))
+        kernels.add(build_kernel(problem, find_schedule(build_loop_nest(problem), 2, 64), stores="cached"))
     assert len(kernels) == 1
 
 
 def test_table_holds_bytes() -> None:
-    problem = reorder_problem(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "ba"))
-    table = table_of(problem, schedule(loop_nest(problem), 4, 64))
+    problem = build_reorder_problem(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "ba"))
+    table = build_table(problem, find_schedule(build_loop_nest(problem), 4, 64))
     assert table.tiles == 16
     assert sorted(table.dst_offsets.ravel()) == [256 * r for r in range(16)]
     assert table.words[TableShape.INNERMOST :][:3].tolist() == [4, 64, 4096]
@@ -253,7 +253,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 def traffic_of(src: MemoryDesc, dst: MemoryDesc, level: Level) -> Traffic:
-    problem = reorder_problem(src, dst)
+    problem = build_reorder_problem(src, dst)
     return Traffic(problem.src_type.bits, problem.dst_type.bits, level)
 
 
@@ -266,13 +266,13 @@ def walk_of(
     to_type: str = "",
     overlaps: bool = False,
 ) -> tuple[Side, int]:
-    """Which side is walked, and how far ahead lines are asked for."""
+    """Return the traversed side and the prefetch distance."""
     a, b = MemoryDesc(dims, data_type, src), MemoryDesc(dims, to_type or data_type, dst)
-    problem, traffic = reorder_problem(a, b), traffic_of(a, b, level)
+    problem, traffic = build_reorder_problem(a, b), traffic_of(a, b, level)
     item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
     converts = a.data_type != b.data_type
-    plan = schedule(loop_nest(problem), item, 64, converts=converts, traffic=traffic, overlaps=overlaps)
-    return plan.walk, bytes_ahead(plan.nest.loops, plan.outer, plan.walk, traffic)
+    plan = find_schedule(build_loop_nest(problem), item, 64, converts=converts, traffic=traffic, overlaps=overlaps)
+    return plan.traversal, prefetch_distance(plan.nest.loops, plan.outer, plan.traversal, traffic)
 
 
 def test_the_side_that_scatters_least_is_walked() -> None:
@@ -295,7 +295,7 @@ def test_the_side_that_scatters_least_is_walked() -> None:
 def test_large_tiles_read_on_in_a_page_of_the_source_at_once(
     dims: tuple[int, ...], src: str, dst: str, registers: int
 ) -> None:
-    problem = reorder_problem(MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst))
+    problem = build_reorder_problem(MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst))
     plan = plan_reorder(problem, TARGETS["x86-64-v4"])
     assert plan.streams
     assert plan.schedule.tile.registers == registers
@@ -338,7 +338,9 @@ def test_a_block_that_ends_within_a_line_is_filled_at_once() -> None:
 
 def test_a_tile_of_few_bits_is_not_small_if_its_digit_is_long() -> None:
     src, dst = (MemoryDesc((64, 64, 3, 3), "f32", tag) for tag in ("nchw", "nhwc"))
-    plan = schedule(loop_nest(reorder_problem(src, dst)), 4, 64, traffic=traffic_of(src, dst, "memory"))
+    plan = find_schedule(
+        build_loop_nest(build_reorder_problem(src, dst)), 4, 64, traffic=traffic_of(src, dst, "memory")
+    )
     assert plan.tile.odd is not None
     assert plan.outer == (OuterLoop(0, 64, 1), OuterLoop(1, 4, 16)), "images one after another, channels inside"
 
@@ -357,7 +359,7 @@ def test_a_short_loop_is_no_reason_to_walk_the_destination() -> None:
 def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches: bool) -> None:
     plan = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).plan
     assert plan is not None
-    assert plan.kernel.fetches == fetches == (8 * n * n > memory_model().l2)
+    assert plan.kernel.prefetches == fetches == (8 * n * n > memory_model().l2)
 
 
 @pytest.mark.parametrize(
@@ -374,26 +376,26 @@ def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches:
 def test_streams_of_a_shared_cache_are_left_to_the_processor(
     dims: tuple[int, ...], types: tuple[str, str], src: str, dst: str, fetches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = reorder_problem(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst))
+    problem = build_reorder_problem(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst))
     for memory, expected in (
         (MemoryModel(1 << 20, 1 << 25, 1 << 25), fetches),
         (MemoryModel(1 << 16, 1 << 20, 1 << 20), True),
     ):
         monkeypatch.setattr(planning, "memory_model", lambda memory=memory: memory)
-        assert plan_reorder(problem, TARGETS["x86-64-v4"]).kernel.fetches == expected
+        assert plan_reorder(problem, TARGETS["x86-64-v4"]).kernel.prefetches == expected
 
 
 def test_a_side_goes_in_streams_if_each_tile_goes_on_where_the_last_one_ended() -> None:
     rows = 1 << 12
-    assert goes_in_streams(range(0, 32 * rows, rows), 64, 64)
-    assert not goes_in_streams(range(0, 33 * rows, rows), 64, 64), "more than a processor follows"
-    assert not goes_in_streams(range(0, 16 * rows, rows), 64, 65), "a byte is left out"
-    assert goes_in_streams(range(0, 16 * rows, rows), 32, -32), "backwards"
-    assert goes_in_streams(range(0, 512, 32), 32, 512), "all of a tile follow one another"
-    assert goes_in_streams((0, 0), 64, (0, 64, 128))
-    assert not goes_in_streams((0,), 64, (0, 64, 192))
+    assert has_few_streams(range(0, 32 * rows, rows), 64, 64)
+    assert not has_few_streams(range(0, 33 * rows, rows), 64, 64), "more than a processor follows"
+    assert not has_few_streams(range(0, 16 * rows, rows), 64, 65), "a byte is left out"
+    assert has_few_streams(range(0, 16 * rows, rows), 32, -32), "backwards"
+    assert has_few_streams(range(0, 512, 32), 32, 512), "all of a tile follow one another"
+    assert has_few_streams((0, 0), 64, (0, 64, 128))
+    assert not has_few_streams((0,), 64, (0, 64, 192))
 
 
 def test_a_table_innermost_is_fetched_along_the_source() -> None:
     loops = (Loop(3, (0, 5, 7), (0, 9, 4)),)
-    assert bytes_ahead(loops, (OuterLoop(0, 3, 1),), "dst", Traffic(32, 32)) == 256
+    assert prefetch_distance(loops, (OuterLoop(0, 3, 1),), "dst", Traffic(32, 32)) == 256

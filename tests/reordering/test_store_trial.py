@@ -1,4 +1,4 @@
-"""Ordinary or streaming stores: the trial takes what the times from call to call show to be faster."""
+"""Trials of ordinary and streaming stores: the trial chooses what is faster including the time between calls."""
 
 from types import SimpleNamespace
 
@@ -8,11 +8,11 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering import compile_reorder, compiled, planning
-from inlay.reordering.compiled import EACH, FIRST, Trial, is_contested
+from inlay.reordering.compiled import CALLS_BEFORE_TRIAL, CALLS_PER_VARIANT, PairedTrial, needs_store_trial
 
 
 class Clock:
-    """A clock that moves when a way runs."""
+    """A clock that advances when a variant runs."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -22,7 +22,7 @@ class Clock:
 
 
 class FakeWay:
-    """A way that takes so many nanoseconds, and makes whatever follows take so many more."""
+    """A variant of given duration that also slows down what follows."""
 
     def __init__(self, clock: Clock, takes: int, after: int = 0) -> None:
         self.clock, self.takes, self.after, self.calls, self.spent_after = clock, takes, after, 0, 0
@@ -35,11 +35,11 @@ class FakeWay:
 
 
 def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], count: int) -> list[int]:
-    """Calls of each way among `count`, with a program in between that reads the result."""
+    """Run `count` calls, with a program in between that reads the result; return how often each variant ran."""
     clock = Clock()
     monkeypatch.setattr(compiled, "time", SimpleNamespace(perf_counter_ns=clock.perf_counter_ns))
     ways = [FakeWay(clock, *first), FakeWay(clock, *other)]
-    variants = Trial(ways[0], lambda: ways[1])
+    variants = PairedTrial(ways[0], lambda: ways[1])
     for _ in range(count):
         calls = ways[0].calls
         variants.run(0, 0, None)
@@ -47,7 +47,7 @@ def run_calls(monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tu
     return [way.calls for way in ways]
 
 
-ALL = FIRST + 2 * EACH + 100
+ALL = CALLS_BEFORE_TRIAL + 2 * CALLS_PER_VARIANT + 100
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,11 @@ def test_the_whole_program_decides(
     monkeypatch: pytest.MonkeyPatch, first: tuple[int, int], other: tuple[int, int], wins: bool
 ) -> None:
     calls = run_calls(monkeypatch, first, other, ALL)
-    assert calls == ([FIRST + EACH, ALL - FIRST - EACH] if wins else [ALL - EACH, EACH])
+    assert calls == (
+        [CALLS_BEFORE_TRIAL + CALLS_PER_VARIANT, ALL - CALLS_BEFORE_TRIAL - CALLS_PER_VARIANT]
+        if wins
+        else [ALL - CALLS_PER_VARIANT, CALLS_PER_VARIANT]
+    )
 
 
 def test_the_second_way_is_compiled_when_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +77,8 @@ def test_the_second_way_is_compiled_when_it_is_tried(monkeypatch: pytest.MonkeyP
         made.append(1)
         return FakeWay(clock, 1)
 
-    variants = Trial(FakeWay(clock, 1), make)
-    for _ in range(FIRST + EACH):
+    variants = PairedTrial(FakeWay(clock, 1), make)
+    for _ in range(CALLS_BEFORE_TRIAL + CALLS_PER_VARIANT):
         variants.run(0, 0, None)
     assert not made
     variants.run(0, 0, None)
@@ -85,7 +89,7 @@ def test_the_second_way_is_compiled_when_it_is_tried(monkeypatch: pytest.MonkeyP
 def test_only_what_the_model_cannot_decide_is_tried() -> None:
     memory = MemoryModel(1 << 20, 32 << 20, 8 << 20)
     sizes = [1, 8 << 20, 32 << 20, (128 << 20) - 1, 128 << 20]
-    assert [is_contested(size, memory) for size in sizes] == [False, True, True, True, False]
+    assert [needs_store_trial(size, memory) for size in sizes] == [False, True, True, True, False]
 
 
 @pytest.mark.parametrize("last", [1 << 14, 1 << 18])
@@ -103,7 +107,7 @@ def test_both_ways_move_the_same_bytes(monkeypatch: pytest.MonkeyPatch, last: in
     stores = {reorder.plan.kernel.stores, other.plan.kernel.stores}
     assert stores == {"cached", "streamed"} or reorder.plan.kernel.lanes * 4 < 64
     x = np.arange(64 * 96, dtype=np.float32).reshape(64, 96)
-    for _ in range(FIRST + 2 * EACH + 5):
+    for _ in range(CALLS_BEFORE_TRIAL + 2 * CALLS_PER_VARIANT + 5):
         y = np.zeros((96 * 64 + 32,), np.float32)
         reorder.run(x.ctypes.data, y.ctypes.data)
         assert np.array_equal(y[: 96 * 64].reshape(96, 64), x.T)

@@ -1,7 +1,7 @@
-"""The law of the reorder holds for every register width, for streaming stores and for several threads.
+"""Reorders on every register width, with streaming stores, and on several threads.
 
-Large tensors stream past the caches and are split over threads; here both are forced on small ones, so that the
-reference can judge. Narrow registers are those of processors without AVX-512, which this one can run too.
+Only large tensors use streaming stores and several threads; here both are forced on small ones, which the reference can
+check. Narrow registers are those of processors without AVX-512, whose code runs on this one too.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ TYPES = [("u8", "u8"), ("bf16", "bf16"), ("f32", "f32"), ("f64", "f64"), ("f32",
 
 @pytest.fixture
 def always_streaming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No cache to stay in, and any two bytes worth a thread."""
+    """Treat every tensor as larger than the caches, and two bytes as enough for a thread."""
     monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
     monkeypatch.setattr(threads, "_PART_BYTES", 1)
     monkeypatch.setattr(threads, "available_threads", lambda: 5)
@@ -62,7 +62,7 @@ def narrow_target(width: int) -> Target:
 
 @pytest.fixture(params=[16, 32])
 def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """A processor with narrower registers than this one."""
+    """Provide a processor with narrower registers than this one."""
     target = narrow_target(request.param)
     monkeypatch.setattr(compiled, "host_target", lambda: target)
     find_reorder.cache_clear()

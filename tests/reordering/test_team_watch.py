@@ -1,4 +1,4 @@
-"""Shared calls that wait for a thread that does not run become the caller's alone, and are tried again later."""
+"""Shared calls that wait for workers without a processor: they run alone for a while, then are shared again."""
 
 from itertools import pairwise
 
@@ -8,13 +8,13 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compile_reorder, threads
-from inlay.reordering.threads import SLACK, TRIED, WAITS, TeamWatch
+from inlay.reordering.threads import BACKOFF_NS, SLACK_NS, TRIAL_CALLS, TeamWatch
 
 MS = 1_000_000
 
 
 class Calls:
-    """A reorder whose calls take what the test says, one right after the other."""
+    """A reorder whose successive calls have durations that the test sets."""
 
     def __init__(self) -> None:
         self.watch = TeamWatch()
@@ -24,14 +24,14 @@ class Calls:
 
     def call(self) -> bool:
         """One call, as `run_parts` does it; answers whether it was shared."""
-        watch, began = self.watch, self.now
-        is_shared = watch.limit > 0 or watch.shares(began)
-        took = self.shared if is_shared else self.alone
-        self.now += took
+        watch, begin = self.watch, self.now
+        is_shared = watch.limit > 0 or watch.should_share(begin)
+        duration = self.shared if is_shared else self.alone
+        self.now += duration
         if not watch.limit:
-            watch.took(is_shared, began, took)
-        elif self.waited or not watch.usual <= took <= watch.limit:
-            watch.note(began, took, self.waited)
+            watch.record_trial(is_shared, begin, duration)
+        elif self.waited or not watch.usual <= duration <= watch.limit:
+            watch.record(begin, duration, self.waited)
         return is_shared
 
     def until(self, nanoseconds: int) -> list[bool]:
@@ -43,7 +43,7 @@ class Calls:
 
 
 def disturbed() -> Calls:
-    """Calls of 1 ms on a team and 2 ms alone, of which each shared one now takes 9."""
+    """Return calls of 1 ms on a team and 2 ms alone, of which each shared one now takes 9 ms."""
     calls = Calls()
     calls.alone = 2 * MS
     assert all(calls.until(20 * MS))
@@ -53,8 +53,8 @@ def disturbed() -> Calls:
 
 def test_calls_that_take_what_they_took_stay_shared() -> None:
     calls = Calls()
-    for took in (1 * MS, 2 * MS, 2 * MS + SLACK):
-        calls.shared = took
+    for duration in (1 * MS, 2 * MS, 2 * MS + SLACK_NS):
+        calls.shared = duration
         assert all(calls.until(50 * MS))
 
 
@@ -78,15 +78,15 @@ def test_a_team_that_goes_on_to_be_slow_is_tried_once_each_time_and_less_and_les
             tried.append(now)
     gaps = [later - earlier for earlier, later in pairwise(tried)]
     assert gaps == sorted(gaps)
-    assert WAITS[1] <= gaps[-1] < WAITS[1] + 20 * MS
+    assert BACKOFF_NS[1] <= gaps[-1] < BACKOFF_NS[1] + 20 * MS
 
 
 def test_calls_that_are_as_slow_alone_stay_shared_and_are_not_tried_again() -> None:
     calls = disturbed()
     calls.alone = 9 * MS
     found = calls.until(1000 * MS)
-    assert found.count(False) == TRIED
-    assert all(found[2 + TRIED :])
+    assert found.count(False) == TRIAL_CALLS
+    assert all(found[2 + TRIAL_CALLS :])
 
 
 def test_a_team_that_is_slow_from_the_first_call_on_is_noticed_by_what_the_caller_waited_for() -> None:
@@ -122,7 +122,7 @@ def test_a_reorder_in_doubt_is_carried_out_by_its_caller_alone(monkeypatch: pyte
         assert reorder.task is not None
         watch = reorder.task.watch
         for _ in range(2):
-            watch.note(0, 10**10, 10**10 - 1)
+            watch.record(0, 10**10, 10**10 - 1)
         assert not watch.limit
         monkeypatch.setattr(threads.Team, "run", lambda *_: pytest.fail("shared"))
         y.fill(0)

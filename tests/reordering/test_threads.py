@@ -1,4 +1,4 @@
-"""Threads: every tile is moved once, whoever calls, and nobody is left behind."""
+"""The team of threads: every tile is executed once, from any calling thread, and no worker is left busy."""
 
 import ctypes
 import os
@@ -14,13 +14,20 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder, threads
 from inlay.reordering.target import host_target
-from inlay.reordering.threads import Task, Team, allowed, parts_for, run_parts, small_parts_for
+from inlay.reordering.threads import (
+    Task,
+    Team,
+    cap_thread_count,
+    choose_small_thread_count,
+    choose_thread_count,
+    run_parts,
+)
 
 SRC, DST = (MemoryDesc((256, 192), "f32", tag) for tag in ("ab", "ba"))
 
 
 def counted(count: int) -> tuple[Task, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """A task whose entry, in Python, counts how often each of `count` tiles is done."""
+    """Return a task whose entry, in Python, counts the executions of each of `count` tiles."""
     seen = np.zeros(count, np.int64)
 
     def entry(src: int, dst: int, table: int, begin: int, end: int) -> None:
@@ -51,7 +58,7 @@ def test_workers_that_sleep_are_woken() -> None:
 
 
 def is_taken(team: Team) -> bool:
-    """Whether a call has the workers."""
+    """Return whether a call owns the workers."""
     return bool(team._head[0])
 
 
@@ -180,15 +187,15 @@ r.run(x.ctypes.data, y.ctypes.data)
 
 
 def test_small_moves_stay_on_one_thread() -> None:
-    assert parts_for(1 << 19, 8) == 1
-    assert parts_for(1 << 20, 8) == 2
-    assert parts_for(1 << 30, 8) == 8
-    assert parts_for(1 << 30, 1) == 1
+    assert choose_thread_count(1 << 19, 8) == 1
+    assert choose_thread_count(1 << 20, 8) == 2
+    assert choose_thread_count(1 << 30, 8) == 8
+    assert choose_thread_count(1 << 30, 1) == 1
 
 
 def test_moves_of_one_core_s_cache_may_be_shared() -> None:
     sizes = ((1 << 17) - 1, 1 << 17, 3 << 17, (1 << 20) - 1, 1 << 20)
-    assert [small_parts_for(size) for size in sizes] == [1, 2, 6, 15, 1]
+    assert [choose_small_thread_count(size) for size in sizes] == [1, 2, 6, 15, 1]
 
 
 def test_processors_are_asked_for_once_in_a_millisecond_by_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,16 +207,16 @@ def test_processors_are_asked_for_once_in_a_millisecond_by_each_thread(monkeypat
 
     monkeypatch.setattr(threads, "available_threads", available)
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    assert [allowed(1), allowed(2), allowed(5)] == [1, 2, 2]
+    assert [cap_thread_count(1), cap_thread_count(2), cap_thread_count(5)] == [1, 2, 2]
     assert len(asked) == 1
     now[0] += 10**6
-    assert (allowed(5), len(asked)) == (2, 2)
-    other = threading.Thread(target=lambda: allowed(5))
+    assert (cap_thread_count(5), len(asked)) == (2, 2)
+    other = threading.Thread(target=lambda: cap_thread_count(5))
     other.start()
     other.join()
     assert len(asked) == 3
-    monkeypatch.setattr(threads, "limited", lambda count: 1)
-    assert allowed(5) == 1, "the limit of the process holds at once"
+    monkeypatch.setattr(threads, "apply_thread_limit", lambda count: 1)
+    assert cap_thread_count(5) == 1, "the limit of the process holds at once"
 
 
 def test_interrupt_from_the_keyboard_arrives_after_the_move() -> None:

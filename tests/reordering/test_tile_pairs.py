@@ -1,7 +1,7 @@
-"""Two tiles that run back to back, because their lines follow one another in the destination.
+"""Pairs of tiles that run one after the other because they write consecutive lines of the destination.
 
-The laws: only beyond the caches, where single lines would be scattered over many places; every element is moved once,
-and the bytes are the reference's, on several threads too.
+Only beyond the caches, if single lines would be scattered over many places. Every element is moved once, and the result
+equals the reference, on several threads too.
 """
 
 import pytest
@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder, walk
-from inlay.reordering.nest import loop_nest
-from inlay.reordering.problem import reorder_problem
-from inlay.reordering.schedule import Schedule, schedule
-from inlay.reordering.walk import Level, OuterLoop
+from inlay.reordering import compile_reorder, loop_order
+from inlay.reordering.loop_order import Level, OuterLoop
+from inlay.reordering.nest import build_loop_nest
+from inlay.reordering.problem import build_reorder_problem
+from inlay.reordering.schedule import Schedule, find_schedule
 from inlay.testing import reorder_problems
 from tests.reordering.test_reorder import SOME, check
 from tests.reordering.test_stages import is_small, moves_of, moves_of_nest, tile_indices, traffic_of
@@ -36,17 +36,19 @@ CASES = pytest.mark.parametrize(
 
 
 def plan_of(src: MemoryDesc, dst: MemoryDesc, level: Level = "memory") -> Schedule:
-    """The schedule on registers of 64 bytes."""
-    problem = reorder_problem(src, dst)
+    """Return the schedule for registers of 64 bytes."""
+    problem = build_reorder_problem(src, dst)
     item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
     converts = problem.src_type != problem.dst_type
     traffic = traffic_of(src, dst, level)
-    return schedule(loop_nest(problem), item, 64, converts=converts, traffic=traffic, overlaps=True)
+    return find_schedule(build_loop_nest(problem), item, 64, converts=converts, traffic=traffic, overlaps=True)
 
 
 def is_paired(plan: Schedule) -> bool:
-    """Whether the innermost loop runs over two tiles whose lines follow one another."""
-    return plan.walk == "src" and plan.outer[-1].extent == 2 and len({o.loop for o in plan.outer}) < len(plan.outer)
+    """Return whether the innermost loop runs over two tiles with consecutive lines."""
+    return (
+        plan.traversal == "src" and plan.outer[-1].extent == 2 and len({o.loop for o in plan.outer}) < len(plan.outer)
+    )
 
 
 @CASES
@@ -63,14 +65,14 @@ def test_bytes_are_those_of_the_reference(
 @SOME
 @given(reorder_problems(large=True), st.sampled_from([16, 32, 64]))
 def test_every_element_is_moved_once(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
-    problem = reorder_problem(*pair)
+    problem = build_reorder_problem(*pair)
     if not is_small(problem):
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk, "_MANY_PLACES", 0)
-        patch.setattr(walk, "_FAR_APART", 0)
+        patch.setattr(loop_order, "_MANY_PLACES", 0)
+        patch.setattr(loop_order, "_FAR_APART", 0)
         item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-        plan = schedule(loop_nest(problem), item, vector_bytes, traffic=traffic_of(*pair, "memory"))
+        plan = find_schedule(build_loop_nest(problem), item, vector_bytes, traffic=traffic_of(*pair, "memory"))
     inside = [i for i in tile_indices(plan) if all(i.get(k, 0) < lp.extent for k, lp in enumerate(plan.nest.loops))]
     assert moves_of_nest(plan.nest, inside) == moves_of(*pair)
 
@@ -79,8 +81,8 @@ def test_every_element_is_moved_once(pair: tuple[MemoryDesc, MemoryDesc], vector
 def test_every_element_of_a_small_transpose_is_moved_once(
     rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "_MANY_PLACES", 0)
-    monkeypatch.setattr(walk, "_FAR_APART", 0)
+    monkeypatch.setattr(loop_order, "_MANY_PLACES", 0)
+    monkeypatch.setattr(loop_order, "_FAR_APART", 0)
     pair = MemoryDesc((rows, columns), "f32", "ab"), MemoryDesc((rows, columns), "f32", "ba")
     plan = plan_of(*pair)
     assert is_paired(plan) == (rows > 32), "two tiles of 16 rows that are all there are need no loop outside"
@@ -115,5 +117,5 @@ def test_explained() -> None:
     text = compile_reorder(MemoryDesc((64, 1024), "f64", "ab"), MemoryDesc((64, 1024), "f64", "ba")).explain(
         "x86-64-v4"
     )
-    assert "\n  walks along src\n  around it: loop 0, 4 times, 16 values each\n" in text
+    assert "\n  traverses src in memory order\n  around it: loop 0, 4 times, 16 values each\n" in text
     assert "times, 8 values each\n  around it: loop 0, 2 times, 8 values each\n  stores streamed\n" in text

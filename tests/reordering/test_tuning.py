@@ -1,4 +1,4 @@
-"""Tuning: who wins by a clock that tests turn, and what is kept on disk for whoever comes later."""
+"""Tuning: the choice by a simulated clock, and the storage of decisions."""
 
 import json
 import os
@@ -23,19 +23,27 @@ from inlay.memory import reordered
 from inlay.memory.moves import find_reorder
 from inlay.reordering import compiled, tuning
 from inlay.reordering.attributes import Attributes, Scales
-from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision, read, remember, remembered
-from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.choice import (
+    BY_MODEL,
+    UNMEASURED,
+    Choice,
+    Decision,
+    load_decision,
+    parse_decision,
+    store_decision,
+)
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
 from inlay.reordering.target import host_target
-from inlay.reordering.tuning import Verdict, fastest
+from inlay.reordering.tuning import TuningResult, select_fastest
 
 SRC, DST = (MemoryDesc((96, 160), "f32", tag) for tag in ("ab", "ba"))
-PROBLEM = reorder_problem(SRC, DST)
-WON = Decision(Choice(walk="dst"), 1.5, 1.0)
+PROBLEM = build_reorder_problem(SRC, DST)
+WON = Decision(Choice(traversal="dst"), 1.5, 1.0)
 
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache directory; what was compiled in memory is forgotten."""
+    """Provide an empty cache directory, and drop compiled code from memory."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     find_reorder.cache_clear()
     yield tmp_path / "cache"
@@ -50,7 +58,7 @@ def decisions(directory: Path) -> list[Path]:
 
 
 class Clock:
-    """A clock that goes only while a call runs."""
+    """A clock that advances only during calls."""
 
     def __init__(self, seconds: list[Callable[[int], float]]) -> None:
         self.now = 0.0
@@ -67,8 +75,8 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def verdict(self, budget: float = 1.0, debts: list[float] | None = None) -> Verdict:
-        return fastest(self.calls, debts or [0.0] * len(self.calls), budget, self)
+    def verdict(self, budget: float = 1.0, reader_costs: list[float] | None = None) -> TuningResult:
+        return select_fastest(self.calls, reader_costs or [0.0] * len(self.calls), budget, self)
 
 
 def steady(seconds: float) -> Callable[[int], float]:
@@ -76,7 +84,7 @@ def steady(seconds: float) -> Callable[[int], float]:
 
 
 def noisy(seconds: float, spread: float, seed: int) -> Callable[[int], float]:
-    """Times that are up to `spread` longer, each with a neighborhood of its own."""
+    """Return durations that are up to `spread` longer, with noise that is correlated in time."""
     factors = 1 + spread * np.random.default_rng(seed).random(1 << 12)
     return lambda turn: seconds * float(factors[turn % factors.size])
 
@@ -95,7 +103,7 @@ def test_three_percent_are_wanted(better: float, wins: int) -> None:
 @given(st.integers(0, 1000))
 def test_luck_does_not_win(seed: int) -> None:
     clock = Clock([noisy(2e-3, 0.4, 20 * seed + i) for i in range(12)])
-    assert clock.verdict() == Verdict(0, 1.0)
+    assert clock.verdict() == TuningResult(0, 1.0)
 
 
 @given(st.integers(0, 1000))
@@ -105,8 +113,8 @@ def test_noise_does_not_hide_who_is_much_faster(seed: int) -> None:
 
 def test_a_debt_counts_as_time() -> None:
     calls = [steady(5e-3), steady(4e-3)]
-    assert Clock(calls).verdict(debts=[0.0, 0.5e-3]).index == 1
-    assert Clock(calls).verdict(debts=[0.0, 0.95e-3]).index == 0
+    assert Clock(calls).verdict(reader_costs=[0.0, 0.5e-3]).index == 1
+    assert Clock(calls).verdict(reader_costs=[0.0, 0.95e-3]).index == 0
 
 
 @given(
@@ -122,7 +130,7 @@ def test_the_budget_is_kept_but_for_what_has_begun(seconds: list[float], budget:
 
 def test_without_time_nothing_is_called() -> None:
     clock = Clock([steady(1.0), steady(0.5)])
-    assert clock.verdict(0.0) == Verdict(0, 1.0)
+    assert clock.verdict(0.0) == TuningResult(0, 1.0)
     assert clock.turns == [0, 0]
 
 
@@ -141,14 +149,14 @@ def test_who_falls_behind_gets_no_more_turns() -> None:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, decision: Decision = WON) -> list[float]:
-    """How long each measurement was allowed to take, of which `decision` is the result."""
+    """Record the time budget of each measurement; `decision` is its result."""
     measured: list[float] = []
 
     def fake(problem: ReorderProblem, src: int, dst: int, seconds: float) -> Decision:
         measured.append(seconds)
         return replace(decision, seconds=seconds)
 
-    monkeypatch.setattr(tuning, "_measured", fake)
+    monkeypatch.setattr(tuning, "_measure_candidates", fake)
     return measured
 
 
@@ -160,9 +168,9 @@ def test_a_later_reorder_uses_what_was_found(directory: Path, monkeypatch: pytes
     measured = counting(monkeypatch)
     assert schedule_line(inlay.Reorder(SRC, DST)) == "  decided by the model"
     tuned = inlay.Reorder(SRC, DST, tune=True)
-    line = "  tuned: walk dst; 1.50 times as fast as what the model decides"
+    line = "  tuned: traverse dst; 1.50 times as fast as what the model decides"
     assert schedule_line(tuned) == schedule_line(inlay.Reorder(SRC, DST)) == line
-    assert "  walks along dst\n" in tuned.explain()
+    assert "  traverses dst in memory order\n" in tuned.explain()
     assert "  decided by the model\n" in tuned.explain("x86-64-v2"), "nothing was measured there"
     assert len(decisions(directory)) == 1
     assert measured == [1.0]
@@ -224,20 +232,20 @@ def test_no_winner_is_remembered_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_another_problem_is_not_this_one(other: dict[str, Any]) -> None:
-    remember(PROBLEM, host_target(), WON)
-    assert remembered(PROBLEM, host_target()) == WON
-    assert remembered(replace(PROBLEM, **other), host_target()) is None
+    store_decision(PROBLEM, host_target(), WON)
+    assert load_decision(PROBLEM, host_target()) == WON
+    assert load_decision(replace(PROBLEM, **other), host_target()) is None
 
 
 def test_what_changes_no_byte_is_the_same_problem() -> None:
-    remember(PROBLEM, host_target(), WON)
+    store_decision(PROBLEM, host_target(), WON)
     src, dst = (MemoryDesc((96, 160), "f32", strides=strides) for strides in ((160, 1), (1, 96)))
-    assert remembered(reorder_problem(src, dst), host_target()) == WON
+    assert load_decision(build_reorder_problem(src, dst), host_target()) == WON
 
 
 def test_another_machine_has_decisions_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    remember(PROBLEM, host_target(), WON)
-    assert remembered(PROBLEM, replace(host_target(), cpu="another")) is None
+    store_decision(PROBLEM, host_target(), WON)
+    assert load_decision(PROBLEM, replace(host_target(), cpu="another")) is None
     for module, name, value in (
         ("inlay.reordering.choice", "memory_model", lambda: MemoryModel(1, 2, 2)),
         ("inlay.reordering.choice", "get_num_threads", lambda: 77),
@@ -245,8 +253,8 @@ def test_another_machine_has_decisions_of_its_own(monkeypatch: pytest.MonkeyPatc
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys.modules[module], name, value)
-            assert remembered(PROBLEM, host_target()) is None
-    assert remembered(PROBLEM, host_target()) == WON
+            assert load_decision(PROBLEM, host_target()) is None
+    assert load_decision(PROBLEM, host_target()) == WON
 
 
 @pytest.mark.parametrize(
@@ -264,14 +272,14 @@ def test_a_damaged_file_is_ignored_and_replaced(
     directory: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ) -> None:
     measured = counting(monkeypatch)
-    remember(PROBLEM, host_target(), WON)
+    store_decision(PROBLEM, host_target(), WON)
     (path,) = decisions(directory)
     path.write_bytes(damage(path.read_bytes()))
     assert schedule_line(inlay.Reorder(SRC, DST)) == "  decided by the model"
     inlay.Reorder(SRC, DST, tune=True)
     assert measured == [1.0]
     assert decisions(directory) == [path]
-    assert remembered(PROBLEM, host_target()) == WON
+    assert load_decision(PROBLEM, host_target()) == WON
 
 
 FIELDS = asdict(WON)
@@ -290,14 +298,14 @@ FIELDS = asdict(WON)
         json.dumps(FIELDS | {"gain": "1.5"}),
         json.dumps(FIELDS | {"gain": float("nan")}),
         json.dumps(FIELDS | {"seconds": -1.0}),
-        json.dumps(FIELDS | {"choice": {"walk": "up"}}),
-        json.dumps(FIELDS | {"choice": {"walk": ["dst"]}}),
+        json.dumps(FIELDS | {"choice": {"traversal": "up"}}),
+        json.dumps(FIELDS | {"choice": {"traversal": ["dst"]}}),
         json.dumps(FIELDS | {"choice": {"registers": 3}}),
         json.dumps(FIELDS | {"choice": {"registers": 1 << 20}}),
         json.dumps(FIELDS | {"choice": {"width": 8}}),
         json.dumps(FIELDS | {"choice": {"width": 48}}),
-        json.dumps(FIELDS | {"choice": {"ahead": 0.5}}),
-        json.dumps(FIELDS | {"choice": {"ahead": 1 << 80}}),
+        json.dumps(FIELDS | {"choice": {"prefetch_distance": 0.5}}),
+        json.dumps(FIELDS | {"choice": {"prefetch_distance": 1 << 80}}),
         json.dumps(FIELDS | {"choice": {"streams": "no"}}),
         json.dumps(FIELDS | {"choice": {"threads": 0}}),
         json.dumps(FIELDS | {"choice": {"threads": True}}),
@@ -305,7 +313,7 @@ FIELDS = asdict(WON)
     ],
 )
 def test_what_no_choice_can_be_is_none(text: str) -> None:
-    assert read(json.loads(text)) is None
+    assert parse_decision(json.loads(text)) is None
 
 
 @given(
@@ -313,10 +321,10 @@ def test_what_no_choice_can_be_is_none(text: str) -> None:
         Decision,
         st.builds(
             Choice,
-            walk=st.sampled_from([None, "src", "dst"]),
+            traversal=st.sampled_from([None, "src", "dst"]),
             registers=st.sampled_from([None, 1, 4, 32]),
             width=st.sampled_from([None, 16, 64]),
-            ahead=st.none() | st.integers(-(1 << 30), 1 << 30),
+            prefetch_distance=st.none() | st.integers(-(1 << 30), 1 << 30),
             streams=st.sampled_from([None, False, True]),
             threads=st.none() | st.integers(1, 500),
         ),
@@ -325,7 +333,7 @@ def test_what_no_choice_can_be_is_none(text: str) -> None:
     )
 )
 def test_what_is_written_is_read(decision: Decision) -> None:
-    assert read(json.loads(json.dumps(asdict(decision)))) == decision
+    assert parse_decision(json.loads(json.dumps(asdict(decision)))) == decision
 
 
 def test_where_nothing_can_be_kept_tuning_goes_through(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +363,7 @@ def test_processes_that_tune_at_once_leave_one_sound_decision(directory: Path) -
     ]
     assert [run.communicate(timeout=120)[0] for run in runs] == ["1\n"] * 3
     (path,) = decisions(directory)
-    found = remembered(PROBLEM, host_target())
+    found = load_decision(PROBLEM, host_target())
     assert found is not None
     assert found.seconds == 0.05
     assert [p.name for p in directory.iterdir() if p.suffix not in (".o", ".tuned", ".lock")] == [], (
@@ -376,7 +384,7 @@ def test_a_real_measurement_ends_in_the_same_bytes() -> None:
     reorder(one, two)
     assert np.array_equal(two.unpack(), x)
     assert schedule_line(reorder).startswith("  tuned: ")
-    found = remembered(reorder_problem(src, dst), host_target())
+    found = load_decision(build_reorder_problem(src, dst), host_target())
     assert found is not None
     assert found.seconds == 0.1
 
@@ -413,7 +421,7 @@ def test_where_nothing_is_moved_nothing_is_tuned(directory: Path) -> None:
     desc = MemoryDesc((2, 0), "f32", "ab")
     assert inlay.Reorder(desc, desc, tune=True).explain().endswith("nothing to move")
     assert decisions(directory) == []
-    assert tuning.tune(reorder_problem(desc, desc), 0, 0) == UNMEASURED
+    assert tuning.tune(build_reorder_problem(desc, desc), 0, 0) == UNMEASURED
 
 
 def test_sparse_memory_is_refused_as_without_tuning() -> None:
@@ -446,12 +454,12 @@ def test_without_room_for_a_second_tensor_nothing_is_tuned(directory: Path) -> N
 def test_the_first_candidates_that_can_be_compiled_in_time_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
-    def judged(calls: Any, debts: Any, seconds: float) -> Verdict:
+    def judged(calls: Any, reader_costs: Any, seconds: float) -> TuningResult:
         tried.append(len(calls))
-        assert len(debts) == len(calls)
-        return Verdict(len(calls) - 1, 2.0)
+        assert len(reader_costs) == len(calls)
+        return TuningResult(len(calls) - 1, 2.0)
 
-    monkeypatch.setattr(tuning, "fastest", judged)
+    monkeypatch.setattr(tuning, "select_fastest", judged)
     x, y = np.zeros((2, 96 * 160), np.float32)
     addresses = (x.ctypes.data, y.ctypes.data)
     assert tuning.tune(PROBLEM, *addresses, seconds=1e-9) == Decision(BY_MODEL, 2.0, 1e-9)

@@ -19,11 +19,11 @@ import numpy as np
 
 from inlay.reordering.attributes import Operands
 from inlay.reordering.choice import Choice
-from inlay.reordering.compiled import block_of
+from inlay.reordering.compiled import build_argument_block
 from inlay.reordering.conversion import address_bits
 from inlay.reordering.emit import ENTRY
 from inlay.reordering.machine_code import ir_of
-from inlay.reordering.planning import Plan, plan_reorder
+from inlay.reordering.planning import ReorderPlan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, compile_ir
 from tests.support.guarded_buffers import PAGE, GuardedBuffer
@@ -169,13 +169,13 @@ def image_of(
     return Image(segments, entry, (*sides, TABLE, 0, plan.table.tiles), result)
 
 
-def _values_before(problem: ReorderProblem, plan: Plan, values: Operands) -> tuple[bytes, bytes]:
+def _values_before(problem: ReorderProblem, plan: ReorderPlan, values: Operands) -> tuple[bytes, bytes]:
     """The words before the table, which are addresses of arrays, and the arrays."""
-    block = block_of(problem, plan)
+    block = build_argument_block(problem, plan)
     if block is None:
         return b"", b""
     first = block.table + plan.table.words.size
-    words = block.placed(np.empty(block.size, np.int64), VALUES - 8 * first, values, 0)
+    words = block.fill_at(np.empty(block.size, np.int64), VALUES - 8 * first, values, 0)
     return words[: block.table].tobytes(), words[first:].tobytes()
 
 

@@ -234,7 +234,10 @@ def _good_caches() -> list[bytes]:
     book.write_reorder("b", Price(0.5))
     book.save()
     (path,) = cache.require_cache_directory().glob("*.costs")
-    texts = [path.read_bytes()[32:], json.dumps(asdict(Decision(Choice(walk="dst", threads=2), 1.5, 1.0))).encode()]
+    texts = [
+        path.read_bytes()[32:],
+        json.dumps(asdict(Decision(Choice(traversal="dst", threads=2), 1.5, 1.0))).encode(),
+    ]
     caches = reported_caches()
     texts += [model_to_json(assume_model(caches, 2), caches).encode(), b"[2, 230.0, 150.0, 40.0]"]
     return texts
@@ -258,8 +261,8 @@ def _read_cache(data: bytes, draw: random.Random) -> None:
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
-    decision = choice.read(value)
-    assert decision is None or choice.read(asdict(decision)) == decision
+    decision = choice.parse_decision(value)
+    assert decision is None or choice.parse_decision(asdict(decision)) == decision
     read_figures(value)
     with suppress(InvalidArguments):
         parse_model(data.decode(errors="replace"), "fuzz")

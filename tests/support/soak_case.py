@@ -34,8 +34,8 @@ from inlay.reordering.attributes import (
     Attributes,
     Scales,  # noqa: F401
     ZeroPoints,  # noqa: F401
-    codes_of,
     require_attributes,
+    view_codes,
 )
 from inlay.reordering.compensation import require_extras
 from inlay.reordering.reference import reference_reorder
@@ -120,7 +120,7 @@ def run_case(case: Case) -> None:
     values = values_for(case.attributes, case.dst.dims, case.seed)
     seed = case.seed if case.attributes.rounding_mode == "stochastic" else None
     before, expected = source.bytes.copy(), destination.bytes.copy()
-    reference_reorder(case.src, source.bytes, case.dst, expected, case.attributes, codes_of(values), seed=seed or 0)
+    reference_reorder(case.src, source.bytes, case.dst, expected, case.attributes, view_codes(values), seed=seed or 0)
     old = destination.bytes.copy()
     one, two = Memory(case.src, source.bytes), Memory(case.dst, destination.bytes)
     source.seal()

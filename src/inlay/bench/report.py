@@ -32,10 +32,10 @@ from inlay.memory.reordered import pack, tuned
 from inlay.primitives.engine import Operation
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.choice import BY_MODEL, UNMEASURED
-from inlay.reordering.compiled import Copies, compile_problem
+from inlay.reordering.compiled import CompiledCopies, compile_problem
 from inlay.reordering.memory_levels import measure_all
-from inlay.reordering.nest import loop_nest
-from inlay.reordering.problem import reorder_problem
+from inlay.reordering.nest import build_loop_nest
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.threads import get_num_threads
 
 Peer = Callable[[Memory, Memory], Call]
@@ -141,10 +141,10 @@ def _one_copy(src: Memory, dst: Memory) -> tuple[tuple[int, ...], tuple[tuple[in
     Raises:
         Unimplemented: there is none.
     """
-    problem = reorder_problem(src.desc, dst.desc)
+    problem = build_reorder_problem(src.desc, dst.desc)
     if problem.src_type.is_sub_byte or problem.dst_type.is_sub_byte:
         raise Unimplemented("has no views of elements of 4 bits")
-    nest = loop_nest(problem)
+    nest = build_loop_nest(problem)
     if nest.guards or not all(loop.is_affine for loop in nest.loops):
         raise Unimplemented("takes more than one copy")
     loops: Any = sorted(nest.loops, key=lambda loop: loop.dst, reverse=True)
@@ -198,7 +198,7 @@ class MachineReport:
 
 def measure_machine() -> MachineReport:
     """Measure the machine model anew, remember it, and return it beside what the system reports: some 0.3 seconds."""
-    return MachineReport(measure_all(Copies()), reported_caches())
+    return MachineReport(measure_all(CompiledCopies()), reported_caches())
 
 
 def _megabytes(nbytes: int) -> str:
@@ -341,5 +341,5 @@ def _copies(nbytes: int) -> dict[str, Call]:
     one, two = Memory(flat), Memory(flat)
     one.buffer.fill(1)
     two.buffer.fill(2)
-    own = compile_problem(reorder_problem(flat, flat), UNMEASURED)
+    own = compile_problem(build_reorder_problem(flat, flat), UNMEASURED)
     return dict(zip(_COPIES, (_call(own, one, two), lambda: np.copyto(two.buffer, one.buffer)), strict=True))

@@ -18,7 +18,7 @@ from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of, allocate
 from inlay.notation.format_tag import FormatTag
 from inlay.reordering import CompiledReorder, compile_reorder
-from inlay.reordering.attributes import PLAIN, Attributes, Operands, codes_of, require_attributes
+from inlay.reordering.attributes import PLAIN, Attributes, Operands, require_attributes, view_codes
 from inlay.reordering.compensation import require_extras
 from inlay.reordering.problem import require_distinct, require_same_dims
 from inlay.reordering.reference import reference_reorder
@@ -104,7 +104,7 @@ class ReferenceReorder:
         """Move from the buffer at one address to the buffer at the other."""
         pairs = zip(self._nbytes, (src_address, dst_address), strict=True)
         src, dst = (np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(at)) for n, at in pairs)
-        codes = codes_of(values or {})
+        codes = view_codes(values or {})
         reference_reorder(self._sides[0], src, self._sides[1], dst, self._attributes, codes, seed=seed)
 
     def explain(self, target: str | None = None) -> str:

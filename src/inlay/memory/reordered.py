@@ -24,7 +24,15 @@ from inlay.memory.entries import Entries, converted, entries_of_codes, recode, r
 from inlay.memory.memory import Format, Memory, require_memory
 from inlay.memory.moves import AnyReorder, described, find_reorder, reach
 from inlay.notation.format_tag import FormatTag
-from inlay.reordering.attributes import ENTRIES, PLAIN, Attributes, Given, attributes_of, checked_seed, operands
+from inlay.reordering.attributes import (
+    PLAIN,
+    QUANTIZATION_TYPES,
+    Attributes,
+    AttributeValues,
+    infer_attributes,
+    operands,
+    require_seed,
+)
 from inlay.reordering.choice import Decision
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.tuning import SECONDS, tune
@@ -147,7 +155,7 @@ def reorder(
     one may be larger.
 
     Values of scales and zero points come with `attributes`, or make them: a number for the whole tensor, an array that
-    spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `attributes_of`).
+    spreads over its dims as NumPy broadcasts, or with one entry for each of equal groups (see `infer_attributes`).
 
     Post-condition: result.unpack() equals src.unpack(), computed on by the attributes and converted to the type of
     `dst`.
@@ -175,9 +183,11 @@ def reorder(
     is_dense = src.desc.kind != "sparse" != desc.kind
     if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):
         return _moved(src, desc, out)
-    given: Given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+    given: AttributeValues = dict(
+        zip(QUANTIZATION_TYPES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True)
+    )
     if attributes is None:
-        wanted, given = attributes_of(desc.dims, given)
+        wanted, given = infer_attributes(desc.dims, given)
     else:
         wanted = _checked_attributes(attributes)
     if not is_dense:
@@ -188,7 +198,7 @@ def reorder(
         return result
     if wanted.sum is not None and out is None:
         raise InvalidArguments("a sum adds to the elements of a destination: give it as out")
-    values, chosen = operands(wanted, desc.dims, given), checked_seed(wanted, seed)
+    values, chosen = operands(wanted, desc.dims, given), require_seed(wanted, seed)
     if wanted == PLAIN:
         return _moved(src, desc, out)
     compiled = find_reorder(src.desc, desc, wanted)
@@ -335,8 +345,8 @@ class Reorder:
         ):
             self._reorder.run(src.address, dst.address)
             return
-        given = dict(zip(ENTRIES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
-        values, chosen = operands(self._attributes, dst._desc.dims, given), checked_seed(self._attributes, seed)
+        given = dict(zip(QUANTIZATION_TYPES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True))
+        values, chosen = operands(self._attributes, dst._desc.dims, given), require_seed(self._attributes, seed)
         self._reorder.run(src.address, dst.address, values, chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ from inlay.primitives.attributes import (
 from inlay.primitives.engine import Implementation, Operation
 from inlay.primitives.recurrent_rules import require_recurrent
 from inlay.primitives.rules import broadcast, choice, desc_of, integer, number, type_of
-from inlay.reordering.attributes import Entry, Scales, ZeroPoints, exact_numbers, operand
+from inlay.reordering.attributes import QuantizationAttribute, Scales, ZeroPoints, operand, require_exact_numbers
 
 _LARGEST = 2**31 - 1
 _MODES = {"scratchpad_mode": get_args(ScratchpadMode), "fpmath_mode": get_args(FpmathMode)}
@@ -169,7 +169,7 @@ def values_descs(operation: Operation) -> dict[str, MemoryDesc]:
     return found
 
 
-def value_entries(operation: Operation) -> dict[str, tuple[Entry, Dims]]:
+def value_entries(operation: Operation) -> dict[str, tuple[QuantizationAttribute, Dims]]:
     """By name of a value, the scales or zero points that it is of, and the dims of the argument that has them."""
     attributes = operation.attributes
     return {
@@ -180,7 +180,7 @@ def value_entries(operation: Operation) -> dict[str, tuple[Entry, Dims]]:
 
 
 def value_memory(
-    place: str, name: str, value: object, desc: MemoryDesc, entry: tuple[Entry, Dims] | None = None
+    place: str, name: str, value: object, desc: MemoryDesc, entry: tuple[QuantizationAttribute, Dims] | None = None
 ) -> Memory:
     """Memory of `desc` that holds `value`, a number or an array of as many, converted as `inlay.reorder` does.
 
@@ -192,7 +192,7 @@ def value_memory(
     said = f"{place}: {name}"
     if entry is not None:
         return pack(operand(said, *entry, value).reshape(desc.dims), desc)
-    array = exact_numbers(said, value, type_of(desc))
+    array = require_exact_numbers(said, value, type_of(desc))
     if array.size != prod(desc.dims):
         raise InvalidArguments(
             f"{said} is {shown(value)}: give memory, or an array, of {prod(desc.dims)} values of {desc.data_type}"
@@ -212,7 +212,7 @@ class Expected:
     """What is written, the scratchpad too."""
     results: tuple[str, ...]
     """What a call answers: what is written but the scratchpad."""
-    values: Mapping[str, tuple[Entry, Dims] | None]
+    values: Mapping[str, tuple[QuantizationAttribute, Dims] | None]
     """Arguments that are values of attributes, for which a number or an array will do: the scales or zero points and
     the dims of their tensor; None for an operand of a post-operation."""
     sparse: tuple[str, ...]

@@ -1,18 +1,18 @@
-"""Attributes of a reorder: scales, zero points, sum and rounding, as oneDNN has them, and the values for them.
+"""Attributes of a reorder: scales, zero points, sum and rounding mode, as in oneDNN, and the values of each call.
 
 A reorder with attributes computes, for every element,
 
     y   = (x - src_zero_point) * src_scale
-    y   = y + sum * old                         old: what the destination holds, before its scale and zero point
+    y   = y + sum * old                         old: the destination's element, before its scale and zero point
     y   = y / dst_scale + dst_zero_point
     dst = convert(y)                            clamped and rounded once
 
-in f32, or in f64 where a side is f64 or s64; integers with zero points alone are exact. A step without an attribute is
-left out, not run with a neutral value, so -0.0 stays -0.0. `Attributes` says what is fixed when a reorder is made:
-which axes have values of their own, of which type, in which groups.
+in f32, or in f64 if a side is f64 or s64; integers with zero points alone are exact. A step without an attribute is
+omitted, not executed with a neutral value, so -0.0 stays -0.0. `Attributes` holds what is fixed when a reorder is
+created: the axes along which values differ, their types, and their groups.
 
-A mask says along which axes values differ: bit i is set where each coordinate of axis i has its own. Groups make them
-fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as in weights of 4 bits:
+Bit i of a mask is set if each coordinate of axis i has its own value. Groups reduce the number of values: groups of
+(32, 1) mean that 32 coordinates of the last axis but one share a value, as in 4-bit weights:
 
 >>> per_channel = Attributes(src_scales=Scales(mask=0b10))
 >>> per_channel.src_scales.shape((8, 64, 28, 28))
@@ -20,18 +20,17 @@ fewer: (32, 1) means that 32 coordinates of the last axis but one share one, as 
 >>> Scales(mask=0b11, groups=(32, 1), data_type="f16").shape((4096, 512))
 (128, 512)
 
-The values themselves are passed with each call. What a caller has - a number, a list, an array of any shape that says
-the same - becomes an operand: an array of the type and shape that the attributes want, one entry along each axis for
-every value, 1 along the others:
+The values are passed with each call: a number, a list, or an array of any compatible shape. They are converted to an
+operand: an array of the attribute's type and shape, which has one entry along each axis without a mask bit:
 
->>> attributes, given = attributes_of((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
+>>> attributes, given = infer_attributes((8, 3, 4, 4), {"src_scales": [[[0.5]], [[0.25]], [[2.0]]]})
 >>> attributes.src_scales
 Scales(mask=2)
 >>> operands(attributes, (8, 3, 4, 4), given)["src_scales"].shape
 (1, 3, 1, 1)
 
 Source: oneDNN, `dnnl_primitive_attr_set_scales`, `..._set_zero_points`, `dnnl_post_ops_append_sum` and the reorder
-primitive; its rules are refused here in the same cases, with `InvalidArguments`.
+primitive. Arguments that oneDNN refuses are refused here with `InvalidArguments`.
 """
 
 from collections.abc import Mapping
@@ -56,35 +55,35 @@ Groups: TypeAlias = tuple[()] | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Entry:
-    """Where the values of one attribute differ, and their type: what `Scales` and `ZeroPoints` have in common."""
+class QuantizationAttribute:
+    """The type and the axes of the scales or zero points of one side: the common part of `Scales` and `ZeroPoints`."""
 
     mask: int = 0
-    """Bit i is set where each coordinate of axis i has its own; bits beyond the last axis say nothing."""
+    """Bit i is set if each coordinate of axis i has its own value; bits beyond the last axis have no effect."""
     groups: Groups = ()
-    """How many coordinates of the last axis but one and of the last share one; nothing for none."""
+    """Number of coordinates of the last axis but one, and of the last axis, that share a value; empty for no groups."""
     data_type: str = ""
-    """Name of their type, one of `TYPES`."""
+    """Name of the type of the values, one of `TYPES`."""
 
     WORD: ClassVar[str]
-    """What messages call the values."""
+    """The name of the values in messages."""
     TYPES: ClassVar[tuple[str, ...]]
-    """The types that they can have, first the usual one; the last two need a mask."""
+    """The allowed types of the values, the default first; the last two need a mask."""
 
     def __post_init__(self) -> None:
-        """Refuse what oneDNN's setters refuse, and keep the fields as Python's own integers and oneDNN's names.
+        """Check the fields as oneDNN's setters do, and convert them to Python's integers and oneDNN's type names.
 
         Raises:
             InvalidArguments: the mask is negative or no integer, groups are not two positive integers or have no mask,
                 or the type is none of `TYPES`, or needs a mask.
         """
-        object.__setattr__(self, "mask", _integer(f"mask of {self.WORD}", self.mask, 0))
+        object.__setattr__(self, "mask", _require_integer(f"mask of {self.WORD}", self.mask, 0))
         groups: Any = self.groups
         if not isinstance(groups, tuple) or len(groups) not in (0, 2):
             raise InvalidArguments(
                 f"groups of {self.WORD} are {shown(groups)}: give two sizes, for the last axis but one and for the last"
             )
-        object.__setattr__(self, "groups", tuple(_integer(f"group of {self.WORD}", size, 1) for size in groups))
+        object.__setattr__(self, "groups", tuple(_require_integer(f"group of {self.WORD}", size, 1) for size in groups))
         name = as_data_type(self.data_type).name
         object.__setattr__(self, "data_type", name)
         if name not in self.TYPES:
@@ -94,16 +93,16 @@ class Entry:
             raise InvalidArguments(f"{self.WORD} {why} need a mask: set the bits of the axes along which they differ")
 
     def __repr__(self) -> str:
-        """Python that makes it; what is as usual is left out."""
-        return _spelled(self)
+        """Return the constructor call, without default values."""
+        return _constructor_text(self)
 
     @property
     def type(self) -> DataType:
-        """Their type."""
+        """The type of the values."""
         return DATA_TYPES[self.data_type]
 
     def shape(self, dims: Dims) -> Dims:
-        """How many there are along each axis of a tensor of these dims: 1 where the mask has no bit.
+        """Return the number of values along each axis of a tensor of these dims; 1 for axes without a mask bit.
 
         Raises:
             InvalidArguments: `dims` are no sequence of integers, or fewer than groups need.
@@ -119,33 +118,35 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Scales(Entry):
-    """Where the scales of one side differ, and their type; `Scales()` is one f32 for the whole tensor."""
+class Scales(QuantizationAttribute):
+    """The type and the axes of the scales of one side; `Scales()` is one f32 for the whole tensor."""
 
     data_type: str = "f32"
-    """Name of their type: f32, bf16, f16, e8m0 or f8_e4m3."""
+    """Name of the type of the scales: f32, bf16, f16, e8m0 or f8_e4m3."""
 
     WORD: ClassVar[str] = "scales"
     TYPES: ClassVar[tuple[str, ...]] = ("f32", "bf16", "f16", "e8m0", "f8_e4m3")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ZeroPoints(Entry):
-    """Where the zero points of one side differ, and their type; `ZeroPoints()` is one s32 for the whole tensor."""
+class ZeroPoints(QuantizationAttribute):
+    """The type and the axes of the zero points of one side; `ZeroPoints()` is one s32 for the whole tensor."""
 
     data_type: str = "s32"
-    """Name of their type: s32, s8, u8, s4 or u4."""
+    """Name of the type of the zero points: s32, s8, u8, s4 or u4."""
 
     WORD: ClassVar[str] = "zero points"
     TYPES: ClassVar[tuple[str, ...]] = ("s32", "s8", "u8", "s4", "u4")
 
 
-def _spelled(value: "Entry | Attributes") -> str:
+def _constructor_text(value: "QuantizationAttribute | Attributes") -> str:
+    """Return the constructor call of a value, without default values."""
     parts = [f"{f.name}={getattr(value, f.name)!r}" for f in fields(value) if getattr(value, f.name) != f.default]
     return f"{type(value).__name__}({', '.join(parts)})"
 
 
-def _integer(what: str, value: object, least: int) -> int:
+def _require_integer(what: str, value: object, least: int) -> int:
+    """Return a value as a Python integer; refuse other types, more than 64 bits, and less than `least`."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -157,41 +158,42 @@ def _integer(what: str, value: object, least: int) -> int:
     return number
 
 
-ENTRIES: Mapping[str, type[Entry]] = MappingProxyType(
+QUANTIZATION_TYPES: Mapping[str, type[QuantizationAttribute]] = MappingProxyType(
     {"src_scales": Scales, "dst_scales": Scales, "src_zero_points": ZeroPoints, "dst_zero_points": ZeroPoints}
 )
-"""The attributes that have values, in oneDNN's order, and what each is."""
+"""The attributes with values, in oneDNN's order, and the class of each."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Attributes:
-    """What a reorder computes on the way; a field left out is a step left out.
+    """The computation of a reorder on each element; a field that is None omits its step.
 
     >>> Attributes(src_scales=Scales(mask=0b10), dst_zero_points=ZeroPoints()).names
     ('src_scales', 'dst_zero_points')
     """
 
     src_scales: Scales | None = None
-    """What elements of the source are multiplied by."""
+    """Factors of the source elements."""
     dst_scales: Scales | None = None
-    """What the result is divided by."""
+    """Divisors of the result."""
     src_zero_points: ZeroPoints | None = None
-    """What is subtracted from elements of the source, which are integers."""
+    """Numbers that are subtracted from source elements, which must be integers."""
     dst_zero_points: ZeroPoints | None = None
-    """What is added to the result, which is an integer."""
+    """Numbers that are added to the result, which must be an integer."""
     sum: float | None = None
-    """The factor (oneDNN's beta) times which the old elements of the destination are added; an f32. 0 is none."""
+    """Factor (oneDNN's beta) of the old elements of the destination, which are added to the result; an f32. 0 is
+    None."""
     rounding_mode: RoundingMode = "nearest"
-    """`nearest`: ties to even. `stochastic`: up or down by chance, with a mean that is the value."""
+    """`nearest`: ties to even. `stochastic`: up or down at random, so that the expected value is exact."""
 
     def __post_init__(self) -> None:
-        """Refuse what oneDNN's setters refuse.
+        """Check the fields as oneDNN's setters do.
 
         Raises:
             InvalidArguments: scales of the destination are in groups, its zero points are in groups or not s32, the
                 factor of the sum is no finite f32, or there is no such rounding mode.
         """
-        for name, kind in ENTRIES.items():
+        for name, kind in QUANTIZATION_TYPES.items():
             entry = getattr(self, name)
             if entry is not None and not isinstance(entry, kind):
                 raise InvalidArguments(
@@ -203,51 +205,52 @@ class Attributes:
             )
         if self.dst_zero_points not in (None, ZeroPoints(getattr(self.dst_zero_points, "mask", 0))):
             raise InvalidArguments("zero points of the destination are s32 and have no groups: convert and repeat them")
-        object.__setattr__(self, "sum", _factor(self.sum))
+        object.__setattr__(self, "sum", _require_sum_factor(self.sum))
         mode: Any = self.rounding_mode
         if not isinstance(mode, str) or mode not in ("nearest", "stochastic"):
             raise InvalidArguments(f"rounding_mode is {shown(self.rounding_mode)}: it is 'nearest' or 'stochastic'")
 
     def __repr__(self) -> str:
-        """Python that makes it; what is as usual is left out."""
-        return _spelled(self)
+        """Return the constructor call, without default values."""
+        return _constructor_text(self)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attributes that have values, which each call gives."""
-        return tuple([name for name in ENTRIES if getattr(self, name) is not None])
+        """The names of the attributes with values; each call must pass these."""
+        return tuple([name for name in QUANTIZATION_TYPES if getattr(self, name) is not None])
 
     @property
     def computes(self) -> bool:
-        """Whether elements are computed on, so that even the same type on both sides is converted."""
+        """Return whether the formula has any step; if so, elements are converted even between equal types."""
         return bool(self.names) or self.sum is not None
 
     @property
     def scales(self) -> bool:
-        """Whether elements are multiplied: integers with zero points alone are computed on exactly."""
+        """Return whether the formula multiplies; with zero points alone, integers are computed exactly."""
         return self.src_scales is not None or self.dst_scales is not None or self.sum is not None
 
-    def entry(self, name: Any) -> Entry:
-        """The scales or zero points called `name`, which must be among `names`.
+    def entry(self, name: Any) -> QuantizationAttribute:
+        """Return the scales or zero points called `name`, which must be among `names`.
 
         Raises:
             InvalidArguments: it is not.
         """
         if not isinstance(name, str) or name not in self.names:
             raise InvalidArguments(f"there are no {shown(name)}: {self!r} has {', '.join(self.names) or 'no values'}")
-        found: Entry = getattr(self, name)
-        return found
+        attribute: QuantizationAttribute = getattr(self, name)
+        return attribute
 
 
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
-def _factor(beta: Any) -> float | None:
+def _require_sum_factor(beta: Any) -> float | None:
+    """Return the factor of a sum rounded to f32, None for zero; refuse what is no finite number."""
     if beta is None:
         return None
     if isinstance(beta, bool) or not isinstance(beta, (int, float, np.integer, np.floating)):
         raise InvalidArguments(f"sum is {shown(beta)}: give the factor of the old elements, a number")
-    # Python's own integers may be too large for any float.
+    # A Python integer may exceed the range of float.
     number = float(beta) if not isinstance(beta, int) or abs(beta) < 2**128 else inf
     if not isfinite(number) or abs(number) > _GREATEST_F32:
         raise InvalidArguments(f"sum is {number}: the factor of the old elements is a finite f32")
@@ -255,14 +258,14 @@ def _factor(beta: Any) -> float | None:
 
 
 PLAIN = Attributes()
-"""No attribute."""
+"""Attributes without any step."""
 
 
 def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse attributes that these descriptors cannot have.
+    """Check attributes against the descriptors of a reorder.
 
     Raises:
-        InvalidArguments: a side has a type that only moves, a side with zero points is no integer, a source of 4-bit
+        InvalidArguments: a side has a type without arithmetic, a side with zero points is no integer, a source of 4-bit
             integers has one scale for all, or groups do not fit the last two dims or their mask.
     """
     for side, desc in (("src", src), ("dst", dst)):
@@ -281,7 +284,8 @@ def require_attributes(attributes: Attributes, src: MemoryDesc, dst: MemoryDesc)
         _require_groups(name, attributes.entry(name), src.dims)
 
 
-def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
+def _require_groups(name: str, entry: QuantizationAttribute, dims: Dims) -> None:
+    """Check the groups of an attribute against the dims of the tensor and its mask."""
     if not entry.groups:
         return
     if len(dims) < 2:
@@ -297,51 +301,53 @@ def _require_groups(name: str, entry: Entry, dims: Dims) -> None:
             )
 
 
-# The values that a call brings
+# The values of a call
 
 
-Given: TypeAlias = Mapping[str, Any]
-"""By name of the attribute, what the caller gave; None for nothing."""
+AttributeValues: TypeAlias = Mapping[str, Any]
+"""The values that a caller passed, by name of the attribute: a number, a list or an array; None for no value."""
 Operands: TypeAlias = dict[str, npt.NDArray[Any]]
-"""By name of the attribute, an array of its type and shape."""
+"""The values of a call, by name of the attribute: an array of the attribute's type and shape."""
 _NUMBERS = (float, int)
 _NUMBER = np.dtype(float)
 
 
-def attributes_of(dims: Dims, given: Given) -> tuple[Attributes, Given]:
-    """The attributes that values imply for a tensor of `dims`, and the values themselves.
+def infer_attributes(dims: Dims, given: AttributeValues) -> tuple[Attributes, AttributeValues]:
+    """Infer the attributes for values that a caller passed for a tensor of `dims`; return both.
 
-    One number is for the whole tensor. An array has an axis for each axis of the tensor, or fewer, which are the last
-    ones, as NumPy broadcasts; along each it has one entry or as many as the tensor. With an axis for each of the
-    tensor's it may also have a divisor of them along the last two, which makes groups. Its type is that of the values
-    if scales or zero points can have it, else f32 or s32.
+    A number applies to the whole tensor. An array has an axis for each axis of the tensor, or for the last axes only,
+    as in NumPy's broadcasting; along each axis it has one entry or as many as the tensor. An array with all axes may
+    also have a divisor of the tensor's entries along the last two axes, which makes groups. The type of the attribute
+    is that of the array if scales or zero points may have it, else f32 or s32.
 
     Raises:
         InvalidArguments: an array does not fit the dims, or the attributes are refused.
     """
-    brought = {
-        name: value if type(value) in _NUMBERS else numbers_of(name, value)
+    values = {
+        name: value if type(value) in _NUMBERS else as_real_array(name, value)
         for name, value in given.items()
         if value is not None
     }
-    if not brought:
-        return PLAIN, brought
-    forms = [((), _NUMBER) if type(value) in _NUMBERS else (value.shape, value.dtype) for value in brought.values()]
-    return _implied(dims, tuple(brought), tuple(forms)), brought
+    if not values:
+        return PLAIN, values
+    forms = [((), _NUMBER) if type(value) in _NUMBERS else (value.shape, value.dtype) for value in values.values()]
+    return _infer_from_forms(dims, tuple(values), tuple(forms)), values
 
 
 _Form: TypeAlias = tuple[tuple[int, ...], "np.dtype[Any]"]
-"""Shape and type of an array."""
+"""The shape and type of an array."""
 
 
 @lru_cache(maxsize=512)
-def _implied(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ...]) -> Attributes:
-    """The attributes whose values are arrays of these forms."""
-    entries: dict[str, Any] = {name: _entry(name, *form, dims) for name, form in zip(names, forms, strict=True)}
+def _infer_from_forms(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ...]) -> Attributes:
+    """Infer the attributes for arrays of these forms."""
+    entries: dict[str, Any] = {
+        name: _infer_attribute(name, *form, dims) for name, form in zip(names, forms, strict=True)
+    }
     return Attributes(**entries)
 
 
-def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims) -> Entry:
+def _infer_attribute(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims) -> QuantizationAttribute:
     counts = (1,) * (len(dims) - len(shape)) + shape
     if len(counts) > len(dims):
         _refuse_shape(name, shape, dims)
@@ -353,54 +359,56 @@ def _entry(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims
         sizes.append(n // count if count else 1)
     groups: Groups = ()
     if any(count not in (1, n) for count, n in zip(counts, dims, strict=True)):
-        # One value along the other axis is one group of all its coordinates.
+        # An axis with a single value forms one group of all its coordinates.
         mask |= 3 << len(dims) - 2
         groups = (sizes[-2], sizes[-1])
-    kind = ENTRIES[name]
+    kind = QUANTIZATION_TYPES[name]
     return kind(mask, groups, next((t for t in kind.TYPES if DATA_TYPES[t].dtype == dtype), kind.TYPES[0]))
 
 
 def _refuse_shape(name: str, shape: tuple[int, ...], dims: Dims) -> NoReturn:
+    """Raise InvalidArguments for an array that does not broadcast to the dims, with a remedy."""
     remedy = "along each axis give 1 value or one for each coordinate, or for each of equal groups along the last two"
     if len(shape) == 1 and shape[0] in dims:
         axis = dims.index(shape[0])
         fitting = (*shape, *(1,) * (len(dims) - 1 - axis))
         remedy = f"give shape {fitting}, one for each coordinate of axis {axis}"
-    raise InvalidArguments(f"{name} of shape {shape} do not spread over dims {dims}: {remedy}")
+    raise InvalidArguments(f"{name} of shape {shape} cannot be broadcast to dims {dims}: {remedy}")
 
 
-def operands(attributes: Attributes, dims: Dims, given: Given) -> Operands:
-    """The values of each attribute that has some, as arrays of its type and shape.
+def operands(attributes: Attributes, dims: Dims, given: AttributeValues) -> Operands:
+    """Convert the values of a call to arrays of the attributes' types and shapes.
 
     Numbers are rounded to the type of scales, but never to zero, infinity or NaN, and to e8m0 not at all. An array may
-    have any shape of as many entries in the same order: that of `Scales.shape`, the same without axes of one, or flat.
+    have any shape with the right number of entries in the same order: that of `Scales.shape`, the same without axes of
+    one, or flat.
 
     Raises:
-        InvalidArguments: values are missing, given for an attribute that is not there, too many or too few, of another
-            kind, or not what their type can hold.
+        InvalidArguments: values are missing, passed for an attribute that is None, too many or too few, of another
+            kind, or outside the range of their type.
     """
     names = attributes.names
     for name, value in given.items():
         if value is not None and name not in names:
             raise InvalidArguments(
-                f"{name} are given, but the attributes have none: make them with {name}={ENTRIES[name].__name__}(), "
-                "or leave them out"
+                f"{name} were passed, but the attributes have none: create them with "
+                f"{name}={QUANTIZATION_TYPES[name].__name__}(), or leave them out"
             )
     return {name: operand(name, attributes.entry(name), dims, given.get(name)) for name in names}
 
 
-_TINY, _HUGE = 1e-30, 1e30  # well within f32
-_MANY = 1 << 30  # well within s32
+_TINY, _HUGE = 1e-30, 1e30  # limits of the fast path for scales, well within f32
+_MANY = 1 << 30  # limit of the fast path for zero points, well within s32
 
 
-def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]:
-    """The values of one attribute of a tensor of `dims`, as an array of its type and of shape `entry.shape(dims)`.
+def operand(name: str, entry: QuantizationAttribute, dims: Dims, value: Any) -> npt.NDArray[Any]:
+    """Convert the values of one attribute to an array of its type and of shape `entry.shape(dims)`.
 
     Raises:
         InvalidArguments: as `operands`; the text begins with `name`.
     """
     shape = entry.shape(dims)
-    # What most calls bring needs no look at the rules.
+    # Fast paths for the most frequent values, which need no checks.
     if type(value) is float and not entry.mask and entry.data_type == "f32" and _TINY < value < _HUGE:
         return np.full(shape, value, np.float32)
     if type(value) is int and not entry.mask and entry.data_type == "s32" and -_MANY < value < _MANY:
@@ -409,25 +417,26 @@ def operand(name: str, entry: Entry, dims: Dims, value: Any) -> npt.NDArray[Any]
         return np.ascontiguousarray(value)
     if value is None:
         raise InvalidArguments(
-            f"the attributes have {name}: give their values, {_count(prod(shape), entry.type)} of shape {shape}"
+            f"the attributes have {name}: give their values, {_count_text(prod(shape), entry.type)} of shape {shape}"
         )
-    array = numbers_of(name, value)
+    array = as_real_array(name, value)
     long = [[n for n in lengths if n != 1] for lengths in (array.shape, shape)]
     if array.size != prod(shape) or (array.ndim > 1 and long[0] != long[1]):
         raise InvalidArguments(
-            f"{name} of shape {array.shape} are not what mask {entry.mask:#b} wants for dims {dims}: give "
-            f"{_count(prod(shape), entry.type)} of shape {shape}"
+            f"{name} of shape {array.shape} do not fit mask {entry.mask:#b} and dims {dims}: give "
+            f"{_count_text(prod(shape), entry.type)} of shape {shape}"
         )
-    convert = _scales if isinstance(entry, Scales) else _zero_points
+    convert = _convert_scales if isinstance(entry, Scales) else _convert_integers
     return np.ascontiguousarray(convert(name, array, entry.type)).reshape(shape)
 
 
-def _count(count: int, data_type: DataType) -> str:
+def _count_text(count: int, data_type: DataType) -> str:
+    """Return a number of values of a type as text."""
     return f"{count} {data_type} value{'s' if count != 1 else ''}"
 
 
-def numbers_of(name: str, value: Any) -> npt.NDArray[Any]:
-    """An array of the real numbers that a caller gave.
+def as_real_array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return the numbers that a caller passed as an array.
 
     Raises:
         InvalidArguments: rows differ in length, an entry is no real number, or entries are masked.
@@ -443,26 +452,27 @@ def numbers_of(name: str, value: Any) -> npt.NDArray[Any]:
     raise InvalidArguments(f"{name} are of type {array.dtype}: give numbers")
 
 
-def exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
-    """The numbers that a caller gave for elements of a type, in their own type.
+def require_exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
+    """Return the elements that a caller passed as an array; for an integer type, of that type.
 
     Raises:
-        InvalidArguments: as `numbers_of`; or a number is none of an integer type, or too large for a type of floats.
+        InvalidArguments: as `as_real_array`; or a number is none of an integer type, or too large for a type of floats.
     """
-    array = numbers_of(name, value)
+    array = as_real_array(name, value)
     if data_type.kind != "float":
-        return _zero_points(name, array, data_type, "elements")
+        return _convert_integers(name, array, data_type, "elements")
     wide = array.astype(np.float64)
     wrong = np.isfinite(wide) & (np.abs(wide) > data_type.highest)
     if wrong.any():
         number = wide[wrong].flat[0]
         raise InvalidArguments(
-            f"{name} hold {number:g}, which {data_type} cannot: it holds numbers up to {data_type.highest:g}"
+            f"{name} hold {number:g}, which {data_type} cannot represent: its greatest number is {data_type.highest:g}"
         )
     return array
 
 
-def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+def _convert_scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """Convert scales to their type; refuse numbers that would become zero, infinite or, in e8m0, another number."""
     if array.dtype == data_type.dtype:
         return array
     if array.dtype.kind in "iu" and array.itemsize == 1:
@@ -480,11 +490,11 @@ def _scales(name: str, array: npt.NDArray[Any], data_type: DataType) -> npt.NDAr
     if wrong.any():
         number = wide[wrong].flat[0]
         remedy = "powers of two" if data_type.is_exponent else f"numbers up to {data_type.highest:g}"
-        raise InvalidArguments(f"{name} hold {number:g}, which {data_type} cannot: its scales are {remedy}")
+        raise InvalidArguments(f"{name} hold {number:g}, which {data_type} cannot represent: use {remedy}")
     return rounded
 
 
-def _zero_points(
+def _convert_integers(
     name: str, array: npt.NDArray[Any], data_type: DataType, what: str = "zero points"
 ) -> npt.NDArray[Any]:
     if array.dtype == data_type.dtype:
@@ -495,8 +505,8 @@ def _zero_points(
     wrong = (whole < data_type.lowest) | (whole > data_type.highest)
     if wrong.any():
         raise InvalidArguments(
-            f"{name} hold {whole[wrong].flat[0]}, which {data_type} cannot: it holds {data_type.lowest:.0f} to "
-            f"{data_type.highest:.0f}"
+            f"{name} hold {whole[wrong].flat[0]}, which {data_type} cannot represent: its range is "
+            f"{data_type.lowest:.0f} to {data_type.highest:.0f}"
         )
     return whole.astype(data_type.dtype)
 
@@ -504,8 +514,8 @@ def _zero_points(
 _MOST_SEED = 2**32 - 1
 
 
-def checked_seed(attributes: Attributes, seed: object) -> int:
-    """The seed of stochastic rounding, 0 where rounding is to nearest.
+def require_seed(attributes: Attributes, seed: object) -> int:
+    """Check the seed of stochastic rounding and return it; 0 for rounding to nearest.
 
     Raises:
         InvalidArguments: the seed is missing, not wanted, or no integer of 32 bits.
@@ -513,16 +523,16 @@ def checked_seed(attributes: Attributes, seed: object) -> int:
     if attributes.rounding_mode == "nearest":
         if seed is not None:
             raise InvalidArguments(
-                "a seed is given, but rounding is to nearest: make attributes with rounding_mode='stochastic'"
+                "a seed was passed, but rounding is to nearest: create attributes with rounding_mode='stochastic'"
             )
         return 0
     if seed is None:
-        raise InvalidArguments("rounding is stochastic: give a seed, so that the result can be had again")
+        raise InvalidArguments("stochastic rounding needs a seed, so that results are reproducible: pass one")
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed <= _MOST_SEED:
         raise InvalidArguments(f"seed is {seed!r}: give an integer from 0 to {_MOST_SEED}")
     return int(seed)
 
 
-def codes_of(values: Operands) -> Operands:
-    """The codes of operands, unsigned integers of the same width."""
+def view_codes(values: Operands) -> Operands:
+    """View operands as codes: unsigned integers of the same width."""
     return {name: array.view(f"u{array.itemsize}") for name, array in values.items()}

@@ -1,24 +1,24 @@
-"""What may be decided one way or another without changing a byte of the result.
+"""Decisions about a plan that do not change the result, so that tuning may override them.
 
-The stages decide by models: of what a tile costs, of which side is better walked, of where stores go. A `Choice`
-overrides some of these decisions, so that the alternatives can be timed and the best one kept. What it leaves open is
-decided by the models; BY_MODEL leaves everything open.
+The stages decide by cost models: the size of the tile, the traversal, the kind of stores. A `Choice` overrides some of
+these decisions, so that alternatives can be timed. What it leaves open is decided by the models; `BY_MODEL` leaves
+everything open.
 
-    >>> print(Choice(walk="dst", ahead=1024))
-    walk dst, fetch 1024 bytes ahead
+    >>> print(Choice(traversal="dst", prefetch_distance=1024))
+    traverse dst, fetch 1024 bytes ahead
     >>> print(BY_MODEL)
     by the model
 
-A `Decision` is a choice with what tuning found out about it. Decisions are kept between processes, in a table of the
-timing database for each processor, capacities of the machine model, number of threads, and state of the compiler's
-source files. The key is the digest of the problem, as far as it changes what is moved and how. Whoever asks for the
-same reorder on the same machine finds it; whoever edits the compiler finds nothing. An entry that says what no choice
-can be is as good as none.
+A `Decision` is a choice with the measurement that led to it. Decisions are stored on disk, in a table for each
+processor, capacities of the machine model, number of threads, and state of the compiler's source files. The key within
+a table is the digest of the problem, limited to what influences the plan. So a later process on the same machine finds
+the decision about the same reorder, and an edit of the compiler invalidates all decisions. An entry with invalid values
+is ignored.
 
-    >>> read(asdict(Decision(Choice(walk="dst"), 1.5, 1.0)))
-    Decision(choice=Choice(walk='dst', registers=None, width=None, ahead=None, streams=None, panels=None, \
-threads=None), gain=1.5, seconds=1.0)
-    >>> read({}) is None
+    >>> parse_decision(asdict(Decision(Choice(traversal="dst"), 1.5, 1.0)))
+    Decision(choice=Choice(traversal='dst', registers=None, width=None, prefetch_distance=None, \
+streams=None, panels=None, threads=None), gain=1.5, seconds=1.0)
+    >>> parse_decision({}) is None
     True
 """
 
@@ -32,36 +32,39 @@ from inlay.measure.timing_database import TimingTable
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.network import Side
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.target import Target, cache_key, spelled
+from inlay.reordering.target import Target, cache_key, canonical_text
 from inlay.reordering.threads import get_num_threads
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Decisions about a reorder; None leaves one to the model."""
+    """Decisions about a reorder; None leaves a decision to the model."""
 
-    walk: Side | None = None
-    """The side that is gone through in the order in which it lies."""
+    traversal: Side | None = None
+    """The side whose memory order the loops follow."""
     registers: int | None = None
-    """How many registers a tile has at least, where loops have that many values: a power of two."""
+    """Least number of registers of a tile, if the loops have that many iterations: a power of two."""
     width: int | None = None
-    """Bytes of a register at most: a power of two from 16 on; the target's if that is less."""
-    ahead: int | None = None
-    """Bytes from a load to the line that it asks for; 0 to ask for none."""
+    """Maximum width of a register in bytes: a power of two from 16 on, limited to the target's width."""
+    prefetch_distance: int | None = None
+    """Prefetch distance in bytes; 0 for no prefetch."""
     streams: bool | None = None
-    """Whether stores go past the caches where the tile allows it."""
+    """True for streaming stores, if the tile allows them; False for ordinary stores."""
     panels: bool | None = None
-    """Whether a reorder beyond the caches passes through a buffer, panel by panel, where it can be cut into panels."""
+    """True for two passes through a buffer, if the reorder exceeds the caches and can be cut into panels; False for one
+    pass."""
     threads: int | None = None
-    """How many threads share the work at most."""
+    """Maximum number of threads."""
 
     def __str__(self) -> str:
-        """What is decided, in words."""
+        """Return the decisions in words."""
         words = {
-            "walk": f"walk {self.walk}",
+            "traversal": f"traverse {self.traversal}",
             "registers": f"tiles of {self.registers} registers",
             "width": f"registers of {self.width} bytes",
-            "ahead": f"fetch {self.ahead} bytes ahead" if self.ahead else "fetch nothing ahead",
+            "prefetch_distance": f"fetch {self.prefetch_distance} bytes ahead"
+            if self.prefetch_distance
+            else "fetch nothing ahead",
             "streams": f"stores {'past' if self.streams else 'into'} the caches",
             "panels": "through a buffer" if self.panels else "straight to the destination",
             "threads": f"{self.threads} thread{'s' * (self.threads != 1)}",
@@ -71,22 +74,22 @@ class Choice:
 
 
 BY_MODEL = Choice()
-"""Everything as the models say."""
+"""The choice that leaves every decision to the models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A choice, and how it came about."""
+    """A choice, with the measurement that led to it."""
 
     choice: Choice = BY_MODEL
-    """What was decided."""
+    """The chosen alternative."""
     gain: float = 1.0
-    """How many times as fast as by the model it was when it was measured."""
+    """Measured speed-up over the plan of the models; 1 for that plan itself."""
     seconds: float = 0.0
-    """How long was measured; 0 where nothing was."""
+    """Duration of the measurement in seconds; 0 if nothing was measured."""
 
     def __str__(self) -> str:
-        """In words, as `explain` prints them."""
+        """Return the decision in words, as `explain` prints it."""
         if not self.seconds:
             return "decided by the model"
         if self.choice == BY_MODEL:
@@ -95,50 +98,55 @@ class Decision:
 
 
 UNMEASURED = Decision()
-"""What holds where nothing was measured."""
+"""The decision without a measurement: everything by the models."""
 
 
 KIND = "tuned"
-"""The suffix of the files."""
+"""The suffix of the table files."""
 _VERSION = "1"
-_MOST = 2048  # decisions, which are read when a reorder is compiled
+_MOST = 2048  # decisions in a table; the whole table is read when a reorder is compiled
 
 
-def remembered(problem: ReorderProblem, target: Target) -> Decision | None:
-    """What was decided about `problem` for `target` and the threads of this process; None where nothing was.
+def load_decision(problem: ReorderProblem, target: Target) -> Decision | None:
+    """Return the stored decision about `problem` for `target` and the threads of this process; None if there is none.
 
-    With INLAY_TUNED=0 in the environment nothing is remembered.
+    With INLAY_TUNED=0 in the environment, stored decisions are ignored.
     """
     if os.environ.get("INLAY_TUNED") == "0":
         return None
-    return read(_table(target).get(_key(problem)))
+    return parse_decision(_table(target).get(_key(problem)))
 
 
-def remember(problem: ReorderProblem, target: Target, decision: Decision) -> None:
-    """Keep `decision`, where the directory of the cache can be written."""
+def store_decision(problem: ReorderProblem, target: Target, decision: Decision) -> None:
+    """Store `decision` if the directory of the cache can be written."""
     table = _table(target)
     table.put(_key(problem), asdict(decision))
     table.save()
 
 
 def _table(target: Target) -> TimingTable:
-    return TimingTable(KIND, _VERSION, cache_key(spelled((_capacities(), get_num_threads())), target), most=_MOST)
+    return TimingTable(
+        KIND, _VERSION, cache_key(canonical_text((_capacities(), get_num_threads())), target), most=_MOST
+    )
 
 
 def _key(problem: ReorderProblem) -> str:
     types = (problem.src_type.name, problem.dst_type.name)
     offsets = (problem.src_offset, problem.dst_offset)
-    return cache.object_key(spelled((problem.axes, types, offsets, problem.attributes, problem.factor)))
+    return cache.object_key(canonical_text((problem.axes, types, offsets, problem.attributes, problem.factor)))
 
 
 def _capacities() -> tuple[int, int]:
-    """Return the effective capacities that decide which choices are worth a try; bandwidths vary from boot to boot."""
+    """Return the cache capacities that determine useful choices.
+
+    Bandwidths are left out, since they vary from boot to boot.
+    """
     model = memory_model()
     return model.l2, model.last_level
 
 
-def read(value: Any) -> Decision | None:
-    """The decision of which JSON holds `value`, its fields by name; None where `value` is none of one."""
+def parse_decision(value: Any) -> Decision | None:
+    """Return the decision that a JSON value represents, or None if it is not a valid decision."""
     try:
         fields = dict(value)
         choice = Choice(**fields.pop("choice"))
@@ -150,21 +158,21 @@ def read(value: Any) -> Decision | None:
 
 _FURTHEST = 1 << 40
 _ALLOWED: Mapping[str, Sequence[object]] = {
-    "walk": ("src", "dst"),
+    "traversal": ("src", "dst"),
     "registers": [1 << i for i in range(9)],
     "width": [16 << i for i in range(5)],
-    "ahead": range(-_FURTHEST, _FURTHEST + 1),
+    "prefetch_distance": range(-_FURTHEST, _FURTHEST + 1),
     "streams": (False, True),
     "panels": (False, True),
     "threads": range(1, (1 << 20) + 1),
 }
-"""What each field of a choice may be beside None, all of one type."""
+"""The valid values of each field of a choice, besides None; all of one type."""
 
 
 def _is_sound(decision: Decision) -> bool:
-    # As they were read: nothing is known of the parts.
-    values = ((getattr(decision.choice, name), allowed) for name, allowed in _ALLOWED.items())
+    # The types of all fields are unknown: they come from a file.
+    fields_with_ranges = ((getattr(decision.choice, name), allowed) for name, allowed in _ALLOWED.items())
     numbers: tuple[Any, ...] = (decision.gain, decision.seconds)
     return all(isinstance(number, float) and 0 < number < _FURTHEST for number in numbers) and all(
-        value is None or (type(value) is type(allowed[0]) and value in allowed) for value, allowed in values
+        value is None or (type(value) is type(allowed[0]) and value in allowed) for value, allowed in fields_with_ranges
     )

@@ -1,21 +1,20 @@
-"""Extras of int8 weights: behind the elements, the sums that convolutions want.
+"""Compensation of int8 weights: sums over the weights of each channel, stored behind the elements for convolutions.
 
-Elements are moved by compiled code into the layout alone; the factor of flag 2 is one more step of the formula. Then
-the stored weights are summed where they lie. For each channel, an entry of the padded dims of the mask,
+First, compiled code moves the elements; the factor of flag 2 is one more step of the formula. Then the stored weights
+are summed. For each channel, that is for each index of the axes in the mask, including padding,
 
     flag 1: -128 times the sum of its weights        flag 8: minus that sum
 
-as s32, which wraps beyond its range; 0 for channels of padding.
+as s32 with wrap-around; 0 for channels of padding.
 
-The digits of the layout are of two kinds: those of the axes that the mask keeps say which channel, the others are
-summed over. What lies in a row fills the lanes of a register, whatever kind it is of; compiled code (`emit_sums`) adds
-such registers up over the summed digits that are left, on several threads, and NumPy adds the summed lanes of the few
-results and puts the channels in order.
+The digits of the layout belong to kept axes, which number the channels, or to summed axes. Contiguous digits of both
+kinds fill the lanes of a register. Compiled code (`emit_sums`) adds such registers over the remaining summed digits, on
+several threads. NumPy adds those lanes of the few results that belong to summed digits, and orders the channels.
 
-    16 o of 4 i in a row, then 4 more i, then h, w and I:   a register of 64 bytes, 4 neighbors to a number,
-                                                            steps over 4 i, h, w and I, a sum for each block of 16 o
+    16 o of 4 i contiguous, then 4 more i, then h, w and I:   a register of 64 bytes, 4 neighbors to a number,
+                                                              steps over 4 i, h, w and I, a sum for each block of 16 o
 
-An axis that ends inside a block is two axes, one behind the other: its whole blocks, and the rest.
+An axis that ends inside a block is processed as two axes: its whole blocks, and the rest.
 
 Source: oneDNN, `memory_extra_desc_t`.
 """
@@ -38,15 +37,15 @@ from inlay.reordering.kernel import Words
 from inlay.reordering.machine_code import machine_code
 from inlay.reordering.problem import require_factor
 from inlay.reordering.target import Target, host_target
-from inlay.reordering.threads import Task, parts_for, run_parts
+from inlay.reordering.threads import Task, choose_thread_count, run_parts
 
 
 def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse extras that a reorder does not compute or undo.
+    """Check that a reorder can compute the extras of the destination, and need not undo those of the source.
 
     Raises:
         Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
-            room of its own, or the weights of the source were multiplied by another factor.
+            memory of its own, or the weights of the source were multiplied by another factor.
     """
     extras = dst.extras
     require_factor(src, extras.scale_adjust)
@@ -70,7 +69,7 @@ def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
 
 
 def without_extras(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor of the elements alone."""
+    """Return the descriptor of the elements alone."""
     layout, data_type = desc.require_layout("reorder")
     return MemoryDesc.from_layout(layout, data_type, dims=desc.dims, offset0=desc.offset0)
 
@@ -80,37 +79,38 @@ _FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
 @dataclass(frozen=True, slots=True)
 class Compensation:
-    """What is written behind the elements of weights."""
+    """The sums to write behind the elements of weights."""
 
     extras: Extras
-    """Those of the weights."""
+    """The extras of the weights."""
     parts: "tuple[tuple[int, int, ChannelSums], ...]"
-    """For each flag, at which byte, what sums are multiplied by, how they are made; flags of one mask share sums."""
+    """For each flag: the offset in bytes at which its sums are written, their factor, and the sums themselves. Flags
+    with the same mask share the sums."""
 
     def write(self, address: int) -> None:
-        """Write the sums of the weights in the buffer at `address` behind them."""
-        made = {sums: sums.added(address) for _, _, sums in self.parts}
-        for behind, factor, sums in self.parts:
-            numbers = np.multiply(made[sums], factor, dtype=np.int32, order="C")
-            ctypes.memmove(address + behind, numbers.__array_interface__["data"][0], numbers.nbytes)
+        """Compute the sums of the weights in the buffer at `address`, and write them to it."""
+        results = {sums: sums.compute(address) for _, _, sums in self.parts}
+        for offset, factor, sums in self.parts:
+            numbers = np.multiply(results[sums], factor, dtype=np.int32, order="C")
+            ctypes.memmove(address + offset, numbers.__array_interface__["data"][0], numbers.nbytes)
 
     def __str__(self) -> str:
-        """The extras."""
+        """Return the extras in words."""
         return repr(self.extras)
 
 
-def compensation_of(dst: MemoryDesc) -> Compensation | None:
-    """What a reorder to `dst`, which `require_extras` lets pass, writes behind its elements; None for nothing."""
+def build_compensation(dst: MemoryDesc) -> Compensation | None:
+    """Build the compensation of a reorder to `dst`, which `require_extras` accepts; None if it has none."""
     sizes = dst.extras.buffer_sizes(dst.padded_dims)
     if not sizes or not prod(dst.dims):
         return None
     layout, _ = dst.require_layout("reorder")
     masks = {S8S8: dst.extras.compensation_mask, ASYMMETRIC_SRC: dst.extras.asymmetric_mask}
-    made = {mask: channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
-    behind, parts = dst.size - sum(sizes.values()), []
+    sums = {mask: build_channel_sums(layout, dst.offset0, mask, host_target()) for mask in set(masks.values()) - {0}}
+    offset, parts = dst.size - sum(sizes.values()), []
     for flag, nbytes in sizes.items():
-        parts.append((behind, _FACTORS[flag], made[masks[flag]]))
-        behind += nbytes
+        parts.append((offset, _FACTORS[flag], sums[masks[flag]]))
+        offset += nbytes
     return Compensation(dst.extras, tuple(parts))
 
 
@@ -118,144 +118,145 @@ def compensation_of(dst: MemoryDesc) -> Compensation | None:
 
 
 _SUMMED = -1
-"""The axis of digits that are summed over."""
+"""The axis number of digits that are summed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Digit:
-    """A loop over the weights."""
+class _SumDigit:
+    """One digit of the layout of the weights: a loop over them."""
 
     extent: int
     stride: int
     axis: int
-    """Which of the kept axes it is of, or `_SUMMED`."""
+    """Number of the kept axis that the digit belongs to, or `_SUMMED`."""
     weight: int
-    """What one step adds to the coordinate of that axis."""
+    """Increment of the coordinate of that axis for one step."""
 
-    def cut(self, extent: int) -> tuple["_Digit", "_Digit"]:
-        """Its low part, of so many values, and the rest."""
-        above = _Digit(self.extent // extent, self.stride * extent, self.axis, self.weight * extent)
+    def split(self, extent: int) -> tuple["_SumDigit", "_SumDigit"]:
+        """Split the digit into its low part, of `extent` values, and the rest."""
+        above = _SumDigit(self.extent // extent, self.stride * extent, self.axis, self.weight * extent)
         return replace(self, extent=extent), above
 
 
-_ONCE = _Digit(1, 0, _SUMMED, 1)
+_ONCE = _SumDigit(1, 0, _SUMMED, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """Sums over weights that whole digits describe."""
+class _ChannelSumPart:
+    """The sums over a box of weights in which every axis has whole digits."""
 
-    place: tuple[slice, ...]
-    """Their coordinates along the kept axes."""
+    channels: tuple[slice, ...]
+    """The coordinates of the box along the kept axes."""
     start: int
-    """Elements to the first weight."""
+    """Offset of the first weight in elements."""
     task: Task
-    """What adds them up."""
+    """The kernel that computes the sums."""
     table: Words
-    """The numbers that it reads."""
+    """The words that the kernel reads."""
     address: int
-    """Where these lie."""
+    """Address of these words."""
     extents: Dims
-    """What the numbers of all sums go over, slowest first."""
+    """Shape of the kernel's result: the digits that number it, outermost first."""
     summed: tuple[int, ...]
-    """Which of these are to be summed over too."""
+    """Axes of that shape that NumPy sums."""
     order: tuple[int, ...]
-    """Which come first, of the others, where channels are in order."""
+    """Permutation of the remaining axes to the order of the channels."""
     moved: int
-    """The bytes that are read."""
+    """Number of bytes that are read."""
 
-    def added(self, weights: int) -> npt.NDArray[np.int32]:
-        """The sum of each channel, of weights that begin at this address; it wraps around beyond 32 bits."""
+    def compute(self, weights: int) -> npt.NDArray[np.int32]:
+        """Return the sum of each channel of the weights at this address, in 32-bit integers with wrap-around."""
         numbers = np.empty(self.extents, np.int32)
-        found: int = numbers.__array_interface__["data"][0]
+        dst: int = numbers.__array_interface__["data"][0]
         task, src = self.task, weights + self.start
-        parts = min(parts_for(self.moved), task.tiles)
+        parts = min(choose_thread_count(self.moved), task.tiles)
         if parts > 1:
-            run_parts(task, src, found, self.address, parts)
+            run_parts(task, src, dst, self.address, parts)
         else:
-            task.entry(src, found, self.address, 0, task.tiles)
-        kept: npt.NDArray[np.int32] = numbers.sum(self.summed, np.int32) if self.summed else numbers
-        return kept.transpose(self.order)
+            task.entry(src, dst, self.address, 0, task.tiles)
+        sums_by_channel: npt.NDArray[np.int32] = numbers.sum(self.summed, np.int32) if self.summed else numbers
+        return sums_by_channel.transpose(self.order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelSums:
-    """The sums of some weights per channel, as often as wanted and from several threads at once."""
+    """The computation of the channel sums of some weights; it may be repeated, also from several threads at once."""
 
     shape: Dims
-    """The padded dims of the axes that are kept."""
-    parts: tuple[_Part, ...]
-    """Where each weight is in one of."""
+    """The padded dims of the kept axes."""
+    parts: tuple[_ChannelSumPart, ...]
+    """Boxes that together contain each weight once."""
 
-    def added(self, address: int) -> npt.NDArray[np.int32]:
-        """The sums of the weights in the buffer at `address`; 0 for channels of padding, which holds zeros."""
+    def compute(self, address: int) -> npt.NDArray[np.int32]:
+        """Return the sums of the weights in the buffer at `address`; 0 for channels of padding, which holds zeros."""
         if len(self.parts) == 1:
-            return self.parts[0].added(address).reshape(self.shape)
+            return self.parts[0].compute(address).reshape(self.shape)
         sums = np.zeros(self.shape, np.int32)
         for part in self.parts:
-            room = sums[part.place]
-            room += part.added(address).reshape(room.shape)
+            channels = sums[part.channels]
+            channels += part.compute(address).reshape(channels.shape)
         return sums
 
 
-def channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> ChannelSums:
-    """How to sum int8 weights over all axes but those of `mask`.
+def build_channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> ChannelSums:
+    """Build the computation that sums int8 weights over all axes except those of `mask`.
 
     Args:
-        layout: of the weights, with at least one element; its padding holds zeros.
-        offset: elements from the start of the buffer to the coordinate of all zeros.
-        mask: has bit i set where axis i is kept.
-        target: this machine, or one that has no more than this machine.
+        layout: layout of the weights, with at least one element; its padding holds zeros.
+        offset: offset of the coordinate of all zeros in the buffer, in elements.
+        mask: has bit i set if axis i is kept.
+        target: this machine, or a target whose code runs on it.
     """
     axes = layout.normal_form.axes
     kept = [i for i in range(len(axes)) if mask >> i & 1]
     parts = []
     for box in product(*(tuple(runs(axis, 0, n)) for axis, n in zip(axes, layout.dims, strict=True))):
         digits = [
-            _Digit(step.extent, step.stride, kept.index(i) if i in kept else _SUMMED, step.weight)
+            _SumDigit(step.extent, step.stride, kept.index(i) if i in kept else _SUMMED, step.weight)
             for i, run in enumerate(box)
             for step in reversed(run.steps)
         ]
-        place = tuple(slice(box[i].start, box[i].start + box[i].count) for i in kept)
+        channels = tuple(slice(box[i].start, box[i].start + box[i].count) for i in kept)
         start = offset + sum(run.offset for run in box)
-        parts.append(_part(place, start, digits, target))
+        parts.append(_build_part(channels, start, digits, target))
     return ChannelSums(tuple(layout.dims[i] for i in kept), tuple(parts))
 
 
-_NEIGHBORS = 4
+_NEIGHBORS = 4  # maximum number of consecutive weights that are added to one number
 
 
-def _part(place: tuple[slice, ...], start: int, digits: list[_Digit], target: Target) -> _Part:
-    """The code and the table for weights that these digits describe."""
-    lanes, loops = _in_lanes(_in_rows([digit for digit in digits if digit.extent > 1]), target.vector_bytes)
+def _build_part(channels: tuple[slice, ...], start: int, digits: list[_SumDigit], target: Target) -> _ChannelSumPart:
+    """Build the code and the table for a box of weights with these digits."""
+    lanes, loops = _split_lanes(_join_rows([digit for digit in digits if digit.extent > 1]), target.vector_bytes)
     kernel = SumKernel(prod(d.extent for d in lanes), 1)
     if lanes and lanes[0].axis == _SUMMED:
         kernel = replace(kernel, neighbors=min(_NEIGHBORS, lanes[0].extent))
-        lanes[:1] = [above for above in lanes[0].cut(kernel.neighbors)[1:] if above.extent > 1]
-    which = [d for d in loops if d.axis != _SUMMED]
+        lanes[:1] = [above for above in lanes[0].split(kernel.neighbors)[1:] if above.extent > 1]
+    outer = [d for d in loops if d.axis != _SUMMED]  # number the sums; summed digits are added for each
     steps, *around = sorted((d for d in loops if d.axis == _SUMMED), key=lambda d: abs(d.stride)) or [_ONCE]
-    words = [len(which), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
-    words += [word for d in (*which, *around) for word in (d.extent, d.stride)]
+    words = [len(outer), len(around), steps.extent, steps.stride, prod(d.extent for d in around)]
+    words += [word for d in (*outer, *around) for word in (d.extent, d.stride)]
     table = np.array(words, np.int64)
     code = machine_code(kernel, target)
-    numbers = (*reversed(which), *reversed(lanes))
-    kept = [d for d in numbers if d.axis != _SUMMED]
-    return _Part(
-        place=place,
+    # The result of the kernel is an array with an axis for each of these digits.
+    axes = (*reversed(outer), *reversed(lanes))
+    kept = [d for d in axes if d.axis != _SUMMED]
+    return _ChannelSumPart(
+        channels=channels,
         start=start,
-        task=Task(code.entry, code.address, prod(d.extent for d in which), kept=code),
+        task=Task(code.entry, code.address, prod(d.extent for d in outer), keeps_alive=code),
         table=table,
         address=int(table.ctypes.data),
-        extents=tuple(d.extent for d in numbers),
-        summed=tuple(i for i, d in enumerate(numbers) if d.axis == _SUMMED),
+        extents=tuple(d.extent for d in axes),
+        summed=tuple(i for i, d in enumerate(axes) if d.axis == _SUMMED),
         order=tuple(sorted(range(len(kept)), key=lambda i: (kept[i].axis, -kept[i].weight))),
         moved=prod(d.extent for d in digits),
     )
 
 
-def _in_lanes(loops: list[_Digit], width: int) -> tuple[list[_Digit], list[_Digit]]:
-    """The digits that fill the lanes of a register with up to `width` weights in a row, and those that are left."""
-    lanes: list[_Digit] = []
+def _split_lanes(loops: list[_SumDigit], width: int) -> tuple[list[_SumDigit], list[_SumDigit]]:
+    """Split the digits into those that fill a register with up to `width` contiguous weights, and the rest."""
+    lanes: list[_SumDigit] = []
     filled = 1
     while filled < width:
         low = next((d for d in loops if d.stride == filled), None)
@@ -263,15 +264,15 @@ def _in_lanes(loops: list[_Digit], width: int) -> tuple[list[_Digit], list[_Digi
         if low is None or count == 1:
             break
         loops.remove(low)
-        lane, above = low.cut(count)
+        lane, above = low.split(count)
         lanes.append(lane)
         loops += [above] if above.extent > 1 else []
         filled *= count
     return lanes, loops
 
 
-def _in_rows(digits: list[_Digit]) -> list[_Digit]:
-    """The digits, with summed ones that follow one another joined."""
+def _join_rows(digits: list[_SumDigit]) -> list[_SumDigit]:
+    """Join summed digits that are contiguous; return all digits."""
     joined = [digit for digit in digits if digit.axis != _SUMMED]
     for digit in sorted((d for d in digits if d.axis == _SUMMED), key=lambda d: d.stride):
         last = joined[-1] if joined else None

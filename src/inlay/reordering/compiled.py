@@ -1,37 +1,37 @@
-"""A compiled reorder: the plan and the machine code of a problem, its calls, and what only calls show or bring.
+"""A compiled reorder: the plan and machine code of a problem, its calls, and trials that choose between two variants.
 
     problem -> loop nest -> candidate schedules -> cost -> schedule -> kernel and table -> LLVM IR -> machine code
 
-**Trials.** Two questions have no answer before the first call, because nobody knows who touches the data between two
-calls:
+**Trials.** Two decisions depend on which processor uses the data between two calls, so only calls can show what is
+faster:
 
-    one thread or several        a tensor that fits the cache of one core (see `threads.small_parts_for`)
-    ordinary or streaming stores a tensor near the size of the last-level cache (see `is_contested`)
+    one thread or several        for a tensor that fits one core's cache (see `threads.choose_small_thread_count`)
+    ordinary or streaming stores for a tensor near the size of the last-level cache (see `needs_store_trial`)
 
-A series of calls on data that nobody else touches is up to 1.6 times as fast on two threads: each finds its part in its
-own cache. But where the calling thread wrote the source just before, or reads the result, the other thread's part
-crosses from cache to cache, and the same move takes twice as long. Likewise streaming stores leave the caches to
-others, and ordinary stores leave the result in a cache for whoever reads it next. So the time of the calls is compared,
-and the time from call to call, which must show at least half of what the calls gain.
+If no other code uses the data, a series of calls is up to 1.6 times as fast on two threads: each thread finds its part
+in its own cache. But if the calling thread writes the source before each call or reads the result after it, the other
+thread's part moves between caches, and the same reorder takes twice as long. Likewise, streaming stores keep other data
+in the caches, and ordinary stores keep the result there for its next reader. So a trial compares the durations of the
+calls, and also the times between calls; at least half of the gain of the calls must remain in the sum.
 
-A trial counts the calls of one reorder. The first calls run the first variant: a program with a few moves wakes no
-thread and compiles nothing for the trial. Then some calls run the first variant and some the second, all timed. The
-faster one is kept for many calls, until the next trial.
+A trial belongs to one reorder. Its first calls run the first variant, so a program with few calls wakes no thread and
+compiles nothing for the trial. Then some calls run the first variant and some the second, all timed. The faster one
+runs for many calls, until the next trial.
 
-    >>> trial = Trial(None, lambda: None)
-    >>> trial.left = 0
-    >>> for i in range(2 * EACH):  # a call every ten microseconds, then every eight
-    ...     trial.note(10_000 * i, 6_000) if i < EACH else trial.note(20_000 + 8_000 * i, 4_000)
-    >>> trial.takes_second, trial.left == KEPT
+    >>> trial = PairedTrial(None, lambda: None)
+    >>> trial.calls_until_trial = 0
+    >>> for i in range(2 * CALLS_PER_VARIANT):  # a call every ten microseconds, then every eight
+    ...     trial.note(10_000 * i, 6_000) if i < CALLS_PER_VARIANT else trial.note(20_000 + 8_000 * i, 4_000)
+    >>> trial.uses_second, trial.calls_until_trial == CALLS_AFTER_WIN
     (True, True)
 
-**Values.** Compiled code finds the values of attributes through words that lie before its table. A call makes one block
-of memory of its own,
+**Values.** Compiled code finds the values of attributes through addresses in the words before its table. Each call
+builds its own argument block,
 
     addresses of values | table | values of one step | values of the next ...
 
-so calls from several threads do not meet. Values are in the working type, and as many as the tiles reach: what a tile
-computes beyond the tensor is thrown away, but it must be readable.
+so that concurrent calls are independent. Values are in the working type. There are as many as the tiles access: results
+for elements beyond the tensor are discarded, but their values must be readable.
 """
 
 import sys
@@ -49,166 +49,172 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering.attributes import PLAIN, Attributes, Operands
-from inlay.reordering.choice import UNMEASURED, Choice, Decision, remembered
-from inlay.reordering.compensation import Compensation, compensation_of, require_extras, without_extras
+from inlay.reordering.choice import UNMEASURED, Choice, Decision, load_decision
+from inlay.reordering.compensation import Compensation, build_compensation, require_extras, without_extras
 from inlay.reordering.conversion import LINE, address_bits
-from inlay.reordering.kernel import Words, reaches
+from inlay.reordering.kernel import Words, greatest_value_indices
 from inlay.reordering.machine_code import ir_of, machine_code
 from inlay.reordering.memory_levels import measure_slice, memory_model
-from inlay.reordering.panels import PanelKernel, buffer_pool, panel_table
-from inlay.reordering.planning import Plan, bound_of, plan_reorder
-from inlay.reordering.problem import ReorderProblem, reorder_problem
+from inlay.reordering.panels import PanelKernel, buffer_pool, build_panel_table
+from inlay.reordering.planning import ReorderPlan, estimate_roofline, plan_reorder
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
 from inlay.reordering.target import Target, assembly_of, host_target, named_target
-from inlay.reordering.threads import Task, allowed, parts_for, run_parts, small_parts_for
+from inlay.reordering.threads import Task, cap_thread_count, choose_small_thread_count, choose_thread_count, run_parts
 
-EACH = 10
-"""Calls of each variant in a trial."""
-FIRST, KEPT = 24, 1000
-"""Calls before the first trial, and after one that the second variant won."""
-SOON, LATE = 250, 4000
-"""Calls after a trial that the second variant lost, for the first time in a row; after each further one twice as many,
-up to so many: a single trial may have been disturbed, and each costs as much as some ten calls."""
-_SETTLING = 4  # calls in which lines come to the caches that they are in for the rest of them
-_GAIN = 0.95  # what is gained by less is not worth a second processor
-_SHOWN = 0.5  # of what the calls gain, the share that is gained from call to call at least
-_FAR = 4  # times the last level, from which on streaming stores win whatever follows
+CALLS_PER_VARIANT = 10
+"""Number of calls of each variant in a trial."""
+CALLS_BEFORE_TRIAL, CALLS_AFTER_WIN = 24, 1000
+"""Number of calls before the first trial, and after a trial that the second variant won."""
+CALLS_AFTER_LOSS, MOST_CALLS_AFTER_LOSS = 250, 4000
+"""Number of calls after a trial that the second variant lost, and the limit of its doubling with each further loss in a
+row. A trial may be disturbed, so it is repeated; it costs as much as some ten calls."""
+_SETTLING = 4  # first calls of a variant, whose times are ignored: their cache lines move between caches
+_GAIN = 0.95  # the second variant wins if it takes at most this share of the time of the first
+_SHOWN = 0.5  # least share of the calls' gain that must also be gained in the time from call to call
+_FAR = 4  # multiples of the last-level cache from which streaming stores are always faster
 
 
-def is_contested(moved_bytes: int, memory: MemoryModel) -> bool:
-    """Return whether a footprint lies where a trial decides between ordinary and streaming stores.
+def needs_store_trial(moved_bytes: int, memory: MemoryModel) -> bool:
+    """Return whether a tensor is so near the size of the last-level cache that a trial decides the kind of stores.
 
     >>> memory = MemoryModel(l2=1 << 20, last_level=32 << 20, streaming_from=8 << 20)
-    >>> [is_contested(size << 20, memory) for size in (4, 16, 100, 200)]
+    >>> [needs_store_trial(size << 20, memory) for size in (4, 16, 100, 200)]
     [False, True, True, False]
     """
     return memory.streaming_from <= moved_bytes < _FAR * memory.last_level
 
 
-class Variant(Protocol):
-    """A reorder that is done in one of two ways."""
+class ReorderVariant(Protocol):
+    """The interface of a variant that a trial runs."""
 
     def move(self, src_address: int, dst_address: int, table: int | None) -> bool:
-        """Move the elements; return whether a thread had to be woken."""
+        """Move the elements; return whether a worker thread had to be woken."""
 
 
-class Trial:
-    """Two variants of a reorder, and which of them the next calls run.
+class PairedTrial:
+    """Two variants of a reorder, and the state of their comparison.
 
-    Several threads may use it: a count that is off by one does no harm.
+    Threads may use it concurrently without a lock: an inexact count does no harm.
     """
 
-    __slots__ = ("_first", "_shares", "_times", "_wait", "left", "second", "takes_second")
+    __slots__ = ("_calls_after_loss", "_first", "_shares", "_times", "calls_until_trial", "second", "uses_second")
 
-    def __init__(self, first: Variant, make_second: Callable[[], Variant], *, shares: bool = False) -> None:
-        """Run the first variant until the first trial.
+    def __init__(
+        self, first: ReorderVariant, make_second: Callable[[], ReorderVariant], *, shares: bool = False
+    ) -> None:
+        """Start with calls of the first variant, until the first trial.
 
         Args:
-            first: the variant that is right where nothing is known.
-            make_second: returns the second variant; called when that is first run.
-            shares: whether the second variant shares its calls among threads, and the first does not.
+            first: the variant that is better without further knowledge.
+            make_second: returns the second variant; called at its first use.
+            shares: True if the second variant uses several threads and the first does not.
         """
         self._first, self._shares = first, shares
         self.second = cache(make_second)
         """Returns the second variant."""
-        self.takes_second = False
-        """Whether the next call runs the second variant."""
-        self.left = FIRST
-        """Calls until the next trial; 0 in a trial, whose calls are timed."""
+        self.uses_second = False
+        """True if the next call runs the second variant."""
+        self.calls_until_trial = CALLS_BEFORE_TRIAL
+        """Number of calls until the next trial; 0 during a trial, whose calls are timed."""
         self._times: list[tuple[int, int]] = []
-        self._wait = SOON
+        self._calls_after_loss = CALLS_AFTER_LOSS
 
     def run(self, src_address: int, dst_address: int, table: int | None) -> None:
-        """Run one call with the variant whose turn it is, or that won the last trial."""
-        variant = self.second() if self.takes_second else self._first
-        if self.left > 0:
-            self.left -= 1
+        """Run one call of the current variant, timed during a trial."""
+        variant = self.second() if self.uses_second else self._first
+        if self.calls_until_trial > 0:
+            self.calls_until_trial -= 1
             if variant.move(src_address, dst_address, table) and self._shares:
                 self.restart()
             return
-        began = time.perf_counter_ns()
+        begin = time.perf_counter_ns()
         variant.move(src_address, dst_address, table)
-        self.note(began, time.perf_counter_ns() - began)
+        self.note(begin, time.perf_counter_ns() - begin)
 
-    def note(self, began: int, nanoseconds: int) -> None:
-        """Note when a call of a trial began and how long it took; the last one decides."""
+    def note(self, begin: int, nanoseconds: int) -> None:
+        """Record start and duration of a call of a trial; after the last one, choose the variant."""
         times = self._times
-        times.append((began, nanoseconds))
-        self.takes_second = len(times) >= EACH
-        if len(times) >= 2 * EACH:
-            self.takes_second = is_faster(times[_SETTLING:EACH], times[EACH + _SETTLING :])
-            self.left, self._times = KEPT if self.takes_second else self._wait, []
-            self._wait = SOON if self.takes_second else min(2 * self._wait, LATE)
+        times.append((begin, nanoseconds))
+        self.uses_second = len(times) >= CALLS_PER_VARIANT
+        if len(times) >= 2 * CALLS_PER_VARIANT:
+            self.uses_second = is_faster(times[_SETTLING:CALLS_PER_VARIANT], times[CALLS_PER_VARIANT + _SETTLING :])
+            self.calls_until_trial, self._times = CALLS_AFTER_WIN if self.uses_second else self._calls_after_loss, []
+            self._calls_after_loss = (
+                CALLS_AFTER_LOSS if self.uses_second else min(2 * self._calls_after_loss, MOST_CALLS_AFTER_LOSS)
+            )
 
     def restart(self) -> None:
-        """Begin a trial: a shared call met a thread that sleeps, so calls no longer come in a row."""
-        if self.left:
-            self.takes_second, self.left, self._times = False, 0, []
+        """Begin a trial at once: a worker was asleep, so calls no longer follow each other closely."""
+        if self.calls_until_trial:
+            self.uses_second, self.calls_until_trial, self._times = False, 0, []
 
 
 def is_faster(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> bool:
-    """Whether the second variant pays: from when calls in a row began, in nanoseconds, and how long each of them took.
+    """Return whether the second variant is faster.
+
+    Each argument has (start, duration) in nanoseconds of successive calls of a variant.
 
     >>> first = [(0, 6), (10, 6), (20, 6)]
     >>> is_faster(first, [(0, 4), (8, 4), (16, 4)])
     True
-    >>> is_faster(first, [(0, 4), (12, 4), (24, 4)])  # what was gained was lost in between
+    >>> is_faster(first, [(0, 4), (12, 4), (24, 4)])  # the gain was lost between the calls
     False
     """
-    alone = median(took for _, took in first)
-    gain = alone - median(took for _, took in second)
-    lost = median(_between(second)) - median(_between(first))
-    return gain > (1 - _GAIN) * alone and lost < (1 - _SHOWN) * gain
+    duration = median(nanoseconds for _, nanoseconds in first)
+    gain = duration - median(nanoseconds for _, nanoseconds in second)
+    loss_between_calls = median(_between(second)) - median(_between(first))
+    return gain > (1 - _GAIN) * duration and loss_between_calls < (1 - _SHOWN) * gain
 
 
 def _between(times: list[tuple[int, int]]) -> list[int]:
-    """From the end of one call to the beginning of the next: calls that somebody disturbed do not count here too."""
-    return [following - began - took for (began, took), (following, _) in pairwise(times)]
+    """Return the times from the end of each call to the start of the next, in nanoseconds."""
+    return [following - begin - nanoseconds for (begin, nanoseconds), (following, _) in pairwise(times)]
 
 
 _SPARE = 64
-"""Values after the last: a register of them is loaded whole."""
+"""Number of values after the last: the load of a whole register may read them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """Where the values of one step lie in the block."""
+class ValueSlot:
+    """The position of the values of one step in an argument block."""
 
     step: str
-    """The name of the step."""
+    """Name of the step."""
     at: int
-    """The word at which they begin."""
+    """Position of the first value, in 64-bit words."""
     size: int
-    """How many there is room for."""
+    """Number of values that fit."""
     preset: float
-    """What each of them is that no call sets."""
+    """The value of entries that a call does not set."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """What calls make: a block of memory that the code finds its values and its table in."""
+class ArgumentBlock:
+    """The layout of the memory block in which the code of a call finds the values of attributes and its table."""
 
     size: int
-    """Its words."""
+    """Size of the block in 64-bit words."""
     table: int
-    """The word at which the table begins: so many addresses lie before it."""
+    """Position of the table in words; as many addresses precede it."""
     head: Words
-    """The table."""
-    slots: tuple[Slot, ...]
-    """For each step with values, where they are."""
+    """The words of the table."""
+    slots: tuple[ValueSlot, ...]
+    """The positions of the values of each step that has some."""
     number: np.dtype[Any]
     """The working type."""
     is_seeded: bool
-    """Whether the first word is the seed."""
+    """True if the first word is the seed of stochastic rounding."""
     after: Words
-    """For each address, bytes from the start of the block to what is there."""
+    """For each address before the table, the offset of its target from the start of the block in bytes."""
 
-    def filled(self, values: Operands, seed: int) -> Words:
-        """A new block with what a call brings, for code that reads it where it lies."""
+    def fill(self, values: Operands, seed: int) -> Words:
+        """Return a new block with the values of a call."""
         words = np.empty(self.size, np.int64)
-        return self.placed(words, words.__array_interface__["data"][0], values, seed)
+        return self.fill_at(words, words.__array_interface__["data"][0], values, seed)
 
-    def placed(self, words: Words, base: int, values: Operands, seed: int) -> Words:
-        """The same in `words`, of the block's size, which lie, for the code that reads them, at address `base`."""
+    def fill_at(self, words: Words, base: int, values: Operands, seed: int) -> Words:
+        """Write the block to `words` for code that reads it at address `base`; return `words`."""
         words[: self.table] = self.after + base
         words[self.table : self.table + self.head.size] = self.head
         if self.is_seeded:
@@ -216,71 +222,71 @@ class Block:
         numbers = words.view(self.number)
         per_word = 8 // numbers.itemsize
         for slot in self.slots:
-            room = numbers[slot.at * per_word : slot.at * per_word + slot.size]
-            given = values.get(slot.step)
-            count = 0 if given is None else given.size
-            if given is not None:
-                room[:count] = given.ravel()
-            room[count:] = slot.preset
+            slot_values = numbers[slot.at * per_word : slot.at * per_word + slot.size]
+            operand = values.get(slot.step)
+            count = 0 if operand is None else operand.size
+            if operand is not None:
+                slot_values[:count] = operand.ravel()
+            slot_values[count:] = slot.preset
         return words
 
 
-def block_of(problem: ReorderProblem, plan: Plan) -> Block | None:
-    """What calls make, with the factors that are the same for all in their places; None where nothing is computed."""
+def build_argument_block(problem: ReorderProblem, plan: ReorderPlan) -> ArgumentBlock | None:
+    """Build the layout of the argument block, with constant factors as presets; None if no formula is computed."""
     computation = plan.kernel.computation
     if computation is None:
         return None
     number = DATA_TYPES[computation.working].dtype
-    furthest = reaches(problem, plan.schedule)
+    greatest_index = greatest_value_indices(problem, plan.schedule)
     presets = {"sum": problem.attributes.sum or 0.0, "factor": problem.factor}
     count = len(computation.values)
     at, slots = count + plan.table.words.size, []
     for value in computation.values:
-        if value.step != "chance":
-            size = _SPARE + (0 if value.count is None else furthest[value.count]) + 1
-            slots.append(Slot(value.step, at, size + size % 2, presets.get(value.step, 1.0)))
+        if value.step != "stochastic":
+            size = _SPARE + (0 if value.count is None else greatest_index[value.count]) + 1
+            slots.append(ValueSlot(value.step, at, size + size % 2, presets.get(value.step, 1.0)))
             at += slots[-1].size * number.itemsize // 8
     is_seeded = len(slots) < count
-    # Value number k is k + 1 words before the table; chance is the last and has the seed for an address.
+    # The address of step k is k + 1 words before the table. Stochastic rounding is the last step; its word is the seed.
     after = np.array([0] * is_seeded + [8 * slot.at for slot in reversed(slots)], np.int64)
-    return Block(at, count, plan.table.words, tuple(slots), number, is_seeded, after)
+    return ArgumentBlock(at, count, plan.table.words, tuple(slots), number, is_seeded, after)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledReorder:
-    """A reorder that is ready to run, as often as wanted and from several threads at once."""
+    """A reorder with its machine code, which can be called repeatedly and from several threads at once."""
 
     problem: ReorderProblem
-    """What is moved and computed."""
-    plan: Plan | None
-    """How; None where there is nothing to move."""
+    """The data to move and the formula to compute."""
+    plan: ReorderPlan | None
+    """The plan; None if there is nothing to move."""
     decision: Decision
-    """Who decided how it is done."""
+    """The decision that tuning or the caller made about the plan."""
     task: Task | None = None
-    """What is called, with how many tiles; None where there is nothing to move."""
+    """The kernel and its tiles; None if there is nothing to move."""
     table: int = 0
-    """The address of the kernel's table."""
+    """Address of the kernel's table."""
     starts: tuple[int, int] = (0, 0)
-    """From the start of each buffer to the coordinate of all zeros, in what the side's addresses count."""
+    """For each side, the offset of the coordinate of all zeros in the buffer, in the unit of the side's addresses."""
     units: tuple[int, int] = (1, 1)
-    """How many of these there are in a byte: 2 where 4-bit elements are taken one by one, else 1."""
+    """For each side, address units per byte: 2 (nibbles) if 4-bit elements are accessed one at a time, else 1."""
     parts: int = 1
-    """On how many threads at most."""
-    block: Block | None = None
-    """What values of attributes are given in with each call; None where nothing is computed."""
+    """Maximum number of threads."""
+    block: ArgumentBlock | None = None
+    """Layout of the argument block of each call; None if no formula is computed."""
     unaligned: "Callable[[], CompiledReorder] | None" = None
-    """Returns the reorder for destinations that do not begin at a cache line; None where this one is for them too."""
-    trial: Trial | None = None
-    """Runs the calls, in one of two variants, where calls have to show which is faster; None where that is known."""
+    """Returns the reorder for destinations that do not begin at a cache line; None if this one supports them."""
+    trial: PairedTrial | None = None
+    """Runs the calls in one of two variants, if only calls can show which one is faster; None otherwise."""
     compensation: Compensation | None = None
-    """What is written behind the elements of int8 weights; None for nothing."""
+    """Channel sums to write behind the elements of int8 weights; None for none."""
 
     def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
         """Move the tensor from the buffer at `src_address` to the one at `dst_address`.
 
-        Both are addresses of the first byte of the buffer: the offsets of the descriptors are added here. They must
-        be valid for the spans of the two layouts, and the spans must not overlap; nothing is checked. `values` are
-        those of each attribute, as `operands` gives them; `seed` is that of stochastic rounding.
+        Both are addresses of the first byte of the buffer: the offsets of the descriptors are added here. They must be
+        valid for the spans of the two layouts, and the spans must not overlap; nothing is checked. `values` holds an
+        array for each attribute, as `operands` returns them; `seed` is that of stochastic rounding.
 
         Post-condition: the destination holds the data, zeros in its padding, and is unchanged elsewhere.
         """
@@ -288,15 +294,15 @@ class CompiledReorder:
         if block is None:
             self.move(src_address, dst_address)
         else:
-            words = block.filled(values or {}, seed)
+            words = block.fill(values or {}, seed)
             self.move(src_address, dst_address, words.__array_interface__["data"][0] + 8 * block.table)
         if self.compensation is not None:
             self.compensation.write(dst_address)
 
     def move(self, src_address: int, dst_address: int, table: int | None = None) -> bool:
-        """Move the elements alone; return whether a thread had to be woken.
+        """Move the elements alone; return whether a worker thread had to be woken.
 
-        `table` is the address of a copy of the table, behind the addresses of values (see `Block`).
+        `table` is the address of the table in an argument block (see `ArgumentBlock`); None for the table without one.
         """
         task = self.task
         if task is None:
@@ -310,17 +316,17 @@ class CompiledReorder:
             return self.unaligned().move(src_address, dst_address, table)
         words, parts = self.table if table is None else table, self.parts
         if parts > 1:
-            parts = allowed(parts)
+            parts = cap_thread_count(parts)
         if parts > 1:
             return run_parts(task, src, dst, words, parts)
         task.entry(src, dst, words, 0, task.tiles)
         return False
 
     def explain(self, target: str | None = None) -> str:
-        """Every stage in words, on this machine or on the one that is called `target`.
+        """Return every stage in words, on this machine or on the target of that name.
 
-        The problem, its loops, the tile and the loops around it, what happens in the registers, and what bounds the
-        reorder: how long the call, the bytes and the instructions should take.
+        The stages: the problem, its loops, the tile and the loops around it, the shuffles, and the roofline estimate:
+        how long the call, the bytes and the instructions should take.
 
         Raises:
             InvalidArguments: there is no target of that name.
@@ -329,14 +335,14 @@ class CompiledReorder:
         if self.problem.is_empty:
             return f"problem\n{self.problem}\nnothing to move"
         plan = plan_reorder(self.problem, machine, decision.choice)
-        threads = min(parts_for(self.problem.moved_bytes), decision.choice.threads or self.parts, plan.pieces)
+        threads = min(choose_thread_count(self.problem.moved_bytes), decision.choice.threads or self.parts, plan.pieces)
         behind = "" if self.compensation is None else f"\nbehind the elements\n  {self.compensation}"
-        return explained(self.problem, plan, machine, threads, decision) + behind
+        return explain_plan(self.problem, plan, machine, threads, decision) + behind
 
     def assembly(self, target: str | None = None) -> str:
-        """The assembly of the kernel on this machine, or on the one that is called `target`.
+        """Return the assembly of the kernel on this machine, or on the target of that name.
 
-        Any target's can be read on any machine: schedule and shuffles are chosen for the target.
+        The assembly of any target can be generated on any machine: schedule and shuffles are chosen for the target.
 
         Raises:
             InvalidArguments: there is no target of that name.
@@ -351,59 +357,59 @@ class CompiledReorder:
         return assembly_of(ir_of(plan_reorder(self.problem, machine, decision.choice).kernel, machine), machine)
 
     def _for_target(self, name: str | None) -> tuple[Target, Decision]:
-        """Return the target, and what was decided for it: nothing was measured on another machine."""
+        """Return the target and the decision for it; nothing was measured on another machine."""
         return named_target(name), self.decision if name is None else UNMEASURED
 
 
 def compile_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> CompiledReorder:
-    """The reorder from memory described by `src` to memory described by `dst`, with what is computed on the way.
+    """Compile the reorder from memory described by `src` to memory described by `dst`, with attributes.
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
         Unimplemented: dims are RUNTIME, groups cut through blocks, extras are refused by `require_extras`, or LLVM
-            knows no such processor.
-        OutOfMemory: so much code is in use that no more is loaded; see `make_room`.
+            does not support the processor.
+        OutOfMemory: no more code can be loaded; see `make_room`.
     """
     if not dst.extras and src.extras.scale_adjust == 1:
-        return compile_problem(reorder_problem(src, dst, attributes))
+        return compile_problem(build_reorder_problem(src, dst, attributes))
     require_extras(src, dst)
     factor = 1.0 if src.extras.scale_adjust == dst.extras.scale_adjust else dst.extras.scale_adjust
-    problem = reorder_problem(without_extras(src), without_extras(dst), attributes, factor)
-    return replace(compile_problem(problem), compensation=compensation_of(dst))
+    problem = build_reorder_problem(without_extras(src), without_extras(dst), attributes, factor)
+    return replace(compile_problem(problem), compensation=build_compensation(dst))
 
 
 def compile_problem(problem: ReorderProblem, decision: Decision | None = None) -> CompiledReorder:
-    """The reorder that solves `problem` as was decided: by `decision`, else by tuning, else by the model.
+    """Compile the reorder that solves `problem`, by `decision`, else by the decision of tuning, else by the models.
 
-    Where none says what only calls can show, the reorder has a trial.
+    If neither decides what only calls can show, the reorder has a trial.
 
     Raises:
-        Unimplemented: LLVM knows no such processor.
+        Unimplemented: LLVM does not support the processor.
         OutOfMemory: as `compile_reorder`.
     """
     if problem.is_empty:
         return CompiledReorder(problem, None, decision or UNMEASURED)
-    known = remembered(problem, host_target()) if decision is None else decision
-    measure_slice(problem.moved_bytes, Copies())
-    reorder = _compiled(problem, known or UNMEASURED)
+    known = load_decision(problem, host_target()) if decision is None else decision
+    measure_slice(problem.moved_bytes, CompiledCopies())
+    reorder = _compile(problem, known or UNMEASURED)
     memory = memory_model()
-    if known is not None or problem.computes or not is_contested(problem.moved_bytes, memory):
+    if known is not None or problem.computes or not needs_store_trial(problem.moved_bytes, memory):
         return reorder
     other = Decision(Choice(streams=problem.moved_bytes <= memory.last_level))
-    return replace(reorder, trial=Trial(reorder, lambda: compile_problem(problem, other)))
+    return replace(reorder, trial=PairedTrial(reorder, lambda: compile_problem(problem, other)))
 
 
-def _compiled(problem: ReorderProblem, decision: Decision, *, aligned: bool = True) -> CompiledReorder:
-    """The reorder with its code, for destinations that begin at a cache line, or for all if not `aligned`."""
+def _compile(problem: ReorderProblem, decision: Decision, *, aligned: bool = True) -> CompiledReorder:
+    """Return the reorder with its code, for destinations that begin at a cache line; for all if not `aligned`."""
     target, types = host_target(), (problem.src_type, problem.dst_type)
     plan = plan_reorder(problem, target, decision.choice, aligned=aligned)
     units = [address_bits(t.name, plan.kernel.lanes) for t in types]
     offsets = zip((problem.src_offset, problem.dst_offset), types, units, strict=True)
     src_start, dst_start = (offset * t.bits // unit for offset, t, unit in offsets)
-    task, table = _task_of(problem, plan, target)
-    # Two threads cannot both write to one byte.
-    parts, is_tried = (1, False) if units[1] < 8 else _parts_of(problem.moved_bytes, decision.choice.threads)
-    parts = min(parts, task.tiles // task.run)
+    task, table = _build_task(problem, plan, target)
+    # 4-bit elements stored one at a time: two threads must not write to the same byte.
+    parts, is_tried = (1, False) if units[1] < 8 else _thread_count(problem.moved_bytes, decision.choice.threads)
+    parts = min(parts, task.tiles // task.grain)
     reorder = CompiledReorder(
         problem=problem,
         plan=plan,
@@ -413,38 +419,38 @@ def _compiled(problem: ReorderProblem, decision: Decision, *, aligned: bool = Tr
         starts=(src_start, dst_start),
         units=(8 // units[0], 8 // units[1]),
         parts=parts,
-        block=block_of(problem, plan),
-        unaligned=cache(partial(_compiled, problem, decision, aligned=False)) if plan.streams else None,
+        block=build_argument_block(problem, plan),
+        unaligned=cache(partial(_compile, problem, decision, aligned=False)) if plan.streams else None,
     )
     if not is_tried or parts < 2:
         return reorder
-    return replace(reorder, trial=Trial(replace(reorder, parts=1), lambda: reorder, shares=True))
+    return replace(reorder, trial=PairedTrial(replace(reorder, parts=1), lambda: reorder, shares=True))
 
 
-def _task_of(problem: ReorderProblem, plan: Plan, target: Target) -> tuple[Task, int]:
-    """Return what is called, and the address of its table: of a kernel, or of the code that fills panels with it."""
+def _build_task(problem: ReorderProblem, plan: ReorderPlan, target: Target) -> tuple[Task, int]:
+    """Return the task and the address of its table: a kernel, or the driver that fills panels with it."""
     code = machine_code(plan.kernel, target)
     if plan.panels is None:
-        return Task(code.entry, code.address, plan.table.tiles, plan.grain, kept=code), plan.table.address
+        return Task(code.entry, code.address, plan.table.tiles, plan.grain, keeps_alive=code), plan.table.address
     sizes = (problem.src_type.bits // 8, problem.dst_type.bits // 8)
-    table = panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
+    table = build_panel_table(plan.panels, code.address, plan.table, sizes, buffer_pool().words)
     driver = machine_code(PanelKernel(), target)
-    return Task(driver.entry, driver.address, plan.pieces, kept=(driver, code, table)), table.address
+    return Task(driver.entry, driver.address, plan.pieces, keeps_alive=(driver, code, table)), table.address
 
 
-def _parts_of(moved_bytes: int, most: int | None) -> tuple[int, bool]:
-    """On how many threads so many bytes are moved at most, and whether calls have to show if more than one pays."""
-    small = small_parts_for(moved_bytes)
+def _thread_count(moved_bytes: int, most: int | None) -> tuple[int, bool]:
+    """Return the maximum number of threads for a move, and whether a trial must compare it with one thread."""
+    small = choose_small_thread_count(moved_bytes)
     if small > 1 and most is None:
         return small, True
-    return parts_for(moved_bytes, sys.maxsize if most is None else most), False
+    return choose_thread_count(moved_bytes, sys.maxsize if most is None else most), False
 
 
-class Copies:
-    """Copies between two addresses with ordinary or with streaming stores, as the machine model is measured."""
+class CompiledCopies:
+    """Copies between two addresses, with ordinary or streaming stores, by which the machine model is measured."""
 
     def __init__(self) -> None:
-        """Nothing is compiled yet."""
+        """Start without compiled copies."""
         self._compiled: dict[tuple[int, bool, int], CompiledReorder] = {}
 
     def __call__(self, src: int, dst: int, nbytes: int, *, streams: bool, threads: int) -> None:
@@ -452,21 +458,21 @@ class Copies:
         copy = self._compiled.get((nbytes, streams, threads))
         if copy is None:
             desc, choice = MemoryDesc((nbytes,), "u8", "a"), Choice(streams=streams, threads=threads)
-            copy = compile_problem(reorder_problem(desc, desc), Decision(choice))
+            copy = compile_problem(build_reorder_problem(desc, desc), Decision(choice))
             self._compiled[nbytes, streams, threads] = copy
         copy.move(src, dst)
 
 
-def explained(
-    problem: ReorderProblem, plan: Plan, target: Target, threads: int, decision: Decision = UNMEASURED
+def explain_plan(
+    problem: ReorderProblem, plan: ReorderPlan, target: Target, threads: int, decision: Decision = UNMEASURED
 ) -> str:
-    """Every stage of `plan` in words, and what bounds it on `threads` threads of this machine."""
+    """Return every stage of `plan` in words, with its roofline estimate on `threads` threads of this machine."""
     stores = plan.kernel.stores if plan.panels is None else f"into a buffer, then streamed: {plan.panels}"
     sections = {
         "problem": problem,
         "loops": plan.schedule.nest,
         "schedule": f"{plan.schedule}\n  stores {stores}\n  {decision}",
         "network": plan.kernel.network,
-        "bound": bound_of(problem, plan, target.vector_bytes, memory_model(), threads),
+        "bound": estimate_roofline(problem, plan, target.vector_bytes, memory_model(), threads),
     }
     return "\n".join(f"{name}\n{text}" for name, text in sections.items())

@@ -1,41 +1,41 @@
-"""Conversions of whole registers between all pairs of data types, as LLVM IR, and elements in memory and in registers.
+"""Code generation for conversions between all pairs of data types, on whole registers, and for elements in memory.
 
-Numbers are held in a working type, f64 if a side is f64 or s64, else f32, and rounded once to the destination: to
-nearest, ties to even (decision 0007). Between integers nothing is rounded: they are clamped.
+Numbers are converted through a working type and rounded once to the destination, to nearest, ties to even (decision
+0007). The working type is f64 if a side is f64 or s64, else f32. Conversions between integers clamp and do not round.
 
     s8, u8, s4, u4, f16, bf16, f8, f4, e8m0  ->  f32, exactly
     s32  ->  f32, rounded                    f32, s32, ...  ->  f64, exactly          s64  ->  f64, rounded
     f64  ->  f32, rounded to odd  ->  any narrower float
 
-Rounding to odd keeps in the last bit whether anything was cut off, so that the second rounding is the only one.
+Rounding to odd records in the last bit whether the discarded bits were zero, so that the second rounding is correct (S.
+Boldo, G. Melquiond, "When double rounding is odd", 2005).
 
-The greatest integer that a float becomes is the greatest number of the working type that the integer type holds:
-2147483520 from f32 to s32, 2147483647 from f64. A NaN becomes the integer 0. Between floats it keeps its sign and the
-top of its payload and is made quiet; bf16 -> f32 alone changes no bit. e8m0 keeps the exponent alone.
+A float that exceeds the range of an integer type becomes the greatest number of the working type that the integer type
+holds: 2147483520 from f32 to s32, 2147483647 from f64. A NaN becomes the integer 0. Between floats, a NaN keeps its
+sign and the high bits of its payload and is made quiet; only bf16 -> f32 changes no bit. e8m0 keeps only the exponent.
 
-**f16, f8 and f4** share one arithmetic: a type is a number of mantissa bits and a bias. With the exponent moved to its
-place in an f32, normal numbers are a shift and an addition; subnormals are their mantissa times a power of two. The
-other way, a normal number is rounded by an integer addition that carries into the exponent, and a subnormal by adding a
-power of two whose last place is that of the type. Where the processor converts f16, the narrower types are read through
-it.
+**f16, f8 and f4** share one algorithm with two parameters, the number of mantissa bits and the exponent bias. To
+decode: move the exponent to its position in an f32; then a normal number needs a shift and an addition, a subnormal is
+its mantissa times a power of two. To encode: a normal number is rounded by an integer addition that carries into the
+exponent, a subnormal by adding a power of two whose last place equals that of the type. If the processor converts f16,
+the narrower types are decoded through f16.
 
     f8_e4m3 0x3B = 0 0111 011  ->  f32 0 01111111 0110000...  = 1.375
 
-**bf16** is the upper half of the bits of an f32. Integer arithmetic rounds to it in nine operations. Processors with
-AVX512_BF16 have one instruction for two registers, but it takes every subnormal for zero. So registers are looked at
-first, and only those with a subnormal among their lanes are rounded by integer arithmetic, in a function that keeps all
-registers of its caller.
+**bf16** is the upper half of an f32. Integer arithmetic rounds to it in nine operations. AVX512_BF16 has one
+instruction for two registers, but that instruction flushes subnormals to zero. So the code tests for subnormals first;
+registers with a subnormal are rounded by integer arithmetic, in a function that preserves all registers of its caller.
 
-**Elements of whole bytes** are alike in memory and in a register. Elements of 4 bits share bytes in memory, the one
-with the even offset in the low half; in a register each has a byte of its own, so they are shuffled and converted like
-bytes:
+**Elements of whole bytes** have the same form in memory and in a register. Two **elements of 4 bits** share a byte in
+memory, the one with the even offset in the low half. In a register, each has its own byte, so they are shuffled and
+converted like bytes:
 
     memory    0x21 0x43          <2 x i8>
     register  01 02 03 04        <4 x i8>
 
-Registers of 4-bit elements begin at a whole byte, and hold both elements of each of their bytes; where elements are
-written under a mask, the other halves of their bytes are kept. Only a register of a single element may begin anywhere:
-its addresses count in nibbles, each twice that of its byte.
+A register of 4-bit elements begins at a whole byte and holds both elements of each byte. A store under a mask preserves
+the other halves of partly written bytes. Only a register of a single element may begin in the middle of a byte: its
+address is in nibbles, twice the address of its byte plus the half.
 
 Source: oneDNN, reorder primitive; the OCP specifications of f8 and of microscaling formats.
 """
@@ -52,31 +52,31 @@ LINE = 64
 
 
 def bits_of(name: str) -> int:
-    """Bits of one element in memory, of a data type or of `i4`, `i8`, ..., which are moved without a meaning."""
+    """Return the bits of one element of a data type, or of `i4`, `i8`, ..., which name moves without conversion."""
     return DATA_TYPES[name].bits if name in DATA_TYPES else int(name[1:])
 
 
 def address_bits(name: str, lanes: int) -> int:
-    """What addresses and offsets of elements count: bytes; nibbles where 4-bit elements are taken one by one."""
+    """Return the unit of element addresses in bits: 8, or 4 for 4-bit elements in registers of one element."""
     return 4 if bits_of(name) == 4 and lanes == 1 else 8
 
 
 REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
     {**{f"i{bits}": f"i{max(bits, 8)}" for bits in (4, 8, 16, 32, 64)}, **{t.name: t.llvm for t in DATA_TYPES.values()}}
 )
-"""The LLVM type of one element in a register, of a data type or of `i4`, `i8`, ..., which are moved without a meaning;
-elements of 4 bits have a byte each."""
+"""The LLVM type of one element in a register, for each data type and for `i4`, `i8`, ..., which name moves without
+conversion; elements of 4 bits have a byte each."""
 _INTEGERS = frozenset(t.name for t in DATA_TYPES.values() if t.kind != "float")
 
 
 def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
-    """Write the conversion of the register `value`; the name of the result."""
+    """Append the conversion of the register `value` from `src` to `dst`; return the name of the result."""
     if src == dst:
         return value
     if src in _INTEGERS:
-        value = _signed(lanes, value, src)
+        value = _decode_integer(lanes, value, src)
         if dst in _INTEGERS:
-            return _clamped(lanes, value, src, dst)
+            return _clamp_integer(lanes, value, src, dst)
     if DATA_TYPES[src].bits == 64:
         wide = value if src == "f64" else lanes.cast("sitofp", value, "i64", "double")
         return _from_f64(lanes, wide, dst)
@@ -89,22 +89,22 @@ def convert(lanes: Lanes, value: str, src: str, dst: str) -> str:
         return _upper_half(lanes, value)
     if DATA_TYPES[dst].bits == 64:
         value = lanes.cast("fpext", value, "float", "double")
-        return value if dst == "f64" else _integer(lanes, value, "double", dst)
+        return value if dst == "f64" else _float_to_integer(lanes, value, "double", dst)
     return _from_f32(lanes, value, dst)
 
 
 # Integers
 
 
-def _signed(lanes: Lanes, value: str, name: str) -> str:
-    """The codes of an integer type as numbers of the width of their register."""
+def _decode_integer(lanes: Lanes, value: str, name: str) -> str:
+    """Append the decoding of an integer type to two's complement numbers of the width of its register."""
     if name != "s4":
         return value
     return lanes.apply("sub", "i8", lanes.apply("xor", "i8", value, 8), 8)
 
 
-def _clamped(lanes: Lanes, value: str, src: str, dst: str) -> str:
-    """Integers of another type, clamped to its range."""
+def _clamp_integer(lanes: Lanes, value: str, src: str, dst: str) -> str:
+    """Append the conversion between integer types, clamped to the range of `dst`."""
     one, two = DATA_TYPES[src], DATA_TYPES[dst]
     source, target = REGISTER_TYPES[src], REGISTER_TYPES[dst]
     letter = "u" if one.kind == "unsigned" else "s"
@@ -114,28 +114,28 @@ def _clamped(lanes: Lanes, value: str, src: str, dst: str) -> str:
         value = lanes.least(source, value, int(two.lowest), of="icmp sgt")
     if int(source[1:]) < int(target[1:]):
         return lanes.cast("zext" if letter == "u" else "sext", value, source, target)
-    return _coded(lanes, lanes.narrow(value, source, target), dst)
+    return _encode_integer(lanes, lanes.narrow(value, source, target), dst)
 
 
-def _coded(lanes: Lanes, value: str, name: str) -> str:
-    """The codes of numbers of an integer type: of s4, the low four bits."""
+def _encode_integer(lanes: Lanes, value: str, name: str) -> str:
+    """Append the encoding of two's complement numbers in an integer type: for s4, the low four bits."""
     return lanes.apply("and", "i8", value, 15) if name == "s4" else value
 
 
-def _integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
-    """Floats of LLVM type `source` as integers: clamped, rounded to nearest, NaN to 0."""
+def _float_to_integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
+    """Append the conversion of floats of LLVM type `source` to integers: clamped, rounded to nearest, NaN to 0."""
     low, high = integer_bounds(source, dst)
-    # A comparison with NaN is false, so the first of two limits is what it becomes.
+    # A comparison with NaN is false, so a NaN becomes the lower limit here.
     clamped = lanes.least(source, value, low, of="fcmp ogt")
     clamped = lanes.least(source, clamped, high, of="fcmp olt")
-    if low < 0 or not lanes.arithmetic.nan_loses:
+    if low < 0 or not lanes.arithmetic.max_drops_nan:
         clamped = lanes.choose(lanes.apply("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
-    return _coded(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
+    return _encode_integer(lanes, lanes.narrow(lanes.nearest(clamped, source, wide), wide, REGISTER_TYPES[dst]), dst)
 
 
 def integer_bounds(source: str, dst: str) -> tuple[float, float]:
-    """The least and the greatest number of LLVM type `source` that the integer type `dst` holds."""
+    """Return the least and the greatest number of LLVM type `source` in the range of the integer type `dst`."""
     low, high = int(DATA_TYPES[dst].lowest), int(DATA_TYPES[dst].highest)
     spare = max(0, high.bit_length() - (24 if source == "float" else 53))
     return float(low), float(high >> spare << spare)
@@ -145,10 +145,11 @@ def integer_bounds(source: str, dst: str) -> tuple[float, float]:
 
 
 def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
+    """Append the conversion of f64 to `dst`."""
     if dst == "f64":
         return value
     if dst in _INTEGERS:
-        return _integer(lanes, value, "double", dst)
+        return _float_to_integer(lanes, value, "double", dst)
     if DATA_TYPES[dst].is_exponent:
         return _exponent_of_f64(lanes, value)
     narrow = lanes.cast("fptrunc", value, "double", "float")
@@ -156,7 +157,7 @@ def _from_f64(lanes: Lanes, value: str, dst: str) -> str:
 
 
 def _exponent_of_f64(lanes: Lanes, value: str) -> str:
-    """The e8m0 codes of f64."""
+    """Append the conversion of f64 to e8m0 codes."""
     bits = lanes.apply("lshr", "i64", lanes.cast("bitcast", value, "double", "i64"), 52)
     code = lanes.apply("sub", "i64", lanes.apply("and", "i64", bits, 0x7FF), 1023 - 127)
     code = lanes.least("i64", code, 0, of="icmp sgt")
@@ -164,7 +165,7 @@ def _exponent_of_f64(lanes: Lanes, value: str) -> str:
 
 
 def _round_to_odd(lanes: Lanes, narrow: str, exact: str) -> str:
-    """The f32 `narrow`, rounded from the f64 `exact` to nearest, as if it were rounded to odd."""
+    """Append the correction of `narrow`, the f64 `exact` rounded to the nearest f32, to `exact` rounded to odd."""
     back = lanes.cast("fpext", narrow, "float", "double")
     sizes = [
         lanes.apply("and", "i64", lanes.cast("bitcast", side, "double", "i64"), (1 << 63) - 1) for side in (back, exact)
@@ -180,7 +181,7 @@ def _round_to_odd(lanes: Lanes, narrow: str, exact: str) -> str:
 
 
 def _f32_of(lanes: Lanes, value: str, src: str) -> str:
-    """The numbers of `src` in f32: of s32, the nearest."""
+    """Append the conversion of `src` to f32, exact for all types but s32, which is rounded to nearest."""
     if src in _INTEGERS:
         operation = "uitofp" if DATA_TYPES[src].kind == "unsigned" else "sitofp"
         return lanes.cast(operation, value, REGISTER_TYPES[src], "float")
@@ -196,7 +197,10 @@ def _f32_of(lanes: Lanes, value: str, src: str) -> str:
 
 
 def _exponent_as_f32(lanes: Lanes, value: str) -> str:
-    """The bits of 2^(code - 127): code 0 is subnormal and 255 is NaN, and both have the highest bit of the mantissa."""
+    """Append the bits of 2^(code - 127) as f32.
+
+    Code 0 is a subnormal f32 and code 255 is NaN; both have the highest mantissa bit set.
+    """
     code = lanes.cast("zext", value, "i8", "i32")
     bits = lanes.apply("shl", "i32", code, 23)
     following = lanes.apply("and", "i32", lanes.apply("add", "i32", code, 1), 255)
@@ -205,8 +209,9 @@ def _exponent_as_f32(lanes: Lanes, value: str) -> str:
 
 
 def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
+    """Append the conversion of f32 to `dst`, which is no wider."""
     if dst in _INTEGERS:
-        return _integer(lanes, value, "float", dst)
+        return _float_to_integer(lanes, value, "float", dst)
     if dst in _SMALL_FLOATS:
         return _encode(lanes, value, dst)
     if DATA_TYPES[dst].is_exponent:
@@ -219,108 +224,119 @@ def _from_f32(lanes: Lanes, value: str, dst: str) -> str:
 
 
 _SMALL_FLOATS = {name: form for name, form in FLOAT_FORMATS.items() if form.exponent_bits < 8}
-"""Those whose exponents are narrower than that of f32."""
+"""The float types whose exponent is narrower than that of f32."""
 _QUIET_NAN = 0x7FC00000
 _QUIET = 1 << 22
 
 
 def _decode(lanes: Lanes, codes: str, name: str) -> str:
-    """The f32 values of codes; exact."""
+    """Append the conversion of codes of a small float type to f32, exactly."""
     kind = _SMALL_FLOATS[name]
     return _decode_through_f16(lanes, codes, kind) if lanes.arithmetic.f16 else _decode_by_integers(lanes, codes, kind)
 
 
 def _decode_by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+    """Append the conversion of codes to f32 by integer arithmetic."""
     wide = lanes.cast("zext", codes, f"i{max(8, kind.bits)}", "i32")
-    size = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
-    bits = lanes.apply("shl", "i32", size, 23 - kind.mantissa_bits)
+    magnitude = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
+    bits = lanes.apply("shl", "i32", magnitude, 23 - kind.mantissa_bits)
     bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-    product = lanes.apply("fmul", "float", lanes.cast("sitofp", size, "i32", "float"), kind.quantum)
-    is_subnormal = lanes.apply("icmp ult", "i32", size, 1 << kind.mantissa_bits)
+    product = lanes.apply("fmul", "float", lanes.cast("sitofp", magnitude, "i32", "float"), kind.quantum)
+    is_subnormal = lanes.apply("icmp ult", "i32", magnitude, 1 << kind.mantissa_bits)
     bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
     if kind.beyond == "infinity":
-        # The exponent became 31 - 15 + 127: what is missing to 255 is the same again.
+        # The exponent is now 31 - 15 + 127; adding 127 - 15 again gives 255, that of infinity.
         beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-        bits = lanes.choose(lanes.apply("icmp uge", "i32", size, kind.last), "i32", beyond, bits)
+        bits = lanes.choose(lanes.apply("icmp uge", "i32", magnitude, kind.last), "i32", beyond, bits)
         quiet = lanes.apply("or", "i32", bits, _QUIET)
-        bits = lanes.choose(lanes.apply("icmp ugt", "i32", size, kind.last), "i32", quiet, bits)
+        bits = lanes.choose(lanes.apply("icmp ugt", "i32", magnitude, kind.last), "i32", quiet, bits)
     elif kind.beyond == "nan":
-        bits = lanes.choose(lanes.apply("icmp eq", "i32", size, kind.last), "i32", _QUIET_NAN, bits)
+        bits = lanes.choose(lanes.apply("icmp eq", "i32", magnitude, kind.last), "i32", _QUIET_NAN, bits)
     sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
     return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
 
 
 def _decode_through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
-    """Codes as f16 with the same exponent field, times what the bias differs by."""
+    """Append the conversion of codes to f16 with the same exponent field, then to f32 with the biases' difference."""
     if kind.bits == 16:
         return _f32_of_f16(lanes, codes)
     codes = lanes.cast("zext", codes, "i8", "i16")
     if kind.beyond == "infinity":
         return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
     sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
-    size = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
-    value = _f32_of_f16(lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", size, 10 - kind.mantissa_bits), sign))
+    magnitude = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
+    value = _f32_of_f16(
+        lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", magnitude, 10 - kind.mantissa_bits), sign)
+    )
     value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
     if kind.beyond != "nan":
         return value
     raw = lanes.cast("bitcast", value, "float", "i32")
     nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
-    is_nan = lanes.apply("icmp eq", "i16", size, kind.last)
+    is_nan = lanes.apply("icmp eq", "i16", magnitude, kind.last)
     return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
 
 
 def _f32_of_f16(lanes: Lanes, codes: str) -> str:
+    """Append the conversion of f16 codes to f32 by the processor's instruction."""
     return lanes.cast("fpext", lanes.cast("bitcast", codes, "i16", "half"), "half", "float")
 
 
 def _f16_of_e5m2(lanes: Lanes, codes: str) -> str:
-    """The f16 codes of f8_e5m2, which is the upper half of them; NaNs are made quiet."""
+    """Append the conversion of f8_e5m2, the upper half of an f16, to f16 codes; NaNs are made quiet."""
     bits = lanes.apply("shl", "i16", lanes.cast("zext", codes, "i8", "i16"), 8)
     is_nan = lanes.apply("icmp ugt", "i16", lanes.apply("and", "i16", bits, (1 << 15) - 1), 31 << 10)
     return lanes.choose(is_nan, "i16", lanes.apply("or", "i16", bits, 1 << 9), bits)
 
 
 def _encode(lanes: Lanes, value: str, name: str) -> str:
-    """The codes of f32 values, rounded once to nearest, ties to even."""
+    """Append the conversion of f32 to codes of a small float type, rounded once to nearest, ties to even."""
     kind = _SMALL_FLOATS[name]
     if kind.bits == 16 and lanes.arithmetic.f16:
         return lanes.cast("bitcast", lanes.cast("fptrunc", value, "float", "half"), "half", "i16")
     bits = lanes.cast("bitcast", value, "float", "i32")
-    size = lanes.apply("and", "i32", bits, (1 << 31) - 1)
+    magnitude = lanes.apply("and", "i32", bits, (1 << 31) - 1)
     code = lanes.choose(
-        lanes.apply("icmp ult", "i32", size, 128 - kind.bias << 23),
+        lanes.apply("icmp ult", "i32", magnitude, 128 - kind.bias << 23),
         "i32",
-        _rounded_subnormal(lanes, size, kind),
-        _rounded_normal(lanes, size, kind),
+        _encode_subnormal(lanes, magnitude, kind),
+        _encode_normal(lanes, magnitude, kind),
     )
     code = lanes.least("i32", code, kind.last)
     sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
     code = lanes.apply("or", "i32", code, sign)
     if kind.beyond == "infinity":
-        is_nan = lanes.apply("icmp ugt", "i32", size, 255 << 23)
+        is_nan = lanes.apply("icmp ugt", "i32", magnitude, 255 << 23)
         code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
     return lanes.narrow(code, "i32", REGISTER_TYPES[name])
 
 
 def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
-    """What a NaN becomes: a quiet one with its sign and the top of its payload."""
+    """Append the code of a NaN: quiet, with its sign and the high bits of its payload."""
     top = lanes.apply("lshr", "i32", bits, 23 - kind.mantissa_bits)
     payload = lanes.apply("and", "i32", top, (1 << kind.mantissa_bits - 1) - 1)
     quiet = lanes.apply("or", "i32", payload, kind.last | 1 << kind.mantissa_bits - 1)
     return lanes.apply("or", "i32", quiet, sign)
 
 
-def _rounded_normal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
+def _encode_normal(lanes: Lanes, magnitude: str, kind: FloatFormat) -> str:
+    """Append the code of a normal number: an integer addition rounds to nearest even and carries into the exponent."""
     dropped = 23 - kind.mantissa_bits
-    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", size, dropped), 1)
+    odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", magnitude, dropped), 1)
     bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
-    return lanes.apply("lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", size, bias), odd), dropped)
+    return lanes.apply(
+        "lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", magnitude, bias), odd), dropped
+    )
 
 
-def _rounded_subnormal(lanes: Lanes, size: str, kind: FloatFormat) -> str:
-    """A sum with the power of two whose last place is the quantum: what is left of it is the code."""
+def _encode_subnormal(lanes: Lanes, magnitude: str, kind: FloatFormat) -> str:
+    """Append the code of a subnormal number.
+
+    The sum with the power of two whose last place is the quantum is rounded to a multiple of it; its low bits are the
+    code.
+    """
     power = kind.quantum * 2.0**23
-    total = lanes.apply("fadd", "float", lanes.cast("bitcast", size, "i32", "float"), power)
+    total = lanes.apply("fadd", "float", lanes.cast("bitcast", magnitude, "i32", "float"), power)
     exponent = 127 + 23 + 1 - kind.bias - kind.mantissa_bits << 23
     return lanes.apply("sub", "i32", lanes.cast("bitcast", total, "float", "i32"), exponent)
 
@@ -334,16 +350,16 @@ _PAIR, _SINGLE = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", "llvm.x86.avx512bf16.c
 
 
 def _encode_bf16(lanes: Lanes, value: str) -> str:
-    """The bf16 codes of a register of f32."""
+    """Append the conversion of f32 to bf16 codes."""
     if not lanes.arithmetic.bf16 or lanes.count not in (16, 32):
         return _round_to_bf16(lanes, value)
     code = lanes.code
-    halves = [_sixteen(lanes, value, first) for first in range(0, lanes.count, 16)]
+    halves = [_take_16_lanes(lanes, value, first) for first in range(0, lanes.count, 16)]
     masks = [code.call(_IS_SUBNORMAL, "<16 x i1>", ("<16 x float>", half), ("i32", str(_SUBNORMAL))) for half in halves]
-    any_ = masks[0] if len(masks) == 1 else code.let(f"or <16 x i1> {masks[0]}, {masks[1]}")
-    count = code.let(f"bitcast <16 x i1> {any_} to i16")
-    is_rare = code.let(f"icmp ne i16 {count}, 0")
-    here, rare, done = (f"{count[1:]}.{name}" for name in ("here", "rare", "done"))
+    subnormal = masks[0] if len(masks) == 1 else code.let(f"or <16 x i1> {masks[0]}, {masks[1]}")
+    bits = code.let(f"bitcast <16 x i1> {subnormal} to i16")
+    is_rare = code.let(f"icmp ne i16 {bits}, 0")
+    here, rare, done = (f"{bits[1:]}.{name}" for name in ("here", "rare", "done"))
     code.do(f"br label %{here}")
     code.label(here)
     bf16 = f"<{lanes.count} x bfloat>"
@@ -358,8 +374,8 @@ def _encode_bf16(lanes: Lanes, value: str) -> str:
     return code.let(f"phi {lanes.of('i16')} [{fast}, %{here}], [{exact}, %{rare}]")
 
 
-def _sixteen(lanes: Lanes, value: str, first: int) -> str:
-    """Sixteen lanes of a register, from number `first` on."""
+def _take_16_lanes(lanes: Lanes, value: str, first: int) -> str:
+    """Append the extraction of 16 lanes of a register, from lane `first` on."""
     if lanes.count == 16:
         return value
     vector, chosen = lanes.of("float"), shuffle_mask(range(first, first + 16))
@@ -367,7 +383,7 @@ def _sixteen(lanes: Lanes, value: str, first: int) -> str:
 
 
 def _slow_function(lanes: Lanes) -> str:
-    """The function that rounds by integer arithmetic, defined beside the caller."""
+    """Declare the function that rounds f32 to bf16 by integer arithmetic; return its name."""
     inner = Code()
     name = f"bf16.of.{lanes.count}.subnormals"
     result = _round_to_bf16(Lanes(inner, lanes.count, lanes.arithmetic), "%value")
@@ -378,7 +394,7 @@ def _slow_function(lanes: Lanes) -> str:
 
 
 def _round_to_bf16(lanes: Lanes, value: str) -> str:
-    """The bf16 codes of a register of f32, by integer arithmetic."""
+    """Append the rounding of f32 to bf16 codes by integer arithmetic."""
     bits = lanes.cast("bitcast", value, "float", "i32")
     odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 16), 1)
     rounded = lanes.apply("add", "i32", lanes.apply("add", "i32", bits, 0x7FFF), odd)
@@ -388,7 +404,7 @@ def _round_to_bf16(lanes: Lanes, value: str) -> str:
 
 
 def _upper_half(lanes: Lanes, value: str) -> str:
-    """The bf16 codes of a register of f32 that are exact in bf16, as all numbers of at most 8 bits are."""
+    """Append the bf16 codes of f32 numbers that are exact in bf16, such as all numbers of 8-bit types."""
     bits = lanes.cast("bitcast", value, "float", "i32")
     return lanes.narrow(lanes.apply("lshr", "i32", bits, 16), "i32", "i16")
 
@@ -398,12 +414,12 @@ def _upper_half(lanes: Lanes, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of whole bytes."""
+    """Registers of elements of whole bytes, with their form in memory."""
 
     lanes: Lanes
-    """How many there are in a register."""
+    """The writer of register operations; its lane count is the number of elements in a register."""
     name: str
-    """Name of their type."""
+    """Name of the element type."""
 
     @property
     def register(self) -> str:
@@ -412,22 +428,28 @@ class Elements:
 
     @property
     def memory(self) -> str:
-        """The LLVM type of what a register holds, as it lies in memory."""
+        """The LLVM type of a register's elements in memory."""
         return self.register
 
     @property
     def nbytes(self) -> int:
-        """Bytes of that in memory."""
+        """Size of a register's elements in memory, in bytes."""
         return self.lanes.count * bits_of(self.name) // 8
 
     def load(self, address: str, mask: str | None = None) -> str:
-        """What lies at an address; under a mask, zero for the other elements, which are not touched."""
+        """Append the load of a register in memory form.
+
+        Under a mask, elements that it does not select are zero, and their memory is not accessed.
+        """
         if mask is None:
             return self.lanes.code.let(f"load {self.memory}, ptr {address}, align 1")
         return self.lanes.code.masked_load(self.memory, address, mask)
 
     def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
-        """Put a register in the form of memory there, or those of its elements that a mask selects."""
+        """Append the store of a register in memory form; under a mask, only of the selected elements.
+
+        `streams` makes it a streaming store.
+        """
         if mask is not None:
             self.lanes.code.masked_store(self.memory, value, address, mask)
             return
@@ -435,27 +457,28 @@ class Elements:
         hint = ", !nontemporal !0" if streams else ""
         self.lanes.code.do(f"store {self.memory} {value}, ptr {address}, align {align}{hint}")
 
-    def unpacked(self, value: str) -> str:
-        """From the form of memory to that of registers."""
+    def unpack(self, value: str) -> str:
+        """Append the conversion from memory form to register form; return the result's name."""
         return value
 
-    def packed(self, value: str) -> str:
-        """From the form of registers to that of memory."""
+    def pack(self, value: str) -> str:
+        """Append the conversion from register form to memory form; return the result's name."""
         return value
 
-    def only(self, value: str, mask: str) -> str:
-        """A register in the form of memory, with zero for elements that the mask does not select."""
+    def select(self, value: str, mask: str) -> str:
+        """Append the replacement of elements that `mask` does not select by zero, in memory form."""
         bools = self.lanes.of("i1")
         return self.lanes.code.let(f"select {bools} {mask}, {self.memory} {value}, {self.memory} zeroinitializer")
 
 
 class _Nibbles(Elements):
-    """Elements of 4 bits, two in each byte of memory."""
+    """Registers of 4-bit elements, two in each byte of memory."""
 
     __slots__ = ()
 
     @property
     def _pairs(self) -> Lanes:
+        """A writer of operations on the bytes that hold the elements, two in each."""
         return Lanes(self.lanes.code, self.lanes.count // 2, self.lanes.arithmetic)
 
     @property
@@ -476,50 +499,50 @@ class _Nibbles(Elements):
         pairs, bits = self._pairs, self._bits(mask)
         touched = pairs.apply("icmp ne", "i8", bits, 0)
         old = self.lanes.code.masked_load(self.memory, address, touched)
-        kept = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
-        merged = pairs.apply("or", "i8", kept, pairs.apply("and", "i8", value, bits))
+        preserved = pairs.apply("and", "i8", old, pairs.apply("xor", "i8", bits, -1))
+        merged = pairs.apply("or", "i8", preserved, pairs.apply("and", "i8", value, bits))
         self.lanes.code.masked_store(self.memory, merged, address, touched)
 
-    def unpacked(self, value: str) -> str:
+    def unpack(self, value: str) -> str:
         pairs = self._pairs
         wide = pairs.cast("zext", value, "i8", "i16")
         spread = pairs.apply("or", "i16", wide, pairs.apply("shl", "i16", wide, 4))
         halves = pairs.apply("and", "i16", spread, 0x0F0F)
         return self.lanes.code.let(f"bitcast {pairs.of('i16')} {halves} to {self.register}")
 
-    def packed(self, value: str) -> str:
+    def pack(self, value: str) -> str:
         pairs = self._pairs
         halves = self.lanes.code.let(f"bitcast {self.register} {value} to {pairs.of('i16')}")
         joined = pairs.apply("or", "i16", halves, pairs.apply("lshr", "i16", halves, 4))
         return pairs.narrow(joined, "i16", "i8")
 
-    def only(self, value: str, mask: str) -> str:
+    def select(self, value: str, mask: str) -> str:
         return self._pairs.apply("and", "i8", value, self._bits(mask))
 
     def _bits(self, mask: str) -> str:
-        """The bits of memory that belong to the elements of a mask."""
-        return self.packed(self.lanes.choose(mask, "i8", 15, 0))
+        """Append the bits in memory of the elements that a mask selects."""
+        return self.pack(self.lanes.choose(mask, "i8", 15, 0))
 
 
 class _LoneNibble(Elements):
-    """One element of 4 bits, at an address that counts nibbles."""
+    """A register of one 4-bit element; its address is in nibbles."""
 
     __slots__ = ()
 
     def load(self, address: str, mask: str | None = None) -> str:
-        where, shift = self._place(address)
+        where, shift = self._locate(address)
         value = self.lanes.apply("lshr", "i8", super().load(where, mask), shift)
         return self.lanes.apply("and", "i8", value, 15)
 
     def store(self, value: str, address: str, mask: str | None = None, *, streams: bool = False) -> None:
-        where, shift = self._place(address)
-        other = self.lanes.apply("xor", "i8", self.lanes.apply("shl", "i8", 15, shift), -1)
-        kept = self.lanes.apply("and", "i8", super().load(where, mask), other)
-        merged = self.lanes.apply("or", "i8", kept, self.lanes.apply("shl", "i8", value, shift))
+        where, shift = self._locate(address)
+        other_half = self.lanes.apply("xor", "i8", self.lanes.apply("shl", "i8", 15, shift), -1)
+        preserved = self.lanes.apply("and", "i8", super().load(where, mask), other_half)
+        merged = self.lanes.apply("or", "i8", preserved, self.lanes.apply("shl", "i8", value, shift))
         super().store(merged, where, mask)
 
-    def _place(self, address: str) -> tuple[str, str]:
-        """The address of the byte, and by how many bits the element is shifted in it."""
+    def _locate(self, address: str) -> tuple[str, str]:
+        """Append the address of the byte, and the number of bits by which the element is shifted in it."""
         code = self.lanes.code
         number = code.let(f"ptrtoint ptr {address} to i64")
         where = code.let(f"inttoptr i64 {code.let(f'lshr i64 {number}, 1')} to ptr")
@@ -529,7 +552,7 @@ class _LoneNibble(Elements):
 
 
 def elements_of(lanes: Lanes, name: str) -> Elements:
-    """Registers of so many elements of the type `name`."""
+    """Return the registers of `lanes.count` elements of the type `name`."""
     if bits_of(name) != 4:
         return Elements(lanes, name)
     return (_LoneNibble if lanes.count == 1 else _Nibbles)(lanes, name)

@@ -1,13 +1,15 @@
-"""The code of a kernel, as LLVM IR: one emitter for every layout, element size and target.
+"""Code generation for a kernel, as LLVM IR: one emitter for every layout, element size and target.
 
     inlay_kernel(source, destination, table, first tile, last tile)
 
-It iterates over a range of tiles: it finds the loop indices of a run of tiles along the innermost loop by division,
-then steps through the run. A tile within all bounds is loaded whole, goes through the network and is stored whole.
+The function executes a range of tiles. By division it finds the loop indices of the first tile, then it steps along the
+innermost loop to the end of that loop or of the range, and continues with the next such run of tiles. A tile within all
+bounds is loaded, shuffled and stored without masks.
 
-Of a tile at an edge of the tensor only some elements may be read and only some written. Its registers are fetched under
-masks into a scratch tile, with zeros where nothing may be read; the code of a whole tile runs on the scratch; and the
-result is put to its place under masks: no second network, and not one byte touched beyond the bounds.
+At an edge of the tensor, only some elements of a tile may be read and only some may be written. Its registers are
+loaded under masks into a scratch tile, with zeros for elements that must not be read. The code of a whole tile then
+works on the scratch memory, and the result is stored to the destination under masks. So there is no second network, and
+no byte beyond the bounds is accessed.
 """
 
 from inlay.reordering.conversion import LINE, convert
@@ -25,23 +27,23 @@ from inlay.reordering.emit_tile import (
     masks_of_tile,
     tile_function,
 )
-from inlay.reordering.emit_values import computed, value_arguments
+from inlay.reordering.emit_values import emit_formula, value_arguments
 from inlay.reordering.ir import Arithmetic, Code, module_text
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, shape_of
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, table_shape
 
 ENTRY = "inlay_kernel"
-"""The name of the function."""
+"""Name of the function."""
 
 
 def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmetic) -> str:
-    """The module of `kernel`.
+    """Return the module of `kernel`.
 
     Args:
         fence: the statement that makes streaming stores visible to other threads.
         attributes: LLVM function attributes of the target.
-        arithmetic: what the target converts by itself.
+        arithmetic: the conversion and permutation instructions of the target.
     """
-    shape = shape_of(kernel.lanes, kernel.registers, kernel.guards, kernel.run, kernel.overlaps)
+    shape = table_shape(kernel.lanes, kernel.registers, kernel.guards, kernel.deinterleave, kernel.overlaps)
     emitter = Emitter(kernel, shape, arithmetic)
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.bounds:
@@ -53,7 +55,7 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
 
 
 def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
-    """The walk over tiles number `begin` to `end`, exclusive."""
+    """Write the entry function, which executes tiles `begin` to `end`, exclusive."""
     code = Code()
     shape, guards = emitter.shape, emitter.kernel.bounds
     code.label("entry")
@@ -64,24 +66,25 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
         clear_masks(code, emitter)
     loops = code.load_word("%table", shape.LOOPS)
     extent, *steps = (code.load_word("%table", shape.INNERMOST + i) for i in range(1 + shape.sums))
-    whole = [code.load_word("%table", shape.bound(g, 2)) for g in guards]
+    limits = [code.load_word("%table", shape.bound(g, 2)) for g in guards]
     code.do("br label %run")
     code.label("run")
     end = "%flushed" if emitter.kernel.stores == "staged" else "%step_done"
     code.do(f"%tile_index = phi i64 [%begin, %entry], [%run_end, {end}]")
     code.do("%more = icmp ult i64 %tile_index, %end")
     code.do("br i1 %more, label %find, label %exit")
+    # The tile's number is (index in the loops around the innermost, index in the innermost).
     code.label("find")
     first = code.let(f"urem i64 %tile_index, {extent}")
-    rest = code.let(f"udiv i64 %tile_index, {extent}")
+    outer_index = code.let(f"udiv i64 %tile_index, {extent}")
     code.do(f"%run_all = sub i64 {extent}, {first}")
     code.do("%left = sub i64 %end, %tile_index")
     code.do("%short = icmp ult i64 %left, %run_all")
     code.do("%run_length = select i1 %short, i64 %left, i64 %run_all")
     code.do("%run_end = add i64 %tile_index, %run_length")
     starts = [code.let(f"mul i64 {first}, {step}") for step in steps]
-    found = _find_run(code, emitter, loops, rest, starts)
-    _walk_run(code, emitter, found, steps, whole, (first, extent))
+    sums = _emit_run_start(code, emitter, loops, outer_index, starts)
+    _emit_run(code, emitter, sums, steps, limits, (first, extent))
     code.label("exit")
     if emitter.kernel.stores != "cached":
         code.do_declared(fence)
@@ -89,13 +92,17 @@ def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[str]) -> list[str]:
-    """The `sums` of the table's shape at the start of the run: what the loops around it add up to."""
+def _emit_run_start(code: Code, emitter: Emitter, loops: str, outer_index: str, starts: list[str]) -> list[str]:
+    """Append the running sums of the table's shape at the start of a run; return their names.
+
+    `outer_index` numbers the iterations of all `loops` around the innermost; divisions give the index of each. `starts`
+    are the contributions of the innermost loop to the sums.
+    """
     names = [f"%sum{i}" for i in range(len(starts))]
     code.do("br label %digit")
     code.label("digit")
     code.do("%loop = phi i64 [0, %find], [%loop_next, %digit_body]")
-    code.do(f"%rest = phi i64 [{rest}, %find], [%rest_next, %digit_body]")
+    code.do(f"%rest = phi i64 [{outer_index}, %find], [%rest_next, %digit_body]")
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %find], [{name}_next, %digit_body]")
     code.do(f"%any = icmp ult i64 %loop, {loops}")
@@ -109,48 +116,54 @@ def _find_run(code: Code, emitter: Emitter, loops: str, rest: str, starts: list[
     code.do(f"%rest_next = udiv i64 %rest, {extent}")
     code.do("%loop_next = add i64 %loop, 1")
     for i, name in enumerate(names):
-        moved = code.let(f"mul i64 {index}, {code.load_word(words, 1 + i)}")
+        contribution = code.let(f"mul i64 {index}, {code.load_word(words, 1 + i)}")
         if i < 2:
             address, step = (code.load_word(words, emitter.shape.steps + 2 * i + k) for k in range(2))
             table = code.let(f"inttoptr i64 {address} to ptr")
             looked_up = code.load_word(table, code.let(f"mul i64 {index}, {step}"))
-            moved = code.let(f"add i64 {looked_up}, {moved}")
+            contribution = code.let(f"add i64 {looked_up}, {contribution}")
         if emitter.kernel.overlaps:
-            moved = _moved_back(code, is_last, moved, code.load_word(words, 1 + emitter.shape.sums + i))
-        code.do(f"{name}_next = add i64 {name}, {moved}")
+            back = code.load_word(words, 1 + emitter.shape.sums + i)
+            contribution = _add_if_last(code, is_last, contribution, back)
+        code.do(f"{name}_next = add i64 {name}, {contribution}")
     code.do("br label %digit")
     return names
 
 
 def _is_last(code: Code, index: str, extent: str) -> str:
+    """Append the comparison of `index` with the last of `extent` iterations; return its name."""
     return code.let(f"icmp eq i64 {code.let(f'add i64 {index}, 1')}, {extent}")
 
 
-def _moved_back(code: Code, is_last: str, value: str, back: str) -> str:
-    """A sum, moved by what the last run of a loop adds to it."""
+def _add_if_last(code: Code, is_last: str, value: str, back: str) -> str:
+    """Append the addition of `back` to a sum if `is_last` holds; return the name of the new sum."""
     return code.let(f"add i64 {value}, {code.let(f'select i1 {is_last}, i64 {back}, i64 0')}")
 
 
-def _walk_run(
-    code: Code, emitter: Emitter, found: list[str], steps: list[str], whole: list[str], place: tuple[str, str]
+def _emit_run(
+    code: Code, emitter: Emitter, sums: list[str], steps: list[str], limits: list[str], innermost: tuple[str, str]
 ) -> None:
-    """The tiles of one run, which begins at a `place` (index, extent): whole ones at once, others as edges."""
+    """Append the loop over the tiles of one run; it calls the function of a whole tile or of a tile at an edge.
+
+    `sums` are the running sums of the first tile and `steps` their increments. `limits` are the last coordinates at
+    which tiles are whole. `innermost` is the index of the first tile in the innermost loop, and the extent of the loop.
+    """
     kernel = emitter.kernel
-    names = [f"%at{i}" for i in range(len(found))]
+    names = [f"%at{i}" for i in range(len(sums))]
     code.label("walk")
     code.do("br label %step")
     code.label("step")
     code.do("%count = phi i64 [0, %walk], [%count_next, %step_end]")
     is_staged = kernel.stores == "staged"
-    starts = [found[0], "0" if is_staged else found[1], *found[2:]]
+    starts = [sums[0], "0" if is_staged else sums[1], *sums[2:]]
     for name, start in zip(names, starts, strict=True):
         code.do(f"{name} = phi i64 [{start}, %walk], [{name}_next, %step_end]")
-    at = _overlapped(code, emitter, names, place) if kernel.overlaps else names
+    at = _adjust_overlap(code, emitter, names, innermost) if kernel.overlaps else names
     arguments = _tile_arguments(code, emitter, at)
     coordinates = at[4:]
     counted = value_arguments(kernel, coordinates)
     if kernel.bounds:
-        inside = _is_inside(code, coordinates[kernel.bounds.start :], whole)
+        inside = _is_inside(code, coordinates[kernel.bounds.start :], limits)
         code.do(f"br i1 {inside}, label %whole_tile, label %edge_tile")
         code.label("edge_tile")
         all_ = "".join(f", i64 {name}" for name in coordinates)
@@ -167,39 +180,39 @@ def _walk_run(
     code.do("br i1 %again, label %step, label %step_done")
     code.label("step_done")
     if is_staged:
-        _flush(code, found[1], code.load_word("%table", emitter.shape.STAGE))
+        _flush_stage(code, sums[1], code.load_word("%table", emitter.shape.STAGE))
     code.do("br label %run")
 
 
 def _is_inside(code: Code, coordinates: list[str], limits: list[str]) -> str:
-    """Whether no coordinate of a tile is above its limit."""
+    """Append the test that no coordinate of a tile is above its limit; return its name."""
     first, *others = [code.let(f"icmp sle i64 {c}, {limit}") for c, limit in zip(coordinates, limits, strict=True)]
     for other in others:
         first = code.let(f"and i1 {first}, {other}")
     return first
 
 
-def _overlapped(code: Code, emitter: Emitter, names: list[str], place: tuple[str, str]) -> list[str]:
-    """The sums of a tile, moved back if it is the last of the innermost loop."""
-    first, extent = place
+def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], innermost: tuple[str, str]) -> list[str]:
+    """Return the running sums of a tile, corrected if it is the last, overlapping tile of the innermost loop."""
+    first, extent = innermost
     is_last = _is_last(code, code.let(f"add i64 {first}, %count"), extent)
     back = emitter.shape.INNERMOST + 1 + emitter.shape.sums
-    return [_moved_back(code, is_last, name, code.load_word("%table", back + i)) for i, name in enumerate(names)]
+    return [_add_if_last(code, is_last, name, code.load_word("%table", back + i)) for i, name in enumerate(names)]
 
 
 def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
-    """What a tile is called with, given the sums at which it lies."""
+    """Return the address arguments of a tile whose running sums are `at`."""
     kernel = emitter.kernel
     bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
     offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
     sides = [code.byte("%src", at[0]), code.byte("%stage" if kernel.stores == "staged" else "%dst", at[1])]
     rows = [code.byte(offset, name) for offset, name in zip(offsets, at[2:4], strict=True)]
-    distance = code.load_word("%table", emitter.shape.AHEAD) if kernel.fetches else "0"
+    distance = code.load_word("%table", emitter.shape.PREFETCH) if kernel.prefetches else "0"
     return f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}, ptr {code.byte(sides[0], distance)}"
 
 
-def _flush(code: Code, offset: str, size: str) -> None:
-    """Send the buffer to its place in the destination, past the caches, line by line."""
+def _flush_stage(code: Code, offset: str, size: str) -> None:
+    """Append a loop that streams the stage to the destination, line by line."""
     vector = f"<{LINE} x i8>"
     code.do("br label %flush")
     code.label("flush")
@@ -217,7 +230,10 @@ def _flush(code: Code, offset: str, size: str) -> None:
 
 
 def _edge_function(emitter: Emitter) -> tuple[str, Code]:
-    """A tile at an edge: the arguments of a tile, the table, the masks that are kept, the coordinate of each guard."""
+    """Write the function for a tile at an edge.
+
+    Arguments: those of a tile, the table, the cached masks, and the sum of each guard.
+    """
     code = Code()
     kernel = emitter.kernel
     coordinates = [f"%c{g}" for g in range(kernel.guards)]
@@ -231,24 +247,24 @@ def _edge_function(emitter: Emitter) -> tuple[str, Code]:
         return f"define internal void @edge({arguments})", code
     sides = [_scratch(emitter, code, side) for side in (0, 1)]
     with code.loop("fetch", kernel.registers) as r:
-        _fetch(emitter, code, r, masks, sides)
-    if emitter.keeps_zeros:
-        _store_whole(emitter, code, coordinates, sides[0])
+        _load_scratch(emitter, code, r, masks, sides)
+    if emitter.preserves_zeros:
+        _emit_fully_written_edge(emitter, code, coordinates, sides[0])
     tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
     code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]}{value_arguments(kernel, coordinates)})")
     with code.loop("put", kernel.registers) as r:
-        _put(emitter, code, r, masks, sides[1])
+        _store_scratch(emitter, code, r, masks, sides[1])
     code.do("ret void")
     return f"define internal void @edge({arguments})", code
 
 
 _Scratch = tuple[str, str, int]
-"""A scratch tile: its address, that of its register offsets, the bytes of one register."""
+"""A scratch tile: its address, the address of its register offsets, and the size of one register in bytes."""
 
 
 def _scratch(emitter: Emitter, code: Code, side: int) -> _Scratch:
-    """Room for a tile as a side holds it, register after register."""
+    """Allocate memory for a tile of elements of one side, register after register."""
     elements, count = emitter.elements(code, side), emitter.kernel.registers
     align = min(LINE, elements.nbytes)
     room = code.let(f"alloca [{count} x {elements.memory}], align {align}")
@@ -258,8 +274,8 @@ def _scratch(emitter: Emitter, code: Code, side: int) -> _Scratch:
     return room, offsets, elements.nbytes
 
 
-def _store_whole(emitter: Emitter, code: Code, coordinates: list[str], src: _Scratch) -> None:
-    """Where every element of the tile is stored, padding included, the result goes to its place at once."""
+def _emit_fully_written_edge(emitter: Emitter, code: Code, coordinates: list[str], src: _Scratch) -> None:
+    """Append a fast path: if every element of the tile is stored, padding included, store the result directly."""
     inside = "true"
     for g in emitter.kernel.bounds:
         inside = code.let(f"and i1 {inside}, {compare_bound(code, emitter, 'sle', coordinates[g], g, 3)}")
@@ -271,46 +287,47 @@ def _store_whole(emitter: Emitter, code: Code, coordinates: list[str], src: _Scr
 
 
 def _masked_move(emitter: Emitter, code: Code, r: str, masks: Masks) -> None:
-    """Where nothing is shuffled, register `r` goes straight across."""
+    """Append load, computation and store of register `r` under masks, for kernels without shuffles."""
     src, dst = (emitter.elements(code, side) for side in (0, 1))
-    value = src.unpacked(_masked_load(emitter, code, 0, r, masks))
+    value = src.unpack(_masked_load(emitter, code, 0, r, masks))
     if emitter.kernel.computation is None:
         value = convert(src.lanes, value, src.name, dst.name)
     else:
-        old = dst.unpacked(_masked_load(emitter, code, 1, r, masks)) if emitter.kernel.computation.sums else ""
-        value = computed(src.lanes, emitter.kernel, emitter.shape, value, r, old)
-    _masked_store(emitter, code, r, masks, dst.packed(value))
+        old = dst.unpack(_masked_load(emitter, code, 1, r, masks)) if emitter.kernel.computation.sums else ""
+        value = emit_formula(src.lanes, emitter.kernel, emitter.shape, value, r, old)
+    _masked_store(emitter, code, r, masks, dst.pack(value))
 
 
-def _fetch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scratch]) -> None:
-    """Fill the scratch of the source at `r`, and where there is a sum that of the destination."""
+def _load_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, sides: list[_Scratch]) -> None:
+    """Append masked loads of register `r` into the scratch tile of the source and, for a sum, of the destination."""
     places = [code.byte(room, code.let(f"mul i64 {r}, {size}")) for room, _, size in sides]
     emitter.elements(code, 0).store(_masked_load(emitter, code, 0, r, masks), places[0])
     if emitter.kernel.computation is not None and emitter.kernel.computation.sums:
         emitter.elements(code, 1).store(_masked_load(emitter, code, 1, r, masks), places[1])
 
 
-def _put(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: _Scratch) -> None:
-    """Store register `r` of the result."""
+def _store_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: _Scratch) -> None:
+    """Append the masked store of register `r` of the result from the scratch tile."""
     place = code.byte(scratch[0], code.let(f"mul i64 {r}, {scratch[2]}"))
     _masked_store(emitter, code, r, masks, emitter.elements(code, 1).load(place))
 
 
 def _masked_load(emitter: Emitter, code: Code, side: int, r: str, masks: Masks) -> str:
-    """What register `r` of a side holds: the elements of the source, or the old ones of the destination."""
-    mask, where = _masked_place(code, side, r, masks)
+    """Append a masked load of register `r` of a side: source elements, or old elements of the destination."""
+    mask, where = _mask_and_address(code, side, r, masks)
     return emitter.elements(code, side).load(where, mask)
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str) -> None:
+    """Append a masked store of register `r` to the destination, with zeros in the lanes of padding."""
     elements = emitter.elements(code, 1)
-    if not emitter.keeps_zeros:
-        value = elements.only(value, masks.of(code, FILLED, r))
-    mask, where = _masked_place(code, 1, r, masks)
+    if not emitter.preserves_zeros:
+        value = elements.select(value, masks.of(code, FILLED, r))
+    mask, where = _mask_and_address(code, 1, r, masks)
     elements.store(value, where, mask)
 
 
-def _masked_place(code: Code, side: int, r: str, masks: Masks) -> tuple[str, str]:
-    """The mask of register `r` of a side, and where to use it."""
+def _mask_and_address(code: Code, side: int, r: str, masks: Masks) -> tuple[str, str]:
+    """Return the mask of register `r` of a side, and the address to use it with."""
     base, kind = (("%src", READ), ("%dst", WRITTEN))[side]
     return masks.at(code, kind, r, code.byte(base, code.load_word(f"{base}_offsets", r)))

@@ -1,15 +1,18 @@
-"""The code that adds up int8 weights where they lie, as LLVM IR.
+"""Code generation for the sums of int8 weights, as LLVM IR.
 
     inlay_sums(weights, sums, table, first sum, last sum)
 
-A sum here is a register: as many 32-bit numbers as there are lanes, or, where neighbors in a register belong to one
-channel anyway, half or a quarter as many. For each one, a loop of steps through the weights loads a register and adds
-it. The table holds what the loops are, in words:
+One sum is a vector register of 32-bit numbers, one for each lane; or half or a quarter as many, if 2 or 4 neighboring
+weights belong to one channel and are added first. For each sum, a loop steps through the weights, loads a register and
+adds it. The words of the table describe the loops:
 
-    0 loops that say which sum    1 loops around the steps    2, 3 how many steps, bytes from one to the next
-    4 runs of the steps           5 ... (extent, bytes) of the loops, the fastest of each kind first
+    0        number of loops that number the sums
+    1        number of loops around the steps
+    2, 3     number of steps, and bytes from one step to the next
+    4        number of times that the steps are executed: the product of the extents of the loops around them
+    5 ...    (extent, stride in bytes) of the loops of word 0, then of word 1, innermost first
 
-    OIhw4i16o4i   one sum: 16 o of 4 neighbors each; steps: 4 i and all of h, w and I, in one row
+    OIhw4i16o4i   one sum: 16 o of 4 neighbors each; steps: 4 i and all of h, w and I, which are contiguous
 """
 
 from dataclasses import dataclass
@@ -17,35 +20,35 @@ from dataclasses import dataclass
 from inlay.reordering.ir import Arithmetic, Code, Lanes
 
 ENTRY = "inlay_sums"
-"""The name of the function."""
+"""Name of the function."""
 WHICH, AROUND, STEPS, STEP, RUNS, LOOPS = range(6)
-"""Words of the table."""
+"""Positions of the words in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SumKernel:
-    """Everything that the code depends on, beside the target."""
+    """The inputs of code generation, without the target."""
 
     lanes: int
-    """Weights that are loaded at once."""
+    """Number of weights in one load."""
     neighbors: int
-    """How many in a row belong to one number: 1, 2 or 4."""
+    """Number of consecutive weights that are added to one number: 1, 2 or 4."""
 
     @property
     def numbers(self) -> int:
-        """The numbers of one sum."""
+        """Number of 32-bit numbers of one sum."""
         return self.lanes // self.neighbors
 
 
 def sums_ir(kernel: SumKernel, attributes: str, arithmetic: Arithmetic) -> str:
-    """The module of `kernel`, with the function attributes of a target and what it has instructions for."""
-    functions = (_place_function(), _entry_function(kernel, arithmetic))
+    """Return the module of `kernel`; `attributes` are the LLVM function attributes of the target."""
+    functions = (_offset_function(), _entry_function(kernel, arithmetic))
     texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
     return "\n".join([*texts, f"attributes #0 = {{ nounwind {attributes} }}\n"])
 
 
-def _place_function() -> tuple[str, Code]:
-    """How many bytes the values of `count` loops, which `index` says as one number, are away."""
+def _offset_function() -> tuple[str, Code]:
+    """Write a function that returns the offset in bytes of combined iteration `index` of `count` nested loops."""
     code = Code()
     code.label("entry")
     code.do("br label %head")
@@ -69,7 +72,7 @@ def _place_function() -> tuple[str, Code]:
 
 
 def _entry_function(kernel: SumKernel, arithmetic: Arithmetic) -> tuple[str, Code]:
-    """Sums number `begin` to `end`, exclusive."""
+    """Write the entry function, which computes sums `begin` to `end`, exclusive."""
     code = Code()
     vector = f"<{kernel.numbers} x i32>"
     code.label("entry")
@@ -83,7 +86,7 @@ def _entry_function(kernel: SumKernel, arithmetic: Arithmetic) -> tuple[str, Cod
     code.do("br i1 %more, label %find, label %exit")
     code.label("find")
     start = code.byte("%weights", code.let(f"call i64 @place(ptr {loops}, i64 {which}, i64 %index)"))
-    _add_up(code, kernel, arithmetic, start, others)
+    _emit_accumulation(code, kernel, arithmetic, start, others)
     code.label("sum_done")
     place = code.byte("%sums", code.let(f"mul i64 %index, {4 * kernel.numbers}"))
     code.do(f"store {vector} %after, ptr {place}, align 4")
@@ -94,8 +97,8 @@ def _entry_function(kernel: SumKernel, arithmetic: Arithmetic) -> tuple[str, Cod
     return f"define void @{ENTRY}(ptr %weights, ptr %sums, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _add_up(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, loops: str) -> None:
-    """The sum `%after` of the weights from `start` on that the steps and `loops` around them reach."""
+def _emit_accumulation(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, loops: str) -> None:
+    """Append the loops that accumulate one sum, `%after`, over the weights from `start` on."""
     vector = f"<{kernel.numbers} x i32>"
     around, steps, step, runs = (code.load_word("%table", word) for word in (AROUND, STEPS, STEP, RUNS))
     code.do("br label %run")
@@ -108,7 +111,7 @@ def _add_up(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, l
     code.do("%count = phi i64 [0, %run], [%count_next, %step]")
     code.do(f"%here = phi ptr [{first}, %run], [%there, %step]")
     code.do(f"%sofar = phi {vector} [%before, %run], [%after, %step]")
-    code.do(f"%after = add {vector} %sofar, {_loaded(code, kernel, arithmetic)}")
+    code.do(f"%after = add {vector} %sofar, {_load_widened(code, kernel, arithmetic)}")
     code.do(f"%there = getelementptr i8, ptr %here, i64 {step}")
     code.do("%count_next = add i64 %count, 1")
     code.do(f"%again = icmp ult i64 %count_next, {steps}")
@@ -119,8 +122,8 @@ def _add_up(code: Code, kernel: SumKernel, arithmetic: Arithmetic, start: str, l
     code.do("br i1 %rerun, label %run, label %sum_done")
 
 
-def _loaded(code: Code, kernel: SumKernel, arithmetic: Arithmetic) -> str:
-    """The weights at `%here` as 32-bit numbers, neighbors added."""
+def _load_widened(code: Code, kernel: SumKernel, arithmetic: Arithmetic) -> str:
+    """Append a load of the weights at `%here` as 32-bit numbers, with neighbors added; return its name."""
     lanes = Lanes(code, kernel.numbers, arithmetic)
     width = 8 * kernel.neighbors
     element = f"i{width}"

@@ -1,42 +1,44 @@
-"""The code in which threads wait for one another, as LLVM IR.
+"""Code generation for the team of threads: posting work, waiting and parking, as LLVM IR.
 
-A team is a block of memory. Its first word names the call that has it, 0 for none; its second says how often those who
-wait look before they give up. Then each worker has a slot of words: a state, then the arguments of a kernel's call.
-States:
+A team is a block of memory. Its first word is the name of the call that owns it, 0 if it is free. Its second word is
+the number of polls before a waiting thread gives up. After these, each worker has a slot: a state, then the arguments
+of a call of a kernel. States:
 
-    parked    the worker sleeps in Python and must be woken
-    waiting   the worker is awake and looks at its state
-    busy      arguments were posted and have not been carried out yet
+    parked    the worker blocks on a lock in Python and must be woken
+    waiting   the worker polls its state
+    busy      arguments were posted, and the worker has not finished them
 
     inlay_share(team, n, name, task, src, dst, table)
-                                   the whole call. A team that another call has is left alone: all is carried out here.
-                                   Else the team is `name`'s, and each slot is posted a range of tiles, parked or
-                                   waiting -> busy; the first range is carried out here; then as inlay_unfinished. If no
-                                   slot is busy any more, the team is free again and the answer 0. If a worker was
-                                   parked, whose slot then says so behind the arguments, all is posted, nothing carried
-                                   out here, and the answer is -1
-    inlay_work(slot, team)         carries out calls until none came for so many looks, then parks
-    inlay_unfinished(team, n)      looks until no slot is busy; answers how many still are when it gives up
-    inlay_leave(team, name)        the team is free again, if it is `name`'s
+        Executes a task on the calling thread and n workers. If another call owns the team, the calling thread executes
+        all tiles and the function returns 0. Otherwise `name` becomes the owner, and a range of tiles is posted to each
+        slot: parked or waiting -> busy. If a worker was parked, which is recorded in its slot, the function returns -1;
+        the caller then wakes it and executes the first range. Otherwise the function executes the first range, polls
+        the slots like inlay_unfinished, frees the team if all are done, and returns the number of unfinished slots.
+    inlay_work(slot, team)
+        Executes posted calls until none came during the given number of polls, then parks.
+    inlay_unfinished(team, n)
+        Polls until no slot is busy; returns the number of busy slots when it gives up.
+    inlay_leave(team, name)
+        Frees the team if `name` owns it.
 
-A task is three words: the address of a kernel, how many tiles there are and how many of them stay together. With n
-workers it is cut into n + 1 ranges, of which the caller has the first.
+A task is three words: the address of a kernel, the number of tiles, and the number of consecutive tiles that must stay
+on one thread. With n workers, the tiles are divided into n + 1 ranges; the calling thread has the first.
 
-A worker that has just finished is there for the next call within nanoseconds, without Python's lock; one that has
-nothing to do sleeps after a tenth of a millisecond and costs nothing.
+A worker that just finished receives the next call within nanoseconds and without Python's global lock. An idle worker
+parks after a tenth of a millisecond and then uses no processor time.
 """
 
 from inlay.reordering.ir import declaration_of
 
 PARKED, WAITING, BUSY = 0, 1, 2
 SLOT_WORDS = 16
-"""Words of one slot, and of what lies before the first: two cache lines, so that no two threads look at one line."""
-LOOKS = 1
-"""The word of a team that says how often those who wait look."""
-WAS = 7
-"""The word of a slot that says which state the last call found it in."""
+"""Words of one slot, and of the part before the first slot: two cache lines, so that no two threads poll one line."""
+SPIN_LIMIT = 1
+"""Position of the word of a team that holds the number of polls."""
+PREVIOUS_STATE = 7
+"""Position of the word of a slot that holds the state in which the last call found it."""
 SYMBOLS = ("inlay_share", "inlay_work", "inlay_unfinished", "inlay_leave")
-"""The functions, in the order of the docstring."""
+"""Names of the functions, in the order of the module's docstring."""
 
 
 _SHARE = f"""\
@@ -76,7 +78,7 @@ post:
   %where = getelementptr i8, ptr %slots, i64 %byte
 @POSTED@
   %before = atomicrmw xchg ptr %where, i64 {BUSY} acq_rel
-  store i64 %before, ptr %place{WAS}
+  store i64 %before, ptr %place{PREVIOUS_STATE}
   %is_parked = icmp eq i64 %before, {PARKED}
   %one = zext i1 %is_parked to i64
   %parked_now = or i64 %parked, %one
@@ -102,7 +104,7 @@ answer:
 _WORK = f"""\
 define void @inlay_work(ptr %slot, ptr %team) #0 {{
 entry:
-  %at_looks = getelementptr i64, ptr %team, i64 {LOOKS}
+  %at_looks = getelementptr i64, ptr %team, i64 {SPIN_LIMIT}
   %patience = load i64, ptr %at_looks
   br label %look
 look:
@@ -132,7 +134,7 @@ done:
 _UNFINISHED = f"""\
 define i64 @inlay_unfinished(ptr %team, i64 %count) #0 {{
 entry:
-  %at_looks = getelementptr i64, ptr %team, i64 {LOOKS}
+  %at_looks = getelementptr i64, ptr %team, i64 {SPIN_LIMIT}
   %patience = load i64, ptr %at_looks
   %slots = getelementptr i64, ptr %team, i64 {SLOT_WORDS}
   br label %slot
@@ -175,8 +177,8 @@ define void @inlay_leave(ptr %team, i64 %name) #0 {
 
 
 def team_ir(pause: str, attributes: str) -> str:
-    """The module of the four functions; `pause` is the statement that tells the processor that a loop waits."""
-    posted = [f"  %place{i} = getelementptr i64, ptr %where, i64 {i}" for i in range(1, WAS + 1)]
+    """Return the module of the four functions; `pause` is the statement for a polling loop (x86: `pause`)."""
+    posted = [f"  %place{i} = getelementptr i64, ptr %where, i64 {i}" for i in range(1, PREVIOUS_STATE + 1)]
     values = ("ptr %code", "ptr %src", "ptr %dst", "ptr %table", "i64 %begin", "i64 %end")
     posted += [f"  store {value}, ptr %place{i}" for i, value in enumerate(values, start=1)]
     lines = []

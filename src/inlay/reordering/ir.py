@@ -1,8 +1,8 @@
-"""LLVM IR as text: functions that are written line by line, and arithmetic on whole registers.
+"""A writer of LLVM IR as text, with arithmetic on whole registers.
 
-The text form is what LLVM reads fastest, and what a reader can compare with the language reference line by line. `Code`
-holds the lines of one function. `Lanes` writes operations on registers of so many lanes, in which a Python number
-stands for a register of which each lane holds it:
+IR is written as text because LLVM parses text fastest and because a reader can compare it with the LLVM language
+reference line by line. `Code` holds the lines of one function. `Lanes` writes operations on vector registers of a fixed
+number of lanes; a Python number as an operand stands for a register with that number in each lane:
 
     lanes = Lanes(code, 16, arithmetic)
     lanes.apply("add", "i32", value, 7)  ->  %v1 = add <16 x i32> %value, splat (i32 7)
@@ -18,62 +18,65 @@ from types import MappingProxyType
 
 @dataclass(slots=True)
 class Code:
-    """The lines of one function, and the intrinsics it needs declared."""
+    """A builder of one function: its lines, and the declarations that it needs."""
 
     lines: list[str] = field(default_factory=list)
-    """Finished lines."""
+    """The lines written so far."""
     declarations: set[str] = field(default_factory=set)
-    """`declare` lines of the intrinsics that were called, and whole functions that stand beside this one."""
+    """`declare` lines of the intrinsics that are called, and the text of constants and helper functions."""
     count: int = 0
-    """How many names were made."""
+    """Number of value names that were generated."""
 
     def fresh(self) -> str:
-        """A name that no value has yet."""
+        """Return a new value name."""
         self.count += 1
         return f"%v{self.count}"
 
     def let(self, operation: str) -> str:
-        """Append `operation` and name its result."""
+        """Append `operation`, an instruction with a result, and return the name of the result."""
         name = self.fresh()
         self.lines.append(f"  {name} = {operation}")
         return name
 
     def do(self, statement: str) -> None:
-        """Append a statement without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {statement}")
 
     def label(self, name: str) -> None:
-        """Begin the block `name`."""
+        """Begin the basic block `name`."""
         self.lines.append(f"{name}:")
 
     def do_declared(self, statement: str) -> None:
-        """Append a statement of a target, such as its fence, and declare what it calls."""
+        """Append a call of an intrinsic, such as the fence of a target, and declare the intrinsic."""
         self.do(statement)
         if "@" in statement:
             self.declarations.add(declaration_of(statement))
 
     def call(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
-        """Call an intrinsic of arguments (type, value) and name its result."""
+        """Append a call of an intrinsic with arguments (type, value), declare it, and return the name of the result."""
         self.declarations.add(f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})")
         return self.let(f"call {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
     def load_word(self, base: str, index: str | int) -> str:
-        """The 64-bit word number `index` after `base`."""
+        """Append a load of the 64-bit word `index` words after `base`; return its name."""
         return self.let(f"load i64, ptr {self.word(base, index)}")
 
     def word(self, base: str, index: str | int) -> str:
-        """The address of that word."""
+        """Append the computation of the address `index` 64-bit words after `base`; return its name."""
         return self.let(f"getelementptr i64, ptr {base}, i64 {index}")
 
     def byte(self, base: str, offset: str | int) -> str:
-        """The address `offset` bytes after `base`."""
+        """Append the computation of the address `offset` bytes after `base`; return its name."""
         return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     @contextmanager
     def loop(self, name: str, count: int | str) -> Iterator[str]:
-        """Run what is written meanwhile `count` times, at least once; its index, from 0 on.
+        """Write a loop of `count` iterations, at least one, around the code that is written inside the `with` block.
 
-        What is written may have labels of its own; `count` may be the name of a value.
+        The block may contain labels. `count` is a number or the name of a value.
+
+        Yields:
+            The name of the loop index, which starts at 0.
         """
         self.do(f"br label %{name}.before")
         self.label(f"{name}.before")
@@ -89,17 +92,17 @@ class Code:
         self.label(f"{name}.done")
 
     def prefetch(self, address: str) -> None:
-        """Ask for the line at `address`, which need not be valid, to come into the second-level cache."""
+        """Append a prefetch into the second-level cache; the address need not be valid."""
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
     def minmax(self, name: str, value: str, limit: int) -> str:
-        """The smaller (`smin`) or greater (`smax`) of a 64-bit value and a constant."""
+        """Append the smaller (`smin`) or greater (`smax`) of a 64-bit value and a constant; return its name."""
         self.declarations.add(f"declare i64 @llvm.{name}.i64(i64, i64)")
         return self.let(f"call i64 @llvm.{name}.i64(i64 {value}, i64 {limit})")
 
     def masked_load(self, vector: str, address: str, mask: str) -> str:
-        """Load the lanes of `vector` that `mask` selects, zero in the others; unselected memory is not touched."""
+        """Append a load of the lanes that `mask` selects; the others are zero, and their memory is not accessed."""
         wide = _of_two_lanes(vector)
         if wide != vector:
             both = self.masked_load(wide, address, self._and_none(mask))
@@ -111,7 +114,7 @@ class Code:
         return self.let(f"call {vector} @{name}({arguments})")
 
     def masked_store(self, vector: str, value: str, address: str, mask: str) -> None:
-        """Store the lanes of `value` that `mask` selects; unselected memory is not touched."""
+        """Append a store of the lanes that `mask` selects; the memory of the others is not accessed."""
         wide = _of_two_lanes(vector)
         if wide != vector:
             both = self.let(f"shufflevector {vector} {value}, {vector} poison, <2 x i32> zeroinitializer")
@@ -123,12 +126,12 @@ class Code:
         self.do(f"call void @{name}({vector} {value}, ptr {address}, i32 1, {bools} {mask})")
 
     def _and_none(self, mask: str) -> str:
-        """The mask of one lane, with a second lane that is never selected."""
+        """Return a mask of two lanes from a mask of one; the second lane is never selected."""
         return self.let(f"shufflevector <1 x i1> {mask}, <1 x i1> zeroinitializer, <2 x i32> <i32 0, i32 1>")
 
 
 def module_text(functions: Sequence[tuple[str, Code]], attributes: str) -> str:
-    """The module of some functions, each with its head; `attributes` are LLVM's of all of them."""
+    """Return the text of a module with these functions; `attributes` are the LLVM attributes of all of them."""
     declarations = sorted(set().union(*(code.declarations for _, code in functions)))
     texts = [f"{head} #0 {{\n" + "\n".join(code.lines) + "\n}" for head, code in functions]
     tail = f"attributes #0 = {{ nounwind {attributes} }}\n!0 = !{{i32 1}}\n"
@@ -136,7 +139,7 @@ def module_text(functions: Sequence[tuple[str, Code]], attributes: str) -> str:
 
 
 def declaration_of(call: str) -> str:
-    """The declaration of what a statement calls.
+    """Return the `declare` line for the function that a call statement calls.
 
     >>> declaration_of("call void @llvm.aarch64.hint(i32 1)")
     'declare void @llvm.aarch64.hint(i32)'
@@ -146,12 +149,15 @@ def declaration_of(call: str) -> str:
 
 
 def _of_two_lanes(vector: str) -> str:
-    """A vector of at least two lanes: LLVM has no code for a masked access of one in registers of SVE."""
+    """Return a vector type of at least two lanes.
+
+    LLVM cannot select SVE instructions for a masked access of one lane.
+    """
     return vector.replace("<1 x ", "<2 x ")
 
 
 def _bools(vector: str) -> str:
-    """The mask type of a vector type: <16 x float> -> <16 x i1>."""
+    """Return the mask type of a vector type: <16 x float> -> <16 x i1>."""
     return vector.split(" x ")[0] + " x i1>"
 
 
@@ -159,7 +165,7 @@ _SPELLING = {"float": "f32", "half": "f16", "double": "f64"}
 
 
 def suffix(vector: str) -> str:
-    """How intrinsics spell a vector type.
+    """Return the suffix that names a vector type in the name of an intrinsic.
 
     >>> suffix("<16 x float>")
     'v16f32'
@@ -170,79 +176,83 @@ def suffix(vector: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What a processor has instructions for; what it has none for is computed with others, with the same result."""
+    """The conversion and permutation instructions of a processor.
+
+    For a missing instruction, the emitter writes a sequence of others with the same result.
+    """
 
     f16: bool
-    """Between f16 and f32."""
+    """True if it converts between f16 and f32."""
     bf16: bool
-    """From f32 to bf16 (x86: AVX512_BF16), with subnormals flushed to zero."""
-    picks: int
-    """Bits of the narrowest elements that one instruction takes from any places of two registers of 64 bytes (x86: 8
-    with AVX512_VBMI, 16 with AVX512BW); 0 where there is none."""
-    nan_loses: bool = True
-    """Whether the greater of a NaN and a number is the number for signaling NaNs too, which AArch64 only quiets."""
-    rounds: bool = True
-    """From a float to the nearest integer at once, LLVM's lrint; for registers of SVE it would go through them element
-    by element, and of two steps, to round and to convert, it makes one on AArch64."""
+    """True if it converts f32 to bf16, with subnormals flushed to zero (x86: AVX512_BF16)."""
+    permute_bits: int
+    """Width in bits of the narrowest elements that one instruction permutes arbitrarily across two 64-byte registers
+    (x86: 8 with AVX512_VBMI, 16 with AVX512BW); 0 if there is none."""
+    max_drops_nan: bool = True
+    """True if the maximum of a NaN and a number is the number also for signaling NaNs; false on AArch64, which only
+    makes the NaN quiet."""
+    has_lrint: bool = True
+    """True if a float is rounded to the nearest integer with LLVM's `lrint`. False on AArch64: LLVM expands `lrint`
+    element by element for SVE, and merges the alternative, rounding and then converting, into one instruction."""
 
 
 _BITS: Mapping[str, int] = MappingProxyType(
     {"i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 )
-"""The width of each element type."""
+"""The width of each LLVM element type in bits."""
 _REGISTER_BITS = 512
-"""Of the registers that `Lanes.pick` has an instruction for."""
+"""The width in bits of the registers for which `Lanes.pick` has an instruction."""
 _PICKS = {8: "qi", 16: "hi", 32: "d", 64: "q"}
 Operand = str | int | float
-"""The name of a register, or a number that every lane holds."""
+"""An operand: the name of a register, or a number that stands for a register with the number in each lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Writes operations on registers of one number of lanes."""
+    """A writer of operations on vector registers with a fixed number of lanes."""
 
     code: Code
-    """Where they are written."""
+    """The function that operations are appended to."""
     count: int
-    """The number of lanes."""
+    """Number of lanes."""
     arithmetic: Arithmetic
-    """What the processor has instructions for."""
+    """The instructions of the processor."""
 
     def of(self, element: str) -> str:
-        """The register type of elements of an LLVM type."""
+        """Return the vector type of elements of an LLVM type."""
         return f"<{self.count} x {element}>"
 
     def apply(self, operation: str, element: str, one: Operand, other: Operand) -> str:
-        """A binary operation, such as `add` or `fmul`, or a comparison, such as `icmp ult`, which makes a mask."""
+        """Append a binary operation, such as `add` or `fmul`; or a comparison, such as `icmp ult`, giving a mask."""
         return self.code.let(f"{operation} {self.of(element)} {_operand(element, one)}, {_operand(element, other)}")
 
     def cast(self, operation: str, value: str, source: str, target: str) -> str:
-        """A cast from one element type to another: `zext`, `bitcast`, `sitofp`, ..."""
+        """Append a cast from one element type to another: `zext`, `bitcast`, `sitofp`, ..."""
         return self.code.let(f"{operation} {self.of(source)} {value} to {self.of(target)}")
 
     def call(self, name: str, element: str, *values: str) -> str:
-        """An intrinsic whose operands and result are registers of one type: `floor`, `copysign`, ..."""
+        """Append a call of an intrinsic whose operands and result have one vector type: `floor`, `copysign`, ..."""
         vector = self.of(element)
         return self.code.call(f"llvm.{name}.{suffix(vector)}", vector, *((vector, value) for value in values))
 
     def choose(self, mask: str, element: str, one: Operand, other: Operand) -> str:
-        """`one` in the lanes of the mask, `other` in the rest."""
+        """Append a select: `one` in the lanes that the mask selects, `other` in the rest."""
         pair = ", ".join(f"{self.of(element)} {_operand(element, value)}" for value in (one, other))
         return self.code.let(f"select {self.of('i1')} {mask}, {pair}")
 
     def least(self, element: str, value: str, limit: Operand, *, of: str = "icmp slt") -> str:
-        """The smaller of a register and a limit, by the predicate `of`; with `sgt` or `ogt`, the greater.
+        """Append the smaller of a register and a limit by the predicate `of`; with `sgt` or `ogt`, the greater.
 
         A NaN becomes the limit.
         """
         return self.choose(self.apply(of, element, value, limit), element, value, limit)
 
     def narrow(self, value: str, source: str, target: str) -> str:
-        """The low bits of integers."""
+        """Append the truncation of integers to a narrower type."""
         wide, bits = int(source[1:]), int(target[1:])
         if wide == bits:
             return value
-        if not self.arithmetic.picks or self.count * bits < 256 or wide > 32:
+        if not self.arithmetic.permute_bits or self.count * bits < 256 or wide > 32:
             return self.cast("trunc", value, source, target)
         while wide > bits:
             wide //= 2
@@ -250,38 +260,40 @@ class Lanes:
         return value
 
     def _every_second(self, value: str, bits: int) -> str:
-        """The low halves of integers of twice as many `bits`."""
-        element, held = f"i{bits}", _REGISTER_BITS // bits
-        if bits < self.arithmetic.picks or self.count * bits * 2 < _REGISTER_BITS:
+        """Append the truncation of integers of twice as many `bits`, by a permutation instruction if there is one."""
+        element, register_lanes = f"i{bits}", _REGISTER_BITS // bits
+        if bits < self.arithmetic.permute_bits or self.count * bits * 2 < _REGISTER_BITS:
             return self.cast("trunc", value, f"i{2 * bits}", element)
         halves = self.code.let(f"bitcast {self.of(f'i{2 * bits}')} {value} to <{2 * self.count} x {element}>")
-        parts = [self._part(halves, element, 2 * self.count, at, held) for at in range(0, 2 * self.count, held)]
-        register = Lanes(self.code, held, self.arithmetic)
-        even = tuple(range(0, 2 * held, 2))
+        starts = range(0, 2 * self.count, register_lanes)
+        parts = [self._part(halves, element, 2 * self.count, start, register_lanes) for start in starts]
+        register = Lanes(self.code, register_lanes, self.arithmetic)
+        even = tuple(range(0, 2 * register_lanes, 2))
         pairs = [(parts[i], parts[min(i + 1, len(parts) - 1)]) for i in range(0, len(parts), 2)]
         picked = [register.pick(element, one, other, even) for one, other in pairs]
         if len(parts) == 1:
-            return self._part(picked[0], element, held, 0, self.count)
-        return picked[0] if len(picked) == 1 else self._joined(picked, element, held)
+            return self._part(picked[0], element, register_lanes, 0, self.count)
+        return picked[0] if len(picked) == 1 else self._joined(picked, element, register_lanes)
 
     def _part(self, value: str, element: str, lanes: int, start: int, count: int) -> str:
-        """`count` of the `lanes` of a value, from `start` on."""
+        """Append the extraction of `count` of the `lanes` of a value, from lane `start` on."""
         vector, order = f"<{lanes} x {element}>", range(start, start + count)
         return self.code.let(f"shufflevector {vector} {value}, {vector} poison, {shuffle_mask(order)}")
 
     def _joined(self, values: list[str], element: str, lanes: int) -> str:
-        """Two registers as one value of twice as many lanes."""
+        """Append the concatenation of two registers to one value of twice as many lanes."""
         one, other = (f"<{lanes} x {element}> {value}" for value in values)
         return self.code.let(f"shufflevector {one}, {other}, {shuffle_mask(range(2 * lanes))}")
 
     def pick(self, element: str, one: str, other: str, order: Sequence[int]) -> str:
-        """A register whose lane i is number `order[i]` of the lanes of `one` and then `other`; -1 leaves a lane open.
+        """Append a permutation: lane i of the result is number `order[i]` of the lanes of `one`, then `other`.
 
-        The instruction for it is named where there is one, and its mask is read from memory: of a mask that LLVM can
-        look into it tries every other sequence first, which takes ten times as long as all else.
+        -1 leaves a lane undefined. If the processor has an instruction for it, the code calls its intrinsic and loads
+        the index vector from memory. LLVM would try every other instruction sequence for a constant index vector first,
+        and that takes ten times as long as the rest of the compilation.
         """
         bits = _BITS[element]
-        if not 0 < self.arithmetic.picks <= bits or self.count * bits != _REGISTER_BITS:
+        if not 0 < self.arithmetic.permute_bits <= bits or self.count * bits != _REGISTER_BITS:
             pair = ", ".join(f"{self.of(element)} {value}" for value in (one, other))
             return self.code.let(f"shufflevector {pair}, {shuffle_mask(order)}")
         integer = self.of(f"i{bits}")
@@ -295,33 +307,38 @@ class Lanes:
         return picked if element == f"i{bits}" else self.cast("bitcast", picked, f"i{bits}", element)
 
     def _bits(self, value: str, element: str) -> str:
+        """Append the bitcast of a register to integers of the same width."""
         integer = f"i{_BITS[element]}"
         return value if element == integer else self.cast("bitcast", value, element, integer)
 
     def spread(self, one: str, element: str) -> str:
-        """A register that holds the value `one` in every lane."""
+        """Append a register that holds the value `one` in every lane."""
         vector = self.of(element)
         first = self.code.let(f"insertelement {vector} poison, {element} {one}, i64 0")
         return self.code.let(f"shufflevector {vector} {first}, {vector} poison, {self.of('i32')} zeroinitializer")
 
     def nearest(self, value: str, source: str, target: str) -> str:
-        """Floats within the range of the integer type `target`, rounded to nearest, ties to even."""
-        if not self.arithmetic.rounds:
+        """Append the rounding of floats to the nearest number of the integer type `target`, ties to even.
+
+        The values must be in the range of that type.
+        """
+        if not self.arithmetic.has_lrint:
             return self.cast("fptosi", self.call("roundeven", source, value), source, target)
         floats, integers = self.of(source), self.of(target)
         return self.code.call(f"llvm.lrint.{suffix(integers)}.{suffix(floats)}", integers, (floats, value))
 
 
 def shuffle_mask(order: Sequence[int]) -> str:
-    """The mask of a `shufflevector`; -1 leaves a lane open."""
+    """Return the mask operand of a `shufflevector`; -1 leaves a lane undefined."""
     return f"<{len(order)} x i32> <" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order) + ">"
 
 
 def _operand(element: str, value: Operand) -> str:
+    """Return the text of an operand: the name of a register, or a constant in each lane."""
     if isinstance(value, str):
         return value
     if element not in ("float", "double"):
         return f"splat ({element} {value})"
-    # The text form of a float is the bits of the double of the same value.
+    # LLVM writes a float constant as the bits of the double with the same value.
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     return f"splat ({element} 0x{bits:016X})"

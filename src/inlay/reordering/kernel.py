@@ -1,11 +1,11 @@
-"""Kernel and table: what is machine code, and what is data.
+"""The split of a schedule into a kernel, which becomes machine code, and a table of numbers, which stays data.
 
-A scheduled reorder splits in two. The kernel is what the code depends on: element types, lanes, shuffle network, the
-number of guards, and of attributes which values the lanes of the tile take. The table holds all numbers: extents,
-strides, bounds, the offset of every register. Reorders of different shapes share one kernel, so a network of a hundred
-weights compiles a handful of kernels.
+The kernel is what the code depends on: element types, lanes, the shuffle network, the number of guards, and, for
+attributes, which values the lanes of a register use. The table holds all numbers: extents, strides, bounds, and the
+offset of each register. Reorders of different shapes share a kernel, so a network with a hundred weights compiles only
+a handful of kernels.
 
-The table is an array of 64-bit words; `TableShape` says where everything is. Offsets and strides in it are bytes.
+The table is an array of 64-bit words whose layout `TableShape` describes. Offsets and strides in it are in bytes.
 """
 
 from dataclasses import dataclass
@@ -17,83 +17,87 @@ import numpy.typing as npt
 from inlay.data_type import DataType
 from inlay.errors import Unimplemented
 from inlay.reordering.conversion import address_bits
+from inlay.reordering.loop_order import OuterLoop
 from inlay.reordering.nest import Loop
-from inlay.reordering.network import SIDES, Network, Run, Side
-from inlay.reordering.problem import Computation, ReorderProblem, Value, step_places, working_type
+from inlay.reordering.network import SIDES, Deinterleave, ShuffleNetwork, Side
+from inlay.reordering.problem import Computation, FormulaStep, ReorderProblem, step_value_layouts, working_type
 from inlay.reordering.schedule import Bit, Schedule
-from inlay.reordering.walk import OuterLoop
 
 Words = npt.NDArray[np.int64]
 Stores = Literal["cached", "streamed", "staged"]
-"""How registers reach the destination: as ordinary stores; past the caches, each a whole number of cache lines; or,
-where they are parts of lines, through a buffer that holds what one run of the innermost loop fills."""
+"""The kind of stores to the destination. `cached`: ordinary stores. `streamed`: streaming stores of registers that are
+whole cache lines. `staged`: registers are parts of lines; they are stored to a buffer, the stage, which holds what one
+execution of the innermost loop writes and is then streamed to the destination."""
 STAGE_BYTES = 1 << 14
-"""The size of that buffer: half of a first-level cache."""
+"""Size of the stage in bytes: half of a first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Everything that the machine code of a reorder depends on, beside the target."""
+    """The inputs of code generation, without the target: equal kernels have equal machine code."""
 
     src_type: str
     """Name of the type of the source elements."""
     dst_type: str
     """Name of the type of the destination elements."""
-    network: Network
-    """The exchanges; its lane and register bits give the size of the tile."""
+    network: ShuffleNetwork
+    """The shuffle network; its lane and register bits determine the size of the tile."""
     guards: int
-    """How many coordinates have bounds."""
+    """Number of guards, value indices included."""
     stores: Stores
-    """How registers reach the destination."""
-    run: Run | None = None
-    """The odd digit among the lanes of one side."""
-    fetches: bool = False
-    """Whether each load asks for the line of a later one."""
+    """The kind of stores to the destination."""
+    deinterleave: Deinterleave | None = None
+    """The odd digit among the lanes of one side, if any."""
+    prefetches: bool = False
+    """True if each load prefetches a line of a later tile."""
     computation: Computation | None = None
-    """What is computed between load and store, beside conversions."""
+    """The formula to compute between load and store; None if elements are only moved or converted."""
     overlaps: bool = False
-    """Whether the last run of a loop may begin earlier than a step after the one before."""
+    """True if the last tile of a loop may begin earlier and overlap the one before."""
 
     @property
     def bounds(self) -> range:
-        """The guards that keep anything out."""
+        """The numbers of the guards with bounds; guards before them are value indices."""
         return range(0 if self.computation is None else self.computation.counts, self.guards)
 
     @property
     def shuffles(self) -> bool:
-        """Whether elements change their lanes or registers on the way."""
-        return bool(self.network.steps) or self.run is not None
+        """Return whether elements change their lane or register between load and store."""
+        return bool(self.network.steps) or self.deinterleave is not None
 
     @property
     def lanes(self) -> int:
-        """Elements in one register."""
+        """Number of elements in one register."""
         return 1 << len(self.network.lanes)
 
     @property
     def registers(self) -> int:
-        """Registers of the tile: for each value of the odd digit, one for each value of the register bits."""
-        return (1 if self.run is None else self.run.extent) << len(self.network.registers)
+        """Number of registers of the tile: 2^(register bits), times the extent of the odd digit if there is one."""
+        return (1 if self.deinterleave is None else self.deinterleave.extent) << len(self.network.registers)
 
 
-def kernel_of(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, fetches: bool = False) -> Kernel:
-    """The kernel that runs `schedule`. Moves without conversion depend on the width of the type only."""
+def build_kernel(problem: ReorderProblem, schedule: Schedule, stores: Stores, *, prefetches: bool = False) -> Kernel:
+    """Build the kernel that executes `schedule`. Moves without conversion depend only on the width of the type."""
     names = [problem.src_type.name, problem.dst_type.name]
-    computation = _computation_of(problem, schedule)
+    computation = _build_computation(problem, schedule)
     if problem.src_type == problem.dst_type and computation is None:
         names = [f"i{problem.src_type.bits}"] * 2
-    run = None if schedule.tile.odd is None else schedule.tile.odd.run
+    deinterleave = None if schedule.tile.odd is None else schedule.tile.odd.deinterleave
     guards = len(schedule.nest.guards)
     network = schedule.tile.network
-    return Kernel(names[0], names[1], network, guards, stores, run, fetches, computation, schedule.overlaps)
+    return Kernel(names[0], names[1], network, guards, stores, deinterleave, prefetches, computation, schedule.overlaps)
 
 
-def _computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
-    """What a kernel that runs `schedule` computes; None where it only converts."""
+def _build_computation(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
+    """Return the formula that a kernel for `schedule` computes; None if it only moves or converts."""
     if not problem.computes:
         return None
     attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
     working = working_type(*types, attributes, problem.factor)
-    choices = [Computation(working, side, _values(problem, schedule, side), len(problem.places)) for side in SIDES]
+    choices = [
+        Computation(working, side, _formula_steps(problem, schedule, side), len(problem.value_layouts))
+        for side in SIDES
+    ]
     narrower = types[1].bits - types[0].bits
     if attributes.sum is not None or narrower > 0:
         return choices[1]
@@ -102,153 +106,167 @@ def _computation_of(problem: ReorderProblem, schedule: Schedule) -> Computation 
     return min(reversed(choices), key=lambda choice: sum(value.lanes is None for value in choice.values))
 
 
-def _values(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[Value, ...]:
+def _formula_steps(problem: ReorderProblem, schedule: Schedule, side: Side) -> tuple[FormulaStep, ...]:
+    """Return the steps of the formula on registers of `side`, with the values of lanes where code can know them."""
     tile = schedule.tile
     lanes = (tile.src_bits if side == "src" else tile.dst_bits)[: tile.lane_bits]
-    odd = tile.odd.loop if tile.odd is not None and tile.odd.run.side == side else None
-    values = []
-    for step, place in step_places(problem.attributes, problem.factor, problem.dims).items():
-        if place is None:
-            values.append(Value(step, None, (0,) * (1 << len(lanes))))
+    odd = tile.odd.loop if tile.odd is not None and tile.odd.deinterleave.side == side else None
+    steps = []
+    for name, layout in step_value_layouts(problem.attributes, problem.factor, problem.dims).items():
+        if layout is None:
+            steps.append(FormulaStep(name, None, (0,) * (1 << len(lanes))))
             continue
-        count = problem.places.index(place)
-        # Lanes that an odd digit lies among differ from register to register.
+        count = problem.value_layouts.index(layout)
+        # With an odd digit among the lanes, the values of the lanes differ from register to register.
         is_odd = odd is not None and any(schedule.nest.loops[i].weight(count) for i in (odd, *dict(lanes)))
-        taken = [0]
+        lane_values = [0]
         for loop, bit in lanes:
             weight = schedule.nest.loops[loop].weight(count) << bit
-            taken += [other + weight for other in taken]
-        is_near = max(taken) < 2 * len(taken) and not is_odd
-        values.append(Value(step, count, tuple(taken) if is_near else None))
-    return tuple(values)
+            lane_values += [value + weight for value in lane_values]
+        is_near = max(lane_values) < 2 * len(lane_values) and not is_odd
+        steps.append(FormulaStep(name, count, tuple(lane_values) if is_near else None))
+    return tuple(steps)
 
 
-def reaches(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
-    """For each count of values, the greatest that any element of any tile takes, beyond the tensor too."""
+def greatest_value_indices(problem: ReorderProblem, schedule: Schedule) -> dict[int, int]:
+    """Return, for each value index, its greatest value in any tile, including elements beyond the tensor."""
     loops = [(loop, schedule.tile.covers(i)) for i, loop in enumerate(schedule.nest.loops)]
     return {
         count: sum((-(-loop.extent // step) * step - 1) * loop.weight(count) for loop, step in loops)
-        for count in range(len(problem.places))
+        for count in range(len(problem.value_layouts))
     }
 
 
 # The table
 
 
-_MOST_IN_LANES = 1 << 30  # masks compare 32-bit numbers
+_MOST_IN_LANES = 1 << 30  # largest coordinate of a lane within its register: masks compare 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """Where the parts of a table begin, in words."""
+    """The layout of a table: the position of each of its parts, in 64-bit words."""
 
     lanes: int
-    """Elements in one register."""
+    """Number of elements in one register."""
     registers: int
-    """Registers of the tile."""
+    """Number of registers of the tile."""
     guards: int
-    """How many coordinates have bounds."""
+    """Number of guards, value indices included."""
     kinds: tuple[int, int] = (1, 1)
-    """How many kinds of registers each side has, whose lanes hold different coordinates: with an odd digit among the
-    lanes, one for each of its values."""
+    """For each side, the number of register kinds. Registers of one kind have the same coordinates in their lanes,
+    relative to the first lane. With an odd digit among the lanes, each of its values is a kind."""
     overlaps: bool = False
-    """Whether each loop says how much earlier its last run begins."""
+    """True if each loop has words for how much earlier its last iteration begins."""
 
     LOOPS = 0
     """One word: the number of loops around the innermost."""
     OFFSETS = 1
     """Two words: the addresses of the register offsets of source and destination."""
     STAGE = 3
-    """One word: bytes of the destination that one run of the innermost loop fills, where stores are staged."""
-    AHEAD = 4
-    """One word: bytes from a load to the line that it asks for, where it does."""
+    """One word: bytes of the destination that one execution of the innermost loop fills, for staged stores."""
+    PREFETCH = 4
+    """One word: the prefetch distance in bytes, for kernels that prefetch."""
     INNERMOST = 5
-    """The innermost loop: its extent, then its `sums`, then, where runs overlap, what the last one adds to them."""
+    """The innermost loop: its extent, then the increments of its `sums`, then, for overlapping tiles, the corrections
+    of the sums for the last iteration."""
 
     @property
     def sums(self) -> int:
-        """What one step of a loop adds to: the offsets of both sides, the addresses of their rows, the coordinates."""
+        """Number of running sums of the loops: an offset and a row address for each side, and one for each guard."""
         return 4 + self.guards
 
     @property
     def steps(self) -> int:
-        """Words of the extent of a loop and of what it adds to the sums."""
+        """Number of words for the extent of a loop, its increments and, for overlapping tiles, its corrections."""
         return 1 + self.sums * (1 + self.overlaps)
 
     def bound(self, guard: int, which: int) -> int:
-        """For each guard: read below, write below, tiles are read whole up to, tiles are written whole up to."""
+        """Return the position of a bound of a guard; `which` selects one of four.
+
+        0: elements are read below it. 1: elements are written below it. 2: the last coordinate at which a tile is read
+        whole. 3: the last coordinate at which a tile is written whole.
+        """
         return self.INNERMOST + self.steps + 4 * guard + which
 
     def coordinates(self, side: int, guard: int) -> int:
-        """What each register adds to a guard's coordinate (a word each), then each lane of each kind (32 bits each)."""
+        """Return the position of the coordinates that registers and lanes add to a guard's sum.
+
+        First a word for each register, then 32 bits for each lane of each kind of register.
+        """
         sizes = [self.registers + kinds * self.lane_words for kinds in self.kinds]
         before = self.guards * sum(sizes[:side])
         return self.bound(self.guards, 0) + before + guard * sum(sizes[side : side + 1])
 
     @property
     def lane_words(self) -> int:
-        """Words of what the lanes of one kind of register add."""
+        """Number of words for the lanes of one kind of register."""
         return (self.lanes + 1) // 2
 
     @property
     def loops(self) -> int:
-        """For each loop around the innermost, innermost last: see `loop_words`."""
+        """Position of the loops around the innermost, innermost of them first; each has `loop_words` words."""
         return self.coordinates(2, 0)
 
     @property
     def loop_words(self) -> int:
-        """Words of one loop: as the innermost, then for each side the address and step of a table of offsets."""
+        """Words of one loop: as the innermost, then the address and stride of a table of offsets for each side."""
         return self.steps + 4
 
 
-def shape_of(lanes: int, registers: int, guards: int, run: Run | None, overlaps: bool) -> TableShape:
-    """The shape of the table of a kernel with such a tile."""
-    kinds = (1, 1) if run is None else (run.extent, 1) if run.side == "src" else (1, run.extent)
+def table_shape(
+    lanes: int, registers: int, guards: int, deinterleave: Deinterleave | None, overlaps: bool
+) -> TableShape:
+    """Return the layout of the table of a kernel with such a tile."""
+    kinds = (1, 1)
+    if deinterleave is not None:
+        kinds = (deinterleave.extent, 1) if deinterleave.side == "src" else (1, deinterleave.extent)
     return TableShape(lanes, registers, guards, kinds, overlaps)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The numbers of one reorder."""
+    """The numbers of one reorder, as its kernel reads them."""
 
     words: Words
-    """The table itself."""
+    """The words that `TableShape` describes."""
     offsets: tuple[Words, ...]
-    """What `words` holds the addresses of: the register offsets of both sides, then tables of loops."""
+    """Arrays whose addresses are in `words`: the register offsets of both sides, then tables of loops. Kept alive
+    here."""
     tiles: int
-    """How many tiles there are."""
-    run: int
-    """How many of them make one run of the innermost loop."""
+    """Number of tiles."""
+    tiles_per_run: int
+    """Number of tiles in one execution of the innermost loop."""
     address: int
-    """Where the words lie."""
+    """Address of the first word."""
 
     @property
     def dst_offsets(self) -> Words:
-        """Bytes to each register of the destination; nibbles where it is written one 4-bit element at a time."""
+        """Offset of each destination register in bytes; in nibbles if 4-bit elements are stored one at a time."""
         return self.offsets[1]
 
 
-def table_of(problem: ReorderProblem, schedule: Schedule, ahead: int = 0) -> Table:
-    """The table of `schedule`, with `ahead` bytes from a load to the line that it asks for."""
+def build_table(problem: ReorderProblem, schedule: Schedule, prefetch_distance: int = 0) -> Table:
+    """Build the table of `schedule`, with a prefetch distance of `ahead` bytes."""
     tile, nest = schedule.tile, schedule.nest
-    odd = None if tile.odd is None else tile.odd.run
-    shape = shape_of(1 << tile.lane_bits, tile.registers, len(nest.guards), odd, schedule.overlaps)
-    runs = [(o, nest.loops[o.loop]) for o in schedule.outer]
-    if not runs or not schedule.steps_evenly(schedule.outer[-1]):
-        runs.append((OuterLoop(0, 1, 1), Loop(1, 0, 0)))
-    words = np.zeros(shape.loops + (len(runs) - 1) * shape.loop_words + 1, np.int64)
+    odd = None if tile.odd is None else tile.odd.deinterleave
+    shape = table_shape(1 << tile.lane_bits, tile.registers, len(nest.guards), odd, schedule.overlaps)
+    loops = [(o, nest.loops[o.loop]) for o in schedule.outer]
+    if not loops or not schedule.steps_evenly(schedule.outer[-1]):
+        loops.append((OuterLoop(0, 1, 1), Loop(1, 0, 0)))  # the innermost loop of the code needs strides
+    words = np.zeros(shape.loops + (len(loops) - 1) * shape.loop_words + 1, np.int64)
     builder = _TableBuilder(words, shape, (problem.src_type, problem.dst_type), schedule, [])
-    words[shape.LOOPS] = len(runs) - 1
-    words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * runs[-1][0].extent // 8
-    words[shape.AHEAD] = ahead
-    builder.registers()
-    builder.bounds()
-    builder.loop(shape.INNERMOST, *runs[-1])
-    for i, run in enumerate(reversed(runs[:-1])):
-        builder.loop(shape.loops + i * shape.loop_words, *run)
-        builder.tables(shape.loops + i * shape.loop_words + shape.steps, *run)
+    words[shape.LOOPS] = len(loops) - 1
+    words[shape.STAGE] = (problem.dst_type.bits << tile.lane_bits) * tile.registers * loops[-1][0].extent // 8
+    words[shape.PREFETCH] = prefetch_distance
+    builder.write_registers()
+    builder.write_bounds()
+    builder.write_loop(shape.INNERMOST, *loops[-1])
+    for i, loop in enumerate(reversed(loops[:-1])):
+        builder.write_loop(shape.loops + i * shape.loop_words, *loop)
+        builder.write_offset_tables(shape.loops + i * shape.loop_words + shape.steps, *loop)
     return Table(
-        words, tuple(builder.offsets), schedule.tiles, runs[-1][0].extent, int(words.__array_interface__["data"][0])
+        words, tuple(builder.offsets), schedule.tiles, loops[-1][0].extent, int(words.__array_interface__["data"][0])
     )
 
 
@@ -257,53 +275,58 @@ _Number = TypeVar("_Number", int, Words)
 
 @dataclass(frozen=True, slots=True)
 class _TableBuilder:
+    """Writes the parts of a table into `words`; appends the arrays that the words refer to to `offsets`."""
+
     words: Words
     shape: TableShape
     types: tuple[DataType, DataType]
     schedule: Schedule
     offsets: list[Words]
 
-    def places(self, side: int, elements: _Number) -> _Number:
-        """Elements of a side in what its addresses count: bytes, or nibbles."""
+    def to_address_units(self, side: int, elements: _Number) -> _Number:
+        """Convert elements of a side to the unit of its addresses: bytes, or nibbles."""
         kind = self.types[side]
         return elements * kind.bits // address_bits(kind.name, self.shape.lanes)
 
-    def loop(self, at: int, run: OuterLoop, loop: Loop) -> None:
-        """Extent and sums of one loop: a table inside the tile moves the register offsets, not the address."""
-        is_looked_up = run.step == 1
+    def write_loop(self, at: int, outer: OuterLoop, loop: Loop) -> None:
+        """Write the extent of one loop and the increments of its sums.
+
+        If a table of offsets is inside the tile, the loop selects a row of register offsets; the address stays.
+        """
+        is_looked_up = outer.step == 1
         rows = [0 if isinstance(where, int) or is_looked_up else 8 * self.shape.registers for where in loop.maps]
-        words = [run.extent, *self.added(loop, run.step, rows)]
+        words = [outer.extent, *self.sum_increments(loop, outer.step, rows)]
         if self.shape.overlaps:
-            words += self.added(loop, -run.back, [0, 0])
+            words += self.sum_increments(loop, -outer.back, [0, 0])
         self.words[at : at + self.shape.steps] = words
 
-    def added(self, loop: Loop, values: int, rows: list[int]) -> list[int]:
-        """What so many values of a loop, and such steps of the rows of tables, add to the sums."""
-        steps = [where * values if isinstance(where, int) else 0 for where in loop.maps]
-        moves = [self.places(side, step) for side, step in enumerate(steps)]
-        return [*moves, *rows, *(loop.weight(g) * values for g in range(self.shape.guards))]
+    def sum_increments(self, loop: Loop, iterations: int, rows: list[int]) -> list[int]:
+        """Return the increments of all sums for `iterations` of a loop; `rows` are those of the row addresses."""
+        elements = [offsets * iterations if isinstance(offsets, int) else 0 for offsets in loop.maps]
+        moves = [self.to_address_units(side, count) for side, count in enumerate(elements)]
+        return [*moves, *rows, *(loop.weight(g) * iterations for g in range(self.shape.guards))]
 
-    def tables(self, at: int, run: OuterLoop, loop: Loop) -> None:
-        """Offsets of a loop without a stride; a loop with one looks up the same zero again and again."""
+    def write_offset_tables(self, at: int, outer: OuterLoop, loop: Loop) -> None:
+        """Write address and stride of a loop's offset tables; a loop with a stride has a table of one zero."""
         for side, where in enumerate(loop.maps):
-            looked_up = isinstance(where, tuple) and run.step == 1
-            offsets = self.places(side, np.array(where if looked_up else [0], np.int64))
+            looked_up = isinstance(where, tuple) and outer.step == 1
+            offsets = self.to_address_units(side, np.array(where if looked_up else [0], np.int64))
             self.offsets.append(offsets)
             self.words[at + 2 * side : at + 2 * side + 2] = [offsets.__array_interface__["data"][0], int(looked_up)]
 
-    def bounds(self) -> None:
-        """The bounds of each guard."""
+    def write_bounds(self) -> None:
+        """Write the four bounds of each guard."""
         for g, guard in enumerate(self.schedule.nest.guards):
             reach = sum(_weight(self.schedule, bit, g) for bit in self.schedule.tile.src_bits)
             at = self.shape.bound(g, 0)
             self.words[at : at + 4] = [guard.data, guard.stored, guard.data - 1 - reach, guard.stored - 1 - reach]
 
-    def registers(self) -> None:
-        """Offsets of the registers, and what registers and lanes add to the coordinates."""
+    def write_registers(self) -> None:
+        """Write the register offsets of both sides, and the coordinates of registers and lanes for each guard."""
         tile, loops = self.schedule.tile, self.schedule.nest.loops
         lanes, registers = tile.lane_bits, self.shape.registers
         for side, bits in enumerate((tile.src_bits, tile.dst_bits)):
-            offsets = self.places(side, _register_offsets(self.schedule, side))
+            offsets = self.to_address_units(side, _register_offsets(self.schedule, side))
             self.offsets.append(offsets)
             self.words[self.shape.OFFSETS + side] = offsets.__array_interface__["data"][0]
             for g in range(self.shape.guards):
@@ -311,71 +334,80 @@ class _TableBuilder:
                 odd = 0 if tile.odd is None else loops[tile.odd.loop].weight(g)
                 start = self.shape.coordinates(side, g)
                 among = np.arange(registers >> tile.register_bits) * (odd if self.shape.kinds[side] == 1 else 0)
-                self.words[start : start + registers] = np.add.outer(among, _sums(weights[lanes:])).ravel()
-                self.lanes(start + registers, side, _sums(weights[:lanes]), odd)
+                self.words[start : start + registers] = np.add.outer(among, _subset_sums(weights[lanes:])).ravel()
+                self.write_lanes(start + registers, side, _subset_sums(weights[:lanes]), odd)
 
-    def lanes(self, at: int, side: int, coordinates: Words, odd_weight: int) -> None:
-        """What the lanes of each kind of register add to a coordinate."""
+    def write_lanes(self, at: int, side: int, coordinates: Words, odd_weight: int) -> None:
+        """Write the coordinates of the lanes, relative to the register, for each kind of register."""
         if coordinates[-1] > _MOST_IN_LANES:
             raise Unimplemented(f"the lanes of one register are {coordinates[-1]} coordinates of one axis apart")
         odd, count = self.schedule.tile.odd, self.shape.lanes
         kinds = [coordinates]
         if odd is not None and self.shape.kinds[side] > 1:
-            gathered = Run("dst", odd.run.extent, odd.run.below)
-            sources = [gathered.sources(k, self.schedule.tile.lane_bits) for k in range(odd.run.extent)]
+            # On the side of the odd digit, register k holds elements of every value of the digit in its lanes.
+            interleaved = Deinterleave("dst", odd.deinterleave.extent, odd.deinterleave.below)
+            sources = [interleaved.sources(k, self.schedule.tile.lane_bits) for k in range(odd.deinterleave.extent)]
             kinds = [
-                coordinates[[lane for _, lane in one]] + odd_weight * np.array([of for of, _ in one]) for one in sources
+                coordinates[[lane for _, lane in lanes]] + odd_weight * np.array([value for value, _ in lanes])
+                for lanes in sources
             ]
         for i, kind in enumerate(kinds):
             self.words[at + i * self.shape.lane_words :].view(np.int32)[:count] = kind
 
 
 def _register_offsets(schedule: Schedule, side: int) -> Words:
-    """Elements to each register of a side: one row, or, with a table among the loops, one for each step over its loop.
+    """Return the offset of each register of a side in elements, one row for each row of a table inside the tile.
 
-    An odd digit repeats them for each of its values: registers in a row where it is among the lanes of the side.
+    Without such a table there is one row. An odd digit multiplies the registers: they are contiguous on the side that
+    has the digit among its lanes.
     """
     tile, maps = schedule.tile, [loop.maps[side] for loop in schedule.nest.loops]
     bits = (tile.src_bits, tile.dst_bits)[side][tile.lane_bits :]
-    strides = [where << bit if isinstance(where := maps[loop], int) else 0 for loop, bit in bits]
-    total = _sums(strides)[np.newaxis]
+    strides = [stride << bit if isinstance(stride := maps[loop], int) else 0 for loop, bit in bits]
+    total = _subset_sums(strides)[np.newaxis]
     for loop in {loop for loop, _ in bits}:
-        where = maps[loop]
-        if isinstance(where, tuple):
-            values = [1 << bit if owner == loop else 0 for owner, bit in bits]
-            rows = np.array(where, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
-            total = total + rows[:, _sums(values)]
+        table = maps[loop]
+        if isinstance(table, tuple):
+            iterations = [1 << bit if owner == loop else 0 for owner, bit in bits]
+            rows = np.array(table, np.int64).reshape(-1, 1 << sum(owner == loop for owner, _ in bits))
+            total = total + rows[:, _subset_sums(iterations)]
     if tile.odd is not None:
-        where = 1 << tile.lane_bits if tile.odd.run.side == SIDES[side] else maps[tile.odd.loop]
-        steps = np.arange(tile.odd.run.extent) * where if isinstance(where, int) else np.array(where, np.int64)
+        extent = tile.odd.deinterleave.extent
+        odd_map = 1 << tile.lane_bits if tile.odd.deinterleave.side == SIDES[side] else maps[tile.odd.loop]
+        steps = np.arange(extent) * odd_map if isinstance(odd_map, int) else np.array(odd_map, np.int64)
         total = (total[:, np.newaxis, :] + steps[:, np.newaxis]).reshape(len(total), -1)
     return np.ascontiguousarray(total)
 
 
 def _weight(schedule: Schedule, bit: Bit, guard: int) -> int:
+    """Return what a set bit of the tile adds to the sum of a guard."""
     loop, position = bit
     return schedule.nest.loops[loop].weight(guard) << position
 
 
-def _sums(parts: list[int]) -> Words:
-    """For every number of len(parts) bits, the sum of the parts whose bit is set."""
+def _subset_sums(parts: list[int]) -> Words:
+    """Return, for each number of len(parts) bits, the sum of the parts whose bit is set."""
     total = np.zeros(1, np.int64)
     for part in parts:
         total = np.concatenate([total, total + part])
     return total
 
 
-def begins_at_bytes(problem: ReorderProblem, schedule: Schedule) -> bool:
-    """Whether every register of `schedule` begins at a whole byte of either side; one element at a time need not."""
+def is_byte_aligned(problem: ReorderProblem, schedule: Schedule) -> bool:
+    """Return whether every register of `schedule` begins at a whole byte on both sides.
+
+    Registers of one element satisfy this by definition: their addresses are in nibbles.
+    """
     tile, loops = schedule.tile, schedule.nest.loops
     if not tile.lane_bits:
         return True
     sides = ((problem.src_type, problem.src_offset), (problem.dst_type, problem.dst_offset))
     for side, (kind, start) in enumerate(sides):
         if kind.is_sub_byte:
-            runs = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
-            # A table inside the tile moves the register offsets alone.
-            steps = [np.multiply(where, step) for step, where in runs if isinstance(where, int) or step == 1]
-            if any(np.any(np.bitwise_and(n, 1)) for n in (start, _register_offsets(schedule, side), *steps)):
+            outer = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
+            # A table inside the tile (step > 1) is part of the register offsets.
+            steps = [np.multiply(offsets, step) for step, offsets in outer if isinstance(offsets, int) or step == 1]
+            offsets_in_nibbles = (start, _register_offsets(schedule, side), *steps)
+            if any(np.any(np.bitwise_and(offset, 1)) for offset in offsets_in_nibbles):
                 return False
     return True

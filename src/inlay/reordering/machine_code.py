@@ -1,7 +1,7 @@
-"""Kernels in this process: the IR of each kind of kernel, and the machine code that is loaded for it.
+"""Loading of kernels: the LLVM IR of each kind of kernel, and its machine code in this process.
 
-There are three kinds: the kernel of a reorder, the code that runs both passes of panels, and the sums of int8 weights.
-All are called alike. Code is found in memory, then on disk (see `target`), or it is compiled.
+There are three kinds of kernels: the kernel of a reorder, the driver of both passes of panels, and the sums of int8
+weights. All have the same signature. Code comes from memory, from the cache on disk (see `target`), or it is compiled.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ from inlay.reordering.target import LoadedCode, Target, load_or_compile
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 AnyKernel = Kernel | PanelKernel | SumKernel
+"""A kernel of any of the three kinds."""
 _SYMBOLS: dict[type[AnyKernel], str] = {
     Kernel: emit.ENTRY,
     PanelKernel: panels.ENTRY,
@@ -28,27 +29,27 @@ _SYMBOLS: dict[type[AnyKernel], str] = {
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class MachineCode:
-    """The machine code of a kernel, which stays loaded as long as this object is referred to."""
+    """The machine code of a kernel; it stays loaded as long as this object is alive."""
 
     entry: Callable[[int, int, int, int, int], None]
-    """Source, destination, table, first tile, last tile (exclusive)."""
+    """The function; arguments: source, destination, table, first tile, last tile (exclusive)."""
     address: int
-    """Where it lies."""
+    """Address of the function."""
     loaded: LoadedCode
-    """What keeps it loaded."""
+    """The loaded object file; keeps the code in memory."""
 
 
 MOST_KERNELS = 1024
-"""Kernels that stay loaded though nothing refers to them: those that were asked for last."""
+"""Number of recently used kernels that stay loaded even if nothing refers to them."""
 _codes: WeakValueDictionary[tuple[AnyKernel, Target], MachineCode] = WeakValueDictionary()
 _compiling = RenewedLock()
 
 
 @lru_cache(maxsize=MOST_KERNELS)
 def machine_code(kernel: AnyKernel, target: Target) -> MachineCode:
-    """The code of `kernel`: from memory, from disk, or compiled now and kept in both.
+    """Return the code of `kernel` from memory, from disk, or compiled now and then stored in both.
 
-    Post-condition: it stays loaded while the result is referred to; beside that, the last `MOST_KERNELS` do.
+    Post-condition: it stays loaded while the result is alive; besides, the last `MOST_KERNELS` kernels do.
     """
     with _compiling:
         code = _codes.get((kernel, target))
@@ -60,7 +61,7 @@ def machine_code(kernel: AnyKernel, target: Target) -> MachineCode:
 
 
 def ir_of(kernel: AnyKernel, target: Target) -> str:
-    """The module of `kernel` for `target`."""
+    """Return the text of the LLVM module of `kernel` for `target`."""
     match kernel:
         case Kernel():
             return emit.kernel_ir(kernel, target.fence, target.attributes, target.arithmetic)

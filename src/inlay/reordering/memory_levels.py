@@ -1,8 +1,8 @@
-"""The machine model of this process: from INLAY_MACHINE, from an earlier process, measured, or assumed.
+"""The machine model of this process: specified by INLAY_MACHINE, stored by an earlier process, measured, or assumed.
 
-The model is measured with our own copies when a tensor above 4 MB is first moved, in slices of at most 50 ms, one for
-each reorder that is compiled. It is remembered for the processor, the boot and the number of threads. Until it is
-complete, `machine.assume_model` holds.
+The model is measured with this package's own copies when a tensor above 4 MB is moved for the first time. A measurement
+is divided into slices of at most 50 ms, one for each reorder that is compiled. The result is stored for the processor,
+the boot and the number of threads. Until it is complete, `machine.assume_model` provides the model.
 
     INLAY_MACHINE=machine.json    use this model, which `inlay bench --machine --json` printed
 """
@@ -35,8 +35,8 @@ from inlay.reordering.threads import get_num_threads
 FIRST_MEASURED = 4 << 20
 """Bytes of source plus destination above which a reorder starts or continues the measurement."""
 SLICE = 0.04
-"""Seconds after which a slice begins no further copy."""
-_KIND, _MODEL = "machine", "model"
+"""Seconds after which a slice starts no further copy."""
+_KIND, _MODEL = "machine", "model"  # suffix of the file, name of its only entry
 _VERSION = "2"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LARGEST_FILE = 1 << 20
@@ -47,7 +47,7 @@ _measuring = threading.Lock()
 
 
 def memory_model() -> MemoryModel:
-    """Return the model for the threads of this process: specified, measured, remembered or assumed; measure nothing.
+    """Return the model for the threads of this process, without measuring: specified, measured, stored or assumed.
 
     Raises:
         InvalidArguments: INLAY_MACHINE names a file that holds no model.
@@ -55,16 +55,16 @@ def memory_model() -> MemoryModel:
     """
     path = os.environ.get("INLAY_MACHINE")
     if path:
-        return _specified(path)
+        return _read_specified(path)
     threads = get_num_threads()
     model = _models.get(threads)
     if model is None:
-        model = _models[threads] = _remembered(threads) or assume_model(reported_caches(), threads)
+        model = _models[threads] = _load_model(threads) or assume_model(reported_caches(), threads)
     return model
 
 
 def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
-    """Go on measuring for about `seconds` if a tensor of so many bytes needs the model and it is not complete.
+    """Continue an incomplete measurement for about `seconds`, if a tensor of `moved_bytes` needs the model.
 
     Args:
         moved_bytes: source plus destination; nothing is measured for up to `FIRST_MEASURED`.
@@ -73,17 +73,17 @@ def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
     if moved_bytes <= FIRST_MEASURED or memory_model().source != "assumed" or not _measuring.acquire(blocking=False):
         return
     try:
-        with suppress(OutOfMemory):  # the reorder itself may need less
+        with suppress(OutOfMemory):  # the reorder itself may need less memory
             _advance(get_num_threads(), copy, seconds)
     finally:
         _measuring.release()
 
 
 def measure_all(copy: Copy) -> MemoryModel:
-    """Measure the model anew, whatever is remembered or specified, and remember it.
+    """Measure the model completely, even if one is stored or specified, and store it.
 
     Raises:
-        OutOfMemory: there is no room for the copies.
+        OutOfMemory: the memory for the copies cannot be allocated.
     """
     threads = get_num_threads()
     with _measuring:
@@ -94,10 +94,10 @@ def measure_all(copy: Copy) -> MemoryModel:
 
 
 def _advance(threads: int, copy: Copy, seconds: float) -> bool:
-    """Measure one slice; return whether that completed the model, which is then remembered.
+    """Measure one slice; return whether that completed the model, which is then stored.
 
     Raises:
-        OutOfMemory: there is no room for the copies.
+        OutOfMemory: the memory for the copies cannot be allocated.
     """
     calibration = _calibrations.get(threads)
     if calibration is None:
@@ -117,13 +117,14 @@ def _advance(threads: int, copy: Copy, seconds: float) -> bool:
 
 
 def allocate_lines(nbytes: int) -> Buffer:
-    """Return untouched bytes that begin at a cache line, on the pages that NumPy's arrays have."""
+    """Allocate uninitialized bytes that begin at a cache line, on pages of the same kind as NumPy's arrays."""
     buffer = np.empty(nbytes + LINE, np.uint8)
     return buffer[-buffer.ctypes.data % LINE :][:nbytes]
 
 
 @lru_cache(maxsize=8)
-def _specified(path: str) -> MemoryModel:
+def _read_specified(path: str) -> MemoryModel:
+    """Read the model that INLAY_MACHINE names."""
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             text = file.read(_LARGEST_FILE)
@@ -132,8 +133,8 @@ def _specified(path: str) -> MemoryModel:
     return parse_model(text, path)
 
 
-def _remembered(threads: int) -> MemoryModel | None:
-    """Return the model that an earlier process measured since the machine was started."""
+def _load_model(threads: int) -> MemoryModel | None:
+    """Return the model that an earlier process measured since the machine was booted; None if there is none."""
     try:
         return read_model(_table(threads).get(_MODEL), "measured")
     except InvalidArguments:
@@ -141,7 +142,7 @@ def _remembered(threads: int) -> MemoryModel | None:
 
 
 def _table(threads: int) -> TimingTable:
-    """Return the table in which the model of this processor, boot and number of threads is remembered."""
+    """Return the table that stores the model of this processor, boot and number of threads."""
     target = host_target()
     try:
         boot = _BOOT.read_text()
@@ -151,7 +152,7 @@ def _table(threads: int) -> TimingTable:
 
 
 def _forget() -> None:
-    """A forked child measures for itself: its parent's measurement may be incomplete."""
+    """Drop measurements in a forked child: those of its parent may be incomplete."""
     global _measuring
     _measuring = threading.Lock()
     _calibrations.clear()

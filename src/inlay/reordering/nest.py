@@ -1,12 +1,14 @@
-"""The loop nest of a reorder: the second stage of the compiler.
+"""The loop nest of a reorder: second stage of the compiler.
 
-Both layouts of each axis are refined to the digits they share, so the move becomes a nest of loops in any order:
-each loop has an extent and, for each side, where its values lie. What the extents cover beyond the data is cut off
-by guards: a guard is a sum of loop indices times weights that must stay below one bound for elements to be read
-and below another for them to be written. Sums that bound nothing say which of the values of an attribute an element
-takes; they are the first of the guards.
+For each axis, both layouts are refined to the digits that they share. Each shared digit becomes a loop with an extent
+and, for each side, a stride or a table of offsets. The loops may run in any order.
 
-Loops that are one loop on both sides are fused, across axes too: h and w of an nchw -> nChw16c move are one loop.
+The product of the extents may exceed the number of coordinates. Guards restrict the loops: a guard is a weighted sum of
+loop indices, elements are read where it is below one bound and written where it is below another. A guard without
+bounds is a value index: the sum selects the value of an attribute. Value indices are the first of the guards.
+
+Two loops that form one longer loop on both sides are fused, also across axes: h and w of a move from nchw to nChw16c
+become one loop.
 """
 
 from dataclasses import dataclass
@@ -20,73 +22,74 @@ from inlay.reordering.problem import ProblemAxis, ReorderProblem
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop of the nest."""
+    """One loop of the nest: an affine access on each side, or a table of offsets."""
 
     extent: int
-    """How often it runs."""
+    """Number of iterations."""
     src: Map
-    """Where its values lie in the source, in elements."""
+    """Offsets of the iterations in the source, in elements: a stride, or a tuple with one offset for each iteration."""
     dst: Map
-    """Where its values lie in the destination, in elements."""
-    counts: tuple[tuple[int, int], ...] = ()
-    """(guard, weight): what one step adds to the coordinate of each guard it counts for."""
+    """Offsets of the iterations in the destination, in elements: a stride, or a tuple with one offset for each
+    iteration."""
+    guard_weights: tuple[tuple[int, int], ...] = ()
+    """Pairs (number of a guard, weight): one iteration adds the weight to the sum of that guard."""
 
     @property
     def maps(self) -> tuple[Map, Map]:
-        """Where its values lie on both sides."""
+        """The offsets of the iterations on both sides: (src, dst)."""
         return self.src, self.dst
 
     def weight(self, guard: int) -> int:
-        """What one step adds to the coordinate of a guard."""
-        return dict(self.counts).get(guard, 0)
+        """Return what one iteration adds to the sum of a guard."""
+        return dict(self.guard_weights).get(guard, 0)
 
     @property
     def is_affine(self) -> bool:
-        """Whether both sides are strides."""
+        """Return whether both sides have strides, not tables."""
         return isinstance(self.src, int) and isinstance(self.dst, int)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The bounds of one coordinate."""
+    """The two bounds on a weighted sum of loop indices."""
 
     data: int
-    """Below it, elements are read."""
+    """Elements are read where the sum is below this bound."""
     stored: int
-    """Below it, elements are written; from `data` on as zeros."""
+    """Elements are written where the sum is below this bound: data below `data`, zeros from there on."""
 
     @property
     def is_bound(self) -> bool:
-        """Whether it keeps anything out."""
-        return self != COUNT
+        """Return whether the guard excludes anything; false for a value index."""
+        return self != UNBOUNDED
 
 
-COUNT = Guard(1 << 62, 1 << 62)
-"""A sum that bounds nothing: it counts values of an attribute."""
+UNBOUNDED = Guard(1 << 62, 1 << 62)
+"""The guard of a value index: its bounds exclude nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """Loops in no particular order, and the guards they count for."""
+    """A set of loops and the guards on sums of their indices."""
 
     loops: tuple[Loop, ...]
-    """Every loop has an extent of at least 2."""
+    """The loops in no particular order, each with an extent of at least 2."""
     guards: tuple[Guard, ...]
-    """The coordinates with bounds, after those that count values."""
+    """The guards: first those of value indices, then those with bounds."""
 
-    def at(self, side: str, stride: int) -> int | None:
-        """Return the number of the first loop that has this stride on a side."""
+    def find_loop(self, side: str, stride: int) -> int | None:
+        """Return the number of the first loop whose stride on `side` is `stride`, or None."""
         return next((i for i, loop in enumerate(self.loops) if getattr(loop, side) == stride), None)
 
-    def is_cut(self, loop: Loop) -> bool:
-        """Whether a bound keeps some of the values of `loop` out."""
-        return any(self.guards[guard].is_bound for guard, _ in loop.counts)
+    def has_bound(self, loop: Loop) -> bool:
+        """Return whether a guard with bounds depends on `loop`."""
+        return any(self.guards[guard].is_bound for guard, _ in loop.guard_weights)
 
     def __str__(self) -> str:
-        """One line for each loop, then one for each guard."""
+        """Return one line for each loop, then one for each guard."""
         lines = []
         for i, loop in enumerate(self.loops):
-            counts = "".join(f", {weight} of guard {guard}" for guard, weight in loop.counts)
+            counts = "".join(f", {weight} of guard {guard}" for guard, weight in loop.guard_weights)
             lines.append(f"  loop {i}: {loop.extent} times, src {_show(loop.src)}, dst {_show(loop.dst)}{counts}")
         for i, guard in enumerate(self.guards):
             bounds = f"read below {guard.data}, write below {guard.stored}" if guard.is_bound else "counts values"
@@ -95,42 +98,48 @@ class LoopNest:
 
 
 def _show(where: Map) -> str:
+    """Return the offsets of a loop on one side as text."""
     return f"stride {where}" if isinstance(where, int) else f"table of {len(where)}"
 
 
-def loop_nest(problem: ReorderProblem) -> LoopNest:
-    """The loops of `problem`, fused as far as both sides allow.
+def build_loop_nest(problem: ReorderProblem) -> LoopNest:
+    """Build the loop nest of `problem`, with loops fused as far as both sides allow.
 
-    Post-condition: the loops visit every stored coordinate exactly once within their guards, at the offsets that
-    the two layouts give it.
+    Post-condition: the loops visit every stored coordinate exactly once within their guards, at the offsets that the
+    two layouts give it.
     """
     loops: list[Loop] = []
-    places = problem.places
-    guards: list[Guard] = [COUNT] * len(places)
+    value_layouts = problem.value_layouts
+    guards: list[Guard] = [UNBOUNDED] * len(value_layouts)
     for i, axis in enumerate(problem.axes):
-        loops += _axis_loops(axis, guards, [(place.strides[i], place.groups[i]) for place in places])
-    return LoopNest(tuple(_fused(loops)), tuple(guards))
+        loops += _axis_loops(axis, guards, [(place.strides[i], place.groups[i]) for place in value_layouts])
+    return LoopNest(tuple(_fuse_loops(loops)), tuple(guards))
 
 
 def _axis_loops(axis: ProblemAxis, guards: list[Guard], values: list[tuple[int, int]]) -> list[Loop]:
-    """The loops of one axis; `values` are, for each count, values from one group to the next and the group's size."""
+    """Return the loops of one axis, and append its guard to `guards` if it has padding or a partial block.
+
+    `values` has, for each value index, the stride from one group of coordinates to the next and the size of a group.
+    """
     src = axis.src
     for stride, group in values:
-        src = _cut(src, group) if stride else src
+        src = _split_group(src, group) if stride else src
     digits = refine(src, axis.dst, axis.stored)
     is_guarded = prod(d.extent for d in digits) > axis.data
     if is_guarded:
         guards.append(Guard(axis.data, axis.stored))
-    bound = ((len(guards) - 1, 1),) if is_guarded else ()
-    return [
-        Loop(d.extent, d.first, d.second, (*_counts(d, values), *((guard, d.weight) for guard, _ in bound)))
-        for d in digits
-        if d.extent > 1
-    ]
+    loops = []
+    for digit in digits:
+        if digit.extent > 1:
+            guard_weights = _value_weights(digit, values)
+            if is_guarded:
+                guard_weights.append((len(guards) - 1, digit.weight))
+            loops.append(Loop(digit.extent, digit.first, digit.second, tuple(guard_weights)))
+    return loops
 
 
-def _cut(axis: Axis, group: int) -> Axis:
-    """The same axis with a digit of its own for the coordinates of a group.
+def _split_group(axis: Axis, group: int) -> Axis:
+    """Return the same axis with a digit boundary at multiples of `group`, so that a loop can run over whole groups.
 
     Raises:
         Unimplemented: a block of the axis begins inside one group and ends inside another.
@@ -156,12 +165,17 @@ def _cut(axis: Axis, group: int) -> Axis:
 
 
 def _refuse_group(axis: Axis, group: int) -> NoReturn:
+    """Raise Unimplemented for groups that cut through blocks."""
     blocks = " x ".join(str(digit.extent) for digit in axis.inner)
     raise Unimplemented(f"groups of {group} do not fit the blocks of {blocks} along their axis")
 
 
-def _counts(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What one step over a digit adds to each count of values."""
+def _value_weights(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the pairs (value index, weight) of one digit.
+
+    Raises:
+        Unimplemented: a group boundary falls inside the digit.
+    """
     for stride, group in values:
         if stride and digit.weight < group < digit.weight * digit.extent:
             raise Unimplemented(f"groups of {group} do not fit the blocks of both sides along their axis")
@@ -172,65 +186,70 @@ def _counts(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int
     ]
 
 
-def _fused(loops: list[Loop]) -> list[Loop]:
-    """The loops with every pair fused that is one loop on both sides."""
+def _fuse_loops(loops: list[Loop]) -> list[Loop]:
+    """Return the loops with every fusable pair fused, until none is left."""
     for i, outer in enumerate(loops):
         for j, inner in enumerate(loops):
-            if i != j and _is_one_loop(outer, inner):
-                both = Loop(outer.extent * inner.extent, inner.src, inner.dst, inner.counts)
+            if i != j and _can_fuse(outer, inner):
+                both = Loop(outer.extent * inner.extent, inner.src, inner.dst, inner.guard_weights)
                 rest = [loop for k, loop in enumerate(loops) if k not in (i, j)]
-                return _fused([*rest, both])
+                return _fuse_loops([*rest, both])
     return loops
 
 
-def _is_one_loop(outer: Loop, inner: Loop) -> bool:
+def _can_fuse(outer: Loop, inner: Loop) -> bool:
+    """Return whether the outer loop continues the inner one on both sides and for every guard."""
     if isinstance(inner.src, tuple) or isinstance(inner.dst, tuple):
         return False
     return (
         outer.src == inner.src * inner.extent
         and outer.dst == inner.dst * inner.extent
-        and outer.counts == tuple((guard, weight * inner.extent) for guard, weight in inner.counts)
+        and outer.guard_weights == tuple((guard, weight * inner.extent) for guard, weight in inner.guard_weights)
     )
 
 
-def with_run(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
-    """The nest with the loops that follow one another on `side` joined until `lanes` divides their extent.
+def join_contiguous_loops(nest: LoopNest, side: str, lanes: int) -> LoopNest | None:
+    """Join the loops that are contiguous on `side`, starting at stride 1, until `lanes` divides their joint extent.
 
-    The 3 x 3 of a kernel fills no register, but 16 input channels of it do: 144 elements that lie in a row in an oihw
-    source. Joined, they have a stride on one side and a table of offsets on the other.
+    A kernel of 3 x 3 fills no register, but 16 input channels of it do: 144 contiguous elements of an oihw source. The
+    joined loop has a stride on `side` and a table of offsets on the other side.
 
-    None where there is no such run, or a bound cuts it.
+    Return None if no such sequence exists, if a guard depends on one of the loops, or if only one loop is needed.
     """
-    run: list[int] = []
+    chain: list[int] = []
     extent = 1
-    while not run or extent % lanes:
-        following = nest.at(side, extent)
-        if following is None or nest.loops[following].counts:
+    while not chain or extent % lanes:
+        following = nest.find_loop(side, extent)
+        if following is None or nest.loops[following].guard_weights:
             return None
-        run.append(following)
+        chain.append(following)
         extent *= nest.loops[following].extent
-        if extent > _LONGEST_RUN:
+        if extent > _LONGEST_CHAIN:
             return None
-    return _joined(nest, run, side) if len(run) > 1 else None
+    return _join_loops(nest, chain, side) if len(chain) > 1 else None
 
 
-_LONGEST_RUN = 1024
-_GREATEST_ODD = 31
+_LONGEST_CHAIN = 1024  # iterations of joined loops
+_GREATEST_ODD = 31  # largest odd extent by which registers are deinterleaved
 
 
-def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
-    """The nest with an odd loop among those that follow one another on `side` before they number `lanes`.
+def split_odd_factor(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
+    """Isolate the odd factor of the loops that are contiguous on `side`, if it lies below `lanes` contiguous elements.
 
-    A loop over 24 channels becomes 8 and 3. Odd loops that follow it in the row are joined with it: the 3 and the 3 of
-    a kernel whose columns and rows go to different places are nine, with a table of offsets there. Result: the nest,
-    the loop of odd extent, and the elements in a row below it. None where the elements in a row number a power of two,
-    or where a bound or a table cuts them.
+    A loop over 24 channels becomes loops of 8 and 3. Odd loops that continue the contiguous row are joined with the odd
+    one: the 3 columns and 3 rows of a convolution kernel become one loop of 9, with a table of offsets on the other
+    side.
+
+    Returns:
+        The new nest, the number of its odd loop, and the number of contiguous elements below that loop. None if the
+            first
+        `lanes` contiguous elements have no odd factor, or if a guard or a table prevents the split.
     """
     other = "dst" if side == "src" else "src"
     stride = 1
     while stride < lanes:
-        i = nest.at(side, stride)
-        if i is None or nest.is_cut(nest.loops[i]) or not nest.loops[i].is_affine:
+        i = nest.find_loop(side, stride)
+        if i is None or nest.has_bound(nest.loops[i]) or not nest.loops[i].is_affine:
             return None
         loop = nest.loops[i]
         power = loop.extent & -loop.extent
@@ -238,50 +257,53 @@ def with_odd_digit(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int
         if odd > 1:
             if odd > _GREATEST_ODD or stride * power >= lanes or getattr(loop, other) == stride:
                 return None
-            split = (nest, i) if power == 1 else _split(nest, i, power)
-            return (*_with_odd_run(*split, side), stride * power)
+            split = (nest, i) if power == 1 else _split_loop(nest, i, power)
+            return (*_join_odd_loops(*split, side), stride * power)
         stride *= power
     return None
 
 
-def _with_odd_run(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
-    """The nest with loop `i` and the odd loops that follow it on `side` as one, and the number of that."""
-    run = [i]
+def _join_odd_loops(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
+    """Join loop `i` with the odd loops that continue it on `side`; return the nest and the joined loop's number."""
+    chain = [i]
     start = getattr(nest.loops[i], side)
     extent = nest.loops[i].extent
-    while not nest.loops[run[-1]].counts:
-        after = nest.at(side, start * extent)
-        if after is None or not nest.loops[after].is_affine or nest.loops[after].counts:
+    while not nest.loops[chain[-1]].guard_weights:
+        after = nest.find_loop(side, start * extent)
+        if after is None or not nest.loops[after].is_affine or nest.loops[after].guard_weights:
             break
         extent *= nest.loops[after].extent
         if extent % 2 == 0 or extent > _GREATEST_ODD:
             break
-        run.append(after)
-    joined = _joined(nest, run, side) if len(run) > 1 else None
+        chain.append(after)
+    joined = _join_loops(nest, chain, side) if len(chain) > 1 else None
     return (nest, i) if joined is None else (joined, len(joined.loops) - 1)
 
 
-def _split(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
-    """The nest with loop `i` split, and the number of the new loop, its outer part."""
+def _split_loop(nest: LoopNest, i: int, inner: int) -> tuple[LoopNest, int]:
+    """Split loop `i` into an inner loop of extent `inner` and an outer one; return the nest and the outer's number."""
     loop = nest.loops[i]
     assert isinstance(loop.src, int)
     assert isinstance(loop.dst, int)
-    fast = Loop(inner, loop.src, loop.dst, loop.counts)
-    counts = tuple((guard, weight * inner) for guard, weight in loop.counts)
+    fast = Loop(inner, loop.src, loop.dst, loop.guard_weights)
+    counts = tuple((guard, weight * inner) for guard, weight in loop.guard_weights)
     slow = Loop(loop.extent // inner, loop.src * inner, loop.dst * inner, counts)
     return LoopNest((*nest.loops[:i], fast, *nest.loops[i + 1 :], slow), nest.guards), len(nest.loops)
 
 
-def _joined(nest: LoopNest, run: list[int], side: str) -> LoopNest | None:
-    """The nest with the loops `run`, fastest first, as one loop that is a table on the side other than `side`."""
+def _join_loops(nest: LoopNest, chain: list[int], side: str) -> LoopNest | None:
+    """Replace the loops `chain`, innermost first, by one loop with a table on the side other than `side`.
+
+    Return None if one of the loops has a table already.
+    """
     other = "dst" if side == "src" else "src"
-    stride = getattr(nest.loops[run[0]], side)
+    stride = getattr(nest.loops[chain[0]], side)
     table = (0,)
-    for i in run:
+    for i in chain:
         loop = nest.loops[i]
         if not loop.is_affine:
             return None
         step = getattr(loop, other)
         table = tuple(value * step + rest for value in range(loop.extent) for rest in table)
     joined = Loop(len(table), stride, table) if side == "src" else Loop(len(table), table, stride)
-    return LoopNest((*(loop for i, loop in enumerate(nest.loops) if i not in run), joined), nest.guards)
+    return LoopNest((*(loop for i, loop in enumerate(nest.loops) if i not in chain), joined), nest.guards)

@@ -1,17 +1,18 @@
-"""The shuffle network: permuting index bits inside registers.
+"""The shuffle network: permutes index bits inside registers.
 
-A tile of 2^r registers with 2^l lanes holds 2^(r+l) elements, each addressed by l lane bits and r register bits. The
-loads fix which bit of which loop every one of these positions holds, the stores fix what they must hold; the network
-is the sequence of register exchanges in between. One exchange takes the two registers that differ in one register bit
-and deals their elements out to two new ones: in bits, the register bit enters the lanes at one position, the lanes
-above shift up by one, and the bit that falls out at another position becomes the register bit.
+A tile of 2^r registers of 2^l lanes holds 2^(r+l) elements, addressed by l lane bits and r register bits. The loads
+determine which bit of which loop each of these positions holds; the stores determine which bit it must hold. The
+network is the sequence of register exchanges in between.
+
+One exchange combines two registers that differ in one register bit and distributes their elements to two new registers.
+In terms of bits, the register bit enters the lanes at one position, the lane bits above shift up by one, and the lane
+bit at another position leaves and becomes the register bit.
 
     interleave two registers of 4 lanes:  a0 a1 a2 a3, b0 b1 b2 b3  ->  a0 b0 a1 b1, a2 b2 a3 b3
-    lane bits (l0, l1), register bit r:   r enters at 0, l1 falls out:  lanes (r, l0), register l1
+    lane bits (l0, l1), register bit r:   r enters at 0, l1 leaves:  lanes (r, l0), register l1
 
-Which exchanges are cheap is a table per family of processors; the sequence of least cost is found by A* search over
-the lane bits.
-Register bits are free: where they end only decides to which address a register is stored.
+A table for each processor family gives the exchanges that are cheap. An A* search over the lane bits finds the sequence
+of least cost. The order of the register bits is free: it only changes the address to which a register is stored.
 """
 
 from collections.abc import Iterator
@@ -20,126 +21,133 @@ from functools import lru_cache
 from typing import Literal
 
 Side = Literal["src", "dst"]
+"""One of the two tensors: source or destination."""
 SIDES: tuple[Side, Side] = ("src", "dst")
 LANE_BYTES = 16
-"""Bytes within which interleaves work on every target."""
+"""Width of a 128-bit lane in bytes: interleaves within it are one instruction on every target."""
 Family = Literal["punpck", "zip"]
-"""Which exchanges are one instruction. `punpck` (x86): interleaves inside 16-byte lanes, moves of whole such lanes.
-`zip` (AArch64): over the whole register, whatever its width, two registers interleave (zip), swap every other unit
-(trn) or join every other unit (uzp), where a unit is at most 8 bytes."""
+"""The exchanges that are one instruction. `punpck` (x86): interleaves inside 16-byte lanes, and moves of whole such
+lanes. `zip` (AArch64): over the whole register of any width, two registers interleave (zip), swap every other unit
+(trn) or join every other unit (uzp); a unit is at most 8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffles:
-    """What the shuffles of a processor can do in an instruction or two."""
+    """The shuffle instructions of a processor."""
 
     family: Family = "punpck"
-    """Which exchanges there are."""
+    """The family of exchanges that are one instruction."""
     any_lane: tuple[int, int, int, int] = (64, 64, 64, 64)
-    """Bytes of the widest register whose elements, of 1, 2, 4 and 8 bytes, can be taken from any lanes of two."""
+    """For elements of 1, 2, 4 and 8 bytes, the widest register in bytes for which one or two instructions can permute
+    the lanes of two registers arbitrarily."""
 
     def deals(self, lanes: int, element_bytes: int) -> bool:
-        """Whether an odd digit can be dealt out to registers of so many lanes."""
+        """Return whether registers of `lanes` lanes can be deinterleaved by an odd extent."""
         return lanes * element_bytes <= self.any_lane[element_bytes.bit_length() - 1]
 
 
-_SEARCH_LIMIT = 20_000
-_FAR = 2.5  # an exchange that is no interleave and no move of whole 16-byte lanes: a table look-up per element
+_SEARCH_LIMIT = 20_000  # states that the search expands before it gives up
+_LOOKUP_COST = 2.5  # of an exchange that needs a permutation with an index vector; an interleave costs 1
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Deal the elements of two registers out to two others."""
+    """One exchange: distributes the elements of two registers to two new ones."""
 
     register: int
-    """The register bit in which the two registers differ."""
+    """Number of the register bit in which the two registers differ."""
     leaves: int
-    """The lane position whose bit becomes the register bit."""
+    """Lane position whose bit becomes the register bit."""
     enters: int
-    """The lane position at which the register bit arrives, counted after the other bit has left."""
+    """Lane position at which the register bit arrives, counted after the leaving bit was removed."""
 
     def apply(self, lanes: tuple[int, ...], incoming: int) -> tuple[tuple[int, ...], int]:
-        """The lane bits afterwards, and the bit that fell out."""
-        rest = [*lanes]
-        out = rest.pop(self.leaves)
-        rest.insert(self.enters, incoming)
-        return tuple(rest), out
+        """Return the lane bits after the exchange, and the bit that left the lanes."""
+        remaining = [*lanes]
+        outgoing = remaining.pop(self.leaves)
+        remaining.insert(self.enters, incoming)
+        return tuple(remaining), outgoing
 
     def masks(self, width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """For the two new registers of `width` lanes, which of the 2 * width old elements each lane takes."""
-        low, high = [], []
+        """Return the `shufflevector` masks of both new registers: entry i is the number of the old element in lane i.
+
+        The elements of the two old registers are numbered 0 to 2 * `width` - 1.
+        """
+        first, second = [], []
         for lane in range(width):
-            source = (lane >> self.enters) & 1
-            old = _without_bit(lane, self.enters)
-            kept = _with_bit(old, self.leaves, 0)
-            low.append(source * width + kept)
-            high.append(source * width + kept + (1 << self.leaves))
-        return tuple(low), tuple(high)
+            register = (lane >> self.enters) & 1
+            other_bits = _without_bit(lane, self.enters)
+            old_lane = _with_bit(other_bits, self.leaves, 0)
+            first.append(register * width + old_lane)
+            second.append(register * width + old_lane + (1 << self.leaves))
+        return tuple(first), tuple(second)
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
-    """Permute the lanes of every register alike."""
+class BitPermutation:
+    """A step that permutes the lane bits of every register in the same way."""
 
     order: tuple[int, ...]
-    """Position i afterwards holds the bit that was at position order[i]."""
+    """The new order: position i afterwards holds the bit that was at position `order[i]`."""
 
     def mask(self, width: int) -> tuple[int, ...]:
-        """For each of `width` lanes, which old lane it takes."""
+        """Return the `shufflevector` mask: entry i is the number of the old lane that goes to lane i."""
         return tuple(sum(((lane >> i) & 1) << old for i, old in enumerate(self.order)) for lane in range(width))
 
 
-Step = Exchange | Permute
+ShuffleStep = Exchange | BitPermutation
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """An odd digit among the lanes: what lies in a row on one side is dealt out to registers by the digit's value.
+class Deinterleave:
+    """A step that deals a contiguous row out to an odd number of registers, or its inverse.
 
-    Of 3 x 16 pixels of red, green and blue in a row, three registers hold 48 values: dealt out, one holds the reds, one
-    the greens, one the blues. No exchange of bits does it; each new register takes its lanes from all the old ones.
+    A row of 48 values, 16 pixels of red, green and blue, fills three registers. After the step, one register holds the
+    reds, one the greens and one the blues. No exchange of bits does this, since 3 is no power of two: each new register
+    takes lanes from all old ones.
     """
 
     side: Side
-    """Where the digit lies among the lanes: registers are dealt out after the loads or gathered before the stores."""
+    """`src`: registers are deinterleaved after the loads. `dst`: they are interleaved before the stores."""
     extent: int
-    """Of the digit, odd: how many registers take part."""
+    """The odd extent: the number of registers that take part."""
     below: int
-    """Lane bits that lie below the digit."""
+    """Number of lane bits below the odd digit: 2^`below` consecutive elements stay together."""
 
     def sources(self, register: int, lanes: int) -> tuple[tuple[int, int], ...]:
-        """For each of 2^`lanes` lanes of a new register, the old register and the lane of it."""
+        """Return (old register, lane of the old register) for each of the 2^`lanes` lanes of a new register."""
         count, unit = 1 << lanes, 1 << self.below
         if self.side == "dst":
-            places = [divmod(register * count + lane, self.extent * unit) for lane in range(count)]
-            return tuple((rest // unit, rest % unit + outer * unit) for outer, rest in places)
-        digits = [(register + self.extent * (lane // unit)) * unit + lane % unit for lane in range(count)]
-        return tuple(divmod(place, count) for place in digits)
+            # Position in the interleaved row -> (number of the row's period, position within the period).
+            positions = [divmod(register * count + lane, self.extent * unit) for lane in range(count)]
+            return tuple((within // unit, within % unit + period * unit) for period, within in positions)
+        positions_in_row = [(register + self.extent * (lane // unit)) * unit + lane % unit for lane in range(count)]
+        return tuple(divmod(position, count) for position in positions_in_row)
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """A sequence of steps and what it does to the bits.
+class ShuffleNetwork:
+    """A sequence of steps, and the positions of all bits after the last one.
 
-    Bits are numbered by where they start: 0..l-1 in the lanes, l..l+r-1 in the register bits.
+    Bits are numbered by their initial positions: 0..l-1 in the lanes, l..l+r-1 in the register bits.
     """
 
-    steps: tuple[Step, ...]
-    """In order of execution."""
+    steps: tuple[ShuffleStep, ...]
+    """The steps in execution order."""
     lanes: tuple[int, ...]
-    """Which bit each lane position holds at the end."""
+    """For each lane position, the number of the bit that it holds at the end."""
     registers: tuple[int, ...]
-    """Which bit each register bit holds at the end."""
+    """For each register bit, the number of the bit that it holds at the end."""
 
     @property
-    def passes(self) -> tuple[tuple[Step, ...], ...]:
-        """The steps in groups; between two groups the tile lies in memory.
+    def passes(self) -> tuple[tuple[ShuffleStep, ...], ...]:
+        """The steps in groups; between two groups the tile is stored to and loaded from memory.
 
-        A tile of at most 16 registers is one group. A larger one is worked on in groups of 8, which measures faster
-        than 16: the other half of the registers is free for what comes and goes.
+        A tile of at most 16 registers has one group. A larger tile is processed in groups of 8 registers: that measures
+        faster than 16, because the other registers are free for loads and stores.
         """
         most = 4 if len(self.registers) <= 4 else 3
-        groups: list[list[Step]] = [[]]
+        groups: list[list[ShuffleStep]] = [[]]
         touched: set[int] = set()
         for step in self.steps:
             bit = {step.register} if isinstance(step, Exchange) else set()
@@ -151,153 +159,162 @@ class Network:
         return tuple(tuple(group) for group in groups)
 
     def __str__(self) -> str:
-        """One line for each step."""
+        """Return one line for each step."""
         lines = []
         for step in self.steps:
             match step:
                 case Exchange(register, leaves, enters):
                     lines.append(f"  register bit {register} enters lane bit {enters}, lane bit {leaves} leaves")
-                case Permute(order):
+                case BitPermutation(order):
                     lines.append(f"  lane bits become {order}")
         return "\n".join(lines) or "  nothing to permute"
 
 
 @lru_cache(maxsize=1024)
-def shuffle_network(goal: tuple[int, ...], registers: int, near: int, family: Family = "punpck") -> Network | None:
-    """The cheapest network that brings the bits `goal` to the lane positions, or None if none was found in time.
+def find_shuffle_network(
+    goal: tuple[int, ...], registers: int, near: int, family: Family = "punpck"
+) -> ShuffleNetwork | None:
+    """Find the network of least cost that moves the bits `goal` to the lane positions, or None if the search gave up.
 
     Args:
         goal: the bit wanted at each lane position; bits 0..l-1 start in the lanes, the others in registers.
         registers: the number of register bits.
-        near: how many of the lowest lane positions lie within one 16-byte lane.
-        family: the processors that it is for.
+        near: the number of lane positions, counted from the lowest, that are within one 16-byte lane.
+        family: the processor family.
 
     Post-condition: result.lanes == goal, and result.lanes + result.registers is a permutation of all bits.
     """
-    place = {bit: i for i, bit in enumerate(goal)}
-    bits = [place.get(bit, _UNWANTED) for bit in range(len(goal) + registers)]
-    found = _search(tuple(bits[: len(goal)]), tuple(bits[len(goal) :]), near, family)
-    if found is None:
+    target = {bit: i for i, bit in enumerate(goal)}
+    bits = [target.get(bit, _UNWANTED) for bit in range(len(goal) + registers)]
+    steps = _search(tuple(bits[: len(goal)]), tuple(bits[len(goal) :]), near, family)
+    if steps is None:
         return None
-    lanes, held = tuple(range(len(goal))), list(range(len(goal), len(bits)))
-    for step in found:
+    lanes, register_bits = tuple(range(len(goal))), list(range(len(goal), len(bits)))
+    for step in steps:
         match step:
-            case Permute(order):
+            case BitPermutation(order):
                 lanes = tuple(lanes[i] for i in order)
             case Exchange(register):
-                lanes, held[register] = step.apply(lanes, held[register])
-    return Network(found, lanes, tuple(held))
+                lanes, register_bits[register] = step.apply(lanes, register_bits[register])
+    return ShuffleNetwork(steps, lanes, tuple(register_bits))
 
 
 _UNWANTED = -1
-"""What the search calls every bit that no lane wants: it need not tell them apart."""
+"""The number of every bit that must not end in the lanes; the search treats these bits as equal."""
 _Bits = tuple[int, ...]
-"""Bits in the lanes or in the registers, each called by the place where it is wanted."""
+"""The bits in the lanes or in the registers, each represented by its target lane position."""
 
 
-def _search(lanes: _Bits, held: _Bits, near: int, family: Family) -> tuple[Step, ...] | None:
-    """The cheapest steps after which place i of the lanes holds bit i, or None if none were found in time."""
+def _search(lanes: _Bits, register_bits: _Bits, near: int, family: Family) -> tuple[ShuffleStep, ...] | None:
+    """Find the cheapest steps after which lane position i holds bit i; None if the search limit was reached."""
     goal = tuple(range(len(lanes)))
-    # What is left to try, by the bound of its price. Among equals the latest is tried first: the search runs straight
-    # down where every step helps.
-    waiting: dict[float, list[_State]] = {0.0: [(0.0, lanes, held, (), False)]}
+    # The open states by the lower bound of their total cost. Among equals, the last one added is expanded first: the
+    # search is depth-first as long as every step makes progress.
+    open_states: dict[float, list[_SearchState]] = {0.0: [(0.0, lanes, register_bits, (), False)]}
     best: dict[_Bits, float] = {}
     bounds: dict[_Bits, float] = {}
-    while waiting and len(best) < _SEARCH_LIMIT:
-        least = min(waiting)
-        cost, lanes, held, trials, is_late = waiting[least].pop()
-        if not waiting[least]:
-            del waiting[least]
+    while open_states and len(best) < _SEARCH_LIMIT:
+        least = min(open_states)
+        cost, lanes, register_bits, steps, only_swaps = open_states[least].pop()
+        if not open_states[least]:
+            del open_states[least]
         if lanes == goal:
-            return tuple(Permute(order) if order else Exchange(*exchange) for order, exchange in trials)
-        if not is_late:
+            return tuple(BitPermutation(order) if order else Exchange(*exchange) for order, exchange in steps)
+        if not only_swaps:
             if lanes in best and best[lanes] <= cost:
                 continue
             best[lanes] = cost
-            # A swap brings one bit to its place at best: until that could pay, swaps need not be looked at.
+            # A swap moves at most one bit to its position, so the expansion with swaps waits until its bound is least.
             if (missing := lanes.count(_UNWANTED)) and family == "punpck":
-                waiting.setdefault(cost + _FAR + missing - 1, []).append((cost, lanes, held, trials, True))
-        for trial, price, after, left in _moves(lanes, held, near, family, is_late):
-            if after not in bounds:
-                bounds[after] = _remaining(after, near, family)
-            if after not in best or best[after] > cost + price:
-                bound = cost + price + bounds[after]
-                waiting.setdefault(bound, []).append((cost + price, after, left, (*trials, trial), False))
+                bound = cost + _LOOKUP_COST + missing - 1
+                open_states.setdefault(bound, []).append((cost, lanes, register_bits, steps, True))
+        for step, step_cost, next_lanes, next_registers in _successors(lanes, register_bits, near, family, only_swaps):
+            if next_lanes not in bounds:
+                bounds[next_lanes] = _least_remaining_cost(next_lanes, near, family)
+            next_cost = cost + step_cost
+            if next_lanes not in best or best[next_lanes] > next_cost:
+                state = (next_cost, next_lanes, next_registers, (*steps, step), False)
+                open_states.setdefault(next_cost + bounds[next_lanes], []).append(state)
     return None
 
 
-_Trial = tuple[_Bits, tuple[int, int, int]]
-"""A step that is tried: the order of a `Permute`, or if that is empty the register, leaves, enters of an `Exchange`."""
-_State = tuple[float, _Bits, _Bits, tuple[_Trial, ...], bool]
-"""Price so far, bits of the lanes and registers, steps so far, and whether all but swaps have been tried from here."""
+_SearchStep = tuple[_Bits, tuple[int, int, int]]
+"""A search step: the order of a `BitPermutation`; or an empty order, then register, leaves, enters of an `Exchange`."""
+_SearchState = tuple[float, _Bits, _Bits, tuple[_SearchStep, ...], bool]
+"""A state of the search: cost so far, lane bits, register bits, steps so far, and whether only swaps are left to
+expand."""
 
 
-def _moves(
-    lanes: _Bits, held: _Bits, near: int, family: Family, swaps: bool
-) -> Iterator[tuple[_Trial, float, _Bits, _Bits]]:
-    """The swaps from here, or every other step worth trying, each with its price and the bits after it."""
+def _successors(
+    lanes: _Bits, register_bits: _Bits, near: int, family: Family, swaps: bool
+) -> Iterator[tuple[_SearchStep, float, _Bits, _Bits]]:
+    """Yield the successors of a state, swaps only or all other useful steps: step, cost, lane bits, register bits."""
     if _UNWANTED not in lanes:
         order = tuple(lanes.index(bit) for bit in range(len(lanes)))
+        # Every wanted bit is in the lanes: one permutation of the lane bits completes the network.
         is_near = all(a == b for a, b in enumerate(order) if a >= near or b >= near)
-        yield (order, (0, 0, 0)), 1.0 if is_near or family == "zip" else _FAR, tuple(range(len(lanes))), held
+        step_cost = 1.0 if is_near or family == "zip" else _LOOKUP_COST
+        yield (order, (0, 0, 0)), step_cost, tuple(range(len(lanes))), register_bits
         return
     exchanges = _exchanges(len(lanes), near, family, swaps)
-    for register, bit in enumerate(held):
+    for register, bit in enumerate(register_bits):
         if bit == _UNWANTED:
             continue
-        for leaves, enters, price in exchanges:
+        for leaves, enters, step_cost in exchanges:
             rest = lanes[:leaves] + lanes[leaves + 1 :]
-            after = (*rest[:enters], bit, *rest[enters:])
-            yield (
-                ((), (register, leaves, enters)),
-                price,
-                after,
-                (*held[:register], lanes[leaves], *held[register + 1 :]),
-            )
+            next_lanes = (*rest[:enters], bit, *rest[enters:])
+            next_registers = (*register_bits[:register], lanes[leaves], *register_bits[register + 1 :])
+            yield ((), (register, leaves, enters)), step_cost, next_lanes, next_registers
 
 
-def _remaining(lanes: _Bits, near: int, family: Family) -> float:
-    """A lower bound of the price left: a step for each missing bit, and for each bit past its place one or a permute.
+def _least_remaining_cost(lanes: _Bits, near: int, family: Family) -> float:
+    """Return a lower bound of the remaining cost: one step for each missing bit, and further steps for misplaced bits.
 
-    Interleaves only move bits up within the near positions, and each pushes the highest out: as many positions from
-    above as near bits are missing are lost. Moves of 16-byte lanes enter at the top and only move bits down, so there
-    the bits must come in the order of their places. No step takes a bit from the one to the other.
-    Where registers are joined too, bits move both ways, so only the missing ones count.
+    For `punpck`: interleaves only move bits up within the near positions, and each pushes the highest bit out. So as
+    many bits at the top as near bits are missing will be lost. Moves of 16-byte lanes enter at the top and only move
+    bits down, so far bits must arrive in the order of their positions. No cheap step moves a bit between the two
+    groups.
+
+    For `zip`: bits move both ways, so only missing bits count.
     """
     if family == "zip":
         return lanes.count(_UNWANTED) or float(lanes != tuple(range(len(lanes))))
-    inside, across, settled, highest, missing = 0, 0, 0, -1, (1 << len(lanes)) - 1
-    for now, place in enumerate(lanes):
-        if place == _UNWANTED:
+    # Steps for misplaced bits inside the near positions, and across their border or beyond it. `missing` and `in_order`
+    # are sets of target positions: of bits that are not in the lanes, and of far bits that moves can bring down.
+    inside, across, in_order, highest, missing = 0, 0, 0, -1, (1 << len(lanes)) - 1
+    for position, target in enumerate(lanes):
+        if target == _UNWANTED:
             continue
-        missing -= 1 << place
-        if place < near and now < near:
-            inside += now > place
-            highest = now
-        elif place >= near and now >= place:
-            settled |= 1 << place
+        missing -= 1 << target
+        if target < near and position < near:
+            inside += position > target
+            highest = position
+        elif target >= near and position >= target:
+            in_order |= 1 << target
         else:
             across += 1
-    far = missing >> near << near
-    if far:
-        beyond_first = -((far & -far) << 1)
-        across += (settled & beyond_first).bit_count()
-    inside = inside or int(highest >= min(near, len(lanes)) - (missing ^ far).bit_count())
-    return missing.bit_count() + (min(across + inside, _FAR) if across else min(inside, 1))
+    missing_far = missing >> near << near
+    if missing_far:
+        # Far bits that belong above a missing one must enter after it, so they count as misplaced.
+        above_first = -((missing_far & -missing_far) << 1)
+        across += (in_order & above_first).bit_count()
+    missing_near = (missing ^ missing_far).bit_count()
+    inside = inside or int(highest >= min(near, len(lanes)) - missing_near)
+    return missing.bit_count() + (min(across + inside, _LOOKUP_COST) if across else min(inside, 1))
 
 
 @lru_cache(maxsize=64)
 def _exchanges(width: int, near: int, family: Family, swaps: bool) -> tuple[tuple[int, int, float], ...]:
-    """(leaves, enters, price) of exchanges worth trying on registers of 2^`width` lanes.
+    """Return the useful exchanges on registers of 2^`width` lanes as (leaves, enters, cost).
 
-    Where swaps are dear (`punpck`), they are answered apart from the others.
+    For `punpck`, where swaps are expensive, swaps and the other exchanges are returned by separate calls.
     """
     if family == "zip":
         top, units = width - 1, range(min(near, width))
-        ways = {way for unit in units for way in ((unit, unit), (unit, top), (top, unit))}
-        return tuple((*way, 1.0) for way in sorted(ways))
+        positions = {pair for unit in units for pair in ((unit, unit), (unit, top), (top, unit))}
+        return tuple((leaves, enters, 1.0) for leaves, enters in sorted(positions))
     if swaps:
-        return tuple((position, position, _FAR) for position in range(width))
+        return tuple((position, position, _LOOKUP_COST) for position in range(width))
     near = min(near, width)
     inside = [(near - 1, enters, 1.0) for enters in range(near)]
     across = [(leaves, width - 1, 1.0) for leaves in range(near, width)]
@@ -305,8 +322,10 @@ def _exchanges(width: int, near: int, family: Family, swaps: bool) -> tuple[tupl
 
 
 def _without_bit(value: int, position: int) -> int:
+    """Return `value` with the bit at `position` removed; the bits above move down."""
     return (value >> (position + 1) << position) | (value & ((1 << position) - 1))
 
 
 def _with_bit(value: int, position: int, bit: int) -> int:
+    """Return `value` with `bit` inserted at `position`; the bits from there on move up."""
     return (value >> position << (position + 1)) | (bit << position) | (value & ((1 << position) - 1))

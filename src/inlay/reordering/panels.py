@@ -1,28 +1,30 @@
-"""Panels: a reorder in two passes through the second-level cache, for destinations that no register row aligns with.
+"""Panels: reorders in two passes through the second-level cache, for destinations whose rows begin at any alignment.
 
-Streaming stores need whole cache lines. Where the rows of a destination begin anywhere (a transpose of 5000 x 3001
-floats), no tile of registers writes whole lines. So a panel, which is long pieces of some rows, is first reordered into
-a dense buffer that stays in the second-level cache; then each row is streamed from there to its place, whole lines past
-the caches and the two ends with ordinary stores.
+Streaming stores write whole cache lines. If the rows of a destination are not aligned to lines, as in a transpose of
+5000 x 3001 floats, no tile of registers writes whole lines. So the tensor is cut into panels, which are long pieces of
+several rows. A panel is first reordered into a dense buffer that stays in the second-level cache. Then each row is
+copied to the destination: whole lines with streaming stores, the two ends with ordinary stores.
 
     pass 1  source -> buffer    the kernel of any reorder, on a nest that covers one panel
-    pass 2  buffer -> rows      a copy of rows, whatever their alignment
+    pass 2  buffer -> rows      a copy of rows of any alignment
 
-A panel takes loops that follow one another in the destination until its rows are long enough, then loops that follow
-one another in the source until the buffer is full. A loop of which it takes a part is cut into equal parts, of which
-the last may overlap the one before.
+A panel takes loops that are contiguous in the destination until its rows are long enough, then loops that are
+contiguous in the source until the buffer is full. A loop that is taken in part is cut into equal slices; the last slice
+may overlap the one before.
 
-Stacks of threads can be as small as 128 KB, so the buffers have memory of their own: one for each processor, made when
-first needed. Machine code takes them and gives them back by itself.
+A thread's stack may have only 128 KB, so the buffers are allocated separately, one for each processor, at the first
+use. Machine code acquires and releases them.
 
     inlay_panels(source, destination, table, first panel, last panel)
 
-The words of the table: the address of the kernel, of its table, and its tiles; the addresses of the panels' offsets
-(source and destination of each, in bytes) and of the rows' offsets; rows; bytes of a row; bytes from row to row of the
-buffer; then the pool of buffers: the address of its flags, a word for each buffer, of the buffers, and their count.
+The words of the table: address of the kernel, address of its table, number of its tiles; address of the panels' offsets
+(source and destination of each, in bytes), address of the rows' offsets, number of rows; bytes of a row, bytes from row
+to row of the buffer; then the buffer pool: address of its flags (a word for each buffer), address of the buffers, and
+number of buffers.
 
-A call takes the first buffer whose flag is 0, sets the flag to 1, and gives the buffer back at the end. A thread that
-finds none waits: whoever has one is in this code and gives it back without help from anybody.
+A call acquires the first buffer whose flag is 0 by setting the flag to 1, and sets it to 0 at the end. A thread that
+finds no free buffer polls. This cannot deadlock: the owner of a buffer executes this code and waits for no other
+thread.
 """
 
 import os
@@ -42,28 +44,28 @@ from inlay.reordering.memory_levels import allocate_lines
 from inlay.reordering.nest import Loop, LoopNest
 
 PANEL_BYTES = 1 << 17
-"""Most bytes of a panel's rows: with what else passes, a panel stays in a second-level cache."""
-_ROW_BYTES = 1024  # a row is at least so long, where loops allow it: its two ends cost as much as some lines
-_SHORTEST_ROW = 512  # at least two lines: the code of pass 2 streams one line or more of each row
-_SHORTEST_RUN = LINE  # bytes of the source in a row: less would read the same lines again for each panel
-_PITCH = LINE  # rows of the buffer are so much further apart than they are long: powers of two would share cache sets
+"""Maximum size of a panel in bytes: with the source lines that are loaded meanwhile, it fits a second-level cache."""
+_ROW_BYTES = 1024  # wanted length of a row: its two ends cost as much as several lines
+_SHORTEST_ROW = 512  # least length of a row; pass 2 needs two lines, so that it streams at least one
+_SHORTEST_RUN = LINE  # least contiguous source bytes of a panel: with less, several panels would load the same lines
+_PITCH = LINE  # bytes between rows of the buffer: rows at multiples of powers of two would share cache sets
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a panel takes of one loop."""
+class LoopSlice:
+    """The part of one loop that a panel takes."""
 
     loop: int
     """Number of the loop in the nest."""
     extent: int
-    """How many of its values one panel covers."""
+    """Number of iterations that one panel takes."""
     count: int
-    """In how many parts the loop is cut."""
+    """Number of slices that the loop is cut into."""
 
     def starts(self, whole: int) -> Words:
-        """Return the first value that each part covers of a loop of extent `whole`; the last part ends where it does.
+        """Return the first iteration of each slice of a loop of `whole` iterations; the last slice ends with the loop.
 
-        >>> Part(0, 4, 3).starts(10).tolist()
+        >>> LoopSlice(0, 4, 3).starts(10).tolist()
         [0, 4, 6]
         """
         return np.minimum(np.arange(self.count, dtype=np.int64) * self.extent, whole - self.extent)
@@ -71,96 +73,107 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """How a nest is cut into panels."""
+    """The panels of a loop nest."""
 
     nest: LoopNest
-    """The loops of one panel: its destination is the buffer."""
+    """The loop nest of one panel; its destination is the buffer."""
     row_elements: int
-    """Elements of one row."""
+    """Number of elements of one row."""
     rows: Words
-    """Where each row begins in the destination, in elements from the panel."""
+    """Offset of each row in the destination, relative to the panel, in elements."""
     offsets: Words
-    """For each panel, where it begins in the source and in the destination, in elements; one row each."""
+    """Offsets of each panel in source and destination, in elements; one line for each panel."""
     pitch: int
-    """Elements from one row of the buffer to the next."""
+    """Number of elements from one row of the buffer to the next."""
 
     @property
     def src_step(self) -> int:
-        """Elements of the source from one panel to the next, as between the first two; 0 where there is one panel.
+        """Number of source elements from the first panel to the second; 0 if there is only one.
 
-        Each load asks for the line of the next panel: its own panel was asked for while the one before was filled.
+        It is the prefetch distance: while a panel is read, the next one is prefetched.
         """
         return int(self.offsets[1, 0] - self.offsets[0, 0]) if len(self.offsets) > 1 else 0
 
     def __str__(self) -> str:
-        """Count and size of the panels, in words."""
+        """Return number and size of the panels in words."""
         return f"{len(self.offsets)} panels of {len(self.rows)} rows of {self.row_elements} elements"
 
 
 def cut_into_panels(nest: LoopNest, src_bytes: int, dst_bytes: int) -> Panels | None:
-    """Return the panels of a nest, or None where its rows are too short on one side, or bounds cut it off.
+    """Return the panels of a nest; None if its rows are too short on one side, or if it has guards or tables.
 
     Args:
         src_bytes: bytes of an element of the source.
         dst_bytes: bytes of an element of the destination.
 
-    Post-condition: the rows of all panels cover each element of the destination, and some maybe twice.
+    Post-condition: the rows of all panels cover each element of the destination; some may be covered twice.
     """
     if nest.guards or not all(loop.is_affine for loop in nest.loops):
         return None
-    rows = _chain(nest.loops, "dst", [], _ROW_BYTES // dst_bytes, LINE // dst_bytes)
+    rows = _contiguous_slices(nest.loops, "dst", [], _ROW_BYTES // dst_bytes, LINE // dst_bytes)
     if any(nest.loops[part.loop].src == 1 for part in rows):
-        rows, runs = _chain(nest.loops, "dst", [], PANEL_BYTES // dst_bytes, LINE // dst_bytes), []
+        # Rows are contiguous in the source too: a panel is one long row.
+        rows, runs = _contiguous_slices(nest.loops, "dst", [], PANEL_BYTES // dst_bytes, LINE // dst_bytes), []
     else:
         most_rows = PANEL_BYTES // (prod(part.extent for part in rows) * dst_bytes)
-        runs = _chain(nest.loops, "src", [part.loop for part in rows], most_rows, 1)
+        runs = _contiguous_slices(nest.loops, "src", [part.loop for part in rows], most_rows, 1)
     row_elements = prod(part.extent for part in rows)
     if row_elements * dst_bytes < _SHORTEST_ROW or _run_elements(nest, [*rows, *runs]) * src_bytes < _SHORTEST_RUN:
         return None
-    return _panels(nest, rows, runs, row_elements, row_elements + _PITCH // dst_bytes)
+    return _build_panels(nest, rows, runs, row_elements, row_elements + _PITCH // dst_bytes)
 
 
-def _run_elements(nest: LoopNest, parts: list[Part]) -> int:
-    """Return how many elements of the source in a row a panel reads."""
+def _run_elements(nest: LoopNest, parts: list[LoopSlice]) -> int:
+    """Return the number of contiguous source elements that a panel reads."""
     extents = {part.loop: part.extent for part in parts}
     covered = 1
-    while (i := next((i for i in extents if nest.loops[i].src == covered and extents[i] > 1), None)) is not None:
+    while True:
+        following = (i for i in extents if nest.loops[i].src == covered and extents[i] > 1)
+        i = next(following, None)
+        if i is None:
+            return covered
         covered *= extents[i]
         if extents.pop(i) < nest.loops[i].extent:
-            break
-    return covered
+            return covered
 
 
-def _chain(loops: Sequence[Loop], side: str, taken: Sequence[int], wanted: int, multiple: int) -> list[Part]:
-    """Return loops that follow one another on a side until `wanted` elements are covered, the last one in part."""
-    parts: list[Part] = []
+def _contiguous_slices(
+    loops: Sequence[Loop], side: str, taken: Sequence[int], wanted: int, multiple: int
+) -> list[LoopSlice]:
+    """Return slices of loops that are contiguous on a side and cover `wanted` elements; the last may be partial."""
+    parts: list[LoopSlice] = []
     covered = 1
     while covered < wanted:
         following = (i for i, loop in enumerate(loops) if getattr(loop, side) == covered and i not in taken)
         i = next(following, None)
         if i is None:
             break
-        parts.append(_cut(i, loops[i].extent, max(1, wanted // covered), multiple if not parts else 1))
+        parts.append(_cut_evenly(i, loops[i].extent, max(1, wanted // covered), multiple if not parts else 1))
         covered *= loops[i].extent
         if parts[-1].count > 1:
             break
     return parts
 
 
-def _cut(loop: int, extent: int, most: int, multiple: int) -> Part:
-    """Return equal parts of about `most` values, a multiple of `multiple` where a loop is cut at all.
+def _cut_evenly(loop: int, extent: int, most: int, multiple: int) -> LoopSlice:
+    """Return equal slices of about `most` iterations, a multiple of `multiple` if the loop is cut at all.
 
-    >>> _cut(0, 5000, 512, 16), _cut(0, 700, 512, 16), _cut(0, 500, 512, 16)
-    (Part(loop=0, extent=512, count=10), Part(loop=0, extent=352, count=2), Part(loop=0, extent=500, count=1))
+    >>> _cut_evenly(0, 5000, 512, 16), _cut_evenly(0, 700, 512, 16)
+    (LoopSlice(loop=0, extent=512, count=10), LoopSlice(loop=0, extent=352, count=2))
+    >>> _cut_evenly(0, 500, 512, 16)
+    LoopSlice(loop=0, extent=500, count=1)
     """
     if extent <= most:
-        return Part(loop, extent, 1)
+        return LoopSlice(loop, extent, 1)
     count = -(-extent // most)
     size = min(extent, -(-extent // (count * multiple)) * multiple)
-    return Part(loop, size, -(-extent // size))
+    return LoopSlice(loop, size, -(-extent // size))
 
 
-def _panels(nest: LoopNest, rows: list[Part], runs: list[Part], row_elements: int, pitch: int) -> Panels:
+def _build_panels(
+    nest: LoopNest, rows: list[LoopSlice], runs: list[LoopSlice], row_elements: int, pitch: int
+) -> Panels:
+    """Build the panels from the slices that make a row, and from those that number the rows of a panel."""
     loops: list[Loop] = []
     for parts, step in ((rows, 1), (runs, pitch)):
         for part in parts:
@@ -173,11 +186,11 @@ def _panels(nest: LoopNest, rows: list[Part], runs: list[Part], row_elements: in
     return Panels(inside, row_elements, row_offsets, _panel_offsets(nest, rows, runs), pitch)
 
 
-def _panel_offsets(nest: LoopNest, rows: list[Part], runs: list[Part]) -> Words:
-    """Return where each panel begins on both sides; the next panel is the one that follows in the source."""
+def _panel_offsets(nest: LoopNest, rows: list[LoopSlice], runs: list[LoopSlice]) -> Words:
+    """Return the offsets of each panel on both sides; consecutive panels are contiguous in the source."""
     others = [i for i in range(len(nest.loops)) if i not in {part.loop for part in (*rows, *runs)}]
-    others.sort(key=lambda i: -abs(_number(nest.loops[i].src)))
-    order = [*(Part(i, 1, nest.loops[i].extent) for i in others), *reversed(rows), *reversed(runs)]
+    others.sort(key=lambda i: -abs(_require_stride(nest.loops[i].src)))
+    order = [*(LoopSlice(i, 1, nest.loops[i].extent) for i in others), *reversed(rows), *reversed(runs)]
     offsets = np.zeros((1, 2), np.int64)
     for part in order:
         starts = part.starts(nest.loops[part.loop].extent)
@@ -186,11 +199,13 @@ def _panel_offsets(nest: LoopNest, rows: list[Part], runs: list[Part]) -> Words:
     return np.ascontiguousarray(offsets)
 
 
-def _stride(nest: LoopNest, part: Part, side: str) -> int:
-    return _number(getattr(nest.loops[part.loop], side))
+def _stride(nest: LoopNest, part: LoopSlice, side: str) -> int:
+    """Return the stride of the sliced loop on a side, in elements."""
+    return _require_stride(getattr(nest.loops[part.loop], side))
 
 
-def _number(where: object) -> int:
+def _require_stride(where: object) -> int:
+    """Return the stride of a loop that has no table."""
     assert isinstance(where, int), "loops of panels have strides"
     return where
 
@@ -199,7 +214,7 @@ def _number(where: object) -> int:
 
 
 BUFFER_BYTES = 1 << 19
-"""From one buffer of the pool to the next."""
+"""Distance in bytes from one buffer of the pool to the next."""
 _FEWEST_BUFFERS = 4
 _making_pool = RenewedLock()
 _pool: "BufferPool | None" = None
@@ -207,24 +222,24 @@ _pool: "BufferPool | None" = None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BufferPool:
-    """Buffers, and a flag for each: 0 while it is free."""
+    """Buffers for panels, and a flag for each: 0 if the buffer is free."""
 
     flags: Words
     """One word for each buffer."""
     buffers: Buffer
-    """`BUFFER_BYTES` for each of them."""
+    """Memory of all buffers, `BUFFER_BYTES` for each."""
 
     @property
     def words(self) -> tuple[int, int, int]:
-        """What the table of panels says of it: the addresses of the flags and of the buffers, and their number."""
+        """The pool's words in the table of panels: address of the flags, address of the buffers, their number."""
         return int(self.flags.ctypes.data), int(self.buffers.ctypes.data), self.flags.size
 
 
 def buffer_pool() -> BufferPool:
-    """Return the pool of this process, a buffer for each processor, which stays for the life of the process.
+    """Return the buffer pool of this process, with a buffer for each processor; it is never freed.
 
     Raises:
-        OutOfMemory: there is no room for it.
+        OutOfMemory: the pool cannot be allocated.
     """
     global _pool
     with _making_pool:
@@ -239,7 +254,7 @@ def buffer_pool() -> BufferPool:
 
 
 def _free_buffers() -> None:
-    """In a forked child nobody gives back what threads of the parent had taken: the flags are cleared."""
+    """Free all buffers in a forked child: threads of the parent that acquired some do not exist there."""
     if _pool is not None:
         _pool.flags[:] = 0
 
@@ -251,19 +266,19 @@ at_fork(after_in_child=_free_buffers)
 
 
 ENTRY = "inlay_panels"
-"""The name of the function."""
+"""Name of the function."""
 KERNEL, TABLE, TILES, OFFSETS, ROWS, COUNT, ROW_BYTES, PITCH, FLAGS, BUFFERS, POOL = range(11)
-"""Numbers of the words of the table."""
+"""Positions of the words in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class PanelTable:
-    """The words that the code of both passes reads, and what their addresses refer to."""
+    """The words that the code of both passes reads, with the arrays that they refer to."""
 
     words: Words
-    """Those that the module's docstring lists."""
-    kept: tuple[object, ...]
-    """Everything that `words` holds the address of."""
+    """The words that the module's docstring lists."""
+    keeps_alive: tuple[object, ...]
+    """The objects whose addresses are in `words`."""
 
     @property
     def address(self) -> int:
@@ -271,14 +286,16 @@ class PanelTable:
         return int(self.words.ctypes.data)
 
 
-def panel_table(panels: Panels, kernel: int, table: Table, sizes: tuple[int, int], pool: Sequence[int]) -> PanelTable:
-    """Return the table of the code that runs both passes.
+def build_panel_table(
+    panels: Panels, kernel: int, table: Table, sizes: tuple[int, int], pool: Sequence[int]
+) -> PanelTable:
+    """Build the table of the code that executes both passes.
 
     Args:
         kernel: address of the machine code of pass 1.
-        table: its table, which is kept alive.
+        table: table of that code; the result keeps it alive.
         sizes: bytes of an element of the source and of the destination.
-        pool: flags, buffers and count of the pool of buffers.
+        pool: `BufferPool.words`.
     """
     offsets = np.ascontiguousarray(panels.offsets * np.array(sizes, np.int64))
     rows = np.ascontiguousarray(panels.rows * sizes[1])
@@ -293,27 +310,27 @@ def panel_table(panels: Panels, kernel: int, table: Table, sizes: tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class PanelKernel:
-    """The code of both passes: one for all panels, it depends on the target alone."""
+    """The inputs of code generation for the driver of both passes: none but the target."""
 
 
 def panels_ir(fence: str, pause: str, attributes: str) -> str:
-    """Return the module of panels.
+    """Return the module of the driver.
 
     Args:
         fence: the statement that makes streaming stores visible to other threads.
-        pause: the statement that tells the processor that a loop waits.
+        pause: the statement for a polling loop.
         attributes: LLVM function attributes of the target.
     """
     return module_text([_ends_function(), _rows_function(), _entry_function(fence, pause)], attributes)
 
 
 def _entry_function(fence: str, pause: str) -> tuple[str, Code]:
-    """Both passes of panel `begin` to `end`, exclusive."""
+    """Write the function that executes both passes of panels `begin` to `end`, exclusive."""
     code = Code()
     code.label("entry")
     code.do("%any = icmp ult i64 %begin, %end")
     code.do("br i1 %any, label %claim, label %exit")
-    flag, buffer = _claim(code, pause)
+    flag, buffer = _emit_buffer_claim(code, pause)
     kernel = code.let(f"inttoptr i64 {code.load_word('%table', KERNEL)} to ptr")
     inner = code.let(f"inttoptr i64 {code.load_word('%table', TABLE)} to ptr")
     offsets = code.let(f"inttoptr i64 {code.load_word('%table', OFFSETS)} to ptr")
@@ -333,8 +350,8 @@ def _entry_function(fence: str, pause: str) -> tuple[str, Code]:
     return f"define void @{ENTRY}(ptr %src, ptr %dst, ptr %table, i64 %begin, i64 %end)", code
 
 
-def _claim(code: Code, pause: str) -> tuple[str, str]:
-    """Take a buffer of the pool; return the addresses of its flag and of the buffer."""
+def _emit_buffer_claim(code: Code, pause: str) -> tuple[str, str]:
+    """Append code that acquires a buffer of the pool; return the addresses of its flag and of the buffer."""
     code.label("claim")
     flags = code.let(f"inttoptr i64 {code.load_word('%table', FLAGS)} to ptr")
     pool = code.load_word("%table", POOL)
@@ -357,7 +374,7 @@ def _claim(code: Code, pause: str) -> tuple[str, str]:
 
 
 def _rows_function() -> tuple[str, Code]:
-    """Stream the rows of a buffer to their places in the destination."""
+    """Write the function that streams the rows of a buffer to the destination."""
     code = Code()
     code.label("entry")
     rows = code.let(f"inttoptr i64 {code.load_word('%table', ROWS)} to ptr")
@@ -384,7 +401,7 @@ def _rows_function() -> tuple[str, Code]:
 
 
 def _ends_function() -> tuple[str, Code]:
-    """Copy fewer bytes than a line, in at most six steps of powers of two."""
+    """Write the function that copies fewer bytes than a line, by at most six loads and stores of powers of two."""
     code = Code()
     code.label("entry")
     code.do("br label %size1")

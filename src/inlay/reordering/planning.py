@@ -1,23 +1,21 @@
-"""From a problem to its plan: candidate plans, the best of them, and what bounds its time.
+"""Planning of a reorder: candidate plans, the choice of the best, and a roofline estimate of its run time.
 
     problem -> loop nest -> candidate schedules -> kernel and table of each -> penalty -> the plan
 
-For one nest and one number of registers, `schedule` finds the tile of the least cost. What is left to compare here are
-the few plans that treat memory differently: tiles that overlap, that are cut off, that are larger, or that fill panels.
-The plan says everything but the machine code. Stores go past the caches (`streamed`, `staged`) only where the tensors
-exceed the last level of the machine model and the tile writes whole cache lines.
+For one nest and one number of registers, `schedule` finds the tile of least cost. This module compares the few plans
+that differ in their use of memory: with tiles that overlap or that guards cut off, with larger tiles, or with panels. A
+plan contains everything but the machine code. Stores bypass the caches (`streamed`, `staged`) only if the tensors
+exceed the last-level cache of the machine model and the tile writes whole cache lines.
 
-The bound of a plan is a model of a few numbers that says where its time should go. Three things take time. The call
-itself. The bytes, which come and go through the level of memory that the tensors live in. And the instructions on
-vectors, which overlap with the bytes. So the estimate is the call and the longer of the other two, and that one is the
-bound:
+The roofline estimate predicts the run time of a plan and its bottleneck. Three things take time: the call; the bytes,
+which are transferred from and to the memory level that holds the tensors; and the vector instructions, which overlap
+with the transfers. So the longer one of the last two is added to the call:
 
     call + max(bytes / bandwidth of the level, instructions / instructions per ns)
 
-Bandwidths are those of the machine model. The other numbers are those of good reorders on a server of 2023 (Zen 4,
-AVX-512), where seven of eight cases of the benchmark take between half and twice the estimate. A reorder that
-takes much longer has a problem that is worth a look: strides that fall into one set of a cache, page faults of fresh
-memory, another process.
+Bandwidths are those of the machine model. The other constants fit good reorders on a server of 2023 (Zen 4, AVX-512):
+seven of the eight benchmark cases take between half and twice the estimate. A reorder that takes much longer than its
+estimate has a specific cause: strides that map to one cache set, page faults of fresh memory, or another process.
 """
 
 from dataclasses import dataclass, replace
@@ -27,60 +25,69 @@ from inlay.layout import Map
 from inlay.machine import MemoryModel
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, bits_of
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, begins_at_bytes, kernel_of, table_of
+from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, build_kernel, build_table, is_byte_aligned
+from inlay.reordering.loop_order import Level, Traffic, has_few_streams, level_of, prefetch_distance, revisits_pages
 from inlay.reordering.memory_levels import memory_model
-from inlay.reordering.nest import LoopNest, loop_nest
+from inlay.reordering.nest import LoopNest, build_loop_nest
 from inlay.reordering.panels import Panels, cut_into_panels
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.schedule import Schedule, schedule
+from inlay.reordering.schedule import Schedule, find_schedule
 from inlay.reordering.target import Target
-from inlay.reordering.walk import Level, Traffic, bytes_ahead, goes_in_streams, leaves_pages, level_of
 
-_MANY_RUNS = 64  # as many can be dealt out to threads evenly enough without being cut
+_MANY_RUNS = 64  # runs of the innermost loop from which whole runs can be distributed evenly to threads
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How a problem is solved on a target: everything but the machine code."""
+class ReorderPlan:
+    """The solution of a problem on a target: everything but the machine code."""
 
     schedule: Schedule
     """The tile and the loops around it."""
     kernel: Kernel
-    """The code that it needs."""
+    """The inputs of code generation."""
     table: Table
-    """Its numbers."""
+    """The numbers that the kernel reads."""
     panels: Panels | None = None
-    """Where schedule, kernel and table are those of one panel: how the reorder is cut into panels."""
+    """The panels, if the reorder has two passes; schedule, kernel and table are then those of one panel. None for one
+    pass."""
 
     @property
     def streams(self) -> bool:
-        """Whether the kernel's stores go past the caches."""
+        """Return whether the kernel's stores bypass the caches."""
         return self.kernel.stores != "cached"
 
     @property
     def pieces(self) -> int:
-        """What is dealt out to threads: panels, or tiles where the kernel writes straight to the destination."""
+        """Number of pieces that can be distributed to threads: panels, or tiles if there are no panels."""
         return self.schedule.tiles if self.panels is None else len(self.panels.offsets)
 
     @property
     def grain(self) -> int:
-        """How many tiles stay together on one thread: a whole run where runs are many, or where one fills a buffer."""
+        """Number of consecutive tiles for one thread.
+
+        A whole run of the innermost loop if runs are many, if a run fills the stage, or if elements share bytes; else
+        1.
+        """
         shares_bytes = bits_of(self.kernel.dst_type) < 8
-        is_whole = shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.run
-        return self.table.run if is_whole else 1
+        is_whole = (
+            shares_bytes or self.kernel.stores == "staged" or self.table.tiles >= _MANY_RUNS * self.table.tiles_per_run
+        )
+        return self.table.tiles_per_run if is_whole else 1
 
 
-def plan_reorder(problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True) -> Plan:
-    """Return the plan of `problem`, which is not empty, on `target`, for the machine model of this process.
+def plan_reorder(
+    problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True
+) -> ReorderPlan:
+    """Return the best plan of `problem`, which is not empty, on `target` by the machine model of this process.
 
-    What `choice` leaves open is decided by the models of the stages. Where the destination need not begin at a cache
-    line (not `aligned`), no kernel streams to it: panels do, where there are any.
+    The models of the stages decide what `choice` leaves open. If the destination need not begin at a cache line (not
+    `aligned`), no kernel streams to it directly; panels are used if the nest can be cut into panels.
     """
     memory = memory_model()
     level = level_of(problem.moved_bytes, memory, choice.streams)
     traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
     choice = choice if aligned else replace(choice, panels=True)
-    planner = _Planner(problem, loop_nest(problem), target, choice, traffic, memory)
+    planner = _Planner(problem, build_loop_nest(problem), target, choice, traffic, memory)
     best = min(planner.candidates(), key=planner.penalty)
     return best if aligned else replace(best, kernel=replace(best.kernel, stores="cached"))
 
@@ -97,7 +104,7 @@ _LARGE_TILE = 64
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Makes the candidate plans of a problem, and compares them."""
+    """Builds the candidate plans of a problem, and compares them."""
 
     problem: ReorderProblem
     nest: LoopNest
@@ -106,22 +113,22 @@ class _Planner:
     traffic: Traffic
     memory: MemoryModel
 
-    def candidates(self) -> list[Plan]:
+    def candidates(self) -> list[ReorderPlan]:
         """Return the plans that may be the best, those that differ least from the cheapest schedule first."""
-        choice, plans = self.choice, self._tiled()
+        choice, plans = self.choice, self._direct_plans()
         if not self.traffic.streams:
             return plans
         best = min(plans, key=self.penalty)
         loops, outer = best.schedule.nest.loops, best.schedule.outer
-        if choice.registers is None and best.streams and leaves_pages(loops, outer, self.traffic):
-            plans += self._tiled(_LARGE_TILE)
+        if choice.registers is None and best.streams and revisits_pages(loops, outer, self.traffic):
+            plans += self._direct_plans(_LARGE_TILE)
         wants_panels = not best.streams and self.target.prefers_panels if choice.panels is None else choice.panels
         if wants_panels and (panels := self._panels()) is not None:
             plans.append(self._plan_panels(panels))
         return plans
 
-    def penalty(self, plan: Plan) -> tuple[bool, float, float]:
-        """Return what costs most where plans differ: bytes written again, the way of the stores, pages left early."""
+    def penalty(self, plan: ReorderPlan) -> tuple[bool, float, float]:
+        """Return the sort key of a plan, most important first: rewriting much, the kind of stores, pages revisited."""
         if not self.traffic.streams:
             return False, 0, 0
         stores = 0 if plan.streams else 2
@@ -130,202 +137,203 @@ class _Planner:
         pages = -plan.kernel.registers if plan.streams and self.choice.registers is None else 0
         return self._rewrites_much(plan), stores, pages
 
-    def _tiled(self, registers: int | None = None) -> list[Plan]:
-        """Return plans that write straight to the destination, with tiles of at least so many registers."""
-        first = self._plan_of(self._schedule(self.nest, overlaps=may_overlap(self.problem), registers=registers))
+    def _direct_plans(self, registers: int | None = None) -> list[ReorderPlan]:
+        """Return plans without panels, with tiles of at least `registers` registers."""
+        first = self._plan_direct(self._schedule(self.nest, overlaps=may_overlap(self.problem), registers=registers))
         plans = [first]
         if self._rewrites_much(first):
-            plans.append(self._plan_of(self._schedule(self.nest, overlaps=False, registers=registers)))
+            plans.append(self._plan_direct(self._schedule(self.nest, overlaps=False, registers=registers)))
         if first.schedule.overlaps and self.traffic.streams and not first.streams:
-            # Stores past the caches are worth more than whole tiles: they need a last tile that begins at a cache line.
-            plans.append(self._plan_of(first.schedule.guarded()))
+            # Streaming stores gain more than unmasked tiles. They need a last tile that begins at a cache line.
+            plans.append(self._plan_direct(first.schedule.with_guards()))
         return plans
 
     def _schedule(self, nest: LoopNest, *, overlaps: bool, registers: int | None = None) -> Schedule:
+        """Return the cheapest schedule of a nest under the choice; `registers` overrides the least size of a tile."""
         types = (self.problem.src_type, self.problem.dst_type)
-        # With a sum the formula runs last, on elements that were shuffled as the source has them.
+        # With a sum, the formula is computed before the store, so elements are shuffled in the source's type.
         sums = self.problem.attributes.sum is not None
-        return schedule(
+        return find_schedule(
             nest,
             element_bytes=types[0].itemsize if sums else min(t.itemsize for t in types),
             vector_bytes=min(self.target.vector_bytes, self.choice.width or self.target.vector_bytes),
             converts=types[0] != types[1] or self.problem.computes,
             shuffles=self.target.shuffles,
             traffic=self.traffic,
-            suits=lambda found: begins_at_bytes(self.problem, found),
-            walk=self.choice.walk,
+            suits=lambda schedule: is_byte_aligned(self.problem, schedule),
+            traversal=self.choice.traversal,
             registers=registers or self.choice.registers,
             overlaps=overlaps,
         )
 
-    def _plan_of(self, found: Schedule) -> Plan:
-        """Return the plan that writes straight to the destination."""
-        problem, ahead = self.problem, self.choice.ahead
-        fetches = problem.moved_bytes > self.memory.l2 if ahead is None else ahead != 0
-        modelled = bytes_ahead(found.nest.loops, found.outer, found.walk, self.traffic)
-        table = table_of(problem, found, modelled if ahead is None else ahead)
-        if ahead is None and self.traffic.level == "L3" and _goes_in_streams(problem, found, table):
-            fetches = False
+    def _plan_direct(self, schedule: Schedule) -> ReorderPlan:
+        """Return the plan of a schedule that writes to the destination directly."""
+        problem, chosen = self.problem, self.choice.prefetch_distance
+        prefetches = problem.moved_bytes > self.memory.l2 if chosen is None else chosen != 0
+        modelled = prefetch_distance(schedule.nest.loops, schedule.outer, schedule.traversal, self.traffic)
+        table = build_table(problem, schedule, modelled if chosen is None else chosen)
+        if chosen is None and self.traffic.level == "L3" and _sides_have_few_streams(problem, schedule, table):
+            prefetches = False
         may_stream = self.traffic.streams and problem.attributes.sum is None
-        stores = _stores(problem, found, table) if may_stream else "cached"
-        return Plan(found, kernel_of(problem, found, stores, fetches=fetches), table)
+        stores = _choose_stores(problem, schedule, table) if may_stream else "cached"
+        return ReorderPlan(schedule, build_kernel(problem, schedule, stores, prefetches=prefetches), table)
 
-    def _plan_panels(self, panels: Panels) -> Plan:
+    def _plan_panels(self, panels: Panels) -> ReorderPlan:
         """Return the plan whose schedule, kernel and table fill the buffer of one panel."""
-        found = self._schedule(panels.nest, overlaps=True)
+        schedule = self._schedule(panels.nest, overlaps=True)
         next_panel = panels.src_step * self.problem.src_type.bits // 8
-        ahead = next_panel if self.choice.ahead is None else self.choice.ahead
-        kernel = kernel_of(self.problem, found, "cached", fetches=ahead != 0)
-        return Plan(found, kernel, table_of(self.problem, found, ahead), panels)
+        distance = next_panel if self.choice.prefetch_distance is None else self.choice.prefetch_distance
+        kernel = build_kernel(self.problem, schedule, "cached", prefetches=distance != 0)
+        return ReorderPlan(schedule, kernel, build_table(self.problem, schedule, distance), panels)
 
     def _panels(self) -> Panels | None:
-        """Return the panels of a problem whose elements are only moved or converted, where its nest has any."""
+        """Return the panels of a problem that only moves or converts elements; None if it has none."""
         sizes = [kind.bits // 8 for kind in (self.problem.src_type, self.problem.dst_type)]
         if not all(sizes) or self.problem.computes or not may_overlap(self.problem):
             return None
         return cut_into_panels(self.nest, *sizes)
 
-    def _rewrites_much(self, plan: Plan) -> bool:
-        """Return whether tiles that overlap write more bytes again, past the caches, than masks would cost."""
+    def _rewrites_much(self, plan: ReorderPlan) -> bool:
+        """Return whether overlapping tiles would stream more bytes twice than masks would cost."""
         is_wide = min(self.problem.src_type.itemsize, self.problem.dst_type.itemsize) > 1
         return is_wide and plan.kernel.stores == "streamed" and plan.schedule.rewritten > _MOST_REWRITTEN
 
 
 def may_overlap(problem: ReorderProblem) -> bool:
-    """Whether tiles may write some elements twice, on two threads at once even: the same bytes both times.
+    """Return whether tiles may write some elements twice, possibly on two threads at once, with the same bytes.
 
-    Not where old elements are read, nor where elements share bytes; and nothing is left to chance.
+    They may not if old elements are read, if elements share bytes, or if rounding is stochastic.
     """
     attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
     is_plain = attributes.sum is None and attributes.rounding_mode != "stochastic"
     return is_plain and not any(t.is_sub_byte for t in types)
 
 
-def _goes_in_streams(problem: ReorderProblem, found: Schedule, table: Table) -> bool:
-    """Whether both sides are gone through in a few streams, which processors guess."""
-    if not found.outer:
+def _sides_have_few_streams(problem: ReorderProblem, schedule: Schedule, table: Table) -> bool:
+    """Return whether both sides are accessed in a few sequential streams, which hardware prefetchers follow."""
+    if not schedule.outer:
         return True
-    inner, lanes = found.outer[-1], 1 << found.tile.lane_bits
-    loop = found.nest.loops[inner.loop]
+    inner, lanes = schedule.outer[-1], 1 << schedule.tile.lane_bits
+    loop = schedule.nest.loops[inner.loop]
     sides = zip((problem.src_type, problem.dst_type), (loop.src, loop.dst), table.offsets[:2], strict=True)
     return all(
-        goes_in_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
+        has_few_streams(offsets.ravel().tolist(), lanes * kind.bits // 8, _in_bytes(where, inner.step * kind.bits))
         for kind, where, offsets in sides
     )
 
 
 def _in_bytes(where: Map, bits: int) -> Map:
-    """Steps of so many bits times `where`, or the place that each value of a table is at."""
+    """Return the offsets `where`, a stride or a table, in units of `bits`, converted to bytes."""
     return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
 
 
-def _is_lines(where: Map, bits: int) -> bool:
-    """Whether steps of so many bits times `where`, or times each place of a table, go from line to line."""
+def _steps_by_lines(where: Map, bits: int) -> bool:
+    """Return whether the offsets `where`, a stride or a table, in units of `bits`, are multiples of a cache line."""
     steps = _in_bytes(where, bits)
     return not any(step % LINE for step in ((steps,) if isinstance(steps, int) else steps))
 
 
-def _stores(problem: ReorderProblem, found: Schedule, table: Table) -> Stores:
-    """How a tensor larger than the caches is written, if its memory begins at a cache line."""
-    if found.tile.lane_bits == 0:
+def _choose_stores(problem: ReorderProblem, schedule: Schedule, table: Table) -> Stores:
+    """Return the kind of stores for a tensor larger than the caches whose memory begins at a cache line."""
+    if schedule.tile.lane_bits == 0:
         return "cached"
-    bits, loops, offsets = problem.dst_type.bits, found.nest.loops, table.dst_offsets
-    register = (bits << found.tile.lane_bits) // 8
-    steps = [_is_lines(loops[o.loop].dst, o.step * bits) for o in found.outer]
-    steps += [_is_lines(loops[o.loop].dst, o.back * bits) for o in found.outer if o.back]
+    bits, loops, offsets = problem.dst_type.bits, schedule.nest.loops, table.dst_offsets
+    register = (bits << schedule.tile.lane_bits) // 8
+    steps = [_steps_by_lines(loops[o.loop].dst, o.step * bits) for o in schedule.outer]
+    steps += [_steps_by_lines(loops[o.loop].dst, o.back * bits) for o in schedule.outer if o.back]
     if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
         return "streamed"
     stage = register * offsets.size
-    is_cut = found.overlaps or any(guard.is_bound for guard in found.nest.guards)
-    fills_it = found.outer and offsets.shape[0] == table.run and not is_cut
+    is_cut = schedule.overlaps or any(guard.is_bound for guard in schedule.nest.guards)
+    fills_it = schedule.outer and offsets.shape[0] == table.tiles_per_run and not is_cut
     if not fills_it or stage % LINE or stage > STAGE_BYTES or not all(steps[:-1]):
         return "cached"
     is_dense = sorted(offsets.ravel().tolist()) == list(range(0, stage, register))
     return "staged" if is_dense else "cached"
 
 
-# What bounds a reorder
+# Roofline estimate
 
 
 INSTRUCTIONS = 4.5
-"""Instructions on vectors per ns and thread."""
+"""Vector instructions per ns and thread."""
 CALLS = {False: 1.0, True: 1.6}
-"""Microseconds of a call on one thread (False) and on several (True)."""
-_TILE = 10  # instructions to begin a tile
-_MASK = 6  # to load or store one register under masks
-_CONVERSION = {False: 3, True: 20}  # of one vector of f32; True where a side is a float of 8 bits or fewer
+"""Duration of a call in microseconds, on one thread (False) and on several (True)."""
+_TILE = 10  # instructions at the start of a tile
+_MASK = 6  # instructions to load or store one register under masks
+_CONVERSION = {False: 3, True: 20}  # instructions for one vector of f32; True if a side is a float of at most 8 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What one tile does, in instructions on vectors."""
+class TileWork:
+    """The number of vector instructions of one tile, by purpose."""
 
     loads: int
-    """Vectors read from the source."""
+    """Vectors loaded from the source, and from the destination for a sum."""
     shuffles: int
-    """Exchanges, permutes, and what deals an odd digit out."""
+    """Exchanges, permutations, and deinterleaving."""
     between: int
-    """Vectors stored to and loaded from the buffer between two passes."""
+    """Vectors stored to and loaded from the stack between two passes of the network."""
     arithmetic: int
-    """Instructions that compute and change the type."""
+    """Instructions of the formula and of conversions."""
     stores: int
-    """Vectors written to the destination."""
+    """Vectors stored to the destination."""
 
     @property
     def total(self) -> int:
-        """All of them, and what begins the tile."""
+        """Number of all instructions, including the start of the tile."""
         return self.loads + self.shuffles + self.between + self.arithmetic + self.stores + _TILE
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """An estimate of the time of a reorder, and of what it is spent on."""
+class Roofline:
+    """An estimate of the run time of a reorder and of its parts."""
 
     level: Level
-    """Where source and destination live."""
+    """The memory level that holds source and destination."""
     traffic: int
-    """Bytes that come and go: the compulsory ones, and lines of the destination that are read before."""
+    """Transferred bytes: the compulsory ones, and destination lines that are loaded before they are written."""
     threads: int
-    """How many threads share the work."""
+    """Number of threads."""
     tiles: int
-    """How often the tile's code runs."""
+    """Number of executions of the tile's code."""
     edges: int
-    """How many of the tiles are cut off and go through masks."""
-    work: Work
-    """What one tile does."""
+    """Number of tiles that guards cut off; these use masks."""
+    work: TileWork
+    """Instructions of one tile."""
     registers: int
-    """Registers of a tile."""
+    """Number of registers of a tile."""
     bandwidth: float
-    """Bytes per ns and thread, read plus written, of that level."""
+    """Bandwidth of the level in bytes per ns and thread, reads plus writes."""
 
     @property
     def call_us(self) -> float:
-        """Microseconds of the call."""
+        """Duration of the call in microseconds."""
         return CALLS[self.threads > 1]
 
     @property
     def bytes_us(self) -> float:
-        """Microseconds for the bytes."""
+        """Time to transfer the bytes in microseconds."""
         return self.traffic / self.bandwidth / self.threads / 1000
 
     @property
     def instructions(self) -> int:
-        """Instructions on vectors in all."""
+        """Number of vector instructions of all tiles."""
         return self.tiles * self.work.total + self.edges * 2 * _MASK * self.registers
 
     @property
     def instructions_us(self) -> float:
-        """Microseconds for the instructions."""
+        """Time to execute the instructions in microseconds."""
         return self.instructions / INSTRUCTIONS / self.threads / 1000
 
     @property
     def total_us(self) -> float:
-        """Microseconds that the reorder should take."""
+        """Estimated run time in microseconds."""
         return self.call_us + max(self.bytes_us, self.instructions_us)
 
     @property
     def name(self) -> str:
-        """What takes most of the time."""
+        """Name of the bottleneck: the part that takes most of the time."""
         parts = {
             "the call": self.call_us,
             "memory bandwidth" if self.level == "memory" else f"bandwidth of {self.level}": self.bytes_us,
@@ -335,7 +343,7 @@ class Bound:
 
     @property
     def _instruction_name(self) -> str:
-        """What most of the instructions are for."""
+        """Name of the purpose of most instructions."""
         work = self.work
         parts = {
             "loads and stores": self.tiles * (work.loads + work.stores + work.between + _TILE),
@@ -346,7 +354,7 @@ class Bound:
         return max(parts, key=lambda part: parts[part])
 
     def __str__(self) -> str:
-        """One line for each part, then what is expected."""
+        """Return one line for each part, then the estimate and the bottleneck."""
         work, threads = self.work, f"{self.threads} thread{'s' * (self.threads > 1)}"
         counts = [
             f"{count} {name}"
@@ -375,56 +383,61 @@ class Bound:
 
 
 def _us(value: float) -> str:
+    """Return a number of microseconds as text."""
     return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} us"
 
 
 def _bytes(count: int) -> str:
+    """Return a number of bytes as text."""
     for size, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count} bytes"
 
 
-def bound_of(problem: ReorderProblem, plan: Plan, vector_bytes: int, memory: MemoryModel, threads: int) -> Bound:
-    """The bound of `plan` on `threads` threads of a machine with these caches and registers."""
+def estimate_roofline(
+    problem: ReorderProblem, plan: ReorderPlan, vector_bytes: int, memory: MemoryModel, threads: int
+) -> Roofline:
+    """Estimate the run time of `plan` on `threads` threads of a machine with these caches and vector registers."""
     moved, kernel, tiles = problem.moved_bytes, plan.kernel, plan.schedule.tiles
     panels = 1 if plan.panels is None else plan.pieces
     level: Level = "memory" if moved > memory.last_level else "L3" if moved > memory.l2 * threads else "L2"
     is_cached = kernel.stores == "cached" and plan.panels is None
     reads_lines = problem.attributes.sum is not None or (level == "memory" and is_cached)
     traffic = moved + (problem.written_bits // 8 if reads_lines else 0)
-    return Bound(
+    return Roofline(
         level,
         traffic,
         threads,
         tiles * panels,
         round(tiles * (1 - plan.schedule.whole_share)) * panels,
-        work_of(problem, kernel, vector_bytes),
+        count_tile_work(problem, kernel, vector_bytes),
         kernel.registers,
         bandwidth_of(memory, level),
     )
 
 
 def bandwidth_of(memory: MemoryModel, level: Level) -> float:
-    """Return bytes per ns and thread, read plus written, of a level of the machine model."""
+    """Return the bandwidth of a memory level in the machine model: bytes per ns and thread, reads plus writes."""
     return {"L2": memory.l2_bandwidth, "L3": memory.l3_bandwidth, "memory": memory.memory_bandwidth}[level]
 
 
-def work_of(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> Work:
-    """What one tile of `kernel` does on registers of `vector_bytes`."""
+def count_tile_work(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) -> TileWork:
+    """Count the instructions of one tile of `kernel` on registers of `vector_bytes`."""
 
     def vectors(bits: int) -> int:
+        """Return the number of vectors that a tile of elements of `bits` bits fills."""
         return kernel.registers * -(-kernel.lanes * bits // (8 * vector_bytes))
 
     src, dst = problem.src_type, problem.dst_type
     narrow = vectors(min(src.bits, dst.bits))
-    dealt = 0 if kernel.run is None else narrow * (kernel.run.extent - 1)
+    deinterleaving = 0 if kernel.deinterleave is None else narrow * (kernel.deinterleave.extent - 1)
     converts = src != dst or problem.computes
     is_small = any(side.kind == "float" and side.bits <= 8 for side in (src, dst))
     steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
-    return Work(
+    return TileWork(
         loads=vectors(src.bits) + (vectors(dst.bits) if problem.attributes.sum is not None else 0),
-        shuffles=narrow * len(kernel.network.steps) + dealt,
+        shuffles=narrow * len(kernel.network.steps) + deinterleaving,
         between=2 * narrow * (len(kernel.network.passes) - 1),
         arithmetic=vectors(DATA_TYPES["f32"].bits) * steps if converts else 0,
         stores=vectors(dst.bits),

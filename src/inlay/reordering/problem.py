@@ -1,24 +1,26 @@
-"""What is to be moved, and what is computed on the way: the first stage of the reorder compiler.
+"""The reorder problem: the data to move and the formula to compute. First stage of the compiler.
 
-A problem is two layouts of the same logical tensor and two element types, stripped of everything that does not
-change a single byte of the result: unit digits, the way a tag was spelled, data beyond the logical dims of the
-source. Types that only move are numbers of their width here. Two pairs of descriptors that ask for the same moves give
-the same problem, so it is what caches are keyed by.
+A problem consists of two layouts of the same logical tensor and two element types. It is normalized: everything that
+does not change a byte of the result is removed, such as digits of extent 1, the spelling of a format tag, and source
+data beyond the logical dims. A type without arithmetic (complex numbers, for example) is replaced by integers of the
+same width. Two pairs of descriptors that need the same moves give equal problems, so problems serve as cache keys.
 
-Per logical axis, coordinates below `data` are copied, those from `data` to `stored` are padding of the destination
-and become zero, and nothing else is touched.
+Along each logical axis, coordinates below `data` are copied. Coordinates from `data` to `stored` are padding of the
+destination and are set to zero. No other byte is touched.
 
-The values of one attribute are an array of their own. Which of them an element takes is a sum over the loops of the
-nest, as its place in the source is; so each distinct way to spread values is a count of the nest, beside those that
-have bounds, and costs what one more stride costs. Groups are one more digit: of 96 rows in groups of 32, the loop over
-rows is split in 3 times 32, and only the outer one moves on.
+The scales or zero points of an attribute are an array. The index of the value that belongs to an element is a linear
+function of the loop indices, like the element's offset in the source. So the loop nest computes each distinct index
+function as one more sum (a "value index"), at the cost of one more stride. A group of coordinates that shares a value
+is one more digit: an axis of 96 rows in groups of 32 becomes a loop of 3 around a loop of 32, and only the outer loop
+advances the value index.
 
->>> place_of(Scales(mask=0b11, groups=(32, 1)), (96, 16))
-Place(strides=(16, 1), groups=(32, 1))
+>>> value_layout(Scales(mask=0b11, groups=(32, 1)), (96, 16))
+ValueLayout(strides=(16, 1), groups=(32, 1))
 
-In registers, a value is the same for all lanes, or lies in a pattern that is known when the code is made (one for each
-lane, or each for several), or is gathered lane by lane. The formula runs where elements are in the working type
-anyway: after the load if the destination is narrower, else before the store; a sum always before the store.
+A register needs one value per lane. Either all lanes use the same value, or the lanes use neighboring values in a
+pattern that is known when the code is compiled, or each lane gathers its own value. The formula is computed next to the
+wider element type, where elements are in the working type anyway: after the load if the destination is narrower, else
+before the store. A sum, which needs the old elements of the destination, is always computed before the store.
 """
 
 from dataclasses import dataclass, replace
@@ -29,31 +31,32 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Digit, Dims, Layout
-from inlay.reordering.attributes import PLAIN, Attributes, Entry, Scales
+from inlay.reordering.attributes import PLAIN, Attributes, QuantizationAttribute, Scales
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemAxis:
-    """One logical axis of the move."""
+    """One logical axis of the tensor, with its layout on both sides."""
 
     data: int
-    """Coordinates that hold data."""
+    """Number of coordinates that hold data; these are copied."""
     stored: int
-    """Coordinates that the destination stores: data, then zeros."""
+    """Number of coordinates that the destination stores: `data`, then padding, which is set to zero."""
     src: Axis
-    """Where the source keeps coordinates below `data`, in elements."""
+    """Layout of coordinates below `data` in the source; strides in elements."""
     dst: Axis
-    """Where the destination keeps coordinates below `stored`, in elements."""
+    """Layout of coordinates below `stored` in the destination; strides in elements."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How the values of an attribute spread over a tensor."""
+class ValueLayout:
+    """A mapping from coordinates to the values of one attribute: index = sum(coordinate // group * stride)."""
 
     strides: tuple[int, ...]
-    """For each axis, values from one group of coordinates to the next; 0 where all share one."""
+    """For each axis, the stride from one group of coordinates to the next, in values; 0 where all coordinates share a
+    value."""
     groups: tuple[int, ...]
-    """For each axis, how many coordinates are a group."""
+    """For each axis, the number of consecutive coordinates that share a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +70,13 @@ class ReorderProblem:
     dst_type: DataType
     """Type of the destination elements."""
     src_offset: int
-    """Elements from the start of the source buffer to the coordinate of all zeros."""
+    """Offset of the coordinate of all zeros from the start of the source buffer, in elements."""
     dst_offset: int
-    """The same of the destination."""
+    """Offset of the coordinate of all zeros from the start of the destination buffer, in elements."""
     attributes: Attributes = PLAIN
-    """What is computed on the way."""
+    """Scales, zero points, sum and rounding mode to apply to each element."""
     factor: float = 1.0
-    """What elements are multiplied by as well (`Extras.scale_adjust`)."""
+    """A further factor for each element: `Extras.scale_adjust` of int8 weights; 1 for none."""
 
     @property
     def dims(self) -> Dims:
@@ -82,35 +85,35 @@ class ReorderProblem:
 
     @property
     def computes(self) -> bool:
-        """Whether elements are computed on, not only converted."""
-        by_chance = self.attributes.rounding_mode == "stochastic" and self.src_type != self.dst_type
-        return self.attributes.computes or self.factor != 1 or by_chance
+        """Return whether the code evaluates the formula, and does not only copy or convert elements."""
+        rounds_stochastically = self.attributes.rounding_mode == "stochastic" and self.src_type != self.dst_type
+        return self.attributes.computes or self.factor != 1 or rounds_stochastically
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """The distinct ways in which the values of attributes spread."""
+    def value_layouts(self) -> tuple[ValueLayout, ...]:
+        """The distinct value layouts of all attributes; value index i of the loop nest belongs to number i of these."""
         if not self.computes:
             return ()
-        found = step_places(self.attributes, self.factor, self.dims).values()
-        return tuple(dict.fromkeys(place for place in found if place is not None))
+        layouts = step_value_layouts(self.attributes, self.factor, self.dims).values()
+        return tuple(dict.fromkeys(layout for layout in layouts if layout is not None))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be written."""
+        """Return whether the destination has no element to write."""
         return any(axis.stored == 0 for axis in self.axes)
 
     @property
     def written_bits(self) -> int:
-        """The bits of the destination's elements, padding included."""
+        """Size of the destination's elements in bits, padding included."""
         return prod(axis.stored for axis in self.axes) * self.dst_type.bits
 
     @property
     def moved_bytes(self) -> int:
-        """The compulsory bytes: source elements read plus destination elements written, padding included."""
+        """Compulsory memory traffic in bytes: source elements read plus destination elements written, with padding."""
         return -(-(prod(self.dims) * self.src_type.bits + self.written_bits) // 8)
 
     def __str__(self) -> str:
-        """One line for each axis: what is copied, what is zeroed, and the digits of both sides."""
+        """Return the types, one line for each axis (data, padding, digits of both sides), and the attributes."""
         lines = [f"{self.src_type} -> {self.dst_type}"]
         for i, axis in enumerate(self.axes):
             sides = [
@@ -123,10 +126,10 @@ class ReorderProblem:
         return "\n".join(lines)
 
 
-def reorder_problem(
+def build_reorder_problem(
     src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN, factor: float = 1.0
 ) -> ReorderProblem:
-    """The problem of moving a tensor described by `src` into memory described by `dst`, computing on the way.
+    """Build the problem of moving the tensor that `src` describes into memory that `dst` describes.
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout to address (`any`, zero, opaque, host scalar), or
@@ -147,22 +150,23 @@ def reorder_problem(
     starts = (src.offset0, dst.offset0)
     if src.data_type.is_number and dst.data_type.is_number:
         return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor)
-    carrier = _carrier(src.data_type, dst.data_type)
+    carrier = _moved_type(src.data_type, dst.data_type)
     count = src.data_type.bits // carrier.bits
     if count > 1:
-        axes = [replace(axis, src=_spread(axis.src, count), dst=_spread(axis.dst, count)) for axis in axes]
+        axes = [replace(axis, src=_scale_axis(axis.src, count), dst=_scale_axis(axis.dst, count)) for axis in axes]
         axes.append(ProblemAxis(count, count, Axis(1), Axis(1)))
     return ReorderProblem(tuple(axes), carrier, carrier, count * starts[0], count * starts[1])
 
 
 def _layout_of(desc: MemoryDesc, side: str) -> Layout:
+    """Return the layout of a descriptor; refuse other kinds of descriptors."""
     if isinstance(desc.layout, Layout):
         return desc.layout
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
-def _carrier(src: DataType, dst: DataType) -> DataType:
-    """The type whose moves are those of a type that only moves.
+def _moved_type(src: DataType, dst: DataType) -> DataType:
+    """Return the integer type that replaces a type without arithmetic, such as complex numbers.
 
     Raises:
         Unimplemented: the types differ.
@@ -175,13 +179,13 @@ def _carrier(src: DataType, dst: DataType) -> DataType:
     return src.moved_as
 
 
-def _spread(axis: Axis, count: int) -> Axis:
-    """The axis where each element is `count` of another type."""
+def _scale_axis(axis: Axis, count: int) -> Axis:
+    """Return the axis with each element replaced by `count` narrower ones: strides are `count` times as long."""
     return Axis(axis.stride * count, tuple(Digit(digit.extent, digit.stride * count) for digit in axis.inner))
 
 
 def require_same_dims(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse two tensors of different dims.
+    """Check that source and destination have the same dims.
 
     Raises:
         InvalidArguments: the dims differ.
@@ -191,7 +195,7 @@ def require_same_dims(src: MemoryDesc, dst: MemoryDesc) -> None:
 
 
 def require_distinct(dst: Layout) -> None:
-    """Refuse a destination that has two elements in one place.
+    """Check that every element of the destination has an offset of its own.
 
     Raises:
         InvalidArguments: some elements share an offset.
@@ -201,24 +205,24 @@ def require_distinct(dst: Layout) -> None:
 
 
 def _require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Refuse extras that a plain move does not compute: all of a destination, and a source's factor.
+    """Check that no extras need computation: the destination has none, and the source has no factor.
 
     Raises:
         Unimplemented: the destination has extras, or the weights of the source were multiplied by a factor.
     """
     if dst.extras:
         raise Unimplemented(
-            f"the destination keeps compensation or a factor with its elements ({dst.extras!r}), which a reorder does "
+            f"the destination stores compensation or a factor ({dst.extras!r}), which a reorder does "
             "not compute: describe it without extras"
         )
     require_factor(src, 1.0)
 
 
 def require_factor(src: MemoryDesc, wanted: float) -> None:
-    """Refuse weights that were multiplied by another factor than the wanted one.
+    """Check that weights of the source were multiplied by 1 or by the factor `wanted`.
 
     Raises:
-        Unimplemented: they were.
+        Unimplemented: they were multiplied by another factor.
     """
     if src.extras.scale_adjust not in (1, wanted):
         raise Unimplemented(
@@ -230,8 +234,8 @@ def require_factor(src: MemoryDesc, wanted: float) -> None:
 # What is computed
 
 
-def place_of(entry: Entry, dims: Dims) -> Place | None:
-    """How the values of an attribute spread over a tensor of these dims; None where there is but one."""
+def value_layout(entry: QuantizationAttribute, dims: Dims) -> ValueLayout | None:
+    """Return the value layout of an attribute on a tensor of these dims; None if all elements share one value."""
     shape = entry.shape(dims)
     strides = []
     step = 1
@@ -241,28 +245,30 @@ def place_of(entry: Entry, dims: Dims) -> Place | None:
     if not any(strides):
         return None
     groups = tuple(n // count if count > 1 else 1 for n, count in zip(dims, shape, strict=True))
-    return Place(tuple(reversed(strides)), groups)
+    return ValueLayout(tuple(reversed(strides)), groups)
 
 
-STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "chance")
-"""What takes a value, in the order of the formula; `factor` is the one of `Extras.scale_adjust`, `chance` stochastic
-rounding, which takes the row-major index of each element."""
+STEPS = ("src_zero_points", "src_scales", "factor", "sum", "dst_scales", "dst_zero_points", "stochastic")
+"""The steps of the formula in execution order. `factor` is `Extras.scale_adjust`. `stochastic` is stochastic rounding;
+its value is the row-major index of the element."""
 
 
-def step_places(attributes: Attributes, factor: float, dims: Dims) -> dict[str, Place | None]:
-    """How values spread, for each step of the formula that takes some, in their order."""
-    found: dict[str, Place | None] = {name: place_of(attributes.entry(name), dims) for name in attributes.names}
+def step_value_layouts(attributes: Attributes, factor: float, dims: Dims) -> dict[str, ValueLayout | None]:
+    """Return the value layout of each step of the formula, in execution order; None for a single value."""
+    layouts: dict[str, ValueLayout | None] = {
+        name: value_layout(attributes.entry(name), dims) for name in attributes.names
+    }
     if attributes.sum is not None:
-        found["sum"] = None
+        layouts["sum"] = None
     if factor != 1:
-        found["factor"] = None
+        layouts["factor"] = None
     if attributes.rounding_mode == "stochastic":
-        found["chance"] = place_of(Scales((1 << len(dims)) - 1), dims)
-    return {step: found[step] for step in STEPS if step in found}
+        layouts["stochastic"] = value_layout(Scales((1 << len(dims)) - 1), dims)
+    return {step: layouts[step] for step in STEPS if step in layouts}
 
 
 def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: float) -> str:
-    """The name of the type in which elements are computed on (decision 0007)."""
+    """Return the name of the type in which the formula is computed: "f32" or "f64" (decision 0007)."""
     names = {src.name, dst.name}
     is_exact = "s32" in names and src.kind != "float" and dst.kind != "float"
     is_scaled = attributes.scales or factor != 1
@@ -270,31 +276,34 @@ def working_type(src: DataType, dst: DataType, attributes: Attributes, factor: f
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """One step of the formula."""
+class FormulaStep:
+    """One step of the formula, with the location of its values."""
 
     step: str
-    """Which."""
+    """Name of the step, one of `STEPS`."""
     count: int | None
-    """The count of the nest that says which value an element takes; None where all take the same."""
+    """Number of the value index (a guard of the loop nest) that selects the element's value; None for one value for
+    all."""
     lanes: tuple[int, ...] | None
-    """For each lane, which value after that of its register; None where the table says it."""
+    """For each lane, the value's index relative to that of the register's first lane, if known at compile time; None if
+    the lanes gather values by indices in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """What the code of a kernel computes between load and store."""
+    """The formula that a kernel computes between load and store."""
 
     working: str
-    """Name of the type in which it does."""
+    """Name of the working type, f32 or f64."""
     side: Literal["src", "dst"]
-    """Where: in the order in which elements are loaded, or in that in which they are stored."""
-    values: tuple[Value, ...]
-    """The steps, in their order; value number k is at the address that lies k + 1 words before the table."""
+    """`src`: computed on registers in load order, after the load. `dst`: on registers in store order, before the
+    store."""
+    values: tuple[FormulaStep, ...]
+    """The steps in execution order. The word k + 1 words before the table holds the address of the values of step k."""
     counts: int
-    """How many counts of the nest say where values lie: the first ones."""
+    """Number of value indices: guards 0 to `counts` - 1 of the loop nest are value indices, the others are bounds."""
 
     @property
     def sums(self) -> bool:
-        """Whether the old elements of the destination are read."""
+        """Return whether the formula reads the old elements of the destination."""
         return any(value.step == "sum" for value in self.values)

@@ -1,46 +1,46 @@
-"""A reorder, coordinate by coordinate: what the compiled one must equal, bit for bit.
+"""The reference reorder: one coordinate at a time. Compiled reorders must equal it bit for bit.
 
-The arithmetic is this module's own and shares no code with the compiler, so a mistake in either shows as a difference.
-An element is a code, the unsigned integer of its bits. A move to the same type copies codes, so every NaN keeps its
-payload and -0.0 its sign. Every other pair of types, and every attribute, goes through numbers of the working type:
+The arithmetic of this module shares no code with the compiler, so an error in either shows as a difference. An element
+is represented by its code, the unsigned integer of its bits. A move to the same type copies codes, so NaNs keep their
+payloads and -0.0 its sign. Any other pair of types, and any attribute, is computed in the working type:
 
     code of src -> f32 or f64 -> formula -> clamp, round -> code of dst
 
-**Elements.** Every coordinate is taken by itself. Its digits (`desc.digits`, nothing of `Layout`) give the offset;
-coordinates of padding are written as zeros; no other bit of a buffer changes.
+**Elements.** Each coordinate is processed separately. Its digits (`desc.digits`, nothing of `Layout`) determine the
+offset; coordinates of padding are set to zero; no other bit of a buffer changes.
 
-**Formula.** oneDNN's, in oneDNN's order. Each step is one operation of the working type, rounded to nearest; none is
-fused with the next.
+**Formula.** oneDNN's, in oneDNN's order. Each step is one operation of the working type, rounded to nearest; steps are
+not fused.
 
     y   = (x - src_zero_point) * src_scale
-    y   = y * scale_adjust                      where the destination wants it
+    y   = y * scale_adjust                      if the extras of the destination have it
     y   = y + sum * old
     y   = y / dst_scale + dst_zero_point
     dst = convert(y)
 
-**Numbers** are held in a working type, f32, or f64 where either side is f64 or s64, or where integers of 32 bits have
-zero points and nothing else. Every code decodes exactly, but s32 in f32 and s64 in f64 are rounded.
+**Numbers** are held in the working type: f64 if either side is f64 or s64, or if 32-bit integers have zero points and
+nothing else; f32 otherwise. Decoding is exact except for s32 in f32 and s64 in f64, which are rounded.
 
-A float type with E bits of exponent and M of mantissa has the codes 0, 1, 2, ... in the order of magnitude, spaced
-evenly between powers of two. So a number x is encoded in one line: with e its exponent, or the lowest there is,
+A float type with E exponent bits and M mantissa bits has the codes 0, 1, 2, ... in the order of magnitude, evenly
+spaced between powers of two. So one formula encodes a number x; with e its exponent, or the lowest exponent if less,
 
     code = (e - lowest) * 2**M + round(x / 2**(e - M))
 
-which carries from subnormals to normals and from one power of two to the next. Beyond the greatest finite code lies
-infinity, for f8_e4m3 NaN, and nothing for f4_e2m1, which saturates.
+The addition carries from subnormals to normals and from one power of two to the next. The code after the greatest
+finite one is infinity, or NaN for f8_e4m3; f4_e2m1 has neither and saturates.
 
-**Stochastic rounding** takes floor(t + u) in place of the nearest integer, for the magnitude t = |x| / spacing and a
-u of 24 random bits, 0 <= u < 1. They are a hash of the element's row-major index among all coordinates and of the
-seed, so a result depends on neither layouts nor threads: u = mix(mix(index mod 2**32) ^ seed) // 2**8 / 2**24, where
+**Stochastic rounding** computes floor(t + u) in place of the nearest integer, for the magnitude t = |x| / spacing and a
+number u of 24 random bits, 0 <= u < 1. u is a hash of the element's row-major index among all coordinates and of the
+seed, so a result depends neither on layouts nor on threads: u = mix(mix(index mod 2**32) ^ seed) // 2**8 / 2**24, where
 mix is the finalizer of MurmurHash3.
 
-**Compensation** is what a convolution adds to make up for signed sources and their zero points. For each channel, an
-entry of the axes in the mask, with q the weights as they are stored:
+**Compensation** is a term that a convolution adds to correct for signed sources and their zero points. For each
+channel, an index of the axes in the mask, with q the weights as they are stored:
 
     flag 1 (s8s8)                -128 * sum of q
     flag 8 (asymmetric source)     -1 * sum of q
 
-as s32 (sums beyond it wrap), 0 for channels of padding, one after the other behind the elements.
+as s32 with wrap-around, 0 for channels of padding, stored one after the other behind the elements.
 
 Source: oneDNN, the reorder primitive with its data types and attributes, `memory_extra_desc_t` and the reorders of
 weights that fill it; OCP 8-bit floating point specification 1.0 and microscaling formats 1.0; A. Appleby, MurmurHash3,
@@ -65,10 +65,10 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
 Offsets: TypeAlias = npt.NDArray[np.int64]
-Chance: TypeAlias = npt.NDArray[np.float64] | None
+Fractions: TypeAlias = npt.NDArray[np.float64] | None
 """u for each element, or None to round to nearest."""
 Values = Mapping[str, Codes]
-"""The codes of the values of each attribute, in an array as its `shape` says."""
+"""The codes of the values of each attribute, in an array of the attribute's shape."""
 
 
 def reference_reorder(
@@ -83,13 +83,13 @@ def reference_reorder(
 ) -> None:
     """Write the tensor that `src` describes in `src_buffer` into `dst_buffer`, as `dst` describes.
 
-    Both buffers are arrays of bytes that hold the whole span of their layout from element 0 on. `values` are the codes
-    of the values of each attribute that has some, in arrays of its shape.
+    Both buffers are arrays of bytes that hold the whole span of their layout from element 0 on. `values` holds the
+    codes of the values of each attribute, in arrays of its shape.
 
     Post-conditions:
         For every coordinate x < dims, the element of dst at x is the element of src at x, computed and converted.
         For every other coordinate x < dst.padded_dims, the element of dst at x is zero.
-        Where the extras of dst have compensation, its numbers lie behind the elements.
+        If the extras of dst have compensation, its numbers are stored behind the elements.
         Every other bit of `dst_buffer`, and all of `src_buffer`, is unchanged.
 
     Raises:
@@ -105,7 +105,7 @@ def reference_reorder(
     if src.dims != dst.dims:
         raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
     types = (src.require_layout("reorder")[1], dst.require_layout("reorder")[1])
-    codes = computed(
+    codes = evaluate_formula(
         read_codes(src, src_buffer),
         types,
         attributes,
@@ -123,7 +123,7 @@ def reference_reorder(
 
 
 def read_codes(desc: MemoryDesc, buffer: Bytes) -> Codes:
-    """The code of every element, in an array of shape `desc.dims`.
+    """Return the code of every element, in an array of shape `desc.dims`.
 
     Raises:
         InvalidArguments: `desc` has no layout.
@@ -153,7 +153,7 @@ def write_codes(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
 
 
 def _offsets(desc: MemoryDesc, dims: tuple[int, ...]) -> Offsets:
-    """The offset of every coordinate below `dims`, in elements from the start of the buffer, in row-major order."""
+    """Return the offsets of all coordinates below `dims`, in elements, in row-major order."""
     total = np.full(dims, desc.offset0, np.int64)
     for i, (n, (lead, *inner)) in enumerate(zip(dims, desc.digits, strict=True)):
         rest = np.arange(n)
@@ -167,7 +167,7 @@ def _offsets(desc: MemoryDesc, dims: tuple[int, ...]) -> Offsets:
 
 
 def _read(buffer: Bytes, offsets: Offsets, bits: int) -> Codes:
-    """The codes of the elements at `offsets`."""
+    """Return the codes of the elements at `offsets`."""
     if bits == 4:
         low = buffer[offsets // 2]
         return np.where(offsets % 2 == 1, low >> 4, low & 15)
@@ -179,11 +179,11 @@ def _read(buffer: Bytes, offsets: Offsets, bits: int) -> Codes:
 def _write(buffer: Bytes, offsets: Offsets, codes: Codes, bits: int) -> None:
     """Set the elements at `offsets` to `codes` and leave every other bit."""
     if bits == 4:
-        # The two elements of a byte take turns: one assignment would keep only the later of them.
+        # Low and high halves are written separately: a single assignment would lose one of two elements of a byte.
         for half in (0, 1):
             chosen = offsets % 2 == half
-            where, kept = offsets[chosen] // 2, 15 << 4 * (1 - half)
-            buffer[where] = buffer[where] & kept | codes[chosen].astype(np.uint8) << 4 * half
+            where, other_half = offsets[chosen] // 2, 15 << 4 * (1 - half)
+            buffer[where] = buffer[where] & other_half | codes[chosen].astype(np.uint8) << 4 * half
         return
     width = bits // 8
     buffer[offsets[:, None] * width + np.arange(width)] = codes.astype(f"u{width}")[:, None].view(np.uint8)
@@ -193,7 +193,7 @@ def _write(buffer: Bytes, offsets: Offsets, codes: Codes, bits: int) -> None:
 
 
 def convert(codes: Codes, src: DataType, dst: DataType) -> Codes:
-    """The codes of the numbers of `codes` in another type, rounded to nearest; the same type keeps every bit.
+    """Convert codes to another type, rounded to nearest; between equal types every bit is preserved.
 
     >>> from inlay.data_type import DATA_TYPES
     >>> values = np.array([2.5, -1, 300], np.float32)
@@ -205,7 +205,7 @@ def convert(codes: Codes, src: DataType, dst: DataType) -> Codes:
     return encode(decode(codes, src, working_type(src, dst)), dst)
 
 
-def computed(
+def evaluate_formula(
     codes: Codes,
     types: tuple[DataType, DataType],
     attributes: Attributes = PLAIN,
@@ -215,16 +215,16 @@ def computed(
     factor: float = 1.0,
     seed: int = 0,
 ) -> Codes:
-    """The codes of the result.
+    """Evaluate the formula; return the codes of the result.
 
     Args:
-        codes: of the source elements, in an array of the shape of the tensor.
-        types: of source and destination.
-        attributes: what to compute.
-        values: for each of `attributes.names`, the codes of its values.
-        old: the codes of the destination's elements, where there is a sum.
-        factor: what weights are multiplied by before they are rounded (`Extras.scale_adjust`).
-        seed: where rounding is stochastic.
+        codes: codes of the source elements, in an array of the shape of the tensor.
+        types: types of source and destination.
+        attributes: steps of the formula.
+        values: the codes of the values of each of `attributes.names`.
+        old: the codes of the destination's elements, for a sum.
+        factor: factor of weights before they are rounded (`Extras.scale_adjust`).
+        seed: seed of stochastic rounding.
     """
     src, dst = types
     if src == dst and not attributes.computes and factor == 1:
@@ -232,7 +232,7 @@ def computed(
     working = working_type(src, dst, is_scaled=attributes.scales or factor != 1)
     y = decode(codes, src, working)
     used = {
-        name: _spread(decode(values[name], attributes.entry(name).type, working), codes.shape)
+        name: _broadcast(decode(values[name], attributes.entry(name).type, working), codes.shape)
         for name in attributes.names
         if values is not None
     }
@@ -249,12 +249,14 @@ def computed(
             y = y / used["dst_scales"]
         if "dst_zero_points" in used:
             y = y + used["dst_zero_points"]
-        by_chance = attributes.rounding_mode == "stochastic"
-        return encode(y, dst, chances(prod(codes.shape), seed).reshape(codes.shape) if by_chance else None)
+        is_stochastic = attributes.rounding_mode == "stochastic"
+        return encode(
+            y, dst, stochastic_fractions(prod(codes.shape), seed).reshape(codes.shape) if is_stochastic else None
+        )
 
 
-def _spread(values: Numbers, dims: Dims) -> Numbers:
-    """The value that holds for each coordinate."""
+def _broadcast(values: Numbers, dims: Dims) -> Numbers:
+    """Return the value of each coordinate."""
     for axis, (count, n) in enumerate(zip(values.shape, dims, strict=True)):
         if 1 < count < n:
             values = np.repeat(values, n // count, axis)
@@ -262,9 +264,9 @@ def _spread(values: Numbers, dims: Dims) -> Numbers:
 
 
 def working_type(src: DataType, dst: DataType, *, is_scaled: bool = True) -> str:
-    """The name of the type in which elements are computed on between these two.
+    """Return the name of the working type between two types.
 
-    Integers that are not scaled, by scales or by a sum, are exact: those of 32 bits are computed on in f64.
+    Integers without scales and sum are computed exactly: those of 32 bits in f64.
     """
     names = {src.name, dst.name}
     is_exact = not is_scaled and src.kind != "float" and dst.kind != "float"
@@ -278,9 +280,9 @@ _E8M0_BIAS, _E8M0_NAN = 127, 255
 
 
 def decode(codes: Codes, data_type: DataType, working: str) -> Numbers:
-    """The numbers that codes mean, in the working type.
+    """Convert codes to numbers of the working type.
 
-    A NaN keeps its sign and payload and is made quiet, but bf16 -> f32 changes no bit.
+    A NaN keeps its sign and payload and is made quiet; only bf16 -> f32 changes no bit.
     """
     number = np.dtype(np.float64 if working == "f64" else np.float32)
     if data_type.kind != "float":
@@ -304,6 +306,7 @@ def decode(codes: Codes, data_type: DataType, working: str) -> Numbers:
 
 
 def _integers(codes: Codes, data_type: DataType) -> npt.NDArray[np.integer[Any]]:
+    """Convert codes of an integer type to integers."""
     if data_type.bits == 4:
         nibbles = codes.astype(np.int64) & 15
         return (nibbles ^ 8) - 8 if data_type.kind == "signed" else nibbles
@@ -311,7 +314,7 @@ def _integers(codes: Codes, data_type: DataType) -> npt.NDArray[np.integer[Any]]
 
 
 def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) -> Numbers:
-    """NaNs of the working type with the payload of those of a narrower one."""
+    """Return NaNs of the working type with the payloads of NaNs of a narrower type."""
     narrow, wide = FLOAT_FORMATS[data_type.name], FLOAT_FORMATS[working]
     payload = (magnitudes & (1 << narrow.mantissa_bits) - 1) << wide.mantissa_bits - narrow.mantissa_bits
     if narrow.beyond == "nan":
@@ -324,16 +327,16 @@ def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) 
     return nans
 
 
-def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes:
-    """The codes of numbers, rounded once: to nearest, ties to even, or by chance.
+def encode(values: Numbers, data_type: DataType, fractions: Fractions = None) -> Codes:
+    """Convert numbers to codes, rounded once: to nearest, ties to even, or stochastically.
 
-    Integers clamp to their range first, to the greatest number of the working type in it (2147483520 for s32 from f32);
-    NaN becomes the integer 0. A NaN of a float type keeps its sign and the top of its payload; f4_e2m1, which has none,
-    has 6 with the sign instead. e8m0 keeps the exponent alone: it never rounds, drops the sign, and has NaN for
-    infinities.
+    Numbers outside the range of an integer type are clamped to it first, above to the greatest number of the working
+    type in it (2147483520 for s32 from f32); NaN becomes 0. A NaN keeps its sign and the high bits of its payload in a
+    float type; f4_e2m1 has no NaN and gets 6 with the sign. e8m0 keeps the exponent alone: it never rounds, drops the
+    sign, and represents infinities as NaN.
     """
     if data_type.kind != "float":
-        return _integer_codes(values, data_type, chance)
+        return _integer_codes(values, data_type, fractions)
     if values.dtype == data_type.dtype:
         return values.view(f"u{data_type.itemsize}")
     is_finite = np.isfinite(values)
@@ -345,33 +348,35 @@ def encode(values: Numbers, data_type: DataType, chance: Chance = None) -> Codes
     form = FLOAT_FORMATS[data_type.name]
     lead = np.maximum(np.where(mantissas == 0, form.lowest, exponents.astype(np.int64) - 1), form.lowest)
     steps = np.ldexp(exact, form.mantissa_bits - lead)
-    magnitudes = (lead - form.lowest << form.mantissa_bits) + _rounded(steps, chance).astype(np.int64)
+    magnitudes = (lead - form.lowest << form.mantissa_bits) + _round_steps(steps, fractions).astype(np.int64)
     magnitudes = np.where(is_finite, np.minimum(magnitudes, form.last), form.last)
     signs = np.signbit(values).astype(np.int64) << form.bits - 1
     codes = np.where(np.isnan(values), _nan_codes(values, data_type), magnitudes | signs)
     return codes.astype(f"u{data_type.itemsize}")
 
 
-def _integer_codes(values: Numbers, data_type: DataType, chance: Chance) -> Codes:
+def _integer_codes(values: Numbers, data_type: DataType, fractions: Fractions) -> Codes:
+    """Convert numbers to codes of an integer type."""
     digits = FLOAT_FORMATS[f"f{values.itemsize * 8}"].mantissa_bits + 1
     exact = np.where(np.isnan(values), 0, values).astype(np.float64)
     bits = int(data_type.highest + 1).bit_length() - 1
     highest = 2**bits - (2 ** (bits - digits) if bits > digits else 1)
     clamped = np.clip(exact, data_type.lowest, highest)
-    whole = np.copysign(_rounded(np.abs(clamped), chance), clamped)
+    whole = np.copysign(_round_steps(np.abs(clamped), fractions), clamped)
     codes = whole.astype(np.int64)
     return (codes & 15).astype(np.uint8) if data_type.bits == 4 else codes.astype(f"u{data_type.itemsize}")
 
 
-def _rounded(steps: npt.NDArray[np.float64], chance: Chance) -> npt.NDArray[np.float64]:
-    if chance is None:
+def _round_steps(steps: npt.NDArray[np.float64], fractions: Fractions) -> npt.NDArray[np.float64]:
+    """Round magnitudes to whole numbers: to nearest, ties to even, or stochastically."""
+    if fractions is None:
         return np.rint(steps)
     below = np.floor(steps)
-    return below + (steps - below >= 1 - chance)
+    return below + (steps - below >= 1 - fractions)
 
 
 def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
-    """NaNs of a narrower type: the sign, the quiet bit, and as much of the payload as fits, from the top."""
+    """Return the codes of NaNs in a narrower type: sign, quiet bit, and the high bits of the payload."""
     form, wide = FLOAT_FORMATS[data_type.name], FLOAT_FORMATS[f"f{values.itemsize * 8}"]
     bits = values.view(f"u{values.itemsize}").astype(np.uint64)
     signs = (bits >> np.uint64(wide.bits - 1)).astype(np.int64) << form.bits - 1
@@ -381,10 +386,10 @@ def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
     return signs | form.exponent | form.quiet | payload.astype(np.int64)
 
 
-def chances(count: int, seed: int) -> npt.NDArray[np.float64]:
-    """u of the first `count` elements, in row-major order.
+def stochastic_fractions(count: int, seed: int) -> npt.NDArray[np.float64]:
+    """Return u of the first `count` elements in row-major order.
 
-    >>> [int(u * 2**24) for u in chances(3, 1)]
+    >>> [int(u * 2**24) for u in stochastic_fractions(3, 1)]
     [5328424, 4034256, 3612612]
     """
     indices = np.arange(count, dtype=np.uint64).astype(np.uint32)
@@ -392,7 +397,7 @@ def chances(count: int, seed: int) -> npt.NDArray[np.float64]:
 
 
 def _mix(hashed: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """MurmurHash3's finalizer: a permutation of the 32-bit numbers in which every bit depends on every bit."""
+    """Hash 32-bit integers by MurmurHash3's finalizer: a bijection in which each bit depends on every bit."""
     hashed = (hashed ^ hashed >> np.uint32(16)) * np.uint32(0x85EBCA6B)
     hashed = (hashed ^ hashed >> np.uint32(13)) * np.uint32(0xC2B2AE35)
     return hashed ^ hashed >> np.uint32(16)
@@ -405,19 +410,19 @@ _WEIGHTS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
 
 def write_compensation(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
-    """Write the numbers that the extras of `desc` want behind its elements, whose codes are given."""
+    """Write the sums that the extras of `desc` require behind its elements, whose codes are passed."""
     sizes = desc.extras.buffer_sizes(desc.padded_dims)
     at = desc.size - sum(sizes.values())
     masks = {S8S8: desc.extras.compensation_mask, ASYMMETRIC_SRC: desc.extras.asymmetric_mask}
     for flag, nbytes in sizes.items():
         if prod(desc.dims):
-            numbers = _sums(desc, codes, masks[flag]) * _WEIGHTS[flag]
+            numbers = _channel_sums(desc, codes, masks[flag]) * _WEIGHTS[flag]
             buffer[at : at + nbytes] = numbers.astype(np.int32).ravel().view(np.uint8)
         at += nbytes
 
 
-def _sums(desc: MemoryDesc, codes: Codes, mask: int) -> npt.NDArray[np.int64]:
-    """The sum of the weights of each channel; 0 in channels of padding."""
+def _channel_sums(desc: MemoryDesc, codes: Codes, mask: int) -> npt.NDArray[np.int64]:
+    """Return the sum of the weights of each channel; 0 for channels of padding."""
     kept = [axis for axis in range(desc.ndims) if mask >> axis & 1]
     others = tuple(axis for axis in range(desc.ndims) if axis not in kept)
     sums = np.zeros([desc.padded_dims[axis] for axis in kept], np.int64)

@@ -1,133 +1,140 @@
-"""The schedule of a nest: which bits make the register tile, and in which order the loops around it run.
+"""The schedule of a loop nest: the bits that make the register tile, and the order of the loops around it.
 
-The third stage of the compiler. A tile is a power of two of values of some loops. Its lanes are bits of loops: on the
-source side those that lie one after another in the source, on the destination side those that do so there, so that
-every load and every store is one contiguous vector. What one side has in its lanes and the other has not is in the
-register bits of that other side, and the shuffle network in between exchanges them. A transpose, a blocking by 16
-channels and a pack of 4 x 16 x 4 weights differ in nothing but these two lists of bits.
+Third stage of the compiler. A tile covers a power of two of iterations of some loops. On the source side, its lanes are
+bits of loops whose elements are contiguous in the source; on the destination side, bits of loops that are contiguous
+there. So every load and every store is one contiguous vector. A bit that is in the lanes of one side only is a register
+bit of the other side, and the shuffle network between loads and stores exchanges them. A transpose, a blocking by 16
+channels and a packing into 4 x 16 x 4 weights differ only in these two lists of bits.
 
-Loops that the tile does not cover wholly keep their outer part and run around it, in an order that `walk` decides.
+A loop of which the tile covers a part keeps its outer iterations, which run around the tile in the order that
+`loop_order` chooses.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 
-from inlay.reordering.nest import Guard, Loop, LoopNest, with_odd_digit, with_run
-from inlay.reordering.network import LANE_BYTES, SIDES, Network, Run, Shuffles, Side, shuffle_network
-from inlay.reordering.walk import OuterLoop, Traffic, distance, order_loops
+from inlay.reordering.loop_order import OuterLoop, Traffic, distance, order_loops
+from inlay.reordering.nest import Guard, Loop, LoopNest, join_contiguous_loops, split_odd_factor
+from inlay.reordering.network import (
+    LANE_BYTES,
+    SIDES,
+    Deinterleave,
+    ShuffleNetwork,
+    Shuffles,
+    Side,
+    find_shuffle_network,
+)
 
 Bit = tuple[int, int]
-"""(loop, bit of its index): one bit of a tile."""
+"""A bit of a tile: (number of a loop, position of the bit in the index of that loop)."""
 
-_UNROLLED = 8  # registers of a tile at least, where loops have that many values: to begin a tile takes its time
-# Measured, in the time that one vector takes: to start a tile; one conversion; one more register to take lanes from
-# where an odd digit is dealt out; what masks add to the start of a tile,
-# and to each of its vectors, where these go straight across (False) and where they go through a scratch tile (True);
-# which share of the tiles must be whole where a loop that a bound cuts off is taken into them for nothing but length.
-_TILE_COST = 4.0
-_CONVERSION_COST = 8.0
-_DEAL_COST = 0.75
+_LEAST_REGISTERS = 8  # of a tile, if the loops have that many iterations: amortizes the start of a tile
+# Measured costs; the unit is the time to load or store one vector.
+_TILE_COST = 4.0  # the start of a tile
+_CONVERSION_COST = 8.0  # the conversion of one vector
+_DEAL_COST = 0.75  # each further register that a deinterleaved register takes lanes from
+# Masks of a tile at an edge: (per tile, per vector), without shuffles (False) and through a scratch tile (True).
 _EDGE_COSTS = {False: (10.0, 8.0), True: (30.0, 20.0)}
-_MOSTLY_WHOLE = 0.75
+_MOSTLY_WHOLE = 0.75  # least share of whole tiles for which a guarded loop is used to unroll
 _SMALL_TILE = 32  # elements
-_SHORT_LOOP = 8
-_MANY_STEPS = 128  # after so many whole tiles, a tail does not matter
-_MOST_REGISTERS = 256  # of a tile: a digit of 27 in 16 registers would compile for seconds, to code that runs slower
+_SHORT_LOOP = 8  # iterations
+_MANY_STEPS = 128  # number of whole tiles after which the cost of a partial one is negligible
+_MOST_REGISTERS = 256  # of a tile: more would compile for seconds and run slower
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
-    """A loop of odd extent that a tile covers wholly."""
+class OddLoop:
+    """A loop of odd extent that the tile covers wholly, by deinterleaving."""
 
     loop: int
-    """Its number."""
-    run: Run
-    """Where it lies among the lanes."""
+    """Number of the loop in the nest."""
+    deinterleave: Deinterleave
+    """The step of the network that deinterleaves the loop's iterations to registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The bits that one call of the tile's code moves."""
+    """The bits of the elements that one call of the tile's code moves."""
 
     src_bits: tuple[Bit, ...]
-    """What the source has in its lanes, lowest first, then in its register bits."""
+    """The bits in source order: those in the lanes, lowest first, then those in the register bits."""
     dst_bits: tuple[Bit, ...]
-    """The same of the destination, at the end of the network."""
-    network: Network
-    """How the one becomes the other."""
-    odd: Odd | None = None
-    """The odd digit among the lanes of one side; the registers of the tile are as many for each of its values."""
+    """The bits in destination order, which is the order after the last step of the network."""
+    network: ShuffleNetwork
+    """The shuffle network that turns source order into destination order."""
+    odd: OddLoop | None = None
+    """The odd loop among the lanes of one side, if any; each of its iterations multiplies the number of registers."""
 
     @property
     def registers(self) -> int:
-        """The number of registers."""
-        return (1 if self.odd is None else self.odd.run.extent) << self.register_bits
+        """Number of registers of the tile."""
+        return (1 if self.odd is None else self.odd.deinterleave.extent) << self.register_bits
 
     def covers(self, loop: int) -> int:
-        """How many values of `loop` the tile covers."""
-        return _covered(self.src_bits, self.odd).get(loop, 1)
+        """Return the number of iterations of `loop` that the tile covers."""
+        return _count_covered(self.src_bits, self.odd).get(loop, 1)
 
     @property
     def lane_bits(self) -> int:
-        """The number of bits in the lanes."""
+        """Number of lane bits."""
         return len(self.network.lanes)
 
     @property
     def register_bits(self) -> int:
-        """The number of register bits."""
+        """Number of register bits; the odd loop is not included."""
         return len(self.network.registers)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A nest with its tile and the order of what runs around it."""
+    """A loop nest with its tile and the order of the loops around the tile."""
 
     nest: LoopNest
-    """The loops; guards were added where the tile cuts a loop off."""
+    """The loop nest; it has one more guard for each loop that the tiles overrun."""
     tile: Tile
-    """What one call of the tile's code moves."""
+    """The tile that one call of the tile's code moves."""
     outer: tuple[OuterLoop, ...]
-    """The loops around the tile, outermost first; the innermost is affine."""
-    walk: Side
-    """The side that is gone through in the order in which it lies."""
+    """The loops around the tile, outermost first; the innermost has strides on both sides."""
+    traversal: Side
+    """The side whose memory order the loops around the tile follow."""
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are."""
+        """Number of tiles."""
         return prod(o.extent for o in self.outer)
 
     @property
     def whole_share(self) -> float:
-        """The share of the tiles that no bound cuts off."""
-        cut = (o for o in self.outer if self.nest.loops[o.loop].counts and not o.back)
+        """Share of the tiles that no guard cuts off, from 0 to 1."""
+        cut = (o for o in self.outer if self.nest.loops[o.loop].guard_weights and not o.back)
         return prod(_whole_share(self.nest, o.loop, o.step, o.extent) for o in cut)
 
     @property
     def overlaps(self) -> bool:
-        """Whether some last tiles begin earlier than a step after the one before."""
+        """Return whether the last tile of some loop begins earlier, so that it overlaps the one before."""
         return any(o.back for o in self.outer)
 
     @property
     def rewritten(self) -> float:
-        """How many elements are written again, as a share of all."""
+        """Number of elements that are written twice, as a share of all elements."""
         return prod(1 + o.back / self.nest.loops[o.loop].extent for o in self.outer) - 1
 
-    def guarded(self) -> "Schedule":
-        """The same with last tiles that are cut off by guards in place of those that overlap."""
+    def with_guards(self) -> "Schedule":
+        """Return the same schedule with guards in place of overlapping tiles."""
         loops, guards = list(self.nest.loops), list(self.nest.guards)
         for o in self.outer:
             if o.back:
-                _bind(loops, guards, o.loop)
+                _add_guard(loops, guards, o.loop)
         outer = tuple(replace(o, back=0) for o in self.outer)
         return replace(self, nest=LoopNest(tuple(loops), tuple(guards)), outer=outer)
 
     def steps_evenly(self, outer: OuterLoop) -> bool:
-        """Whether each run of `outer` is as far from the last as the one before: its loop has no table to look up."""
+        """Return whether the iterations of `outer` have a constant stride, so that it needs no table of offsets."""
         return self.nest.loops[outer.loop].is_affine or outer.step > 1
 
     def __str__(self) -> str:
-        """The tile, its loops and its network."""
+        """Return the tile, its bits on both sides, and the loops around it."""
         names = [" ".join(f"{loop}.{bit}" for loop, bit in bits) for bits in (self.tile.src_bits, self.tile.dst_bits)]
         lanes = self.tile.lane_bits
         lines = [
@@ -136,14 +143,15 @@ class Schedule:
             f"  stored as {names[1]}",
         ]
         if odd := self.tile.odd:
-            place = f"above {odd.run.below} lane bits of {odd.run.side}"
-            lines.append(f"  for each of the {odd.run.extent} values of loop {odd.loop}, {place}")
-        lines.append(f"  walks along {self.walk}")
-        lines += [f"  around it: {_in_words(o)}" for o in self.outer]
+            place = f"above {odd.deinterleave.below} lane bits of {odd.deinterleave.side}"
+            lines.append(f"  for each of the {odd.deinterleave.extent} values of loop {odd.loop}, {place}")
+        lines.append(f"  traverses {self.traversal} in memory order")
+        lines += [f"  around it: {_describe(o)}" for o in self.outer]
         return "\n".join(lines)
 
 
-def _in_words(outer: OuterLoop) -> str:
+def _describe(outer: OuterLoop) -> str:
+    """Return a loop around the tile in words."""
     back = f", the last begins {outer.back} earlier" if outer.back else ""
     return f"loop {outer.loop}, {outer.extent} times, {outer.step} values each{back}"
 
@@ -151,7 +159,7 @@ def _in_words(outer: OuterLoop) -> str:
 _ALL_SHUFFLES = Shuffles()
 
 
-def schedule(
+def find_schedule(
     nest: LoopNest,
     element_bytes: int,
     vector_bytes: int,
@@ -160,153 +168,158 @@ def schedule(
     shuffles: Shuffles = _ALL_SHUFFLES,
     traffic: Traffic | None = None,
     suits: Callable[[Schedule], bool] = lambda plan: True,
-    walk: Side | None = None,
+    traversal: Side | None = None,
     registers: int | None = None,
     overlaps: bool = False,
 ) -> Schedule:
-    """The cheapest schedule of `nest` on registers of `vector_bytes`.
+    """Return the cheapest schedule of `nest` on registers of `vector_bytes`.
 
     Args:
         element_bytes: the width of the narrower of the two element types: shuffles run at that width.
         vector_bytes: the width of a register.
         converts: whether elements change their type on the way.
-        shuffles: those that the processor has.
-        traffic: what the loops around the tile depend on; by default a tensor of such elements that fits the caches.
-        suits: which schedules may be chosen; those of one element at a time always may.
-        walk: the side that is gone through in the order in which it lies; None for the better one.
-        registers: how many a tile has at least, where loops have that many values.
+        shuffles: the shuffle instructions of the processor.
+        traffic: element sizes and memory level, which determine the order of the loops around the tile; by default a
+            tensor of such elements that fits the caches.
+        suits: a predicate that schedules must satisfy; a schedule that moves single elements must always satisfy it.
+        traversal: the side whose memory order the loops follow; None for the better one.
+        registers: the least number of registers of a tile, if the loops have that many iterations.
         overlaps: whether elements may be written twice, with the same values.
 
-    Post-condition: the tiles cover every index of the nest's loops, and its guards keep out what lies beyond them and,
+    Post-condition: the tiles cover every index of the nest's loops, and its guards exclude indices beyond them and,
     unless `overlaps`, what would be covered twice.
     """
     most = int(log2(vector_bytes // element_bytes))
     near = int(log2(LANE_BYTES // element_bytes))
     traffic = traffic or Traffic(8 * element_bytes, 8 * element_bytes)
     candidates = [
-        found
+        candidate
         for lanes in range(most, -1, -1)
-        for variant, odd in _variants(nest, 1 << lanes)
+        for variant, odd in _nest_variants(nest, 1 << lanes)
         if (odd is None or shuffles.deals(1 << lanes, element_bytes))
-        and (found := _candidate(variant, lanes, converts, odd, registers or _UNROLLED, overlaps)) is not None
+        and (candidate := _build_candidate(variant, lanes, converts, odd, registers or _LEAST_REGISTERS, overlaps))
+        is not None
     ]
     best, least = None, inf
-    priced = [(found.cost(), i) for i, found in enumerate(candidates)]
-    for price, i in sorted(priced):
-        found = candidates[i]
-        # A network is searched only for a choice that could still be the best: its least steps are known beforehand.
-        if price < least and (tile := found.tile(near, shuffles)) is not None:
-            cost = found.cost(len(tile.network.steps))
-            if cost < least and suits(plan := _around(found, tile, traffic, walk)):
+    lower_bounds = [(candidate.cost(), i) for i, candidate in enumerate(candidates)]
+    for lower_bound, i in sorted(lower_bounds):
+        candidate = candidates[i]
+        # The network search is skipped for a candidate that cannot win: the bound assumes the fewest possible steps.
+        if lower_bound < least and (tile := candidate.tile(near, shuffles)) is not None:
+            cost = candidate.cost(len(tile.network.steps))
+            if cost < least and suits(plan := _build_schedule(candidate, tile, traffic, traversal)):
                 best, least = plan, cost
     assert best is not None, "a tile of one element has an empty network"
     return best
 
 
-def _variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, Odd | None]]:
-    """The nest as it is, with short loops in a row on one side joined, or with an odd digit among the lanes."""
+def _nest_variants(nest: LoopNest, lanes: int) -> Iterator[tuple[LoopNest, OddLoop | None]]:
+    """Yield the nest unchanged, with contiguous loops of one side joined, and with an odd factor isolated."""
     yield nest, None
     for side in SIDES:
-        joined = with_run(nest, side, lanes)
+        joined = join_contiguous_loops(nest, side, lanes)
         if joined is not None:
             yield joined, None
-        split = with_odd_digit(nest, side, lanes)
+        split = split_odd_factor(nest, side, lanes)
         if split is not None:
             changed, loop, below = split
-            yield changed, Odd(loop, Run(side, changed.loops[loop].extent, int(log2(below))))
+            yield changed, OddLoop(loop, Deinterleave(side, changed.loops[loop].extent, int(log2(below))))
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A tile whose network is not known yet."""
+class _TileCandidate:
+    """A tile whose shuffle network is not searched yet."""
 
     nest: LoopNest
     bits: tuple[Bit, ...]
     goal: tuple[Bit, ...]
     converts: bool
-    odd: Odd | None
+    odd: OddLoop | None
     overlaps: bool
 
     def tile(self, near: int, shuffles: Shuffles) -> Tile | None:
-        """The tile, or None where no network was found."""
+        """Return the tile with its network, or None if the search found no network."""
         lanes = len(self.goal)
         goal = tuple(self.bits.index(bit) for bit in self.goal)
-        network = shuffle_network(goal, len(self.bits) - lanes, min(near, lanes), shuffles.family)
+        network = find_shuffle_network(goal, len(self.bits) - lanes, min(near, lanes), shuffles.family)
         if network is None:
             return None
         return Tile(self.bits, tuple(self.bits[i] for i in (*network.lanes, *network.registers)), network, self.odd)
 
     def cost(self, steps: int | None = None) -> float:
-        """An estimate of the time, in the time that one vector takes, with so many steps or the least there can be."""
+        """Estimate the run time of all tiles; the unit is the time to load or store one vector.
+
+        `steps` is the number of steps of the network; None stands for the least possible number.
+        """
         lanes = len(self.goal)
-        extent = 1 if self.odd is None else self.odd.run.extent
+        extent = 1 if self.odd is None else self.odd.deinterleave.extent
         registers = extent << len(self.bits) - lanes
         steps = len(set(self.goal) - set(self.bits[:lanes])) if steps is None else steps
-        whole, tiles = 1.0, 1
-        covered = _covered(self.bits, self.odd)
+        whole_share, tiles = 1.0, 1
+        covered = _count_covered(self.bits, self.odd)
         for i, loop in enumerate(self.nest.loops):
             step = covered.get(i, 1)
             count = -(-loop.extent // step)
             tiles *= count
-            whole *= 1 if self.back(i, step) else _whole_share(self.nest, i, step, count)
-        each = 2 + steps / 2 + _DEAL_COST * (extent - 1) + _CONVERSION_COST * self.converts
-        full = _TILE_COST + registers * each
-        start, each = _EDGE_COSTS[steps > 0 or extent > 1]
-        return tiles * (full + (1 - whole) * (start + each * registers))
+            whole_share *= 1 if self.back(i, step) else _whole_share(self.nest, i, step, count)
+        # Each vector is loaded and stored, takes part in half an exchange per step, and may be converted.
+        vector_cost = 2 + steps / 2 + _DEAL_COST * (extent - 1) + _CONVERSION_COST * self.converts
+        tile_cost = _TILE_COST + registers * vector_cost
+        edge_start, edge_vector = _EDGE_COSTS[steps > 0 or extent > 1]
+        return tiles * (tile_cost + (1 - whole_share) * (edge_start + edge_vector * registers))
 
     def back(self, i: int, step: int) -> int:
-        """Values by which the last of the steps over loop `i` begins earlier than a step after the one before."""
+        """Return by how many iterations the last tile over loop `i` begins earlier; 0 if it does not overlap."""
         loop = self.nest.loops[i]
-        beyond = -loop.extent % step
-        is_free = self.overlaps and loop.is_affine and loop.extent > step
-        return beyond if is_free and not any(_leads(self.nest, loop, g, w) for g, w in loop.counts) else 0
+        may_overlap = self.overlaps and loop.is_affine and loop.extent > step
+        return -loop.extent % step if may_overlap and not _ends_at_guard(self.nest, loop) else 0
 
 
-def _candidate(
-    nest: LoopNest, lanes: int, converts: bool, odd: Odd | None, unrolled: int, overlaps: bool
-) -> _Candidate | None:
-    """The tile with 2^`lanes` lanes, or None if one side has not so many elements in a row or its code is too large."""
+def _build_candidate(
+    nest: LoopNest, lanes: int, converts: bool, odd: OddLoop | None, unrolled: int, overlaps: bool
+) -> _TileCandidate | None:
+    """Build the tile with 2^`lanes` lanes; None if a side has fewer contiguous elements or the tile is too large."""
     src, dst = (_contiguous_bits(nest, lanes, side, odd) for side in SIDES)
     if src is None or dst is None:
         return None
     bits = [*src, *(bit for bit in dst if bit not in src)]
-    registers = (1 if odd is None else odd.run.extent) << len(bits) - lanes
+    registers = (1 if odd is None else odd.deinterleave.extent) << len(bits) - lanes
     if odd is not None and registers > _MOST_REGISTERS:
         return None
-    bits += _unrolled(nest, bits, odd, unrolled // registers)
-    return _Candidate(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
+    bits += _unroll_bits(nest, bits, odd, unrolled // registers)
+    return _TileCandidate(nest, tuple(bits), tuple(dst), converts, odd, overlaps)
 
 
-def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: Odd | None) -> list[Bit] | None:
-    """The bits that address 2^`wanted` elements lying one after another on `side`, lowest first.
+def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | None) -> list[Bit] | None:
+    """Return the bits that address 2^`wanted` contiguous elements of `side`, lowest first; None if there are fewer.
 
-    The odd digit is left out where it lies in between: its values fill the registers with as many elements each.
+    The odd loop may be one of the contiguous loops; it has no bits, since its iterations are in different registers.
     """
     bits: list[Bit] = []
     stride = 1
     while len(bits) < wanted:
-        i = nest.at(side, stride)
+        i = nest.find_loop(side, stride)
         if i is None:
             return None
         extent, is_affine = nest.loops[i].extent, nest.loops[i].is_affine
         if odd is not None and i == odd.loop:
-            if odd.run.side != side:
+            if odd.deinterleave.side != side:
                 return None
             stride *= extent
             continue
         if not is_affine and extent % (1 << wanted - len(bits)):
             return None
-        whole = extent & -extent == extent and is_affine
-        here = min(wanted - len(bits), int(log2(extent)) if whole else ceil(log2(extent)))
-        if not whole and here < wanted - len(bits):
+        is_power_of_two = extent & -extent == extent and is_affine
+        count = min(wanted - len(bits), int(log2(extent)) if is_power_of_two else ceil(log2(extent)))
+        if not is_power_of_two and count < wanted - len(bits):
             return None
-        bits += [(i, bit) for bit in range(here)]
+        bits += [(i, bit) for bit in range(count)]
         stride *= extent
     return bits
 
 
-def _unrolled(nest: LoopNest, bits: list[Bit], odd: Odd | None, most: int) -> list[Bit]:
-    """Bits for up to `most` times as many registers: of the loops that walk the source most closely."""
+def _unroll_bits(nest: LoopNest, bits: list[Bit], odd: OddLoop | None, most: int) -> list[Bit]:
+    """Return further register bits, for up to `most` times as many registers, from the loops nearest in the source."""
     added: list[Bit] = []
     free = [i for i, loop in enumerate(nest.loops) if loop.is_affine and (odd is None or i != odd.loop)]
     while 2 << len(added) <= most:
@@ -320,63 +333,71 @@ def _unrolled(nest: LoopNest, bits: list[Bit], odd: Odd | None, most: int) -> li
 
 
 def _fits(nest: LoopNest, i: int, bits: int) -> bool:
-    """Whether a tile may cover 2^`bits` values of loop `i`: there are as many, and few tiles would be cut off."""
+    """Return whether a tile may cover 2^`bits` iterations of loop `i`.
+
+    The loop must have that many iterations, and guards may cut off only a small share of the tiles.
+    """
     loop, step = nest.loops[i], 1 << bits
     if loop.extent < step:
         return False
-    if not loop.counts:
+    if not loop.guard_weights:
         return loop.extent % step == 0 or loop.extent // step >= _MANY_STEPS
     count = -(-loop.extent // step)
-    return nest.is_cut(loop) and _whole_share(nest, i, step, count) >= _MOSTLY_WHOLE
+    return nest.has_bound(loop) and _whole_share(nest, i, step, count) >= _MOSTLY_WHOLE
 
 
-def _covered(bits: tuple[Bit, ...], odd: Odd | None) -> dict[int, int]:
-    """For each loop of which a tile of these bits and this odd digit covers several values, how many."""
+def _count_covered(bits: tuple[Bit, ...], odd: OddLoop | None) -> dict[int, int]:
+    """Return, for each loop of which the tile covers several iterations, their number."""
     covered: dict[int, int] = {}
     for loop, _ in bits:
         covered[loop] = 2 * covered.get(loop, 1)
     if odd is not None:
-        covered[odd.loop] = odd.run.extent
+        covered[odd.loop] = odd.deinterleave.extent
     return covered
 
 
 def _whole_share(nest: LoopNest, i: int, step: int, count: int) -> float:
-    """The share of the `count` steps over loop `i` that no bound cuts off."""
+    """Return the share of the `count` steps over loop `i` that no guard cuts off."""
     loop = nest.loops[i]
     whole = loop.extent // step
-    for g, weight in loop.counts:
-        if _leads(nest, loop, g, weight):
+    for g, weight in loop.guard_weights:
+        if _implies_guard(nest, loop, g, weight):
             whole = min(whole, nest.guards[g].data // (weight * step))
     return whole / count
 
 
-def _leads(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
-    """Whether running past the extent of `loop` is running past what `guard` lets be written."""
+def _implies_guard(nest: LoopNest, loop: Loop, guard: int, weight: int) -> bool:
+    """Return whether iterations beyond the extent of `loop` are excluded by `guard` already."""
     return weight * loop.extent >= nest.guards[guard].stored
 
 
-def _bind(loops: list[Loop], guards: list[Guard], i: int) -> None:
-    """Keep out what lies beyond the extent of loop `i`."""
+def _ends_at_guard(nest: LoopNest, loop: Loop) -> bool:
+    """Return whether some guard excludes iterations beyond the extent of `loop` already."""
+    return any(_implies_guard(nest, loop, guard, weight) for guard, weight in loop.guard_weights)
+
+
+def _add_guard(loops: list[Loop], guards: list[Guard], i: int) -> None:
+    """Append a guard that excludes iterations beyond the extent of loop `i`."""
     loop = loops[i]
-    loops[i] = replace(loop, counts=(*loop.counts, (len(guards), 1)))
+    loops[i] = replace(loop, guard_weights=(*loop.guard_weights, (len(guards), 1)))
     guards.append(Guard(loop.extent, loop.extent))
 
 
-def _around(found: _Candidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
-    """The loops around `tile` in the order of `side`, and guards for loops that its steps overrun."""
-    nest = found.nest
+def _build_schedule(candidate: _TileCandidate, tile: Tile, traffic: Traffic, side: Side | None) -> Schedule:
+    """Order the loops around `tile`, and add a guard for each loop that the tiles overrun."""
+    nest = candidate.nest
     loops, guards = list(nest.loops), list(nest.guards)
     outer = []
     for i, loop in enumerate(nest.loops):
         step = tile.covers(i)
         extent = -(-loop.extent // step)
-        back = found.back(i, step)
-        if extent * step > loop.extent and not back and not any(_leads(nest, loop, g, w) for g, w in loop.counts):
-            _bind(loops, guards, i)
+        back = candidate.back(i, step)
+        if extent * step > loop.extent and not back and not _ends_at_guard(nest, loop):
+            _add_guard(loops, guards, i)
         if extent > 1:
             outer.append(OuterLoop(i, extent, step, back))
-    ordered, walk = order_loops(loops, outer, traffic, side)
+    ordered, traversal = order_loops(loops, outer, traffic, side)
     if tile.registers << tile.lane_bits < _SMALL_TILE and len(outer) > 1 and ordered[-1].extent < _SHORT_LOOP:
-        # To begin a run of the innermost loop costs more than many a small tile: a longer loop goes inside.
+        # The start of the innermost loop costs more than several small tiles, so a longer loop becomes the innermost.
         ordered.append(ordered.pop(-2))
-    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), walk)
+    return Schedule(LoopNest(tuple(loops), tuple(guards)), tile, tuple(ordered), traversal)

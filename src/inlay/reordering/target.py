@@ -1,37 +1,37 @@
-"""The machine that code is made for, and machine code through LLVM: compiled, kept on disk, loaded and unloaded.
+"""The target machine, and machine code through LLVM: compiled, stored on disk, loaded and unloaded.
 
-A target is a value: beside the processor of this process there are named ones, x86-64 and AArch64, for which the same
-modules are compiled, to be read or to be run elsewhere. Registers of SVE are of no known width; here they are: a target
-says 32 or 64 bytes, and its code runs where the registers have just that width.
+A `Target` is a value. Besides the processor of this process there are named targets of x86-64 and AArch64: the same
+modules can be compiled for them, to read the assembly or to run it elsewhere. The width of SVE registers is unknown at
+compile time in general; a target fixes it to 32 or 64 bytes, and its code runs on processors with exactly that width.
 
     >>> sorted(TARGETS)[:3]
     ['aarch64', 'aarch64-sve256', 'aarch64-sve512']
 
-Code generation runs without LLVM's optimization passes: the emitter writes what it means, and the passes would merge
-its shuffles into slower ones and double the compile time.
+Code is generated without LLVM's optimization passes. They would merge the chosen shuffles into slower ones and double
+the compile time.
 
-Object files are linked into this process, and unloaded once nothing refers to them:
+Object files are linked into this process and unloaded once nothing refers to them:
 
-**Linker.** JITLink puts all sections of an object into one block of memory. RuntimeDyld, the other linker of LLVM, maps
-each section by itself: where the sections end up more than 2 GiB apart, as in the gaps that freed memory leaves, the
-relocations of the small code model cannot reach, and LLVM calls abort().
+**Linker.** JITLink allocates all sections of an object in one block of memory. RuntimeDyld, LLVM's other linker, maps
+each section separately. If the sections are more than 2 GiB apart, the relocations of the small code model overflow and
+LLVM calls abort().
 
-**Sessions.** A session of LLVM (LLJIT) keeps some 9 KB of each object for its own life, also after the object was
-unloaded. So a session links `_SESSION_OBJECTS` objects, and ends when the last of them is unloaded.
+**Sessions.** A session of LLVM (LLJIT) retains some 9 KB for each object even after the object was unloaded. So a
+session links only `_SESSION_OBJECTS` objects, and it is freed when the last of them is unloaded.
 
-**Unloading.** A garbage collector may drop the last reference at any moment: in the middle of a call of LLVM, on any
-thread, in a forked child. So it only queues the object, and `make_room` unloads what is queued.
+**Unloading.** The garbage collector may drop the last reference at any time: during a call of LLVM, on any thread, in a
+forked child. So a finalizer only queues the object, and `make_room` unloads queued objects.
 
-**Bound.** The code of an object takes two memory mappings, of which Linux allows a process 65,530, and LLVM calls
-abort() where the system refuses one. So `make_room` refuses before that.
+**Limit.** The code of an object needs two memory mappings. Linux allows a process 65,530, and LLVM calls abort() if a
+mapping fails. So `make_room` raises an exception before that.
 
-An object is kept on disk under the digest of everything that its code follows from: what the emitter was asked for (a
-kernel, as text), the source files that say what the emitter writes for it, the target, and the version of LLVM. So a
-module that was compiled before need not even be written, and no version number of the emitter can be forgotten.
+The name of a cached object is the digest of everything that determines its code: the input of the emitter (a kernel, as
+text), the source files of the emitter, the target, and the version of LLVM. So the module of a cached object need not
+be written again, and there is no version number of the emitter to maintain.
 
-    >>> from inlay.reordering.network import Permute
-    >>> spelled(Permute((1, 0)))
-    'Permute((1, 0))'
+    >>> from inlay.reordering.network import BitPermutation
+    >>> canonical_text(BitPermutation((1, 0)))
+    'BitPermutation((1, 0))'
 """
 
 import sys
@@ -56,39 +56,43 @@ from inlay.reordering.ir import Arithmetic
 from inlay.reordering.network import LANE_BYTES, Shuffles
 
 llvm_lock = threading.RLock()
-"""Held during every call of LLVM, and across forks: llvmlite's own lock would stay locked in the child."""
+"""The lock held during every call of LLVM, and while the process forks: llvmlite's own lock would stay locked in the
+child."""
 hold_across_forks(llvm_lock)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the code depends on in a machine."""
+    """The properties of a machine that code depends on."""
 
     triple: str
     """LLVM's name of architecture and system."""
     cpu: str
     """LLVM's name of the processor."""
     features: str
-    """LLVM's list of the features of the processor."""
+    """LLVM's list of the processor's features."""
     vector_bytes: int
-    """Width of the registers to use."""
+    """Width in bytes of the vector registers to use."""
     fence: str
-    """The statement after which streaming stores are visible to other threads."""
+    """The statement that makes streaming stores visible to other threads."""
     pause: str
-    """The statement that tells the processor that a loop waits."""
+    """The statement for a polling loop (x86: `pause`)."""
     arithmetic: Arithmetic
-    """What it converts by itself."""
+    """The conversion and permutation instructions of the processor."""
     shuffles: Shuffles
-    """What its shuffles of registers can do."""
+    """The shuffle instructions of the processor."""
 
     @property
     def prefers_panels(self) -> bool:
-        """Whether panels with streaming stores are faster than ordinary stores: on AArch64 that was not measured."""
+        """Return whether panels with streaming stores are used by default.
+
+        Not on AArch64, where they were not measured.
+        """
         return self.shuffles.family == "punpck"
 
     @property
     def attributes(self) -> str:
-        """Attributes of every function."""
+        """The LLVM attributes of every function."""
         if self.shuffles.family == "zip":
             lengths = self.vector_bytes // LANE_BYTES
             return f"vscale_range({lengths},{lengths})" if lengths > 1 else ""
@@ -120,10 +124,10 @@ def _target(
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _ANY_LANE = {"avx512vbmi": (64, 64, 64, 64), "avx512bw": (16, 64, 64, 64), "avx2": (16, 16, 32, 32)}
 _X86_WIDTHS = (("avx512bw", 64), ("avx2", 32))
-_BASE = Arithmetic(f16=False, bf16=False, picks=0)
-_HALVES = Arithmetic(f16=True, bf16=False, picks=0)
-_ARM_HALVES = Arithmetic(f16=True, bf16=False, picks=0, nan_loses=False, rounds=False)
-_PICKS = Arithmetic(f16=True, bf16=False, picks=16)
+_BASE = Arithmetic(f16=False, bf16=False, permute_bits=0)
+_HALVES = Arithmetic(f16=True, bf16=False, permute_bits=0)
+_ARM_HALVES = Arithmetic(f16=True, bf16=False, permute_bits=0, max_drops_nan=False, has_lrint=False)
+_PICKS = Arithmetic(f16=True, bf16=False, permute_bits=16)
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         "x86-64-v2": _target(_X86, "x86-64-v2", "", 16, _BASE),
@@ -134,11 +138,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "aarch64-sve512": _target(_ARM, "generic", "+sve", 64, _ARM_HALVES),
     }
 )
-"""The machines that have a name: the levels of the x86-64 ABI (SSE, AVX2, AVX-512), NEON, SVE of two widths."""
+"""The named targets: the levels of the x86-64 ABI (SSE, AVX2, AVX-512), NEON, and SVE of two widths."""
 
 
 def named_target(name: Any) -> Target:
-    """The target called `name`; None is the machine that runs this process.
+    """Return the target called `name`; for None, that of the machine that runs this process.
 
     Raises:
         InvalidArguments: there is no target of that name.
@@ -156,7 +160,7 @@ def named_target(name: Any) -> Target:
 
 @lru_cache(maxsize=1)
 def host_target() -> Target:
-    """The machine that runs this process.
+    """Return the target of the machine that runs this process.
 
     Raises:
         Unimplemented: LLVM has no code generator for it here.
@@ -174,9 +178,9 @@ def host_target() -> Target:
     arithmetic = Arithmetic(
         f16=not is_x86 or bool(features.get("f16c")),
         bf16=width == 64 and bool(features.get("avx512bf16") and features.get("avx512dq")),
-        picks=(8 if features.get("avx512vbmi") else 16) if width == 64 else 0,
-        nan_loses=is_x86,
-        rounds=is_x86,
+        permute_bits=(8 if features.get("avx512vbmi") else 16) if width == 64 else 0,
+        max_drops_nan=is_x86,
+        has_lrint=is_x86,
     )
     any_lane = next((w for name, w in _ANY_LANE.items() if is_x86 and features.get(name)), (16, 16, 16, 16))
     return _target(triple, cpu, features.flatten(), width, arithmetic, any_lane)
@@ -197,18 +201,19 @@ def target_machine(target: Target) -> Any:
 
 
 def compile_ir(text: str, target: Target) -> bytes:
-    """The object file of a module."""
+    """Compile a module; return its object file."""
     with llvm_lock:
-        return bytes(target_machine(target).emit_object(_parsed(text, target)))
+        return bytes(target_machine(target).emit_object(_parse_module(text, target)))
 
 
 def assembly_of(text: str, target: Target) -> str:
-    """The assembly of a module: what `compile_ir` makes, to be read."""
+    """Return the assembly that `compile_ir` generates for a module."""
     with llvm_lock:
-        return str(target_machine(target).emit_assembly(_parsed(text, target)))
+        return str(target_machine(target).emit_assembly(_parse_module(text, target)))
 
 
-def _parsed(text: str, target: Target) -> Any:
+def _parse_module(text: str, target: Target) -> Any:
+    """Parse the text of a module and set its target."""
     module = llvm.parse_assembly(text)
     module.triple = target.triple
     module.data_layout = str(target_machine(target).target_data)
@@ -223,17 +228,17 @@ _libraries = count()
 
 
 class LoadedCode:
-    """The functions of one object file, which stay loaded while this object is referred to.
+    """The functions of one object file, which stay loaded while this object is alive.
 
-    Whoever keeps an address of a function has to keep this object too.
+    The owner of a function's address must keep a reference to this object.
     """
 
     __slots__ = ("__weakref__", "addresses")
 
     def __init__(self, addresses: tuple[int, ...], tracker: object) -> None:
-        """Take over the resource `tracker` of the object file."""
+        """Take ownership of the resource `tracker` of the object file."""
         self.addresses = addresses
-        """Addresses of the functions, in the order in which they were asked for."""
+        """Addresses of the functions, in the order of the `symbols` argument of `load_object`."""
         weakref.finalize(self, _unused.append, tracker).atexit = False
 
 
@@ -242,7 +247,7 @@ def load_object(data: bytes, symbols: tuple[str, ...]) -> LoadedCode:
 
     Args:
         data: the object file, for this machine.
-        symbols: the functions of it that are wanted.
+        symbols: names of the functions to return.
 
     Raises:
         RuntimeError: LLVM cannot link it.
@@ -258,19 +263,19 @@ def load_object(data: bytes, symbols: tuple[str, ...]) -> LoadedCode:
 
 @lru_cache(maxsize=1)
 def _session(number: int) -> Any:
-    """The session that links now; resource trackers keep the sessions before it as long as they need them."""
-    # Windows has RuntimeDyld alone.
+    """Return the current session; resource trackers keep earlier sessions alive as long as they need them."""
+    # On Windows, only RuntimeDyld is available.
     return llvm.create_lljit_compiler(target_machine(host_target()), use_jit_link=sys.platform != "win32")
 
 
 _LIMIT, _MAPPINGS = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
-_MOST_UNCHECKED = 256  # loads between two counts of the mappings, which take a microsecond for every two mappings
+_MOST_UNCHECKED = 256  # loads between two counts of the mappings; a count takes a microsecond for every two mappings
 _unused: deque[Any] = deque()  # resource trackers of objects that nothing refers to
-_unchecked_loads = 0  # so many loads may follow before the mappings are counted again
+_unchecked_loads = 0  # number of loads until the mappings are counted again
 
 
 def make_room() -> None:
-    """Unload code that nothing refers to, and check that there is room for more.
+    """Unload code that nothing refers to, and check that more code can be loaded.
 
     Raises:
         OutOfMemory: the process has three quarters of the memory mappings that the system allows.
@@ -281,16 +286,16 @@ def make_room() -> None:
 
 
 def unload_unused() -> None:
-    """Give back the memory of code that nothing refers to."""
+    """Unload code that nothing refers to, and free its memory."""
     with llvm_lock:
         while _unused:
             _unused.popleft().close()
 
 
 def _require_mappings() -> None:
-    """Raise OutOfMemory if the process has three quarters of the mappings that it may have.
+    """Raise OutOfMemory if the process has three quarters of the memory mappings that it may have.
 
-    The rest is for whatever maps memory between two counts, and for code that every process needs.
+    The rest is a reserve for mappings between two counts, and for code that every process needs.
     """
     global _unchecked_loads
     if _unchecked_loads > 0:
@@ -311,7 +316,7 @@ def _require_mappings() -> None:
 
 @lru_cache(maxsize=1)
 def _mapping_limit() -> int | None:
-    """How many memory mappings a process may have; None where the system has no such limit."""
+    """Return the number of memory mappings that a process may have, or None if the system has no such limit."""
     try:
         return int(_LIMIT.read_text())
     except (OSError, ValueError):
@@ -324,49 +329,50 @@ def _mapping_limit() -> int | None:
 _resident: list[LoadedCode] = []
 
 
-def linked(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
-    """The addresses of `symbols` in a module, which stays loaded for the life of the process.
+def load_permanently(key: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
+    """Return the addresses of functions in a module that stays loaded for the life of the process.
 
-    It is for the few modules that every process needs once, and is not refused; arguments and exceptions are otherwise
-    those of `load_or_compile`.
+    Use it for the few modules that every process loads once: it does not check the limit on mappings. Arguments and
+    other exceptions are those of `load_or_compile`.
     """
-    code = _load_or_compile(asked, module_text, target, symbols)
+    code = _load_or_compile(key, module_text, target, symbols)
     _resident.append(code)
     return code.addresses
 
 
-def load_or_compile(asked: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
-    """Load the functions `symbols` of a module: from the cache on disk, or compiled now and kept there.
+def load_or_compile(key: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
+    """Load the functions `symbols` of a module: from the cache on disk, or compile the module and store it there.
 
     Args:
-        asked: all that `module_text` depends on beside the target and the source files of this package; see `spelled`.
-        module_text: writes the module; called only where no object is kept.
-        target: the machine that code is made for.
-        symbols: the functions that are wanted.
+        key: everything that `module_text` depends on, apart from the target and the source files of this package; see
+            `canonical_text`.
+        module_text: returns the text of the module; called only if no cached object exists.
+        target: the machine to generate code for.
+        symbols: names of the functions to return.
 
     Raises:
         OutOfMemory: as `make_room`.
-        TypeError: `asked` cannot be spelled.
+        TypeError: `key` has no canonical text.
     """
     make_room()
-    return _load_or_compile(asked, module_text, target, symbols)
+    return _load_or_compile(key, module_text, target, symbols)
 
 
 def _load_or_compile(
-    asked: object, module_text: Callable[[], str], target: Target, symbols: tuple[str, ...]
+    key: object, module_text: Callable[[], str], target: Target, symbols: tuple[str, ...]
 ) -> LoadedCode:
-    # Where the sources cannot be read, as in a zip archive, the module itself tells what the emitter writes.
-    key = cache_key(spelled(asked) if SOURCES else module_text(), target)
-    code = _loaded(cache.read_object(key), symbols)
+    # If the source files cannot be read, as in a zip archive, the text of the module is the key.
+    name = cache_key(canonical_text(key) if SOURCES else module_text(), target)
+    code = _load_cached(cache.read_object(name), symbols)
     if code is None:
         data = compile_ir(module_text(), target)
-        cache.write_object(key, data)
+        cache.write_object(name, data)
         code = load_object(data, symbols)
     return code
 
 
-def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
-    """A kept object in this process; None if there is none, or it was damaged before it was sealed."""
+def _load_cached(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
+    """Load a cached object into this process; return None if there is none or it is damaged."""
     if data is None:
         return None
     try:
@@ -375,22 +381,22 @@ def _loaded(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | None:
         return None
 
 
-def cache_key(asked: str, target: Target) -> str:
-    """The name of the object that is made when `asked` is: the same everything gives the same code."""
-    return cache.object_key(asked, SOURCES, *_machine_words(target))
+def cache_key(text: str, target: Target) -> str:
+    """Return the name of a cached object: the digest of `text`, the emitter's sources, the target, LLVM's version."""
+    return cache.object_key(text, SOURCES, *_machine_words(target))
 
 
 @lru_cache(maxsize=8)
 def _machine_words(target: Target) -> tuple[str, str]:
-    """The target, and the version of LLVM that makes code for it."""
-    return spelled(target), ".".join(map(str, llvm.llvm_version_info))
+    """Return the canonical text of the target, and the version of LLVM."""
+    return canonical_text(target), ".".join(map(str, llvm.llvm_version_info))
 
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
 
 
-def spelled(value: object) -> str:
-    """A value as text that leaves nothing out: values are equal if their texts are.
+def canonical_text(value: object) -> str:
+    """Return a value as text without loss: two values are equal if their texts are.
 
     Raises:
         TypeError: the value, or a part of it, is no number, text, tuple or dataclass.
@@ -399,25 +405,27 @@ def spelled(value: object) -> str:
     if kind in _PLAIN or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, tuple):
-        return f"({', '.join(map(spelled, value))})"
+        return f"({', '.join(map(canonical_text, value))})"
     if is_dataclass(kind):
-        return f"{kind.__qualname__}({', '.join([spelled(getattr(value, name)) for name in _fields_of(kind)])})"
-    raise TypeError(f"{value!r} names no machine code: make kernels of numbers, text, tuples and dataclasses")
+        return (
+            f"{kind.__qualname__}({', '.join([canonical_text(getattr(value, name)) for name in _field_names(kind)])})"
+        )
+    raise TypeError(f"{value!r} cannot identify machine code: build kernels from numbers, text, tuples and dataclasses")
 
 
 @lru_cache(maxsize=64)
-def _fields_of(kind: type[Any]) -> tuple[str, ...]:
-    """The names of the fields of a dataclass."""
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass."""
     return tuple(field.name for field in fields(kind))
 
 
 def emitter_files() -> list[Path]:
-    """The source files that decide what is compiled: those of this package, and the table of data types."""
+    """Return the source files that determine generated code: those of this package, and the table of data types."""
     return [*sorted(Path(__file__).parent.glob("*.py")), Path(data_type.__file__)]
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """A digest of the names and contents of `files`; nothing where one cannot be read."""
+    """Return a digest of the names and contents of `files`; an empty text if one cannot be read."""
     whole = sha256()
     try:
         for path in files:
@@ -429,4 +437,5 @@ def digest_of(files: Iterable[Path]) -> str:
 
 
 SOURCES = digest_of(emitter_files())
-"""Taken as soon as the code is loaded: a file that is edited while the process runs is not the one that it runs."""
+"""The digest of the source files, computed at import: the process runs the files of that moment, even if they are
+edited."""

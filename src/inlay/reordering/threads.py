@@ -1,39 +1,40 @@
-"""Splitting a kernel's tiles over threads: how many a reorder may use, and workers that stay alive between calls.
+"""Distribution of a kernel's tiles to threads: the number of threads, and worker threads that persist between calls.
 
-**Limit.** A reorder uses at most as many threads as this process has processors, or as it was told:
+**Limit.** A reorder uses at most as many threads as this process has processors, or the limit that was set:
 
     >>> set_num_threads(1)
     >>> get_num_threads()
     1
     >>> set_num_threads(None)
 
-A limit is a number and starts no thread. Processors are those of the affinity of the thread that asks, so `taskset`,
-`os.sched_setaffinity` and the processor set of a container count, also when they change while the process runs:
-`get_num_threads` says so at once, reorders notice within a millisecond.
+A limit is a number and starts no thread. Processors are those of the calling thread's affinity mask, so `taskset`,
+`os.sched_setaffinity` and the processor set of a container are respected, also when they change while the process runs:
+`get_num_threads` returns the current number, reorders adapt within a millisecond.
 
-**`TeamWatch`.** A call ends when its last thread does. Where another program has the processor of a worker, the caller
-waits for some milliseconds, whatever the call takes alone. So the times of shared calls are watched:
+**`TeamWatch`.** A call on several threads ends when its last thread does. If another program occupies the processor of
+a worker, the caller waits for milliseconds, however short the call is. So the run times of shared calls are monitored:
 
-    shared          all calls are; of those that took twice as long as ever, or waited for longer than the caller's own
-                    part took, the lost time is added up
-    alone, tried    a third of the time since the first of these was lost: a few calls alone show whether that is better
-    alone           it was: calls are the caller's alone for a quarter of a second, later for up to two
-    shared, tried   then a few are shared; if they take less than alone, all are
+    shared          All calls are shared. For each call that took more than twice the shortest time, or that waited
+                    longer than the caller's own part took, the lost time is summed.
+    alone, trial    Begins when a third of the time since the first of these calls was lost: a few calls run on the
+                    calling thread alone, to measure whether that is faster.
+    alone           It was faster: calls run alone for a quarter of a second, later for up to two seconds.
+    shared, trial   Then a few calls are shared. If they take less time than alone, all calls are shared again.
 
-Slow memory looks the same at first, and costs a few calls alone.
+Slow memory has the same symptoms at first; it costs a few calls alone.
 
 >>> watch = TeamWatch()
 >>> for _ in range(2):
-...     watch.note(began=0, took=5_000_000, waited=4_900_000)
->>> watch.limit == 0, watch.shares(0)
+...     watch.record(begin=0, duration=5_000_000, waited=4_900_000)
+>>> watch.limit == 0, watch.should_share(0)
 (True, False)
 
-**`Team`.** Machine code runs without Python's global lock, so plain threads serve. The calling thread works too: with n
-parts, n - 1 workers are called. A call is posted, shared and awaited in machine code (`emit_team`), in one step while
-workers are awake; Python is needed only to wake one that sleeps.
+**`Team`.** Machine code runs without Python's global lock, so Python threads can execute it concurrently. The calling
+thread works too: n parts need n - 1 workers. While workers are awake, machine code posts a call, executes it and waits
+for its end in one step (`emit_team`); Python is involved only to wake a parked worker.
 
-One call has the workers at a time. A call from another thread meanwhile runs on its own thread alone: the processors
-are taken already.
+One call at a time owns the workers. A concurrent call from another thread runs on its own thread alone, since the
+processors are busy already.
 """
 
 import ctypes
@@ -53,31 +54,31 @@ from inlay.arguments import index_of
 from inlay.errors import InvalidArguments, shown
 from inlay.forks import RenewedLock, at_fork
 from inlay.measure.processors import allowed_processors
-from inlay.reordering.emit_team import LOOKS, PARKED, SLOT_WORDS, SYMBOLS, WAITING, WAS, team_ir
-from inlay.reordering.target import Target, host_target, linked
+from inlay.reordering.emit_team import PARKED, PREVIOUS_STATE, SLOT_WORDS, SPIN_LIMIT, SYMBOLS, WAITING, team_ir
+from inlay.reordering.target import Target, host_target, load_permanently
 
 _limit: int | None = None
 
 
-class _OfThread(threading.local):
-    """A limit of one Python thread, below that of the process; None for none."""
+class _ThreadLocalLimit(threading.local):
+    """The limit of one Python thread, below that of the process; None for no limit."""
 
     limit: int | None = None
 
 
-_of_thread = _OfThread()
+_thread_local = _ThreadLocalLimit()
 
 
 def available_threads() -> int:
-    """The processors that this thread may run on."""
+    """Return the number of processors that this thread may run on."""
     return len(allowed_processors())
 
 
 def set_num_threads(n: SupportsIndex | None) -> None:
-    """Let every reorder of this process use at most `n` threads, the calling one included.
+    """Set the maximum number of threads of every reorder in this process, including the calling thread.
 
-    1 starts no workers: every move runs on the thread that asks for it. None takes the limit away. Moves too small for
-    several threads use fewer in any case. Calls that run meanwhile keep the number that they began with.
+    1 starts no workers: every move runs on the calling thread. None removes the limit. Small moves use fewer threads in
+    any case. Calls that are running keep the number of threads with which they began.
 
     Post-condition: get_num_threads() is the smaller of `n` and the processors that this thread may run on.
 
@@ -97,22 +98,22 @@ def set_num_threads(n: SupportsIndex | None) -> None:
 
 
 def get_num_threads() -> int:
-    """The most threads that a reorder uses: what `set_num_threads` was given, and no more than there are processors."""
-    return limited(available_threads())
+    """Return the maximum number of threads of a reorder: the limit that was set, or the processors if fewer."""
+    return apply_thread_limit(available_threads())
 
 
-def limited(threads: int) -> int:
-    """So many threads, or fewer if `set_num_threads` or `ThreadLimit` says so."""
-    limit = _of_thread.limit
+def apply_thread_limit(threads: int) -> int:
+    """Return the number of threads, reduced to the limits of `set_num_threads` and `ThreadLimit`."""
+    limit = _thread_local.limit
     if limit is not None and limit < threads:
         threads = limit
     return threads if _limit is None or _limit > threads else _limit
 
 
 class ThreadLimit:
-    """While this lasts, what the calling Python thread computes or prepares uses at most so many threads.
+    """A context manager that limits the threads of what the calling Python thread computes or compiles.
 
-    The limit of `set_num_threads` stays as it is; of all limits the lowest counts. None limits nothing.
+    The limit of `set_num_threads` is unchanged; the lowest of all limits applies. None limits nothing.
 
     >>> with ThreadLimit(1):
     ...     get_num_threads()
@@ -122,167 +123,177 @@ class ThreadLimit:
     __slots__ = ("_outer", "_threads")
 
     def __init__(self, threads: int | None) -> None:
-        """Limit the `with` block to so many threads."""
+        """Create a limit of `threads` for a `with` block; None for no limit."""
         self._threads = threads
 
     def __enter__(self) -> None:
-        """Begin."""
-        outer = self._outer = _of_thread.limit
+        """Apply the limit."""
+        outer = self._outer = _thread_local.limit
         if self._threads is not None and (outer is None or self._threads < outer):
-            _of_thread.limit = self._threads
+            _thread_local.limit = self._threads
 
     def __exit__(self, *exception: object) -> None:
-        """Return to the limit of before."""
-        _of_thread.limit = self._outer
+        """Restore the previous limit."""
+        _thread_local.limit = self._outer
 
 
 # Parts
 
 
-_PART_BYTES = 1 << 19  # less than this lies in one second-level cache, out of which another thread may be slower
-_SMALL_PART = 1 << 16  # less than this takes about as long as handing it over
-_FRESH = 1_000_000  # nanoseconds for which the processors that a thread may run on are taken to stay the same
+_PART_BYTES = 1 << 19  # least bytes for each thread: less is in one second-level cache, and other threads may be slower
+_SMALL_PART = 1 << 16  # least bytes for each thread of a small move: less takes about as long as posting it
+_FRESH = 1_000_000  # nanoseconds for which the number of available processors is cached
 
 
-def parts_for(moved_bytes: int, threads: int | None = None) -> int:
-    """How many threads pay for a move of so many bytes: at most `threads`, or as many as the process may use."""
+def choose_thread_count(moved_bytes: int, threads: int | None = None) -> int:
+    """Return the number of threads worth using to move `moved_bytes`, at most `threads` or the process's limit."""
     wanted = moved_bytes // _PART_BYTES
     if wanted < 2:
         return 1
-    return max(1, min(limited(available_threads()) if threads is None else threads, wanted))
+    return max(1, min(apply_thread_limit(available_threads()) if threads is None else threads, wanted))
 
 
-def small_parts_for(moved_bytes: int) -> int:
-    """How many threads may pay for a move that lies in one core's cache; 1 where it does not, or is too small."""
+def choose_small_thread_count(moved_bytes: int) -> int:
+    """Return the number of threads that may be worth using for a move that fits one core's cache.
+
+    1 if the move is too small for two threads, or does not fit; only trials can show whether more threads are faster.
+    """
     return moved_bytes // _SMALL_PART if 2 * _SMALL_PART <= moved_bytes < 2 * _PART_BYTES else 1
 
 
 _available: tuple[Callable[[], int], int, int, int] = (available_threads, 0, 0, 1)
 
 
-def allowed(parts: int) -> int:
-    """So many parts, or as many as `set_num_threads` allows and as there were processors within the last millisecond.
+def cap_thread_count(parts: int) -> int:
+    """Return `parts`, or less if the limit or the number of processors within the last millisecond is less.
 
-    To ask the system with each call takes a microsecond, and five where the caches are full of a tensor.
+    The number of processors is cached: to query the system takes a microsecond, and five when the caches are full of a
+    tensor's data.
     """
     global _available
-    asked, thread, until, count = _available
+    function, thread, until, count = _available
     now = time.monotonic_ns()
-    # One tuple, replaced as a whole: threads that ask in turns ask the system each time.
-    if now >= until or thread != threading.get_ident() or asked is not available_threads:
+    # The cache is one tuple, replaced atomically. It is valid for one thread: alternating threads query the system.
+    if now >= until or thread != threading.get_ident() or function is not available_threads:
         count = available_threads()
         _available = (available_threads, threading.get_ident(), now + _FRESH, count)
-    count = limited(count)
+    count = apply_thread_limit(count)
     return count if count < parts else parts
 
 
-# Waiting for threads that do not run
+# Detection of workers that have no processor
 
 
-SLACK = 100_000
-"""Nanoseconds that any call may take longer: a worker that sleeps is woken."""
-TRIED = 3
-"""Calls of a trial."""
-WAITS = 250_000_000, 2_000_000_000
-"""Nanoseconds for which calls are the caller's alone: for the first time, and at most after more and more of them."""
-_WINDOW = 100_000_000  # nanoseconds in which slow calls are added up
-_LOST = 3  # the part of the time that must be lost is one of so many
-_STALL = 50_000_000  # nanoseconds: who loses so many in one call need not be slow again
+SLACK_NS = 100_000
+"""Nanoseconds by which any call may be longer without being slow: the time to wake a parked worker."""
+TRIAL_CALLS = 3
+"""Number of calls of a trial."""
+BACKOFF_NS = 250_000_000, 2_000_000_000
+"""Nanoseconds during which calls run alone: the first time, and the limit of its repeated doubling."""
+_WINDOW = 100_000_000  # nanoseconds over which the lost time of slow calls is summed
+_LOST = 3  # a trial begins when more than one part in `_LOST` of the time is lost
+_STALL = 50_000_000  # nanoseconds: a trial begins after a single call that loses more
 
 
 class TeamWatch:
-    """What one reorder knows of its shared calls. Threads may use it at once: a count that is off by one is no harm."""
+    """The state of the monitoring of one reorder's shared calls.
+
+    Threads may use it concurrently without a lock: an inexact count does no harm.
+    """
 
     __slots__ = (
-        "_alone",
-        "_first",
-        "_lost",
+        "_alone_until",
+        "_backoff",
+        "_lost_time",
         "_shared_since",
-        "_slow",
-        "_spent",
-        "_times",
-        "_until",
-        "_wait",
+        "_slow_calls",
+        "_slow_time",
+        "_time_alone",
+        "_trial_times",
+        "_window_begin",
         "limit",
         "usual",
     )
 
     def __init__(self) -> None:
-        """Share calls; nothing is known of how long they take."""
+        """Start in the state `shared`, without any measured time."""
         self.usual = sys.maxsize
-        """Nanoseconds of the fastest shared call."""
+        """Time of the fastest shared call in nanoseconds."""
         self.limit = sys.maxsize
-        """Nanoseconds from which on a shared call is slow; 0 while calls are the caller's alone or tried."""
-        self._wait = WAITS[0]
-        self._first = self._lost = self._spent = self._slow = 0
-        self._times: list[int] = []
-        self._alone = 0.0  # nanoseconds of a call alone; 0 before any was tried
-        self._until = 0  # when calls may be shared again
+        """Time in nanoseconds from which a shared call is slow; 0 in all other states."""
+        self._backoff = BACKOFF_NS[0]
+        self._window_begin = self._lost_time = self._slow_time = self._slow_calls = 0
+        self._trial_times: list[int] = []
+        self._time_alone = 0.0  # nanoseconds of a call alone; 0 before any was tried
+        self._alone_until = 0  # when calls may be shared again
         self._shared_since = 0
 
-    def note(self, began: int, took: int, waited: int = 0) -> None:
-        """Note a shared call that was faster than any before, or slow, or waited for others.
+    def record(self, begin: int, duration: int, waited: int = 0) -> None:
+        """Record a shared call that was faster than any before, or slow, or waited for other threads.
 
         Args:
-            began: when, in nanoseconds.
-            took: nanoseconds of the call.
-            waited: nanoseconds of these in which the caller's own part was done.
+            begin: start of the call, in nanoseconds.
+            duration: duration of the call in nanoseconds.
+            waited: the nanoseconds of these that followed the end of the caller's own part.
         """
-        best = min(self.usual, took - waited)
-        if took < self.usual:
-            self.usual, self.limit = took, 2 * took + SLACK
-        if took <= 2 * best + SLACK:
+        best = min(self.usual, duration - waited)
+        if duration < self.usual:
+            self.usual, self.limit = duration, 2 * duration + SLACK_NS
+        if duration <= 2 * best + SLACK_NS:
             return
-        if not self._slow or began - self._first > _WINDOW + 8 * took:
-            self._first, self._lost, self._spent, self._slow = began, 0, 0, 0
-        self._slow += 1
-        self._lost += took - best
-        self._spent += took
-        if (self._slow > 1 or self._lost > _STALL) and _LOST * self._lost > began + took - self._first:
-            self._times, self._alone, self._until = [], 0.0, 0
+        if not self._slow_calls or begin - self._window_begin > _WINDOW + 8 * duration:
+            self._window_begin, self._lost_time, self._slow_time, self._slow_calls = begin, 0, 0, 0
+        self._slow_calls += 1
+        self._lost_time += duration - best
+        self._slow_time += duration
+        is_repeated = self._slow_calls > 1 or self._lost_time > _STALL
+        if is_repeated and _LOST * self._lost_time > begin + duration - self._window_begin:
+            self._trial_times, self._time_alone, self._alone_until = [], 0.0, 0
             self.limit = 0
 
-    def shares(self, began: int) -> bool:
-        """Whether a call that begins now is shared, while that is in doubt."""
-        return self._alone > 0 and began >= self._until
+    def should_share(self, begin: int) -> bool:
+        """Return whether a call that begins now is shared; for all states but `shared`."""
+        return self._time_alone > 0 and begin >= self._alone_until
 
-    def took(self, is_shared: bool, began: int, took: int) -> None:
-        """Note how long a call took while that was in doubt."""
-        times = self._times
+    def record_trial(self, is_shared: bool, begin: int, duration: int) -> None:
+        """Record the duration of a call; for all states but `shared`."""
+        times = self._trial_times
         if is_shared:
-            times.append(took)
-            if took > 2 * self._alone + SLACK:
-                self._be_alone(began + took)
-            elif len(times) >= TRIED:
-                if sum(times) < self._alone * len(times):
-                    self._share(began, min(times))
+            times.append(duration)
+            if duration > 2 * self._time_alone + SLACK_NS:
+                self._enter_alone(begin + duration)
+            elif len(times) >= TRIAL_CALLS:
+                if sum(times) < self._time_alone * len(times):
+                    self._enter_shared(begin, min(times))
                 else:
-                    self._be_alone(began + took)
-        elif not self._alone:
-            times.append(took)
-            if len(times) >= TRIED:
-                self._judge(sum(times) / len(times), began + took)
+                    self._enter_alone(begin + duration)
+        elif not self._time_alone:
+            times.append(duration)
+            if len(times) >= TRIAL_CALLS:
+                self._judge_trial(sum(times) / len(times), begin + duration)
 
-    def _judge(self, alone: float, now: int) -> None:
-        """Decide between calls alone and the slow ones before."""
-        slow = self._spent / max(1, self._slow)
+    def _judge_trial(self, alone: float, now: int) -> None:
+        """Compare the mean time of calls alone with that of the slow shared calls before, and choose the next state."""
+        slow = self._slow_time / max(1, self._slow_calls)
         if alone < slow:
-            self._alone = alone
-            if self._first - self._shared_since > self._wait:
-                self._wait = WAITS[0]
-            self._be_alone(now)
+            self._time_alone = alone
+            if self._window_begin - self._shared_since > self._backoff:
+                self._backoff = BACKOFF_NS[0]
+            self._enter_alone(now)
         else:
-            # It is not the team: with this data calls take so long.
-            self._share(now, round(slow))
+            # Calls alone are as slow, so the data is the cause, not the workers.
+            self._enter_shared(now, round(slow))
 
-    def _be_alone(self, now: int) -> None:
-        self._times, self._until = [], now + self._wait
-        self._wait = min(2 * self._wait, WAITS[1])
+    def _enter_alone(self, now: int) -> None:
+        """Enter the state `alone`, and double the time for the next entry."""
+        self._trial_times, self._alone_until = [], now + self._backoff
+        self._backoff = min(2 * self._backoff, BACKOFF_NS[1])
 
-    def _share(self, now: int, usual: int) -> None:
-        self.usual, self.limit, self._shared_since = usual, 2 * usual + SLACK, now
-        self._first = self._lost = self._spent = self._slow = 0
-        self._times = []
+    def _enter_shared(self, now: int, usual: int) -> None:
+        """Enter the state `shared` with a new usual time."""
+        self.usual, self.limit, self._shared_since = usual, 2 * usual + SLACK_NS, now
+        self._window_begin = self._lost_time = self._slow_time = self._slow_calls = 0
+        self._trial_times = []
 
 
 # The team
@@ -290,33 +301,33 @@ class TeamWatch:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Task:
-    """A kernel with its tiles, as the machine code that splits them wants it."""
+    """A kernel and its tiles, in the form that the machine code of a team reads."""
 
     entry: Callable[[int, int, int, int, int], None]
-    """The kernel's code."""
+    """The kernel's function."""
     code: int
-    """Its address."""
+    """Address of the kernel's function."""
     tiles: int
-    """How many tiles there are."""
-    run: int = 1
-    """How many of them stay together on one thread."""
-    kept: object = None
-    """What keeps the code loaded, and what the kernel's table refers to by address."""
+    """Number of tiles."""
+    grain: int = 1
+    """Number of consecutive tiles that must be executed by one thread."""
+    keeps_alive: object = None
+    """References to the loaded code and to objects whose addresses the kernel's table holds."""
     watch: TeamWatch = field(default_factory=TeamWatch, init=False)
-    """How long it takes on several threads, and whether they run."""
+    """Monitoring of the calls on several threads."""
     waited: int = field(default=0, init=False)
-    """Nanoseconds for which the last caller waited for other threads after it had looked for them in vain."""
+    """Nanoseconds for which the last caller waited for other threads in Python, after polling in machine code."""
     address: int = field(init=False)
-    """Where machine code finds all that."""
+    """Address of the three words that machine code reads: code, tiles, grain."""
     _words: npt.NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Write down what machine code reads."""
-        self._words = np.array([self.code, self.tiles, self.run], np.int64)
+        """Store the words that machine code reads."""
+        self._words = np.array([self.code, self.tiles, self.grain], np.int64)
         self.address = int(self._words.ctypes.data)
 
 
-_AWAKE = 4_000  # looks, some 100 us: how long a worker without work stays awake
+_SPINS = 4_000  # polls, some 100 us, before an idle worker parks
 _FUNCTIONS = (
     ctypes.CFUNCTYPE(
         ctypes.c_int64,
@@ -327,26 +338,26 @@ _FUNCTIONS = (
     ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64),
 )
-# Only where threads can be bound to processors at all.
+# None if the system cannot bind threads to processors.
 _sched_getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 
 
 class Team:
-    """Worker threads, each with a slot in which calls are posted."""
+    """Worker threads, each with a slot for posted calls."""
 
     def __init__(self, size: int, target: Target) -> None:
-        """Start `size` workers, asleep."""
-        addresses = linked("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
+        """Start `size` workers; they are parked."""
+        addresses = load_permanently("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
         functions = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
         self._share, self._work, self._unfinished, self._leave = functions
         room: npt.NDArray[np.int64] = np.zeros((size + 2) * SLOT_WORDS, np.int64)
         words = room[-(room.ctypes.data // 8) % SLOT_WORDS :][: (size + 1) * SLOT_WORDS]
         self._head, self._slots = words[:SLOT_WORDS], words[SLOT_WORDS:].reshape(size, SLOT_WORDS)
-        self._head[LOOKS], self._slots[:, 0] = _AWAKE, PARKED
+        self._head[SPIN_LIMIT], self._slots[:, 0] = _SPINS, PARKED
         self._base = int(words.ctypes.data)
         self._wakes = [threading.Lock() for _ in range(size)]
         self.size = size
-        """How many workers there are."""
+        """Number of workers."""
         self._threads = [
             threading.Thread(target=self._serve, args=(i, wake), name=f"inlay-{i + 1}", daemon=True)
             for i, wake in enumerate(self._wakes)
@@ -357,17 +368,20 @@ class Team:
             thread.start()
 
     def _serve(self, i: int, wake: threading.Lock) -> None:
+        """Run worker `i`: wait until it is woken, then execute posted calls until it parks."""
         while True:
             wake.acquire()
             self._work(self._base + 8 * SLOT_WORDS * (i + 1), self._base)
 
     def run(self, task: Task, src: int, dst: int, table: int, parts: int) -> bool:
-        """Carry out `task` on the calling thread and `parts` - 1 workers, or alone if another call has the workers.
+        """Execute `task` on the calling thread and `parts` - 1 workers, or alone if another call owns the workers.
 
-        `src` and `dst` are the addresses of the coordinates of all zeros, `table` is that of the kernel's table.
-        Answers whether a worker had to be woken.
+        `src` and `dst` are the addresses of the coordinates of all zeros, `table` is the address of the kernel's table.
 
-        Post-condition: every tile is done; when an interrupt ends the call, no worker is at it any more.
+        Returns:
+            True if a worker had to be woken.
+
+        Post-condition: every tile is done; if an interrupt ends the call, no worker executes a part of it any more.
         """
         workers = parts - 1
         name = threading.get_ident()
@@ -376,7 +390,7 @@ class Team:
             left = self._share(self._base, workers, name, task.address, src, dst, table)
             if left < 0:
                 self._wake(workers)
-                task.entry(src, dst, table, 0, task.tiles // task.run // parts * task.run)
+                task.entry(src, dst, table, 0, task.tiles // task.grain // parts * task.grain)
                 return True
         finally:
             if left:
@@ -386,10 +400,10 @@ class Team:
         return False
 
     def _end(self, workers: int, name: int) -> None:
-        """Wait for the workers, then let others have them.
+        """Wait for the workers, then free the team.
 
-        Where an interrupt came before the answer of a call that is long done, or that never had the workers, the team
-        is not `name`'s and there is nothing to end.
+        After an interrupt, the team may not belong to `name`: the call had ended already, or never owned the workers.
+        Then nothing is done.
         """
         if self._head[0] == name:
             try:
@@ -398,34 +412,37 @@ class Team:
                 self._leave(self._base, name)
 
     def _wake(self, workers: int) -> None:
-        """Wake those of the first `workers` that were asleep when a call was posted."""
+        """Wake those of the first `workers` that were parked when a call was posted."""
         for i in range(workers):
-            if self._slots[i, WAS] == PARKED:
+            if self._slots[i, PREVIOUS_STATE] == PARKED:
                 self._place(i)
-                # Woken twice, if an interrupt comes before the mark, a worker finds nothing to do and sleeps again.
+                # An interrupt before the next assignment causes a second wake-up, which is harmless.
                 if self._wakes[i].locked():
                     self._wakes[i].release()
-                self._slots[i, WAS] = WAITING
+                self._slots[i, PREVIOUS_STATE] = WAITING
 
     def _place(self, i: int) -> None:
-        """Bind worker `i` to a processor that the caller is not on.
+        """Bind worker `i` to a processor other than the caller's.
 
-        Left alone, a worker is often woken on the caller's own processor, and the two take turns for as long as calls
-        come in.
+        Without that, the system often wakes a worker on the caller's processor, and the two alternate there as long as
+        calls follow each other.
         """
         others = [] if _sched_getcpu is None else sorted(os.sched_getaffinity(0) - {_sched_getcpu()})
         if others and self._places[i] != (place := others[i % len(others)]):
-            with suppress(OSError):  # the worker may run where it wants to
+            with suppress(OSError):  # the binding is only an optimization
                 os.sched_setaffinity(self._threads[i].native_id or 0, {place})
                 self._places[i] = place
 
     def _join(self, workers: int) -> None:
-        """Return only when no worker is busy: until then they write into memory of the caller."""
+        """Wait until no worker is busy: busy workers write to memory of the caller.
+
+        An interrupt is raised afterwards.
+        """
         interrupt: KeyboardInterrupt | None = None
         is_busy = True
         while is_busy:
             try:
-                self._wake(workers)  # an interrupt may have come between the call and its waking
+                self._wake(workers)  # an interrupt may have prevented the call from waking them
                 if is_busy := self._still_busy(workers):
                     _give_way()
             except KeyboardInterrupt as error:
@@ -434,11 +451,12 @@ class Team:
             raise interrupt
 
     def _still_busy(self, workers: int) -> bool:
+        """Poll the workers; return whether some are busy when polling gives up."""
         return bool(self._unfinished(self._base, workers))
 
 
 def _give_way() -> None:
-    """Let another thread have this processor: the worker that is awaited may be waiting for it."""
+    """Yield the processor, as the awaited worker may need it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
 
@@ -448,7 +466,7 @@ _making = RenewedLock()
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads."""
+    """Drop the team in a forked child, which has none of its parent's threads."""
     global _team
     _team = None
 
@@ -457,7 +475,7 @@ at_fork(after_in_child=_forget)
 
 
 def _team_of(size: int, target: Target) -> Team:
-    """The team of this process, with at least `size` workers."""
+    """Return the team of this process, with at least `size` workers."""
     global _team
     with _making:
         if _team is None or _team.size < size:
@@ -466,17 +484,17 @@ def _team_of(size: int, target: Target) -> Team:
 
 
 def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
-    """Carry out `task` in `parts` consecutive ranges of tiles, each on a thread of its own if threads are free and run.
+    """Execute `task` in `parts` consecutive ranges of tiles, each on its own thread if workers are free.
 
-    Where calls wait for a thread that does not run, the caller carries out all for a while (see `TeamWatch`). The
-    arguments and the answer are those of `Team.run`.
+    If calls lose time waiting for workers that have no processor, the caller executes all tiles for a while
+    (`TeamWatch`). Arguments and result are those of `Team.run`.
 
     Post-condition: every tile is done.
     """
     watch, is_shared, is_woken = task.watch, True, False
-    began = time.perf_counter_ns()
+    begin = time.perf_counter_ns()
     if not watch.limit:
-        is_shared = watch.shares(began)
+        is_shared = watch.should_share(begin)
     if is_shared:
         team = _team
         if team is None or team.size < parts - 1:
@@ -484,10 +502,10 @@ def run_parts(task: Task, src: int, dst: int, table: int, parts: int) -> bool:
         is_woken = team.run(task, src, dst, table, parts)
     else:
         task.entry(src, dst, table, 0, task.tiles)
-    took = time.perf_counter_ns() - began
+    duration = time.perf_counter_ns() - begin
     if not watch.limit:
-        watch.took(is_shared, began, took)
-    elif task.waited or not watch.usual <= took <= watch.limit:
-        watch.note(began, took, min(took, task.waited))
+        watch.record_trial(is_shared, begin, duration)
+    elif task.waited or not watch.usual <= duration <= watch.limit:
+        watch.record(begin, duration, min(duration, task.waited))
         task.waited = 0
     return is_woken

@@ -1,22 +1,20 @@
-"""Measured tuning: the most promising choices for a problem take turns, and one that clearly wins is remembered.
+"""Measured tuning: times alternative plans of a problem in turns, and stores a choice that is clearly the fastest.
 
-The first candidate is always what the models of the stages decide by themselves. Each of the others departs from it in
-one or two things: the other side walked, lines fetched from nearer, farther or not at all, tiles of more or fewer
-registers, narrower registers, stores into or past the caches, fewer threads. They are ranked by arithmetic: the
-estimate of `planning.Bound` (bytes through the level of memory that they live in, instructions, masks at the edges),
-and what departs from its assumptions: pages touched in turns, and lines that nobody asked for. Plans that are the same
-plan are tried once. The estimate orders what is tried; it is not good enough to decide, or nothing would have to be
-measured.
+The first candidate is the plan of the models. Each other candidate differs from it in one or two decisions: traversal
+of the other side, a longer or shorter prefetch distance or none, tiles of more or fewer registers, narrower registers,
+ordinary or streaming stores, fewer threads. Candidates are ranked by the roofline estimate (`planning.Roofline`),
+corrected for effects that it does not contain: new pages with each access, and lines that are not prefetched. Equal
+plans are tried once. The estimate only orders the candidates; it is too inexact to choose one without measurement.
 
-Times of a busy machine are noise with a signal in it, so neighbors in time are compared with each other. All candidates
-take turns, round after round, and those that fall behind drop out. Then the best one and what the models decide take
-turns alone, and the candidate is chosen only if it was more than 3 % faster in three quarters of the rounds: whoever is
-fastest of ten by luck does not come through that. All of it, compilation included, keeps to a budget of time.
+Measured times are noisy on a busy machine, so calls that follow each other closely are compared. All candidates are
+timed in turns, round after round, and slow ones are dropped. Then the best one and the plan of the models are timed in
+turns. The candidate is chosen only if it is more than 3 % faster in three quarters of the rounds, so that a candidate
+that was best by chance is rejected. Tuning keeps to a time budget that includes compilation.
 
     >>> from itertools import count
     >>> clock = count(0, 1e-3)
-    >>> fastest([lambda: None, lambda: None], [0.0, 0.0], 0.5, lambda: next(clock))
-    Verdict(index=0, gain=1.0)
+    >>> select_fastest([lambda: None, lambda: None], [0.0, 0.0], 0.5, lambda: next(clock))
+    TuningResult(index=0, gain=1.0)
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,70 +29,70 @@ from inlay.forks import RenewedLock
 from inlay.machine import MemoryModel
 from inlay.measure.interleaved import Call, Clock, clock, interleave, rotate, seconds_per_call
 from inlay.measure.statistics import spread
-from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision, remember, remembered
+from inlay.reordering.choice import BY_MODEL, UNMEASURED, Choice, Decision, load_decision, store_decision
 from inlay.reordering.compiled import compile_problem
 from inlay.reordering.kernel import TableShape
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.network import Side
-from inlay.reordering.planning import Plan, bandwidth_of, bound_of, plan_reorder
+from inlay.reordering.planning import ReorderPlan, bandwidth_of, estimate_roofline, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, host_target
-from inlay.reordering.threads import parts_for
+from inlay.reordering.threads import choose_thread_count
 
 SECONDS = 1.0
-"""How long tuning takes unless told otherwise."""
+"""Default time budget in seconds."""
 MOST = 12
-"""How many candidates are tried at most, that of the models included."""
-_COMPILING = 0.4  # of the budget, at most
+"""Maximum number of candidates, including the plan of the models."""
+_COMPILING = 0.4  # share of the budget after which no further candidate is compiled
 _one_at_a_time = RenewedLock()
 
 
 def tune(
     problem: ReorderProblem, src_address: int, dst_address: int, seconds: float = SECONDS, *, again: bool = False
 ) -> Decision:
-    """Decide by measuring how `problem` is solved, and remember it; what is remembered already is not measured again.
+    """Measure which choice solves `problem` fastest, and store the decision; a stored decision is not measured again.
 
     Args:
         src_address: a buffer that the source of `problem` fits in, with numbers in it.
         dst_address: a buffer that its destination fits in, which is written.
-        seconds: how long it may take. A call that has begun is not interrupted.
-        again: measure although as long a measurement is remembered.
+        seconds: the time budget. A call that has begun is not interrupted.
+        again: measure even if a measurement of the same duration is stored.
 
     Post-condition: a reorder of the same problem that is compiled from now on, here or in another process on the same
-    machine with as many threads, is done as the result says.
+    machine with as many threads, uses the resulting decision.
 
     Raises:
-        Unimplemented: LLVM knows no such processor.
+        Unimplemented: LLVM does not support the processor.
     """
     target = host_target()
     if problem.is_empty:
         return UNMEASURED
     with _one_at_a_time:
-        known = None if again else remembered(problem, target)
+        known = None if again else load_decision(problem, target)
         if known is None or known.seconds < seconds:
-            known = _measured(problem, src_address, dst_address, seconds)
-            remember(problem, target, known)
+            known = _measure_candidates(problem, src_address, dst_address, seconds)
+            store_decision(problem, target, known)
     return known
 
 
-def _measured(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
-    """The winner among the candidates that could be compiled and tried in time."""
+def _measure_candidates(problem: ReorderProblem, src_address: int, dst_address: int, seconds: float) -> Decision:
+    """Return the decision for the fastest of the candidates that could be compiled and timed within the budget."""
     start = clock()
     calls: list[Call] = []
-    choices, debts = [], []
-    for candidate in islice(candidates(problem, host_target(), memory_model()), MOST):
+    choices, reader_costs = [], []
+    for candidate in islice(enumerate_candidates(problem, host_target(), memory_model()), MOST):
         if calls and clock() - start > _COMPILING * seconds:
             break
-        calls.append(running(problem, candidate.choice, src_address, dst_address))
+        calls.append(bind_call(problem, candidate.choice, src_address, dst_address))
         choices.append(candidate.choice)
-        debts.append(candidate.debt / 1e6)
+        reader_costs.append(candidate.reader_cost / 1e6)
     left = seconds - (clock() - start)
-    verdict = fastest(calls, debts, left)
+    verdict = select_fastest(calls, reader_costs, left)
     return Decision(choices[verdict.index], verdict.gain, seconds)
 
 
-def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
-    """The reorder with the decisions of `choice` as a call without arguments, 1 for every value of an attribute."""
+def bind_call(problem: ReorderProblem, choice: Choice, src_address: int, dst_address: int) -> Call:
+    """Return the reorder with `choice` as a call without arguments; every value of an attribute is 1."""
     reorder = compile_problem(problem, Decision(choice))
     return lambda: reorder.run(src_address, dst_address)
 
@@ -102,57 +100,54 @@ def running(problem: ReorderProblem, choice: Choice, src_address: int, dst_addre
 # Candidates
 
 
-# What bytes take more where a page is new with each line of the source or of the destination; where lines come that
-# nobody asked for; and for each doubling of the distance from which the model fetches.
-_PAGE = 4096
-
-
-_NEW_PAGES: dict[Side, float] = {"src": 0.4, "dst": 0.2}
-_UNASKED = 0.15
-_OFF_DISTANCE = 0.01
-_TIMES_AHEAD = (2, 4, 8)
+# Assumed increases of the transfer time, as shares of it.
+_NEW_PAGES: dict[Side, float] = {"src": 0.4, "dst": 0.2}  # if each tile accesses a new page on that side
+_NO_PREFETCH = 0.15  # without prefetching
+_OFF_DISTANCE = 0.01  # for each doubling or halving of the model's prefetch distance
+_PAGE = 4096  # bytes
+_TIMES_AHEAD = (2, 4, 8)  # multiples of the model's prefetch distance that are tried
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A choice with what follows from it."""
+class ScheduleCandidate:
+    """A choice, with its plan and estimated times."""
 
     choice: Choice
-    """What is decided."""
-    plan: Plan
-    """How the problem is solved then."""
+    """The decisions that differ from the models."""
+    plan: ReorderPlan
+    """The resulting plan."""
     estimate: float
-    """Microseconds that it should take."""
-    debt: float = 0.0
-    """Microseconds that it costs whoever reads the destination next, because it is not in the caches."""
+    """Estimated run time in microseconds."""
+    reader_cost: float = 0.0
+    """Microseconds that the next reader of the destination loses because streaming stores left it outside the
+    caches."""
 
 
-def candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[Candidate, ...]:
-    """The choices for `problem`, which is not empty: what the models decide, then the others by their estimate.
+def enumerate_candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[ScheduleCandidate, ...]:
+    """Return the candidates for `problem`, which is not empty: the models' plan, then the others by estimate.
 
     Post-condition: no two have the same plan and the same number of threads.
     """
-    first = _candidate(problem, target, memory, BY_MODEL, None)
-    found = {_identity(first): first}
+    first = _evaluate_choice(problem, target, memory, BY_MODEL, None)
+    distinct = {_identity(first): first}
     for choice in _alternatives(problem, first.plan, target, memory):
-        # A tile may be one that the table cannot describe.
-        with suppress(Unimplemented):
-            candidate = _candidate(problem, target, memory, choice, first.plan)
-            found.setdefault(_identity(candidate), candidate)
-    others = [candidate for candidate in found.values() if candidate is not first]
-    return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.debt))
+        with suppress(Unimplemented):  # the table cannot describe some tiles
+            candidate = _evaluate_choice(problem, target, memory, choice, first.plan)
+            distinct.setdefault(_identity(candidate), candidate)
+    others = [candidate for candidate in distinct.values() if candidate is not first]
+    return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.reader_cost))
 
 
-def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
-    """What departs from `plan`."""
-    other: Side = "dst" if plan.schedule.walk == "src" else "src"
-    fetched = ahead_of(plan)
-    yield Choice(walk=other)
+def _alternatives(problem: ReorderProblem, plan: ReorderPlan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
+    """Yield the choices that differ from `plan`, the plan of the models, in one or two decisions."""
+    other: Side = "dst" if plan.schedule.traversal == "src" else "src"
+    fetched = plan_prefetch_distance(plan)
+    yield Choice(traversal=other)
     if fetched:
-        yield from (Choice(ahead=fetched * times) for times in _TIMES_AHEAD)
-        yield Choice(ahead=fetched // 2)
-        yield Choice(ahead=0)
-        yield Choice(walk=other, ahead=1024)
+        yield from (Choice(prefetch_distance=fetched * times) for times in _TIMES_AHEAD)
+        yield Choice(prefetch_distance=fetched // 2)
+        yield Choice(prefetch_distance=0)
+        yield Choice(traversal=other, prefetch_distance=1024)
     registers = plan.schedule.tile.registers
     yield from (Choice(registers=count) for count in (1, 4, 16, 32) if count != registers)
     yield Choice(width=target.vector_bytes // 2)
@@ -160,39 +155,48 @@ def _alternatives(problem: ReorderProblem, plan: Plan, target: Target, memory: M
         is_streamed = plan.kernel.stores != "cached" or plan.panels is not None
         yield Choice(streams=not is_streamed)
         yield Choice(streams=True, panels=plan.panels is None)
-    threads = parts_for(problem.moved_bytes)
+    threads = choose_thread_count(problem.moved_bytes)
     if threads > 1 and problem.moved_bytes <= memory.last_level:
         yield Choice(threads=threads // 2)
 
 
-def ahead_of(plan: Plan) -> int:
-    """Bytes from a load to the line that it asks for; 0 where it asks for none."""
-    return int(plan.table.words[TableShape.AHEAD]) if plan.kernel.fetches else 0
+def plan_prefetch_distance(plan: ReorderPlan) -> int:
+    """Return the prefetch distance of a plan in bytes; 0 if it does not prefetch."""
+    return int(plan.table.words[TableShape.PREFETCH]) if plan.kernel.prefetches else 0
 
 
-def _identity(candidate: Candidate) -> tuple[object, ...]:
+def _identity(candidate: ScheduleCandidate) -> tuple[object, ...]:
+    """Return what distinguishes a candidate from others: its plan and the number of threads."""
     plan = candidate.plan
-    return plan.schedule, plan.kernel, ahead_of(plan), candidate.choice.threads, plan.panels is None
+    return plan.schedule, plan.kernel, plan_prefetch_distance(plan), candidate.choice.threads, plan.panels is None
 
 
-def _candidate(
-    problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: Plan | None
-) -> Candidate:
-    """What follows from `choice`; `model` is the plan of the models, None where this is it."""
+def _evaluate_choice(
+    problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: ReorderPlan | None
+) -> ScheduleCandidate:
+    """Build the plan of `choice` and estimate its times; `model` is the plan of the models, None if this is it."""
     plan = plan_reorder(problem, target, choice)
-    threads = min(parts_for(problem.moved_bytes), choice.threads or parts_for(problem.moved_bytes), plan.pieces)
-    bound = bound_of(problem, plan, target.vector_bytes, memory, threads)
-    bytes_us = bound.bytes_us * (1 + sum(_NEW_PAGES[side] * _new_pages(problem, plan, side) for side in _NEW_PAGES))
+    threads = min(
+        choose_thread_count(problem.moved_bytes),
+        choice.threads or choose_thread_count(problem.moved_bytes),
+        plan.pieces,
+    )
+    bound = estimate_roofline(problem, plan, target.vector_bytes, memory, threads)
+    bytes_us = bound.bytes_us * (
+        1 + sum(_NEW_PAGES[side] * _new_page_share(problem, plan, side) for side in _NEW_PAGES)
+    )
     if bound.level != "L2":
-        bytes_us *= 1 + _off_distance(ahead_of(plan), ahead_of(model or plan))
-    debt = 0.0
+        bytes_us *= 1 + _prefetch_penalty(plan_prefetch_distance(plan), plan_prefetch_distance(model or plan))
+    reader_cost = 0.0
     if bound.level != "memory" and plan.kernel.stores != "cached":
-        debt = problem.written_bits / 8 * (1 / bandwidth_of(memory, "memory") - 1 / bound.bandwidth) / threads / 1000
-    return Candidate(choice, plan, bound.call_us + max(bytes_us, bound.instructions_us), debt)
+        reader_cost = (
+            problem.written_bits / 8 * (1 / bandwidth_of(memory, "memory") - 1 / bound.bandwidth) / threads / 1000
+        )
+    return ScheduleCandidate(choice, plan, bound.call_us + max(bytes_us, bound.instructions_us), reader_cost)
 
 
-def _new_pages(problem: ReorderProblem, plan: Plan, side: Side) -> float:
-    """The share of the tiles' lines that lie in another page than the tile before: 1 where each step is a page."""
+def _new_page_share(problem: ReorderProblem, plan: ReorderPlan, side: Side) -> float:
+    """Return the share of tiles that access another page than the tile before; 1 if each step is a page or more."""
     if not plan.schedule.outer:
         return 0.0
     inner = plan.schedule.outer[-1]
@@ -202,81 +206,82 @@ def _new_pages(problem: ReorderProblem, plan: Plan, side: Side) -> float:
     return min(1.0, step * inner.step * kind.bits / 8 / _PAGE)
 
 
-def _off_distance(ahead: int, model: int) -> float:
-    """What bytes take more because of the distance from which lines are fetched, as a share."""
+def _prefetch_penalty(ahead: int, model: int) -> float:
+    """Return the relative increase of the transfer time for a prefetch distance other than the model's."""
     if not ahead:
-        return _UNASKED
+        return _NO_PREFETCH
     return _OFF_DISTANCE * abs(log2(abs(ahead / model))) if model else 0.0
 
 
 # Timing
 
 
-_CHOOSING = 0.7  # of the budget: until then all take turns
-_TURN = 1e-3  # seconds of one turn at least: a call that is shorter is repeated
-_BEHIND = 1.1  # times the best: who is slower drops out
-_CLEARLY = 1.03
-_ROUNDS = (5, 100)  # of the final: fewer decide nothing, more are not needed
+_CHOOSING = 0.7  # share of the budget for the comparison of all candidates
+_TURN = 1e-3  # least seconds of one measurement: shorter calls are repeated
+_BEHIND = 1.1  # multiple of the best time above which a candidate is dropped
+_CLEARLY = 1.03  # least speed-up for which a candidate is chosen
+_ROUNDS = (5, 100)  # least and greatest number of rounds of the comparison with the models' plan
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Who won."""
+class TuningResult:
+    """The result of a comparison of calls."""
 
     index: int
-    """Its number."""
+    """Number of the chosen call."""
     gain: float
-    """How many times as fast as number 0 it was."""
+    """Its speed-up over call 0."""
 
 
-def fastest(
+def select_fastest(
     calls: Sequence[Call],
-    debts: Sequence[float],
+    reader_costs: Sequence[float],
     seconds: float,
     clock: Clock = clock,
-) -> Verdict:
-    """The call that is clearly faster than the first, or the first.
+) -> TuningResult:
+    """Return the call that is clearly faster than the first; the first if there is none.
 
     Args:
-        calls: those that compete, at least one.
-        debts: seconds that count for each call beside those it takes.
-        seconds: how long it may take; a call that has begun is not interrupted.
-        clock: what tells the time in seconds.
+        calls: the calls to compare, at least one.
+        reader_costs: seconds to add to the duration of each call.
+        seconds: the time budget; a call that has begun is not interrupted.
+        clock: returns the time in seconds.
     """
     start = clock()
     if len(calls) == 1 or seconds <= 0:
-        return Verdict(0, 1.0)
-    timing = _PairedTiming(calls, debts, clock, start + seconds)
-    best = timing.leader(start + _CHOOSING * seconds)
+        return TuningResult(0, 1.0)
+    timing = _PairedTiming(calls, reader_costs, clock, start + seconds)
+    best = timing.find_leader(start + _CHOOSING * seconds)
     if best == 0:
-        return Verdict(0, 1.0)
-    ratios = timing.final(best)
+        return TuningResult(0, 1.0)
+    ratios = timing.compare_with_first(best)
     if len(ratios) < _ROUNDS[0] or (gain := spread(ratios)).low <= _CLEARLY:
-        return Verdict(0, 1.0)
-    return Verdict(best, gain.median)
+        return TuningResult(0, 1.0)
+    return TuningResult(best, gain.median)
 
 
 @dataclass(frozen=True, slots=True)
 class _PairedTiming:
-    """Calls that take turns until the time is over."""
+    """The timing of calls in turns until a deadline."""
 
     calls: Sequence[Call]
-    debts: Sequence[float]
+    reader_costs: Sequence[float]
     clock: Clock
     deadline: float
 
-    def leader(self, until: float) -> int:
-        """The call with the least median; 0 where some had no turn in time."""
+    def find_leader(self, until: float) -> int:
+        """Return the call with the least median; 0 if some call could not be timed before `until`."""
         alive = list(range(len(self.calls)))
         repeats = [1] * len(alive)
         for i in alive:
             if self.clock() >= until:
                 return 0
-            self.calls[i]()  # brings in code and data
+            self.calls[i]()  # warms up code and data
             repeats[i] = self._repeats(i)
         times: list[list[float]] = [[] for _ in alive]
 
         def in_round(number: int) -> list[int]:
+            """Return the calls to time in a round, in order; drop slow ones after the first two rounds."""
             if number > 1:
                 best = median(times[_least(times, alive)])
                 alive[:] = [i for i in alive if min(times[i]) < _BEHIND * best]
@@ -288,8 +293,8 @@ class _PairedTiming:
             times[i].append(self._turn(i, repeats[i]))
         return _least(times, alive)
 
-    def final(self, best: int) -> list[float]:
-        """In each round, how many times as fast as number 0 the best was."""
+    def compare_with_first(self, best: int) -> list[float]:
+        """Return the speed-up of call `best` over call 0 in each round."""
         repeats = {i: self._repeats(i) for i in (0, best)}
         ratios: list[float] = []
         while len(ratios) < _ROUNDS[1] and self.clock() < self.deadline:
@@ -298,13 +303,14 @@ class _PairedTiming:
         return ratios
 
     def _repeats(self, i: int) -> int:
+        """Return the number of repetitions for which call `i` takes at least `_TURN` seconds."""
         return max(1, ceil(_TURN / max(self._turn(i, 1), 1e-7)))
 
     def _turn(self, i: int, repeats: int) -> float:
-        """Seconds of one call, the debt included."""
-        return seconds_per_call(self.calls[i], repeats, self.clock) + self.debts[i]
+        """Return the seconds of one call, with its reader cost."""
+        return seconds_per_call(self.calls[i], repeats, self.clock) + self.reader_costs[i]
 
 
 def _least(times: Sequence[Sequence[float]], among: Sequence[int]) -> int:
-    """The number with the least median; 0 where not everybody had a turn."""
+    """Return the number with the least median; 0 if a call among them was not timed."""
     return min(among, key=lambda i: median(times[i])) if all(times[i] for i in among) else 0

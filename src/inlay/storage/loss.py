@@ -36,7 +36,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.reordering.target import Target, host_target, linked
+from inlay.reordering.target import Target, host_target, load_permanently
 
 MOST_LOSS = 0.001
 """The greatest share of non-zero elements that a conversion may lose without being told that it may."""
@@ -357,7 +357,7 @@ def _scan_function() -> Any:
     except Unimplemented:
         return None
     text = _module(target)
-    (address,) = linked(text, lambda: text, target, _SYMBOL)
+    (address,) = load_permanently(text, lambda: text, target, _SYMBOL)
     return _FUNCTION(address)
 
 

@@ -18,7 +18,7 @@ from inlay.arguments import as_integer
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME, Dims
-from inlay.reordering.attributes import ENTRIES, Attributes, Entry, Groups, ZeroPoints
+from inlay.reordering.attributes import QUANTIZATION_TYPES, Attributes, Groups, QuantizationAttribute, ZeroPoints
 from inlay.reordering.compensation import require_extras
 from inlay.testing.cases import Scope, draw_any_kind
 from inlay.testing.choices import Choices, checked
@@ -115,7 +115,7 @@ _FLAGS = (1, 8, 9, 2, 3, 10, 11)
 def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
     """Any attributes that a reorder between these descriptors can have, none of them included: see `attributes`."""
     found: dict[str, Any] = {}
-    for name, kind in ENTRIES.items():
+    for name, kind in QUANTIZATION_TYPES.items():
         _, data_type = (src if name.startswith("src") else dst).require_layout(name)
         if (kind is not ZeroPoints or data_type.kind != "float") and choose.pick(_EITHER):
             least_mask = int(name == "src_scales" and data_type.name in ("s4", "u4"))
@@ -125,7 +125,9 @@ def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attrib
     return Attributes(**found, rounding_mode=choose.pick(("nearest", "nearest", "nearest", "stochastic")))
 
 
-def _entry(choose: Choices, name: str, kind: type[Entry], dims: Dims, least_mask: int) -> Entry:
+def _entry(
+    choose: Choices, name: str, kind: type[QuantizationAttribute], dims: Dims, least_mask: int
+) -> QuantizationAttribute:
     """Scales or zero points: those of the source in groups too, and zero points of the destination s32."""
     mask = choose.integer(least_mask, 2 ** len(dims) - 1)
     groups: Groups = ()

@@ -14,7 +14,7 @@ from inlay.graph.runtime.session import Session
 from inlay.measure.processors import Processors
 from inlay.primitives import get_engine
 from inlay.primitives.engine import Engine, Implementation, Operation
-from inlay.reordering.threads import get_num_threads, limited
+from inlay.reordering.threads import apply_thread_limit, get_num_threads
 from tests.support.graph_programs import conv, drawn, graph_of, pointwise
 
 
@@ -186,7 +186,7 @@ class ThreadedEngine(Engine):
 
     @property
     def num_threads(self) -> int:
-        return limited(4)
+        return apply_thread_limit(4)
 
     def create(self, operation: Operation) -> Implementation:
         if self.refuses:

@@ -29,7 +29,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.primitives.attributes import Eltwise, PrimitiveAttributes
 from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
-from inlay.reordering.target import Target, host_target, linked
+from inlay.reordering.target import Target, host_target, load_permanently
 
 _FLOAT = 4  # bytes
 _DENSE = {"strides": (1, 1), "dilations": (0, 0)}
@@ -196,7 +196,7 @@ def scheduled(sizes: Sizes, registers: Registers, threads: int) -> Schedule:
 def _entry(target: Target) -> int:
     """The address of the function, made at the first call."""
     text = module(registers_of(target), target.attributes)
-    (address,) = linked(text, lambda: text, target, ENTRY)
+    (address,) = load_permanently(text, lambda: text, target, ENTRY)
     return address
 
 

@@ -39,7 +39,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import address_of, allocate
 from inlay.onednn_abi import ARGUMENTS, IN_ORDER, ExecutionArgument
 from inlay.primitives.engine import ThreadTeam
-from inlay.reordering.threads import limited
+from inlay.reordering.threads import apply_thread_limit
 
 MOST_PER_PROCESSOR: Final = 16
 """Threads of OpenMP for each processor of the machine at most: GNU OpenMP ends the process at some 30,000."""
@@ -89,7 +89,7 @@ class OpenMPTeam:
     @property
     def wanted(self) -> int:
         """What `set_num_threads` allows now; 0 where it has no say."""
-        return limited(self.most)
+        return apply_thread_limit(self.most)
 
     def tell(self, threads: int) -> None:
         """Set the number for the calling Python thread.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from inlay.engines.onednn.execution import Bound, Lane
 from inlay.primitives.engine import MemoryCheck
-from inlay.reordering.target import host_target, linked
+from inlay.reordering.target import host_target, load_permanently
 
 _ENTRY = "inlay_execute_all"
 _STATUS_BITS = 8
@@ -74,7 +74,7 @@ _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ct
 @cache
 def _execute_all() -> Callable[[int, int, int], int]:
     """The loop, as machine code; its text is the key that it is kept by."""
-    (address,) = linked(_IR, lambda: _IR, host_target(), _ENTRY)
+    (address,) = load_permanently(_IR, lambda: _IR, host_target(), _ENTRY)
     return _FUNCTION(address)
 
 

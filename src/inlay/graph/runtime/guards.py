@@ -28,7 +28,7 @@ from inlay.graph.passes.range_guards import MASKED, THRESHOLD, place_guards
 from inlay.graph.program import Program
 from inlay.memory.buffers import address_of
 from inlay.primitives.engine import Engine, MemoryCheck
-from inlay.reordering.target import Target, host_target, linked
+from inlay.reordering.target import Target, host_target, load_permanently
 
 Floats = npt.NDArray[np.float32]
 
@@ -219,7 +219,7 @@ def scan_addresses(bound: float) -> tuple[int, int] | None:
     except Unimplemented:
         return None
     text = _module(target, _bits(bound))
-    one, shared = linked(text, lambda: text, target, _SYMBOL, f"{_SYMBOL}_on_team")
+    one, shared = load_permanently(text, lambda: text, target, _SYMBOL, f"{_SYMBOL}_on_team")
     return one, shared
 
 
