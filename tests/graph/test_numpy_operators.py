@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from inlay.errors import InlayError, InvalidArguments, OutOfMemory, Unimplemented
 from inlay.graph.network import Node
-from inlay.graph.numpy_operators.evaluation import computed
+from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.onnx.reading import load
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan
@@ -143,7 +143,7 @@ def test_group_normalization_of_opset_18_has_a_scale_for_each_group() -> None:
     x, scale, shift = normal(2, 6, 3), f32(2, 3, 4), f32(-1, 0, 1)
     plain = torch.nn.functional.group_norm(torch.from_numpy(x), 3).numpy().reshape(2, 3, -1)
     node = Node("n", "GroupNormalization", ("x", "a", "b"), ("y",), {"num_groups": 3})
-    got = computed(node, 18, {"x": x, "a": scale, "b": shift})["y"]
+    got = compute_node(node, 18, {"x": x, "a": scale, "b": shift})["y"]
     np.testing.assert_allclose(got, (plain * scale[:, None] + shift[:, None]).reshape(2, 6, 3), rtol=1e-4, atol=1e-5)
 
 
@@ -252,7 +252,7 @@ def test_an_index_of_a_run_names_the_tensor_and_the_axis() -> None:
 def test_what_numpy_cannot_compute_is_told_with_the_node_and_its_inputs() -> None:
     node = Node("n", "Det", ("x",), ("y",))
     with pytest.raises(Unimplemented) as refused:
-        computed(node, 17, {"x": normal(2, 3)})
+        compute_node(node, 17, {"x": normal(2, 3)})
     assert str(refused.value) == (
         "node 'n': Det of float32 (2, 3) is not computed by NumPy: Last 2 dimensions of the array must be square; "
         "correct the node where ONNX does not allow this, else write it with other operators"
@@ -272,7 +272,7 @@ def test_a_constant_that_cannot_be_folded_is_left_to_the_run(monkeypatch: pytest
     def refuse(*_: Any) -> Any:
         raise Unimplemented("not here")
 
-    monkeypatch.setattr("inlay.graph.onnx.walking.computed", refuse)
+    monkeypatch.setattr("inlay.graph.onnx.importer.compute_node", refuse)
     nodes = [helper.make_node("Sin", ["w"], ["t"], "s"), helper.make_node("Add", ["x", "t"], ["y"], "a")]
     network = load(model_of(nodes, {"x": (3,)}, ["y"], {"w": f32(0, 1, 2)}).SerializeToString())
     assert [node.operator for node in network.nodes] == ["Sin", "Add"]

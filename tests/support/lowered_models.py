@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import OpGraph
 from tests.support.interpreter import interpret
@@ -126,7 +126,7 @@ def compared(
 
 def lowered_as(model: onnx.ModelProto, given: Mapping[str, Array], values: Mapping[str, Array]) -> OpGraph:
     """The model lowered, with the dims of `values`."""
-    return lowered(network_of(model, given, values))
+    return lower_network(network_of(model, given, values))
 
 
 def same(graph: OpGraph, given: Mapping[str, Array], values: Mapping[str, Array], tolerance: float = 1e-5) -> None:

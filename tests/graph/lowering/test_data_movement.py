@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from inlay.errors import InvalidArguments
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import OpGraph, Part, Permute, Reshape
 from tests.support import lowered_models as lm
@@ -213,7 +213,7 @@ def tiny(*nodes: Node, opset: int = 13, constants: Any = None, **tensors: tuple[
 
 def test_a_constant_output_is_answered() -> None:
     network = tiny(constants={"c": normal(0, (2,))}, x=(2, 3), c=(2,))
-    found = interpret(lowered(network), {"x": normal(1, (2, 3))})
+    found = interpret(lower_network(network), {"x": normal(1, (2, 3))})
     np.testing.assert_array_equal(found["c"], network.constants["c"])
 
 
@@ -226,7 +226,7 @@ def test_one_result_may_have_two_names() -> None:
 def test_nodes_that_nobody_reads_are_dropped() -> None:
     dead = Node("dead", "Relu", ("x",), ("unread",))
     network = tiny(Node("n", "Relu", ("x",), ("y",)), dead, x=(2, 3), unread=(2, 3), y=(2, 3))
-    assert [op.name for op in lowered(network).ops] == ["n"]
+    assert [op.name for op in lower_network(network).ops] == ["n"]
 
 
 def test_tensors_of_other_types_are_for_numpy() -> None:
@@ -236,7 +236,7 @@ def test_tensors_of_other_types_are_for_numpy() -> None:
 
 def test_dims_that_contradict_the_operator_are_refused() -> None:
     with pytest.raises(InvalidArguments) as caught:
-        lowered(tiny(Node("n", "Relu", ("x",), ("y",)), x=(2, 3), y=(3, 2)))
+        lower_network(tiny(Node("n", "Relu", ("x",), ("y",)), x=(2, 3), y=(3, 2)))
     assert str(caught.value) == (
         "node 'n': Relu gives y the dims (2, 3), and the network says (3, 2): infer its shapes anew"
     )
@@ -244,7 +244,7 @@ def test_dims_that_contradict_the_operator_are_refused() -> None:
 
 def test_an_opset_before_7_is_refused() -> None:
     with pytest.raises(InvalidArguments) as caught:
-        lowered(tiny(Node("n", "Relu", ("x",), ("y",)), opset=6, x=(2, 3), y=(2, 3)))
+        lower_network(tiny(Node("n", "Relu", ("x",), ("y",)), opset=6, x=(2, 3), y=(2, 3)))
     assert str(caught.value) == (
         "network 'tiny' is of opset 6: convert it to opset 7 or newer, with onnx.version_converter"
     )
@@ -260,7 +260,7 @@ def test_an_opset_before_7_is_refused() -> None:
     ],
 )
 def test_wrong_inputs_are_named(inputs: dict[str, lm.Array], text: str) -> None:
-    graph = lowered(tiny(Node("n", "Relu", ("x",), ("y",)), x=(2, 3), y=(2, 3)))
+    graph = lower_network(tiny(Node("n", "Relu", ("x",), ("y",)), x=(2, 3), y=(2, 3)))
     with pytest.raises(InvalidArguments) as caught:
         interpret(graph, inputs)
     assert str(caught.value) == text

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from onnx import helper
 
 from inlay.graph.network import Network
-from inlay.graph.onnx.parsing import opened
-from inlay.graph.onnx.reading import bound_inputs, load, walked
-from inlay.graph.passes import PATTERNS, simplified
+from inlay.graph.onnx.parsing import parse_model
+from inlay.graph.onnx.reading import bind_inputs, import_network, load
+from inlay.graph.passes import PATTERNS, simplify_network
 from tests.support.network_cases import networks
 from tests.support.network_runs import model_of, rounding_errors, run_in_float64, run_model, run_network
 from tests.support.networks import Model
@@ -52,8 +52,8 @@ def test_a_network_is_read_as_it_runs(model: Model) -> None:
 @settings(max_examples=25)
 @given(networks())
 def test_a_pattern_changes_no_output(pattern: Callable[[Network], Network], model: Model) -> None:
-    read = opened(model.SerializeToString())
-    assert_runs_as(pattern(walked(read, bound_inputs(read.model.graph, None, None))), model)
+    read = parse_model(model.SerializeToString())
+    assert_runs_as(pattern(import_network(read, bind_inputs(read.model.graph, None, None))), model)
 
 
 @settings(max_examples=40)
@@ -70,7 +70,7 @@ def test_what_is_simplified_is_well_formed_and_stays_as_it_is(model: Model) -> N
     written = {name for node in network.nodes for name in node.outputs}
     assert written.issuperset(network.outputs)
     assert not any(array.flags.writeable for array in network.constants.values())
-    assert operators(simplified(network)) == operators(network)
+    assert operators(simplify_network(network)) == operators(network)
 
 
 # What is put together

@@ -48,7 +48,7 @@ class OperatorCall:
         """Input `index`, or None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
-    def numbers(self, name: str, index: int, input_since: int) -> list[int] | None:
+    def integers(self, name: str, index: int, input_since: int) -> list[int] | None:
         """Integers that are attribute `name` before that opset and then input `index`; None where they are left out."""
         found = self.attribute(name) if self.opset < input_since else self.optional(index)
         return None if found is None else [int(n) for n in np.asarray(found).reshape(-1)]

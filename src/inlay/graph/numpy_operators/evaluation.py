@@ -3,7 +3,7 @@
 What no primitive computes, and what a network is compared with:
 
 >>> node = Node("twice", "Add", inputs=("x", "x"), outputs=("y",))
->>> computed(node, 17, {"x": np.array([1.5, 2.0], np.float32)})["y"].tolist()
+>>> compute_node(node, 17, {"x": np.array([1.5, 2.0], np.float32)})["y"].tolist()
 [3.0, 4.0]
 >>> FUNCTIONS["Pad"].__name__
 'pad'
@@ -29,7 +29,7 @@ import numpy as np
 from inlay.errors import InlayError, MissingExtra, OutOfMemory, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import OperatorCall
-from inlay.graph.numpy_operators.moving import MOVING
+from inlay.graph.numpy_operators.data_movement import DATA_MOVEMENT
 from inlay.graph.numpy_operators.normalization import NORMALIZATION
 from inlay.graph.numpy_operators.pooling import POOLING
 from inlay.graph.numpy_operators.recurrent import RECURRENT
@@ -47,7 +47,9 @@ Evaluation: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
 ONNX_DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({**MOVING, **NORMALIZATION, **POOLING, **RECURRENT, **SAMPLING})
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {**DATA_MOVEMENT, **NORMALIZATION, **POOLING, **RECURRENT, **SAMPLING}
+)
 """Operator of ONNX to the function that computes it, of every opset that is read."""
 
 
@@ -66,7 +68,7 @@ _FAILURES = (
 """What NumPy and `onnx.reference` raise on elements and attributes that they do not expect."""
 
 
-def computed(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def compute_node(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The results of a node by name, those that it leaves out missing; `arrays` has its inputs by name.
 
     Raises:
@@ -75,10 +77,10 @@ def computed(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, A
         OutOfMemory: there is no room for the results.
         Unimplemented: nothing here computes the operator, on inputs of these types.
     """
-    return computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
+    return build_computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
 
 
-def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
+def build_computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
     """What computes a node again and again, given its inputs by name, of the types `dtypes`.
 
     It may be called from several threads at once; what it returns is new, or a view of what it was given. A call
@@ -103,9 +105,9 @@ def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> 
         except InlayError:
             raise
         except MemoryError as error:
-            raise OutOfMemory(f"{_called(node)}: there is no room for its results: give smaller dims") from error
+            raise OutOfMemory(f"{_describe(node)}: there is no room for its results: give smaller dims") from error
         except _FAILURES as error:
-            raise _failed(node, [arrays[name] for name in reads], error) from error
+            raise _error_for(node, [arrays[name] for name in reads], error) from error
         return dict(zip(writes, results, strict=True))
 
     return run
@@ -120,20 +122,20 @@ def require_computable(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any
     """
     if node.domain in ONNX_DOMAINS and node.operator in FUNCTIONS:
         return
-    reason = _reason_against(node, opset, {name: dtypes[name] for name in node.inputs if name})
+    reason = _find_unsupported(node, opset, {name: dtypes[name] for name in node.inputs if name})
     if reason:
-        raise Unimplemented(f"{_called(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
+        raise Unimplemented(f"{_describe(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
 
 
-def _called(node: Node) -> str:
+def _describe(node: Node) -> str:
     return f"node {node.name!r}: {node.operator}" + (f" of {node.domain}" if node.domain else "")
 
 
-def _failed(node: Node, arrays: list[Array], error: Exception) -> Unimplemented:
+def _error_for(node: Node, arrays: list[Array], error: Exception) -> Unimplemented:
     inputs = " and ".join(f"{array.dtype} {array.shape}" for array in arrays) or "nothing"
     text = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
     return Unimplemented(
-        f"{_called(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
+        f"{_describe(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
         "this, else write it with other operators"
     )
 
@@ -250,7 +252,7 @@ COMPARED: Mapping[str, ComparedOperator] = {
 """Operator of ONNX to what was compared of it."""
 
 
-def _reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
+def _find_unsupported(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
     """Why `onnx.reference` is not used for a node, as the end of a sentence; empty if it is.
 
     `dtypes` are the types of the node's inputs, by name.

@@ -177,12 +177,12 @@ def _rule(reduction: _Reduction) -> Callable[[OperatorCall], Array]:
             result = np.asarray(reduction.compute(exact, axes))
         if not call.attribute("keepdims", 1):
             result = result.reshape(tuple(n for i, n in enumerate(data.shape) if i not in axes))
-        return _converted(result, data.dtype)
+        return _to_dtype(result, data.dtype)
 
     return reduce
 
 
-def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
+def _to_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
     """Of the data's type; numbers that an integer cannot hold become its least or greatest."""
     if is_float(values.dtype) and not is_float(dtype) and dtype.kind != "b":
         low, high = number_limits(dtype)
@@ -193,7 +193,7 @@ def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
 
 def _axes(call: OperatorCall, count: int, input_since: int) -> Axes | None:
     """The axes that the node names, from 0 on; None where it names none."""
-    named = call.numbers("axes", 1, input_since)
+    named = call.integers("axes", 1, input_since)
     return tuple(dict.fromkeys(call.axis(axis, count) for axis in named)) if named else None
 
 

@@ -173,7 +173,7 @@ def average_pool(call: OperatorCall) -> Array:
     """The mean element of each window, with or without its padding."""
     src = call.input(0)
     axes = _pooling_axes(call, src.shape[2:])
-    total = _total(src, axes, _wide(src.dtype))
+    total = _sum_windows(src, axes, _sum_dtype(src.dtype))
     counts_padding = bool(call.attribute("count_include_pad", 0))
     for k, axis in enumerate(axes):
         count = axis.taps_inside if counts_padding else axis.taps_on_image
@@ -186,27 +186,27 @@ def lp_pool(call: OperatorCall) -> Array:
     """The norm of each window."""
     src, p = call.input(0), float(call.attribute("p", 2))
     axes = _pooling_axes(call, src.shape[2:])
-    powers = np.power(np.abs(src.astype(_wide(src.dtype))), p)
-    return np.power(_total(powers, axes, powers.dtype), 1 / p).astype(src.dtype)
+    powers = np.power(np.abs(src.astype(_sum_dtype(src.dtype))), p)
+    return np.power(_sum_windows(powers, axes, powers.dtype), 1 / p).astype(src.dtype)
 
 
-def over_image(compute: Callable[[Array, tuple[int, ...], float], Array]) -> Callable[[OperatorCall], Array]:
+def global_pooling(compute: Callable[[Array, tuple[int, ...], float], Array]) -> Callable[[OperatorCall], Array]:
     """The function of an operator whose window is the whole image."""
 
     def pool(call: OperatorCall) -> Array:
         src = call.input(0)
         axes = tuple(range(2, src.ndim))
-        return compute(src.astype(_wide(src.dtype)), axes, float(call.attribute("p", 2))).astype(src.dtype)
+        return compute(src.astype(_sum_dtype(src.dtype)), axes, float(call.attribute("p", 2))).astype(src.dtype)
 
     return pool
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which sums are computed: f64 for integers and f64, else f32."""
     return np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 8 else np.dtype(np.float64)
 
 
-def _total(src: Array, axes: tuple[WindowAxis, ...], dtype: np.dtype[Any]) -> Array:
+def _sum_windows(src: Array, axes: tuple[WindowAxis, ...], dtype: np.dtype[Any]) -> Array:
     total = np.zeros((*src.shape[:2], *(axis.positions for axis in axes)), dtype)
     for positions, elements in _taps(axes):
         total[positions] += src[elements]
@@ -272,11 +272,11 @@ def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[Win
 POOLING: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
     "AveragePool": average_pool,
     "ConvTranspose": conv_transpose,
-    "GlobalAveragePool": over_image(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
-    "GlobalLpPool": over_image(
+    "GlobalAveragePool": global_pooling(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
+    "GlobalLpPool": global_pooling(
         lambda src, axes, p: np.asarray(np.power(np.power(np.abs(src), p).sum(axes, keepdims=True), 1 / p))
     ),
-    "GlobalMaxPool": over_image(lambda src, axes, p: np.asarray(src.max(axes, keepdims=True))),
+    "GlobalMaxPool": global_pooling(lambda src, axes, p: np.asarray(src.max(axes, keepdims=True))),
     "LpPool": lp_pool,
     "MaxPool": max_pool,
 }

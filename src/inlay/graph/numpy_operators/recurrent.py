@@ -15,7 +15,7 @@ from inlay.graph.numpy_operators.call import OperatorCall
 from inlay.graph.op_graph import Array
 
 Activation: TypeAlias = Callable[[Array], Array]
-Step: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
+StepFunction: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
 
 _MOST_STEPS = 1 << 18  # a step takes some 50 us
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -44,45 +44,47 @@ class _Direction:
         total = x @ self.weights.T + h @ self.states.T + self.bias.sum(0)
         return np.split(total, len(total[0]) // self.states.shape[1], axis=1)
 
-    def clipped(self, values: Array) -> Array:
+    def clip(self, values: Array) -> Array:
         """What an activation reads."""
         clip = self.call.attribute("clip")
         return values if clip is None else np.clip(values, -values.dtype.type(clip), values.dtype.type(clip))
 
 
-def _lstm_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+def _lstm_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
     h, c = states
-    f, g, last = way.activations
-    of_i, of_o, of_f = way.peepholes
-    i, o, forget, cell = way.gates(x, h)
-    i = f(way.clipped(i + of_i * c))
-    forget = 1 - i if way.call.attribute("input_forget", 0) else f(way.clipped(forget + of_f * c))
-    c = forget * c + i * g(way.clipped(cell))
-    return f(way.clipped(o + of_o * c)) * last(c), c
+    f, g, last = direction.activations
+    of_i, of_o, of_f = direction.peepholes
+    i, o, forget, cell = direction.gates(x, h)
+    i = f(direction.clip(i + of_i * c))
+    forget = 1 - i if direction.call.attribute("input_forget", 0) else f(direction.clip(forget + of_f * c))
+    c = forget * c + i * g(direction.clip(cell))
+    return f(direction.clip(o + of_o * c)) * last(c), c
 
 
-def _gru_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+def _gru_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
     (h,) = states
-    f, g = way.activations
+    f, g = direction.activations
     count = h.shape[1]
-    update, reset, _ = way.gates(x, h)
-    update, reset = f(way.clipped(update)), f(way.clipped(reset))
+    update, reset, _ = direction.gates(x, h)
+    update, reset = f(direction.clip(update)), f(direction.clip(reset))
     last = slice(2 * count, 3 * count)
-    fresh = x @ way.weights[last].T + way.bias[0, last]
-    if way.call.attribute("linear_before_reset", 0):
-        fresh = fresh + reset * (h @ way.states[last].T + way.bias[1, last])
+    fresh = x @ direction.weights[last].T + direction.bias[0, last]
+    if direction.call.attribute("linear_before_reset", 0):
+        fresh = fresh + reset * (h @ direction.states[last].T + direction.bias[1, last])
     else:
-        fresh = fresh + (reset * h) @ way.states[last].T + way.bias[1, last]
-    return ((1 - update) * g(way.clipped(fresh)) + update * h,)
+        fresh = fresh + (reset * h) @ direction.states[last].T + direction.bias[1, last]
+    return ((1 - update) * g(direction.clip(fresh)) + update * h,)
 
 
-def _rnn_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+def _rnn_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
     (h,) = states
-    (gate,) = way.gates(x, h)
-    return (way.activations[0](way.clipped(gate)),)
+    (gate,) = direction.gates(x, h)
+    return (direction.activations[0](direction.clip(gate)),)
 
 
-def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callable[[OperatorCall], tuple[Array, ...]]:
+def _recurrent(
+    step: StepFunction, usual: tuple[str, ...], gates: int, count: int
+) -> Callable[[OperatorCall], tuple[Array, ...]]:
     """The function of an operator: its step, its activations, and how many gates and states it has."""
 
     def compute(call: OperatorCall) -> tuple[Array, ...]:
@@ -99,9 +101,9 @@ def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callabl
         activations = _activations(call, usual, len(flags))
         results, finals = [], []
         for k, is_reverse in enumerate(flags):
-            way = _direction(call, k, activations[k], gates)
-            states = tuple(_initial(call, 5 + n, k, src, way, is_batch_first) for n in range(count))
-            result, final = _run(way, step, src, lengths, states, is_reverse)
+            direction = _direction(call, k, activations[k], gates)
+            states = tuple(_initial_state(call, 5 + n, k, src, direction, is_batch_first) for n in range(count))
+            result, final = _run_direction(direction, step, src, lengths, states, is_reverse)
             results.append(result)
             finals.append(final)
         answers = [np.stack(results, 1), *(np.stack(each) for each in zip(*finals, strict=True))]
@@ -112,17 +114,17 @@ def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callabl
     return compute
 
 
-def _run(
-    way: _Direction, step: Step, src: Array, lengths: Array, states: tuple[Array, ...], is_reverse: bool
+def _run_direction(
+    direction: _Direction, step: StepFunction, src: Array, lengths: Array, states: tuple[Array, ...], is_reverse: bool
 ) -> tuple[Array, tuple[Array, ...]]:
     """All results (T, N, H) of a direction, and the states at the end."""
     times, batch = src.shape[:2]
-    result = np.zeros((times, batch, way.states.shape[1]), src.dtype)
+    result = np.zeros((times, batch, direction.states.shape[1]), src.dtype)
     rows = np.arange(batch)
     for k in range(times):
         is_running = k < lengths
         at = np.where(is_running, lengths - 1 - k, 0) if is_reverse else np.full(batch, k)
-        fresh = step(way, src[at, rows], states)
+        fresh = step(direction, src[at, rows], states)
         states = tuple(np.where(is_running[:, None], new, old) for new, old in zip(fresh, states, strict=True))
         result[at[is_running], rows[is_running]] = fresh[0][is_running]
     return result, states
@@ -132,26 +134,28 @@ def _direction(call: OperatorCall, k: int, activations: tuple[Activation, ...], 
     weights, states, bias = call.input(1)[k], call.input(2)[k], call.optional(3)
     hidden = states.shape[1]
     both = np.zeros((2, gates * hidden), weights.dtype) if bias is None else bias[k].reshape(2, -1)
-    given = call.optional(7)
-    peepholes = np.zeros((3, hidden), weights.dtype) if given is None else given[k].reshape(3, hidden)
+    stored = call.optional(7)
+    peepholes = np.zeros((3, hidden), weights.dtype) if stored is None else stored[k].reshape(3, hidden)
     return _Direction(call, weights, states, both, peepholes, activations)
 
 
-def _initial(call: OperatorCall, index: int, k: int, src: Array, way: _Direction, is_batch_first: bool) -> Array:
-    given = call.optional(index)
-    if given is None:
-        return np.zeros((src.shape[1], way.states.shape[1]), src.dtype)
-    return np.asarray(given[:, k] if is_batch_first else given[k])
+def _initial_state(
+    call: OperatorCall, index: int, k: int, src: Array, direction: _Direction, is_batch_first: bool
+) -> Array:
+    stored = call.optional(index)
+    if stored is None:
+        return np.zeros((src.shape[1], direction.states.shape[1]), src.dtype)
+    return np.asarray(stored[:, k] if is_batch_first else stored[k])
 
 
 def _lengths(call: OperatorCall, times: int, batch: int) -> Array:
     """How long each sequence of the batch is."""
-    given = call.optional(4)
-    if given is None:
+    stored = call.optional(4)
+    if stored is None:
         return np.full(batch, times)
-    if given.shape != (batch,) or (batch and not (0 <= int(given.min()) <= int(given.max()) <= times)):
-        raise call.invalid(f"its {batch} sequences have lengths {given.tolist()}: each is a number from 0 to {times}")
-    return given.astype(np.int64)
+    if stored.shape != (batch,) or (batch and not (0 <= int(stored.min()) <= int(stored.max()) <= times)):
+        raise call.invalid(f"its {batch} sequences have lengths {stored.tolist()}: each is a number from 0 to {times}")
+    return stored.astype(np.int64)
 
 
 # Activations
@@ -196,8 +200,8 @@ _FUNCTIONS: Mapping[str, tuple[Callable[..., Array], tuple[float, ...]]] = {
 """Each activation by its name in small letters, and the numbers that it has where a node gives none."""
 
 RECURRENT: Mapping[str, Callable[[OperatorCall], tuple[Array, ...]]] = {
-    "GRU": _rule(_gru_step, ("Sigmoid", "Tanh"), 3, 1),
-    "LSTM": _rule(_lstm_step, ("Sigmoid", "Tanh", "Tanh"), 4, 2),
-    "RNN": _rule(_rnn_step, ("Tanh",), 1, 1),
+    "GRU": _recurrent(_gru_step, ("Sigmoid", "Tanh"), 3, 1),
+    "LSTM": _recurrent(_lstm_step, ("Sigmoid", "Tanh", "Tanh"), 4, 2),
+    "RNN": _recurrent(_rnn_step, ("Tanh",), 1, 1),
 }
 """The function of each operator."""

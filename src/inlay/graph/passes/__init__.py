@@ -15,14 +15,14 @@ On an `OpGraph`, whose operations are primitives, views and references:
 """
 
 from inlay.graph.network import Network
-from inlay.graph.passes.patterns import activations_whole, affine_folded, normalizations_whole, without_noops
-from inlay.graph.passes.precision import narrow_floats_widened
+from inlay.graph.passes.patterns import fold_affine, fuse_activations, fuse_layer_normalizations, remove_noops
+from inlay.graph.passes.precision import widen_narrow_floats
 
-PATTERNS = (narrow_floats_widened, without_noops, normalizations_whole, activations_whole, affine_folded)
+PATTERNS = (widen_narrow_floats, remove_noops, fuse_layer_normalizations, fuse_activations, fold_affine)
 """Every pattern, in the order in which `simplified` looks for them."""
 
 
-def simplified(network: Network) -> Network:
+def simplify_network(network: Network) -> Network:
     """The network with every pattern put together, and without the nodes that nothing needs.
 
     It computes the same as before, but for the rounding of a reordered sum.

@@ -28,36 +28,36 @@ _TYPED = frozenset(("ConstantOfShape", "EyeLike"))
 """Operators whose attributes say the type of their result, beside those with an attribute `dtype`."""
 
 
-def narrow_floats_widened(network: Network) -> Network:
+def widen_narrow_floats(network: Network) -> Network:
     """The network with float32 for every tensor of float16 and bfloat16 that is no input and no output."""
     if not any(tensor.dtype in NARROW for tensor in network.tensors.values()):
         return network
-    return _Widening(network).network()
+    return _FloatWidening(network).widen()
 
 
-class _Widening:
+class _FloatWidening:
     """A network while its narrow tensors become wide ones."""
 
     def __init__(self, network: Network) -> None:
         self._old = network
-        self._rounding = _rounding_casts(network)
+        self._rounding_casts = _rounding_casts(network)
         self._tensors: dict[str, Tensor] = {}
         self._constants: dict[str, Array] = {}
         self._nodes: list[Node] = []
-        self._wide: dict[str, str] = {}  # narrow tensors that stay, to their elements in float32
+        self._float32_names: dict[str, str] = {}  # narrow tensors that stay, to their elements in float32
 
-    def network(self) -> Network:
+    def widen(self) -> Network:
         old = self._old
         for name in (*old.inputs, *old.constants):
-            self._source(name)
+            self._add_source(name)
         for node in old.nodes:
-            self._add(node)
+            self._add_node(node)
         return replace(old, nodes=tuple(self._nodes), tensors=self._tensors, constants=self._constants)
 
     def _is_narrow(self, name: str) -> bool:
         return bool(name) and self._old.tensors[name].dtype in NARROW
 
-    def _source(self, name: str) -> None:
+    def _add_source(self, name: str) -> None:
         """An input, which keeps its type, or a constant."""
         tensor, constant = self._old.tensors[name], self._old.constants.get(name)
         if constant is not None and self._is_narrow(name) and name not in self._old.outputs:
@@ -66,15 +66,15 @@ class _Widening:
             self._constants[name] = constant
         self._tensors[name] = tensor
         if tensor.dtype in NARROW:
-            self._widen(name)
+            self._cast_to_float32(name)
 
-    def _widen(self, name: str) -> None:
+    def _cast_to_float32(self, name: str) -> None:
         """Put a Cast to float32 after a tensor that stays narrow."""
-        wide = self._fresh(f"{name}:f32", self._old.tensors[name].dims)
-        self._wide[name] = wide
+        wide = self._add_tensor(f"{name}:f32", self._old.tensors[name].dims)
+        self._float32_names[name] = wide
         self._nodes.append(Node(self._node_name(wide), "Cast", (name,), (wide,), {"to": _FLOAT}))
 
-    def _fresh(self, name: str, dims: tuple[int, ...]) -> str:
+    def _add_tensor(self, name: str, dims: tuple[int, ...]) -> str:
         name = unused_name(name, self._old.tensors, self._tensors)
         self._tensors[name] = Tensor(name, dims, F32)
         return name
@@ -82,25 +82,25 @@ class _Widening:
     def _node_name(self, name: str) -> str:
         return unused_name(name, {node.name for node in self._old.nodes})
 
-    def _add(self, node: Node) -> None:
+    def _add_node(self, node: Node) -> None:
         """The node on float32, with Casts after results that stay narrow."""
-        if node.name in self._rounding or self._is_typed(node):
-            self._keep(node)
+        if node.name in self._rounding_casts or self._is_typed(node):
+            self._keep_node(node)
             return
-        results = {name: self._result(name) for name in node.outputs if name}
-        inputs = tuple(self._wide.get(name, name) for name in node.inputs)
+        results = {name: self._add_result(name) for name in node.outputs if name}
+        inputs = tuple(self._float32_names.get(name, name) for name in node.inputs)
         outputs = tuple(results.get(name, "") for name in node.outputs)
         self._nodes.append(_on_float32(replace(node, inputs=inputs, outputs=outputs), self._tensors))
         for name, wide in results.items():
             if wide != name:
-                to = _number(self._old.tensors[name].dtype)
+                to = _onnx_code(self._old.tensors[name].dtype)
                 self._nodes.append(Node(self._node_name(f"{name}:cast"), "Cast", (wide,), (name,), {"to": to}))
 
     def _is_typed(self, node: Node) -> bool:
         is_narrow = any(self._is_narrow(name) for name in node.outputs)
         return is_narrow and (node.operator in _TYPED or "dtype" in node.attributes)
 
-    def _result(self, name: str) -> str:
+    def _add_result(self, name: str) -> str:
         """The name of a result while it is computed: an output is rounded to its own after that."""
         tensor = self._old.tensors[name]
         if tensor.dtype not in NARROW:
@@ -110,26 +110,27 @@ class _Widening:
             self._tensors[name] = replace(tensor, dtype=F32)
             return name
         self._tensors[name] = tensor
-        self._wide[name] = self._fresh(f"{name}:f32", tensor.dims)
-        return self._wide[name]
+        self._float32_names[name] = self._add_tensor(f"{name}:f32", tensor.dims)
+        return self._float32_names[name]
 
-    def _keep(self, node: Node) -> None:
+    def _keep_node(self, node: Node) -> None:
         """A node whose results stay as they are, and what it reads too."""
         inputs = tuple(
-            name if name in self._wide and _is_cast(node) else self._wide.get(name, name) for name in node.inputs
+            name if name in self._float32_names and _is_cast(node) else self._float32_names.get(name, name)
+            for name in node.inputs
         )
         self._nodes.append(replace(node, inputs=inputs))
         for name in filter(None, node.outputs):
             self._tensors[name] = self._old.tensors[name]
             if self._is_narrow(name):
-                self._widen(name)
+                self._cast_to_float32(name)
 
 
 def _on_float32(node: Node, tensors: Mapping[str, Tensor]) -> Node:
     """A Cast of float32 to what has become float32 is nothing; other nodes are as they were."""
     to_float32 = tensors[node.outputs[0]].dtype == F32 if node.outputs and node.outputs[0] else False
     if node.operator == "CastLike":
-        attributes = {**node.attributes, "to": _number(tensors[node.outputs[0]].dtype)}
+        attributes = {**node.attributes, "to": _onnx_code(tensors[node.outputs[0]].dtype)}
         node = replace(node, operator="Cast", inputs=node.inputs[:1], attributes=attributes)
     if node.operator != "Cast" or not to_float32:
         return node
@@ -162,7 +163,7 @@ def _is_cast(node: Node) -> bool:
     return node.operator == "Cast"
 
 
-def _number(dtype: np.dtype[Any]) -> int:
+def _onnx_code(dtype: np.dtype[Any]) -> int:
     """ONNX's number of a type."""
     from onnx import helper
 

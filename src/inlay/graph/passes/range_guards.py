@@ -37,11 +37,11 @@ GUARDED = ValueRange(-THRESHOLD, THRESHOLD)
 """What a guard lets through."""
 MASKED = ValueRange(-inf, THRESHOLD)
 """What a guard of scores with a mask lets through: minus infinity too."""
-_TRIED = 6
+_MOST_TRIED = 6
 """How many tensors are tried, smallest first."""
 _HORIZON = 40
 """How many operations further the proof is followed to compare them."""
-_CALL = 1 << 18
+_CALL_BYTES = 1 << 18
 """Bytes that could be checked in the time that a call takes besides."""
 
 _MOVING = frozenset(("concat", "reorder", "shuffle", "sum", "view", "reference"))
@@ -76,12 +76,12 @@ def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str
     Post-condition: if every element of each tensor is in its range, `GUARDED` or `MASKED`, and none is NaN, no
     operation reads NaN or infinities that it does not propagate.
     """
-    placing = _Placing(graph, sizes, strict)
-    return placing.guards if placing.place() else None
+    placement = _GuardPlacement(graph, sizes, strict)
+    return placement.guards if placement.place() else None
 
 
 @dataclass(slots=True)
-class _Placing:
+class _GuardPlacement:
     """Guards as they are placed."""
 
     graph: OpGraph
@@ -96,14 +96,14 @@ class _Placing:
 
     def place(self) -> bool:
         """Add guards until no operation is left that may read what it does not propagate."""
-        self.begin()
+        self.initialize()
         for i in range(len(self.graph.ops)):
             while (failing := self.advance(self.ranges, i)) is not None:
                 if not self._guard_before(i, failing):
                     return False
         return True
 
-    def begin(self) -> None:
+    def initialize(self) -> None:
         """Know the ranges of inputs and constants."""
         tensors, ops = self.graph.tensors, self.graph.ops
         self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
@@ -129,15 +129,15 @@ class _Placing:
                 return name
         if not all(_is_readable(op, known, False) for known in self.constants[op.name].values()):
             return next(iter(op.reads.values()))
-        found = self._inferred(op, ranges)
+        found = self._infer(op, ranges)
         for name in op.writes.values():
             own = found if tensors[name].dtype.kind == "f" else range_of_dtype(tensors[name].dtype)
-            ranges[name] = _met(own, self.guards.get(name))
+            ranges[name] = _intersect(own, self.guards.get(name))
             if op.name in self.strict and not own.is_finite:
                 return next(iter(op.reads.values()))
         return None
 
-    def _inferred(self, op: Op, ranges: Mapping[str, ValueRange]) -> ValueRange:
+    def _infer(self, op: Op, ranges: Mapping[str, ValueRange]) -> ValueRange:
         used = {argument: ranges[name] for argument, name in op.reads.items()} | self.constants[op.name]
         if op.kind == "reference":
             return ANY if op.node is None else infer_reference_range(op.node.operator, used.values())
@@ -156,9 +156,9 @@ class _Placing:
         """
         nearest = list(self._upstream(failing))
         if not nearest:
-            return self._tighten(failing, i)
-        tried = [*sorted(nearest, key=lambda name: self.sizes[name])[:_TRIED], nearest[0]]
-        gains = {name: (self._last_proved(name, i) - i) / (self.sizes[name] + _CALL) for name in tried}
+            return self._forbid_infinity(failing, i)
+        tried = [*sorted(nearest, key=lambda name: self.sizes[name])[:_MOST_TRIED], nearest[0]]
+        gains = {name: (self._last_proved(name, i) - i) / (self.sizes[name] + _CALL_BYTES) for name in tried}
         best = max(gains, key=gains.__getitem__)
         chosen = best if gains[best] > 0 else nearest[0]
         self._add_guard(chosen, i)
@@ -171,7 +171,7 @@ class _Placing:
     def _guard_of(self, name: str) -> ValueRange:
         return MASKED if name in self.masked else GUARDED
 
-    def _tighten(self, failing: str, i: int) -> bool:
+    def _forbid_infinity(self, failing: str, i: int) -> bool:
         """Let a guard of scores refuse minus infinity too, where nothing else helps; False if there is none."""
         if self.guards.get(failing) != MASKED:
             return False
@@ -204,7 +204,7 @@ class _Placing:
 
     def _propagate(self, ranges: dict[str, ValueRange], name: str, end: int) -> None:
         """Infer the ranges of what follows a guarded tensor anew, up to operation `end`."""
-        ranges[name] = _met(ranges[name], self.guards[name])
+        ranges[name] = _intersect(ranges[name], self.guards[name])
         for i in range(self.writers.get(name, -1) + 1, end):
             self.advance(ranges, i)
 
@@ -213,7 +213,7 @@ def _is_within(known: ValueRange, guard: ValueRange) -> bool:
     return not known.may_be_nan and guard.low <= known.low and known.high <= guard.high
 
 
-def _met(known: ValueRange, guard: ValueRange | None) -> ValueRange:
+def _intersect(known: ValueRange, guard: ValueRange | None) -> ValueRange:
     """What is known of a tensor once its guard has let it through."""
     return known if guard is None else ValueRange(max(known.low, guard.low), min(known.high, guard.high))
 

@@ -1,4 +1,4 @@
-"""`Draft`: a `Network` while nodes are replaced, and `rewritten`, which replaces each node that a rule has a word for.
+"""`NetworkRewriter`: a `Network` while its nodes are replaced.
 
 A rule looks at one node and back at what its inputs come from, and answers the node to stand in its place. Nodes that
 nothing needs any more go at the end, so a rule that reads past a node need not care who else reads it.
@@ -14,11 +14,11 @@ import numpy as np
 from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
-Rule: TypeAlias = Callable[["Draft", Node], Node | None]
+Rule: TypeAlias = Callable[["NetworkRewriter", Node], Node | None]
 """What stands in the place of a node, or None to leave it."""
 
 
-class Draft:
+class NetworkRewriter:
     """The nodes of a network by their results, and who reads what."""
 
     def __init__(self, network: Network) -> None:
@@ -34,7 +34,7 @@ class Draft:
         """The node that writes a tensor; None for an input or a constant."""
         return self.nodes.get(self._producers.get(name, ""))
 
-    def made_by(self, name: str, operator: str) -> Node | None:
+    def producer_of_kind(self, name: str, operator: str) -> Node | None:
         """The node that writes a tensor, if it is of that operator."""
         node = self.producer(name)
         return node if node is not None and node.operator == operator else None
@@ -56,39 +56,39 @@ class Draft:
         """Extents of a tensor."""
         return self.tensors[name].dims
 
-    def constant(self, name: str, array: Array) -> str:
+    def add_constant(self, name: str, array: Array) -> str:
         """Add a constant under that name, or one like it that is free; its name."""
         name = unused_name(name, self.tensors)
         self.constants[name] = read_only(np.ascontiguousarray(array).reshape(array.shape))
         self.tensors[name] = Tensor(name, array.shape, array.dtype)
         return name
 
-    def put(self, old: Node, new: Node) -> None:
+    def replace_node(self, old: Node, new: Node) -> None:
         """Put a node in the place of another; it may have the name of a third, which has to be dead from then on."""
         self.nodes[old.name] = new
         self._readers.subtract(old.inputs)
         self._readers.update(new.inputs)
         self._producers.update({name: old.name for name in new.outputs if name})
 
-    def finished(self) -> Network:
+    def build(self) -> Network:
         """The network as it has become."""
         nodes = tuple(self.nodes.values())
-        return without_dead(replace(self.network, nodes=nodes, tensors=self.tensors, constants=self.constants))
+        return remove_dead_nodes(replace(self.network, nodes=nodes, tensors=self.tensors, constants=self.constants))
 
 
-def rewritten(network: Network, rule: Rule) -> Network:
+def rewrite_nodes(network: Network, rule: Rule) -> Network:
     """The network with each node, in order, replaced by what the rule says."""
-    draft = Draft(network)
-    for name in tuple(draft.nodes):
-        node = draft.nodes[name]
+    rewriter = NetworkRewriter(network)
+    for name in tuple(rewriter.nodes):
+        node = rewriter.nodes[name]
         with np.errstate(all="ignore"):  # a weight may overflow, as the network would have done
-            new = rule(draft, node)
+            new = rule(rewriter, node)
         if new is not None:
-            draft.put(node, new)
-    return draft.finished()
+            rewriter.replace_node(node, new)
+    return rewriter.build()
 
 
-def without_dead(network: Network) -> Network:
+def remove_dead_nodes(network: Network) -> Network:
     """The network without nodes, constants and tensors that no output needs."""
     needed = set(network.outputs)
     kept: list[Node] = []
@@ -100,10 +100,10 @@ def without_dead(network: Network) -> Network:
     return replace(
         network,
         nodes=tuple(reversed(kept)),
-        tensors=_only(network.tensors, needed),
-        constants=_only(network.constants, needed),
+        tensors=_restrict(network.tensors, needed),
+        constants=_restrict(network.constants, needed),
     )
 
 
-def _only(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _restrict(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name in names}

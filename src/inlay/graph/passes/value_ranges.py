@@ -234,13 +234,13 @@ def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
     if found is not None and found[0]() is weights:
         return found[1]
     axes = (weights.ndim - 2,) if kind == "matmul" else tuple(range(1 + grouped, weights.ndim))
-    sums = _summed(weights, axes)
+    sums = _sum_by_sign(weights, axes)
     with _lock:
         _known[key] = weakref.ref(weights, lambda _: _known.pop(key, None)), sums
     return sums
 
 
-def _summed(weights: Array, axes: tuple[int, ...]) -> _Sums:
+def _sum_by_sign(weights: Array, axes: tuple[int, ...]) -> _Sums:
     """Float32 sums a row of weights to within a few millionths; the bounds have far more room than that."""
     total = weights.sum(axis=axes, dtype=np.float64 if weights.size < 1 << 16 else None)
     magnitude = np.abs(weights).sum(axis=axes)

@@ -23,7 +23,7 @@ def take_slice(call: OperatorCall) -> Array:
     """Every `step`-th element between two places of some axes; places beyond the axis are its ends."""
     src = call.input(0)
     names = ("starts", "ends", "axes", "steps")
-    starts, ends, named, steps = (call.numbers(name, index, 10) for index, name in enumerate(names, 1))
+    starts, ends, named, steps = (call.integers(name, index, 10) for index, name in enumerate(names, 1))
     starts, ends = starts or [], ends or []
     axes = range(len(starts)) if named is None else [call.axis(axis, src.ndim) for axis in named]
     strides = [1] * len(starts) if steps is None else steps
@@ -31,11 +31,11 @@ def take_slice(call: OperatorCall) -> Array:
         raise call.invalid(f"starts {starts}, ends {ends}, axes {named} and steps {steps} do not fit {src.ndim} axes")
     places = [slice(None)] * src.ndim
     for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
-        places[axis] = _places(src.shape[axis], start, end, step)
+        places[axis] = _clamped_slice(src.shape[axis], start, end, step)
     return src[tuple(places)]
 
 
-def _places(n: int, start: int, end: int, step: int) -> slice:
+def _clamped_slice(n: int, start: int, end: int, step: int) -> slice:
     """The elements of an axis of `n`, as ONNX clamps them."""
     start, end = (at + n if at < 0 else at for at in (start, end))
     if step > 0:
@@ -47,7 +47,7 @@ def _places(n: int, start: int, end: int, step: int) -> slice:
 def unsqueeze(call: OperatorCall) -> Array:
     """Axes of length 1 at these places of the result."""
     src = call.input(0)
-    named = call.numbers("axes", 1, 13) or []
+    named = call.integers("axes", 1, 13) or []
     axes = tuple(call.axis(axis, src.ndim + len(named)) for axis in named)
     if len(set(axes)) < len(axes):
         raise call.invalid(f"axes {named} name one twice")
@@ -62,7 +62,7 @@ PAD_MODES = ("constant", "reflect", "edge", "wrap")
 def pad(call: OperatorCall) -> Array:
     """What is negative is cut off first; the rest is padded."""
     data = call.input(0)
-    pads, named = call.numbers("pads", 1, 11) or [], call.optional(3)
+    pads, named = call.integers("pads", 1, 11) or [], call.optional(3)
     axes = range(data.ndim) if named is None else [call.axis(int(axis), data.ndim) for axis in named.reshape(-1)]
     if len(pads) != 2 * len(axes):
         raise call.invalid(f"{len(pads)} numbers pad {len(axes)} axes, which take {2 * len(axes)}")
@@ -73,16 +73,16 @@ def pad(call: OperatorCall) -> Array:
     if any(n + min(a, 0) + min(b, 0) < 0 for a, b, n in sides):
         raise call.invalid(f"padding {pads} takes away more than dims {data.shape} have")
     cut = data[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in sides)]
-    return _padded(call, cut, [(max(a, 0), max(b, 0)) for a, b, _ in sides])
+    return _pad_array(call, cut, [(max(a, 0), max(b, 0)) for a, b, _ in sides])
 
 
-def _padded(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:
+def _pad_array(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:
     mode = call.attribute("mode", "constant")
     if mode not in PAD_MODES:
         raise call.invalid(f"mode {mode!r} is none of {', '.join(PAD_MODES)}")
     if mode == "constant":
         dims = tuple(a + n + b for (a, b), n in zip(widths, data.shape, strict=True))
-        result = np.full(dims, _value(call, data.dtype), data.dtype)
+        result = np.full(dims, _pad_value(call, data.dtype), data.dtype)
         result[tuple(slice(a, a + n) for (a, _), n in zip(widths, data.shape, strict=True))] = data
         return result
     if any(n == 0 and (a or b) for (a, b), n in zip(widths, data.shape, strict=True)):
@@ -91,7 +91,7 @@ def _padded(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> A
     return np.asarray(extend(data, widths, mode=mode))
 
 
-def _value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
+def _pad_value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
     if call.opset < 11:
         return dtype.type(call.attribute("value", 0.0))
     value = call.optional(2)
@@ -112,7 +112,7 @@ def gather_elements(call: OperatorCall) -> Array:
     """One element for each index, in the row of the index."""
     data, indices = call.input(0), call.input(1)
     axis = call.axis(call.attribute("axis", 0), data.ndim)
-    rows = _rows_of(call, data, indices, axis)
+    rows = _rows_with_indices(call, data, indices, axis)
     return np.take_along_axis(data[rows], call.require_indices(1, data.shape[axis], axis), axis)
 
 
@@ -122,15 +122,15 @@ def scatter_elements(call: OperatorCall) -> Array:
     axis = call.axis(call.attribute("axis", 0), data.ndim)
     if updates.shape != indices.shape:
         raise call.invalid(f"updates have dims {updates.shape}, indices {indices.shape}: they must be the same")
-    _rows_of(call, data, indices, axis)
+    _rows_with_indices(call, data, indices, axis)
     grid = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     grid[axis] = call.require_indices(1, data.shape[axis], axis)
     result = data.copy()
-    _combine(call, result, tuple(grid), updates)
+    _scatter(call, result, tuple(grid), updates)
     return result
 
 
-def _rows_of(call: OperatorCall, data: Array, indices: Array, axis: int) -> tuple[slice, ...]:
+def _rows_with_indices(call: OperatorCall, data: Array, indices: Array, axis: int) -> tuple[slice, ...]:
     """The part of `data` that has an index for each row."""
     if data.ndim != indices.ndim or data.ndim == 0:
         raise call.invalid(f"indices have {indices.ndim} axes, the data {data.ndim}: they must be as many, 1 or more")
@@ -143,7 +143,7 @@ def gather_nd(call: OperatorCall) -> Array:
     """One slice for each tuple of indices."""
     data, indices = call.input(0), call.input(1)
     batch = int(call.attribute("batch_dims", 0))
-    tuples = _tuples(call, data, indices, batch)
+    tuples = _split_tuples(call, data, indices, batch)
     lead = np.ogrid[tuple(slice(n) for n in data.shape[:batch])]
     spread = indices.ndim - 1 - batch
     first = [axis.reshape(axis.shape + (1,) * spread) for axis in lead]
@@ -153,16 +153,16 @@ def gather_nd(call: OperatorCall) -> Array:
 def scatter_nd(call: OperatorCall) -> Array:
     """The data with one slice replaced, or combined, for each tuple of indices."""
     data, indices, updates = (call.input(index) for index in range(3))
-    tuples = _tuples(call, data, indices, 0)
+    tuples = _split_tuples(call, data, indices, 0)
     dims = indices.shape[:-1] + data.shape[indices.shape[-1] :]
     if updates.shape != dims:
         raise call.invalid(f"updates have dims {updates.shape}, and data and indices ask for {dims}")
     result = data.copy()
-    _combine(call, result, tuples, updates)
+    _scatter(call, result, tuples, updates)
     return result
 
 
-def _tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tuple[Array, ...]:
+def _split_tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tuple[Array, ...]:
     """The indices of each axis, apart."""
     if indices.ndim < 1 + batch or not 0 <= batch <= data.ndim or indices.shape[-1] > data.ndim - batch:
         raise call.invalid(f"indices of dims {indices.shape} do not fit data of dims {data.shape}")
@@ -173,7 +173,7 @@ def _tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tupl
     )
 
 
-def _combine(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
+def _scatter(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
     reduction = call.attribute("reduction", "none")
     if reduction not in SCATTER_REDUCTIONS:
         raise call.invalid(f"reduction {reduction!r} is none of {', '.join(SCATTER_REDUCTIONS)}")
@@ -195,15 +195,15 @@ SCATTER_REDUCTIONS = ("none", *_REDUCTIONS)
 
 def cast(call: OperatorCall) -> Array:
     """The elements as another type, which `to` names."""
-    return converted(call, call.input(0), onnx_dtype(int(call.attribute("to"))))
+    return convert(call, call.input(0), onnx_dtype(int(call.attribute("to"))))
 
 
 def cast_like(call: OperatorCall) -> Array:
     """The elements as the type of the second input."""
-    return converted(call, call.input(0), call.input(1).dtype)
+    return convert(call, call.input(0), call.input(1).dtype)
 
 
-def converted(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
+def convert(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
     """Elements of another type: floats to integers are cut, to floats of 8 bits and fewer rounded and saturated."""
     if "e8m0" in dtype.name:
         raise call.unsupported("a conversion to FLOAT8E8M0")
@@ -267,8 +267,8 @@ def dequantize_linear(call: OperatorCall) -> Array:
     working = _F32 if is_float(src.dtype) else np.dtype(np.int64)
     moved = src.astype(working)
     if zero is not None:
-        moved = moved - _spread(call, zero, src.shape).astype(working)
-    result = moved.astype(_F32) * _spread(call, scale, src.shape).astype(_F32)
+        moved = moved - _broadcast_parameter(call, zero, src.shape).astype(working)
+    result = moved.astype(_F32) * _broadcast_parameter(call, scale, src.shape).astype(_F32)
     wanted = int(call.attribute("output_dtype", 0))
     return result.astype(onnx_dtype(wanted) if wanted else scale.dtype)
 
@@ -280,14 +280,14 @@ def quantize_linear(call: OperatorCall) -> Array:
     dtype = zero.dtype if zero is not None else onnx_dtype(wanted) if wanted else np.dtype(np.uint8)
     precision = int(call.attribute("precision", 0))
     working = onnx_dtype(precision) if precision else _F32
-    quotient = (src.astype(working) / _spread(call, scale, src.shape).astype(working)).astype(_F32)
+    quotient = (src.astype(working) / _broadcast_parameter(call, scale, src.shape).astype(working)).astype(_F32)
     if is_float(dtype):
         if zero is not None:
-            quotient = quotient + _spread(call, zero, src.shape).astype(_F32)
+            quotient = quotient + _broadcast_parameter(call, zero, src.shape).astype(_F32)
         return _to_small_float(quotient, dtype, bool(call.attribute("saturate", 1)) or not _has_nan(dtype))
     whole = np.rint(quotient)
     if zero is not None:
-        whole = whole + _spread(call, zero, src.shape).astype(_F32)
+        whole = whole + _broadcast_parameter(call, zero, src.shape).astype(_F32)
     low, high = number_limits(dtype)
     within = np.clip(np.nan_to_num(whole, nan=0.0, posinf=high, neginf=low), low, high)
     return np.asarray(within.astype(np.int32).astype(dtype))
@@ -297,7 +297,7 @@ def _has_nan(dtype: np.dtype[Any]) -> bool:
     return bool(np.isnan(np.float32(np.nan).astype(dtype).astype(np.float32)))
 
 
-def _spread(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Array:
+def _broadcast_parameter(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Array:
     """A scale or zero point for each element: one number, a vector along `axis`, or a number for each block of it."""
     block = int(call.attribute("block_size", 0))
     if parameter.size == 1 and parameter.ndim <= 1 and not block:
@@ -313,7 +313,7 @@ def _spread(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Arra
     return parameter.reshape(tuple(n if i == axis else 1 for i, n in enumerate(dims)))
 
 
-MOVING: Mapping[str, Callable[[OperatorCall], Array]] = {
+DATA_MOVEMENT: Mapping[str, Callable[[OperatorCall], Array]] = {
     "Cast": cast,
     "CastLike": cast_like,
     "DequantizeLinear": dequantize_linear,

@@ -1,15 +1,16 @@
-"""The walk over the nodes of a model: each is asked what it gives, folded where it can be, and otherwise kept.
+"""`GraphImporter`: import of a model's nodes, one by one, with shape inference, constant folding and If on constants.
 
-**Inference.** ONNX's shape inference is asked one node at a time. All that comes before a node is known then: every dim
-is a number, and the elements of what was folded are at hand. So one pass is enough, and what stays unknown is known to
-depend on the data of a run.
+**Shape inference.** ONNX's inference is called for one node at a time. By then every dim of the node's inputs is a
+number, and the elements of folded inputs are known. So one pass is enough, and a dim that remains unknown depends on
+the data of a run.
 
-**Folding.** Exports compute shapes with nodes: Shape, Gather, Concat, Cast, Expand. Once dims are numbers, all of these
-are constants. What a fold may take is bounded before it is computed, since a few bytes of a file can ask for a tensor
-that no machine holds; a fill or a broadcast takes no memory at all, as its elements all lie in one place.
+**Constant folding.** Exporters compute shapes with nodes: Shape, Gather, Concat, Cast, Expand. Once dims are numbers,
+all of these are constants. The size of a result is bounded before it is computed, since a few bytes of a file can
+describe a tensor that exceeds any memory. ConstantOfShape and Expand allocate nothing: their results are views with
+stride 0.
 
-**The walk.** A branch of an If whose condition turned out to be constant is walked in the place of the If. Names are
-unique within a graph, and within a branch only there, so those of branches are made unique by the name of the If.
+**If.** The branch of an If with a constant condition is imported in place of the If. ONNX's names are unique within a
+graph or branch only, so names of a branch get the name of the If as a prefix.
 
 Source: ONNX, "Operators", "Shape Inference"; the package onnx, `onnx.reference`.
 """
@@ -23,11 +24,11 @@ import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory, Unimplemented
 from inlay.graph.network import Node, Tensor, read_only, unused_name
-from inlay.graph.numpy_operators.evaluation import computed, require_computable
+from inlay.graph.numpy_operators.evaluation import compute_node, require_computable
 from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
-from inlay.graph.onnx.constraints import NodeInputs, axis_fault, fault_of
-from inlay.graph.onnx.initializers import Proto, dims_of, element_type, stored_array, tensor_of
-from inlay.graph.onnx.parsing import Opened, called
+from inlay.graph.onnx.constraints import NodeInputs, find_axis_fault, find_fault
+from inlay.graph.onnx.initializers import Proto, dims_of, element_type, read_tensor, tensor_of
+from inlay.graph.onnx.parsing import ParsedModel, name_of
 from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, onnx, shape_inference
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.precision import F32, NARROW
@@ -35,46 +36,47 @@ from inlay.graph.passes.precision import F32, NARROW
 # Inference
 
 _SHOWN = 1024
-"""Elements of a constant that shape inference is shown: shapes, axes and scales have fewer."""
+"""Limit on the elements of a constant that is passed to shape inference; shapes, axes and scales have fewer."""
 
 MOST_AXES = 64
-"""Axes of an array of NumPy."""
+"""Limit on the axes of a tensor: that of NumPy's arrays."""
 
 MOST_BYTES = 1 << 47
-"""Bytes that a process can address."""
+"""Limit on the bytes of a tensor: the address space of a process."""
 
-_AS_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalization"})
-"""Operators whose results all have the dims that they take, and for which onnx infers not all of them."""
+_DIMS_OF_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalization"})
+"""Operators whose results all have the dims of the first input, and for which onnx does not infer all of them."""
 
 
 def infer_outputs(
     node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
 ) -> list[Tensor | None]:
-    """The tensors that a node gives, in order; None for one whose dims depend on what a run brings.
+    """Return the results of a node as tensors, in order; None for one whose dims depend on the data of a run.
 
-    `proto` is the node as ONNX has it, with the names of `node`; `reads` has an entry for each input that is there.
+    `proto` is ONNX's form of `node`, with the same names. `reads` has an entry for each input that is not left out.
 
     Raises:
         InvalidArguments: the dims or types of the inputs do not fit the operator.
-        Unimplemented: it gives what is no tensor of numbers.
+        Unimplemented: a result is no tensor of numbers.
     """
     narrow = next((tensor.dtype for tensor in reads if tensor.dtype in NARROW), None)
     try:
-        return _inferred(node, proto, opset, reads, values)
+        return _infer(node, proto, opset, reads, values)
     except InvalidArguments:
         if narrow is None:
             raise
-    # Exporters write bfloat16 for operators that take it in a later opset only; dims are those of float32.
+    # Exporters use bfloat16 with operators that allow it in a later opset only; the inferred dims are those of float32.
     wide = [replace(tensor, dtype=F32) if tensor.dtype in NARROW else tensor for tensor in reads]
     short = [tensor for tensor in wide if tensor.name in values and values[tensor.name].size <= _SHOWN]
-    known = {tensor.name: values[tensor.name].astype(tensor.dtype) for tensor in short}
-    found = _inferred(node, proto, opset, wide, known)
-    return [replace(tensor, dtype=narrow) if tensor and tensor.dtype == F32 else tensor for tensor in found]
+    constants = {tensor.name: values[tensor.name].astype(tensor.dtype) for tensor in short}
+    outputs = _infer(node, proto, opset, wide, constants)
+    return [replace(tensor, dtype=narrow) if tensor and tensor.dtype == F32 else tensor for tensor in outputs]
 
 
-def _inferred(
+def _infer(
     node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
 ) -> list[Tensor | None]:
+    """Call ONNX's shape inference for one node; parameters, result and exceptions are those of `infer_outputs`."""
     types = {t.name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(t.dtype), t.dims) for t in reads}
     data = {
         t.name: numpy_helper.from_array(np.asarray(values[t.name]), t.name)
@@ -82,12 +84,12 @@ def _inferred(
         if t.name in values and values[t.name].size <= _SHOWN
     }
     if node.operator == "GroupNormalization":
-        opset = max(opset, SCALES_BY_CHANNEL)  # ONNX infers nothing of what it deprecates, and the dims are the same
-    fault = axis_fault(node, reads[0] if reads else None)
+        opset = max(opset, SCALES_BY_CHANNEL)  # ONNX does not infer deprecated versions; the dims are the same
+    fault = find_axis_fault(node, reads[0] if reads else None)
     if fault:
         raise _misfit(node, reads, fault)
     try:
-        found = shape_inference.infer_node_outputs(
+        inferred = shape_inference.infer_node_outputs(
             defs.get_schema(node.operator, opset, ""),
             proto,
             types,
@@ -95,15 +97,15 @@ def _inferred(
             opset_imports=[helper.make_opsetid("", opset)],
         )
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
-        raise _misfit(node, reads, _reason(error)) from error
-    return [_tensor(node, reads, name, found.get(name)) for name in node.outputs if name]
+        raise _misfit(node, reads, _message(error)) from error
+    return [_output_tensor(node, reads, name, inferred.get(name)) for name in node.outputs if name]
 
 
 def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
-    """Every dim that a node gives is a number.
+    """Require that every dim of a node's results is a number.
 
     Raises:
-        Unimplemented: one depends on what a run brings.
+        Unimplemented: a dim depends on the data of a run.
     """
     if any(tensor is None for tensor in tensors):
         raise Unimplemented(
@@ -112,22 +114,22 @@ def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
         )
 
 
-def require_fit(given: NodeInputs) -> None:
-    """What ONNX's shape inference leaves unchecked, as `constraints` has it.
+def require_fit(inputs: NodeInputs) -> None:
+    """Check the rules of ONNX that its shape inference leaves unchecked; `constraints` has them.
 
     Raises:
-        InvalidArguments: dims, elements or attributes do not agree.
+        InvalidArguments: dims, elements or attributes contradict each other.
     """
-    reason = fault_of(given)
+    reason = find_fault(inputs)
     if reason:
-        raise _misfit(given.node, [tensor for tensor in given.tensors if tensor is not None], reason)
+        raise _misfit(inputs.node, [tensor for tensor in inputs.tensors if tensor is not None], reason)
 
 
 def require_size(tensor: Tensor, what: str) -> None:
-    """A tensor that some machine could hold, with as many axes as NumPy has; `what` names it in errors.
+    """Require that a tensor fits NumPy's limit on axes and the address space; `what` names it in errors.
 
     Raises:
-        InvalidArguments: it has more axes or bytes.
+        InvalidArguments: the tensor has more axes or bytes.
     """
     if len(tensor.dims) > MOST_AXES:
         raise InvalidArguments(
@@ -140,7 +142,8 @@ def require_size(tensor: Tensor, what: str) -> None:
         )
 
 
-def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:
+def _output_tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:
+    """Return a result of a node from its inferred type; None if a dim is unknown."""
     if proto is None or not proto.HasField("tensor_type"):
         raise Unimplemented(
             f"node {node.name!r}: {node.operator} gives {name!r}, which is no tensor: only tensors of numbers and "
@@ -148,7 +151,7 @@ def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None)
         )
     kind = proto.tensor_type
     dtype = element_type(kind.elem_type, f"node {node.name!r}: {node.operator}: the result {name!r}")
-    if node.operator in _AS_FIRST and reads:
+    if node.operator in _DIMS_OF_FIRST and reads:
         return Tensor(name, reads[0].dims, dtype)
     if not kind.HasField("shape"):
         return None
@@ -163,6 +166,7 @@ def _tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None)
 
 
 def _misfit(node: Node, reads: Sequence[Tensor], reason: str) -> InvalidArguments:
+    """Return the error for inputs that do not fit an operator."""
     inputs = " and ".join(f"{tensor.dtype} {tensor.dims}" for tensor in reads)
     return InvalidArguments(
         f"node {node.name!r}: {node.operator} cannot take {inputs}: {reason}; correct the model, or give its inputs "
@@ -170,8 +174,8 @@ def _misfit(node: Node, reads: Sequence[Tensor], reason: str) -> InvalidArgument
     )
 
 
-def _reason(error: Exception) -> str:
-    """ONNX's words for it."""
+def _message(error: Exception) -> str:
+    """Return the first line of an exception of onnx, without its tags."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return text.replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "").rstrip(".")
 
@@ -179,29 +183,30 @@ def _reason(error: Exception) -> str:
 # Folding
 
 MOST_FOLDED = 1 << 30
-"""Bytes of all constants that are computed when a model is read."""
+"""Limit on the bytes of all constants that are computed at import."""
 
 MOST_OPERATIONS = 1 << 34
-"""Multiplications and additions that are computed when a model is read: a few seconds."""
+"""Limit on the multiplications and additions that are computed at import; they take a few seconds."""
 
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 )
-"""Operators that give something else at each run, or may."""
+"""Operators whose results may differ from run to run; they are not folded."""
 
 SHORTENING = frozenset({"NonZero", "Unique", "Compress"})
-"""Operators whose dims follow from elements, and that give no more elements than a small multiple of what they take."""
+"""Operators whose result dims depend on elements; their results are at most a small multiple of their inputs' size."""
 
 
 def fold_constants(
     node: Node, opset: int, tensors: Sequence[Tensor | None], values: Mapping[str, Array]
 ) -> dict[str, Array] | None:
-    """What a node of constants gives, by name, read-only; None where nothing here computes it.
+    """Return the results of a node with constant inputs, by name, read-only; None if NumPy cannot compute the node.
 
-    `tensors` are what it gives where that is known; its bytes have been found to be few enough.
+    `tensors` are the node's results, None where unknown. The caller has checked that their bytes are within
+    `MOST_FOLDED`.
 
     Raises:
-        InvalidArguments: the constants are not such as its operator allows.
+        InvalidArguments: the operator does not allow these constants.
         MissingExtra: the package onnx is not installed.
     """
     known = next((tensor for tensor in tensors if tensor is not None), None)
@@ -211,17 +216,17 @@ def fold_constants(
     if node.operator == "Expand" and known is not None:
         return {known.name: np.broadcast_to(values[node.inputs[0]], known.dims)}
     try:
-        results = computed(node, opset, {name: values[name] for name in node.inputs if name})
+        results = compute_node(node, opset, {name: values[name] for name in node.inputs if name})
     except (OutOfMemory, Unimplemented):
         return None
     return {name: read_only(array) for name, array in results.items()}
 
 
-def stored_constant(node: Node) -> Array | None:
-    """The elements of a node Constant; None for another node.
+def constant_value(node: Node) -> Array | None:
+    """Return the elements of a Constant node; None for any other node.
 
     Raises:
-        Unimplemented: it is sparse, or holds texts.
+        Unimplemented: the constant is sparse, or holds texts.
     """
     if node.operator != "Constant":
         return None
@@ -232,44 +237,47 @@ def stored_constant(node: Node) -> Array | None:
             return read_only(np.array(value, np.float32))
         if name in ("value_int", "value_ints"):
             return read_only(np.array(value, np.int64))
-    held = ", ".join(node.attributes) or "nothing"
+    attributes = ", ".join(node.attributes) or "nothing"
     raise Unimplemented(
-        f"node {node.name!r}: Constant holds {held}: only dense tensors of numbers and booleans are supported"
+        f"node {node.name!r}: Constant holds {attributes}: only dense tensors of numbers and booleans are supported"
     )
 
 
-def size_or_dims(node: Node, src: Tensor) -> Array | None:
-    """What Shape and Size give of a tensor whose dims are known; None for another node."""
+def fold_shape(node: Node, src: Tensor) -> Array | None:
+    """Return the result of Shape or Size of a tensor with known dims; None for any other node."""
     if node.operator == "Size":
         return read_only(np.array(math.prod(src.dims), np.int64))
     if node.operator != "Shape":
         return None
-    part = slice(node.attributes.get("start", 0), node.attributes.get("end"))
-    return read_only(np.array(src.dims[part], np.int64))
+    axes = slice(node.attributes.get("start", 0), node.attributes.get("end"))
+    return read_only(np.array(src.dims[axes], np.int64))
 
 
-def foldable(node: Node, values: Mapping[str, Any]) -> bool:
-    """Whether a node gives constants: all that it takes are."""
+def is_foldable(node: Node, values: Mapping[str, Any]) -> bool:
+    """Return whether a node can be folded: all of its inputs are constant, and its operator is not random."""
     return node.operator not in RANDOM and all(name in values for name in node.inputs if name)
 
 
-def bytes_to_fold(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
-    """The most bytes that are written when a node of constants is computed; fills and broadcasts are written out."""
+def count_fold_bytes(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
+    """Return an upper bound of the bytes that NumPy writes to compute a node with constant inputs.
+
+    Inputs with stride 0, such as results of Expand, count as if NumPy copied them, unless the operator returns views.
+    """
     inputs = [values[name] for name in node.inputs if name]
-    spread = sum(_WIDEST * array.size for array in inputs if is_spread(array)) if node.operator not in VIEWING else 0
+    spread = sum(_WIDEST * array.size for array in inputs if is_broadcast(array)) if node.operator not in VIEWING else 0
     most = sum(tensor.nbytes for tensor in tensors if tensor is not None)
     if node.operator in SHORTENING:
         most += sum(_WIDEST * array.size * max(array.ndim, 3) for array in inputs)
     return most + spread
 
 
-def is_spread(array: Array) -> bool:
-    """Whether elements of an array lie in the same place, so that it takes less memory than it has elements."""
+def is_broadcast(array: Array) -> bool:
+    """Return whether an axis of an array has stride 0, so that several elements share memory."""
     return any(n > 1 and not stride for n, stride in zip(array.shape, array.strides, strict=True))
 
 
-def operations_to_fold(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
-    """About how many multiplications and additions compute a node of constants."""
+def count_fold_operations(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
+    """Return an estimate of the multiplications and additions that compute a node with constant inputs."""
     inputs = [values[name] for name in node.inputs if name]
     result = sum(int(math.prod(tensor.dims)) for tensor in tensors if tensor is not None)
     if node.operator in _PRODUCTS and len(inputs) > 1:
@@ -289,19 +297,19 @@ _PRODUCTS = frozenset({"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul",
 _WIDEST = 8  # bytes of an element that NumPy computes with
 
 VIEWING = frozenset({"Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that read no more elements of a constant than they give."""
+"""Operators that read no more elements of a constant than they return."""
 
 
-# The walk
+# Import
 
 Scope: TypeAlias = Mapping[str, str]
-"""Names as a graph has them to names of the network, where these differ."""
+"""Names in a graph of the model to names in the network, for names that differ."""
 
 
-class Walk:
-    """What has been read so far."""
+class GraphImporter:
+    """State of an import: the nodes, tensors and constants of the network so far."""
 
-    def __init__(self, model: Opened, inputs: list[Tensor]) -> None:
+    def __init__(self, model: ParsedModel, inputs: list[Tensor]) -> None:
         self.opset = model.opset
         self.folder = model.folder
         self.values: dict[str, Array] = dict(model.values)
@@ -313,31 +321,34 @@ class Walk:
         self._folded = 0
         self._operations = 0
 
-    def read(self, graph: Proto, scope: Scope, prefix: str) -> None:
-        """Read the nodes of a graph; `scope` maps names of what lies around it, `prefix` makes its own unique.
+    def import_graph(self, graph: Proto, scope: Scope, prefix: str) -> None:
+        """Import the nodes of a graph.
+
+        `scope` maps names of the enclosing graphs to names of the network. `prefix` is put before the graph's own names
+        to make them unique; it is empty for the main graph.
 
         Raises:
-            FileError, InvalidArguments, MissingExtra, Unimplemented: as `load`.
+            FileError, InvalidArguments, MissingExtra, Unimplemented: reasons of `load`.
         """
         own = dict(scope)
         self.scope = own
         if prefix:
             for tensor in graph.initializer:
                 own[tensor.name] = prefix + tensor.name
-                self._keep_value(own[tensor.name], stored_array(tensor, self.folder))
+                self._add_constant(own[tensor.name], read_tensor(tensor, self.folder))
         for proto in graph.node:
             if proto.op_type == "If":
-                self._read_branch(proto, own, prefix)
+                self._import_branch(proto, own, prefix)
             else:
-                self._read_node(*_renamed(proto, own, prefix, self._names))
+                self._import_node(*_rename(proto, own, prefix, self._names))
         self.scope = own
 
-    def answer(self, name: str, inputs: set[str]) -> None:
-        """Have an output of the network written by a node, also where it is a constant or another name's tensor.
+    def add_output(self, name: str, inputs: set[str]) -> None:
+        """Ensure that a node writes this output of the network, also if it is a constant or another name of a tensor.
 
         Raises:
-            FileError: nothing gives it.
-            Unimplemented: it is an input.
+            FileError: nothing computes the output.
+            Unimplemented: the output is an input of the network.
         """
         source = self.scope.get(name, name)
         if source not in self.tensors:
@@ -346,41 +357,46 @@ class Walk:
             raise Unimplemented(f"output {name!r} is an input of the network: nothing computes it; leave it out")
         if source == name and name in self.values:
             source = unused_name(f"{name}:value", self.tensors, self._names)
-            self._keep_value(source, self.values.pop(name))
-            self.nodes = [_reading(node, name, source) for node in self.nodes]
+            self._add_constant(source, self.values.pop(name))
+            self.nodes = [_replace_input(node, name, source) for node in self.nodes]
         if source != name:
-            answer = unused_name(f"{name}:answer", self.tensors, self._names)
-            self.nodes.append(Node(answer, "Identity", (source,), (name,)))
+            identity = unused_name(f"{name}:answer", self.tensors, self._names)
+            self.nodes.append(Node(identity, "Identity", (source,), (name,)))
             self.tensors[name] = Tensor(name, self.tensors[source].dims, self.tensors[source].dtype)
 
-    def _read_node(self, node: Node, proto: Proto) -> None:
+    def _import_node(self, node: Node, proto: Proto) -> None:
+        """Infer the results of a node, then fold it if possible, else append it to the network."""
         unknown = next((name for name in node.inputs if name and name not in self.tensors), None)
         if unknown is not None:
             raise FileError(f"node {node.name!r} reads {unknown!r}, which nothing gives: export the model again")
         reads = [self.tensors[name] for name in node.inputs if name]
-        value = stored_constant(node) if not reads else size_or_dims(node, reads[0])
+        value = constant_value(node) if not reads else fold_shape(node, reads[0])
         if value is not None:
-            self._keep_value(node.outputs[0], value)
+            self._add_constant(node.outputs[0], value)
             return
-        gives = infer_outputs(node, proto, self.opset, reads, self.values)
+        outputs = infer_outputs(node, proto, self.opset, reads, self.values)
         tensors = [self.tensors[name] if name else None for name in node.inputs]
-        require_fit(NodeInputs(node, self.opset, tensors, gives, self.values))
-        if foldable(node, self.values) and (None not in gives or node.operator in SHORTENING):
-            self._count(node, gives)
-            results = fold_constants(node, self.opset, gives, self.values)
+        require_fit(NodeInputs(node, self.opset, tensors, outputs, self.values))
+        if is_foldable(node, self.values) and (None not in outputs or node.operator in SHORTENING):
+            self._count_folding(node, outputs)
+            results = fold_constants(node, self.opset, outputs, self.values)
             if results is not None:
                 for name, array in results.items():
-                    self._keep_value(name, array)
+                    self._add_constant(name, array)
                 return
-        require_known(node, gives)
+        require_known(node, outputs)
         require_computable(node, self.opset, {tensor.name: tensor.dtype for tensor in reads})
         self.nodes.append(node)
-        self.tensors.update({tensor.name: tensor for tensor in gives if tensor is not None})
+        self.tensors.update({tensor.name: tensor for tensor in outputs if tensor is not None})
 
-    def _count(self, node: Node, gives: list[Tensor | None]) -> None:
-        """Keep the bytes and operations of what is folded within bounds."""
-        self._folded += bytes_to_fold(node, gives, self.values)
-        self._operations += operations_to_fold(node, gives, self.values)
+    def _count_folding(self, node: Node, outputs: list[Tensor | None]) -> None:
+        """Add a folded node to the totals of bytes and operations.
+
+        Raises:
+            Unimplemented: a total exceeds its limit.
+        """
+        self._folded += count_fold_bytes(node, outputs, self.values)
+        self._operations += count_fold_operations(node, outputs, self.values)
         if self._folded > MOST_FOLDED:
             raise Unimplemented(
                 f"node {node.name!r}: with what {node.operator} gives, the constants that are computed when the model "
@@ -392,13 +408,14 @@ class Walk:
                 f"would take {self._operations} operations: {MOST_OPERATIONS} at most do; store its result in it"
             )
 
-    def _keep_value(self, name: str, array: Array) -> None:
+    def _add_constant(self, name: str, array: Array) -> None:
+        """Add a constant and its tensor to the network."""
         self.values[name] = array
         self.tensors[name] = tensor_of(name, array)
 
-    def _read_branch(self, proto: Proto, scope: dict[str, str], prefix: str) -> None:
-        """Read the branch that an If takes."""
-        name = called(proto)
+    def _import_branch(self, proto: Proto, scope: dict[str, str], prefix: str) -> None:
+        """Import the branch of an If that its constant condition selects."""
+        name = name_of(proto)
         condition = self.values.get(scope.get(proto.input[0], proto.input[0]))
         if condition is not None and condition.dtype != np.bool_:
             raise FileError(
@@ -414,7 +431,7 @@ class Walk:
         if branch.input:
             raise FileError(f"node {name!r}: a branch of If takes inputs of its own: export the model again")
         inner = f"{prefix}{name}/"
-        self.read(branch, scope, inner)
+        self.import_graph(branch, scope, inner)
         results = [self.scope.get(value.name, value.name) for value in branch.output]
         if len(results) != len(proto.output) or not all(result in self.tensors for result in results):
             raise FileError(
@@ -424,36 +441,39 @@ class Walk:
         self.scope = scope
 
 
-def _reading(node: Node, name: str, source: str) -> Node:
-    """A node that reads `source` where it read `name`."""
+def _replace_input(node: Node, name: str, source: str) -> Node:
+    """Return a node that reads `source` wherever it read `name`."""
     if name not in node.inputs:
         return node
-    return replace(node, inputs=tuple(source if given == name else given for given in node.inputs))
+    return replace(node, inputs=tuple(source if old == name else old for old in node.inputs))
 
 
-def _renamed(proto: Proto, scope: dict[str, str], prefix: str, names: set[str]) -> tuple[Node, Proto]:
-    """A node with the names of the network, as a value and as ONNX has it."""
+def _rename(proto: Proto, scope: dict[str, str], prefix: str, names: set[str]) -> tuple[Node, Proto]:
+    """Return a node with the network's names, as a `Node` and as ONNX's NodeProto.
+
+    The names of its results are added to `scope`, its own name to `names`.
+    """
     inputs = tuple(scope.get(name, name) for name in proto.input)
     if prefix:
         scope.update({name: prefix + name for name in proto.output if name})
     outputs = tuple(scope.get(name, name) for name in proto.output)
-    name = unused_name(prefix + called(proto), names)
+    name = unused_name(prefix + name_of(proto), names)
     names.add(name)
-    shown = onnx.NodeProto()
-    shown.CopyFrom(proto)
-    shown.domain = ""
-    for names_of, new in ((shown.input, inputs), (shown.output, outputs)):
-        del names_of[:]
-        names_of.extend(new)
-    return Node(name, proto.op_type, inputs, outputs, _attributes(proto, name)), shown
+    renamed = onnx.NodeProto()
+    renamed.CopyFrom(proto)
+    renamed.domain = ""
+    for old_names, new_names in ((renamed.input, inputs), (renamed.output, outputs)):
+        del old_names[:]
+        old_names.extend(new_names)
+    return Node(name, proto.op_type, inputs, outputs, _decode_attributes(proto, name)), renamed
 
 
-def _attributes(proto: Proto, name: str) -> dict[str, Any]:
-    """By name: numbers, texts, arrays, tuples of them."""
+def _decode_attributes(proto: Proto, name: str) -> dict[str, Any]:
+    """Return the attributes of a node by name: numbers, texts, arrays, and tuples of these."""
     attributes = {}
     for attribute in proto.attribute:
         try:
-            attributes[attribute.name] = _plain(helper.get_attribute_value(attribute), name)
+            attributes[attribute.name] = _decode_value(helper.get_attribute_value(attribute), name)
         except (ValueError, TypeError) as error:
             raise FileError(
                 f"node {name!r}: the attribute {attribute.name} of {proto.op_type} cannot be read: "
@@ -462,11 +482,12 @@ def _attributes(proto: Proto, name: str) -> dict[str, Any]:
     return attributes
 
 
-def _plain(value: Any, name: str) -> Any:
+def _decode_value(value: Any, name: str) -> Any:
+    """Return an attribute's value as a number, text, array or tuple; raise Unimplemented for any other kind."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, onnx.TensorProto):
-        return stored_array(value, None)
+        return read_tensor(value, None)
     if isinstance(value, (int, float, str, np.generic)):
         return value
     if isinstance(value, (onnx.SparseTensorProto, onnx.TypeProto, onnx.GraphProto)):
@@ -474,4 +495,4 @@ def _plain(value: Any, name: str) -> Any:
             f"node {name!r} holds a {type(value).__name__.removesuffix('Proto')}: only numbers, texts and dense "
             "tensors are supported; export the model without it"
         )
-    return tuple(_plain(item, name) for item in value)
+    return tuple(_decode_value(item, name) for item in value)
