@@ -1,10 +1,10 @@
-"""Operators that move elements, or convert each one to another type.
+"""Functions of operators that move elements, or convert each one to another type.
 
-**Slice** with any steps, and **Unsqueeze** with axes in any order. **Pad**: elements before and behind, or taken away
-where the padding is negative. **Gather and Scatter** in their forms: an index out of range is an error, never another
-element. **Cast and CastLike**: numbers to another type; small floats saturate where the node says so. **Pow** of
-integers and floats in any combination. **QuantizeLinear and DequantizeLinear**: by tensor, by axis, and by blocks of an
-axis; integers and small floats.
+- **Slice** with any steps, and **Unsqueeze** with axes in any order. - **Pad**: elements before and after; negative
+padding removes elements. - **Gather and Scatter** in all forms; an index out of range is an error, never another
+element. - **Cast and CastLike** to any type; conversions to small floats saturate if the node states so. - **Pow** of
+integers and floats in any combination. - **QuantizeLinear and DequantizeLinear** by tensor, by axis, and by blocks of
+an axis, for integers and small floats.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,10 @@ from inlay.graph.op_graph import Array
 
 
 def take_slice(call: OperatorCall) -> Array:
-    """Every `step`-th element between two places of some axes; places beyond the axis are its ends."""
+    """Compute Slice: every `step`-th element from a start to an end of some axes.
+
+    Starts and ends beyond an axis are clamped to it.
+    """
     src = call.input(0)
     names = ("starts", "ends", "axes", "steps")
     starts, ends, named, steps = (call.integers(name, index, 10) for index, name in enumerate(names, 1))
@@ -29,14 +32,14 @@ def take_slice(call: OperatorCall) -> Array:
     strides = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(strides) or 0 in strides or len(starts) > src.ndim:
         raise call.invalid(f"starts {starts}, ends {ends}, axes {named} and steps {steps} do not fit {src.ndim} axes")
-    places = [slice(None)] * src.ndim
+    slices = [slice(None)] * src.ndim
     for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
-        places[axis] = _clamped_slice(src.shape[axis], start, end, step)
-    return src[tuple(places)]
+        slices[axis] = _clamped_slice(src.shape[axis], start, end, step)
+    return src[tuple(slices)]
 
 
 def _clamped_slice(n: int, start: int, end: int, step: int) -> slice:
-    """The elements of an axis of `n`, as ONNX clamps them."""
+    """Return the slice of an axis of `n` elements, with start and end clamped as ONNX specifies."""
     start, end = (at + n if at < 0 else at for at in (start, end))
     if step > 0:
         return slice(min(max(start, 0), n), min(max(end, 0), n), step)
@@ -45,7 +48,7 @@ def _clamped_slice(n: int, start: int, end: int, step: int) -> slice:
 
 
 def unsqueeze(call: OperatorCall) -> Array:
-    """Axes of length 1 at these places of the result."""
+    """Compute Unsqueeze: insert axes of length 1 at these positions of the result."""
     src = call.input(0)
     named = call.integers("axes", 1, 13) or []
     axes = tuple(call.axis(axis, src.ndim + len(named)) for axis in named)
@@ -56,11 +59,11 @@ def unsqueeze(call: OperatorCall) -> Array:
 
 # Pad
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
-"""What `mode` of Pad can be."""
+"""Values of the attribute `mode` of Pad."""
 
 
 def pad(call: OperatorCall) -> Array:
-    """What is negative is cut off first; the rest is padded."""
+    """Compute Pad: first remove elements where padding is negative, then add the others."""
     data = call.input(0)
     pads, named = call.integers("pads", 1, 11) or [], call.optional(3)
     axes = range(data.ndim) if named is None else [call.axis(int(axis), data.ndim) for axis in named.reshape(-1)]
@@ -77,6 +80,7 @@ def pad(call: OperatorCall) -> Array:
 
 
 def _pad_array(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -> Array:
+    """Return `data` with elements added before and after each axis, by the node's mode."""
     mode = call.attribute("mode", "constant")
     if mode not in PAD_MODES:
         raise call.invalid(f"mode {mode!r} is none of {', '.join(PAD_MODES)}")
@@ -92,6 +96,7 @@ def _pad_array(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -
 
 
 def _pad_value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
+    """Return the value of constant padding."""
     if call.opset < 11:
         return dtype.type(call.attribute("value", 0.0))
     value = call.optional(2)
@@ -102,14 +107,14 @@ def _pad_value(call: OperatorCall, dtype: np.dtype[Any]) -> Any:
 
 
 def gather(call: OperatorCall) -> Array:
-    """Slices along one axis."""
+    """Compute Gather: slices along one axis."""
     data = call.input(0)
     axis = call.axis(call.attribute("axis", 0), data.ndim)
     return np.take(data, call.require_indices(1, data.shape[axis], axis), axis=axis)
 
 
 def gather_elements(call: OperatorCall) -> Array:
-    """One element for each index, in the row of the index."""
+    """Compute GatherElements: one element for each index, from the row of the index."""
     data, indices = call.input(0), call.input(1)
     axis = call.axis(call.attribute("axis", 0), data.ndim)
     rows = _rows_with_indices(call, data, indices, axis)
@@ -117,7 +122,7 @@ def gather_elements(call: OperatorCall) -> Array:
 
 
 def scatter_elements(call: OperatorCall) -> Array:
-    """The data with one element replaced, or combined, for each index."""
+    """Compute ScatterElements: the data with one element replaced, or combined, for each index."""
     data, indices, updates = (call.input(index) for index in range(3))
     axis = call.axis(call.attribute("axis", 0), data.ndim)
     if updates.shape != indices.shape:
@@ -131,7 +136,7 @@ def scatter_elements(call: OperatorCall) -> Array:
 
 
 def _rows_with_indices(call: OperatorCall, data: Array, indices: Array, axis: int) -> tuple[slice, ...]:
-    """The part of `data` that has an index for each row."""
+    """Return the part of `data` whose rows have indices; raise InvalidArguments if dims do not fit."""
     if data.ndim != indices.ndim or data.ndim == 0:
         raise call.invalid(f"indices have {indices.ndim} axes, the data {data.ndim}: they must be as many, 1 or more")
     if any(n > of for i, (n, of) in enumerate(zip(indices.shape, data.shape, strict=True)) if i != axis):
@@ -140,7 +145,7 @@ def _rows_with_indices(call: OperatorCall, data: Array, indices: Array, axis: in
 
 
 def gather_nd(call: OperatorCall) -> Array:
-    """One slice for each tuple of indices."""
+    """Compute GatherND: one slice for each tuple of indices."""
     data, indices = call.input(0), call.input(1)
     batch = int(call.attribute("batch_dims", 0))
     tuples = _split_tuples(call, data, indices, batch)
@@ -151,7 +156,7 @@ def gather_nd(call: OperatorCall) -> Array:
 
 
 def scatter_nd(call: OperatorCall) -> Array:
-    """The data with one slice replaced, or combined, for each tuple of indices."""
+    """Compute ScatterND: the data with one slice replaced, or combined, for each tuple of indices."""
     data, indices, updates = (call.input(index) for index in range(3))
     tuples = _split_tuples(call, data, indices, 0)
     dims = indices.shape[:-1] + data.shape[indices.shape[-1] :]
@@ -163,7 +168,7 @@ def scatter_nd(call: OperatorCall) -> Array:
 
 
 def _split_tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -> tuple[Array, ...]:
-    """The indices of each axis, apart."""
+    """Return the tuples of indices as one array per axis, after `batch` axes."""
     if indices.ndim < 1 + batch or not 0 <= batch <= data.ndim or indices.shape[-1] > data.ndim - batch:
         raise call.invalid(f"indices of dims {indices.shape} do not fit data of dims {data.shape}")
     if indices.shape[:batch] != data.shape[:batch]:
@@ -174,6 +179,7 @@ def _split_tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -
 
 
 def _scatter(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
+    """Write updates into the result, or combine them with its elements by the node's reduction."""
     reduction = call.attribute("reduction", "none")
     if reduction not in SCATTER_REDUCTIONS:
         raise call.invalid(f"reduction {reduction!r} is none of {', '.join(SCATTER_REDUCTIONS)}")
@@ -187,24 +193,28 @@ def _scatter(call: OperatorCall, result: Array, where: tuple[Array, ...], update
 
 _REDUCTIONS: Mapping[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 SCATTER_REDUCTIONS = ("none", *_REDUCTIONS)
-"""What `reduction` of ScatterElements and ScatterND can be."""
+"""Values of the attribute `reduction` of ScatterElements and ScatterND."""
 
 
 # Conversion
 
 
 def cast(call: OperatorCall) -> Array:
-    """The elements as another type, which `to` names."""
+    """Compute Cast: the elements in the type that the attribute `to` names."""
     return convert(call, call.input(0), onnx_dtype(int(call.attribute("to"))))
 
 
 def cast_like(call: OperatorCall) -> Array:
-    """The elements as the type of the second input."""
+    """Compute CastLike: the elements in the type of the second input."""
     return convert(call, call.input(0), call.input(1).dtype)
 
 
 def convert(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
-    """Elements of another type: floats to integers are cut, to floats of 8 bits and fewer rounded and saturated."""
+    """Return elements in another type.
+
+    Floats become integers by truncation. Conversions to floats of 8 bits or fewer round, and saturate if the node
+    states so.
+    """
     if "e8m0" in dtype.name:
         raise call.unsupported("a conversion to FLOAT8E8M0")
     if is_float(dtype) and dtype.itemsize == 1:
@@ -219,7 +229,7 @@ def convert(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _to_small_float(src: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
-    """Rounded to a float of 8 bits or fewer; if it saturates, what is too large becomes its greatest number."""
+    """Return elements rounded to a float of 8 bits or fewer; if it saturates, clip larger numbers."""
     values = src.astype(np.float32)
     if saturates:
         low, high = number_limits(dtype)
@@ -228,6 +238,7 @@ def _to_small_float(src: Array, dtype: np.dtype[Any], saturates: bool) -> Array:
 
 
 def _to_few_bits(src: Array, dtype: np.dtype[Any]) -> Array:
+    """Return elements as integers of 4 or 2 bits, which wrap as wider ones do."""
     low, high = (int(limit) for limit in number_limits(dtype))
     whole = src.astype(np.float32) if src.dtype.kind == "V" else src
     with np.errstate(all="ignore"):
@@ -239,7 +250,10 @@ def _to_few_bits(src: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def power(call: OperatorCall) -> Array:
-    """x to the power of y, of the type of x; integers to negative powers are cut, as 2 to -1 to 0."""
+    """Compute Pow: x to the power of y, in the type of x.
+
+    An integer to a negative power is truncated, so 2 to the power of -1 is 0.
+    """
     base, exponent = call.input(0), call.input(1)
     if is_float(base.dtype) or (not is_float(exponent.dtype) and not (exponent < 0).any()):
         working = np.result_type(base.dtype, np.float32) if base.dtype.kind in "V" else base.dtype
@@ -259,25 +273,28 @@ _F32 = np.dtype(np.float32)
 
 
 def dequantize_linear(call: OperatorCall) -> Array:
-    """(x - zero point) * scale, in f32; of the type of the scale, or `output_dtype`."""
+    """Compute DequantizeLinear: (x - zero point) * scale in f32.
+
+    The result has the type of the scale, or the type that `output_dtype` names.
+    """
     src, scale = call.input(0), call.input(1)
     zero = call.optional(2)
     if zero is not None and zero.dtype != src.dtype:
         raise call.invalid(f"its zero point is {zero.dtype}, and x is {src.dtype}: they must be the same")
     working = _F32 if is_float(src.dtype) else np.dtype(np.int64)
-    moved = src.astype(working)
+    shifted = src.astype(working)
     if zero is not None:
-        moved = moved - _broadcast_parameter(call, zero, src.shape).astype(working)
-    result = moved.astype(_F32) * _broadcast_parameter(call, scale, src.shape).astype(_F32)
-    wanted = int(call.attribute("output_dtype", 0))
-    return result.astype(onnx_dtype(wanted) if wanted else scale.dtype)
+        shifted = shifted - _broadcast_parameter(call, zero, src.shape).astype(working)
+    result = shifted.astype(_F32) * _broadcast_parameter(call, scale, src.shape).astype(_F32)
+    code = int(call.attribute("output_dtype", 0))
+    return result.astype(onnx_dtype(code) if code else scale.dtype)
 
 
 def quantize_linear(call: OperatorCall) -> Array:
-    """Saturated round(x / scale) + zero point, halves to even."""
+    """Compute QuantizeLinear: round(x / scale) + zero point, saturated; halves are rounded to even."""
     src, scale = call.input(0), call.input(1)
-    zero, wanted = call.optional(2), int(call.attribute("output_dtype", 0))
-    dtype = zero.dtype if zero is not None else onnx_dtype(wanted) if wanted else np.dtype(np.uint8)
+    zero, code = call.optional(2), int(call.attribute("output_dtype", 0))
+    dtype = zero.dtype if zero is not None else onnx_dtype(code) if code else np.dtype(np.uint8)
     precision = int(call.attribute("precision", 0))
     working = onnx_dtype(precision) if precision else _F32
     quotient = (src.astype(working) / _broadcast_parameter(call, scale, src.shape).astype(working)).astype(_F32)
@@ -294,11 +311,15 @@ def quantize_linear(call: OperatorCall) -> Array:
 
 
 def _has_nan(dtype: np.dtype[Any]) -> bool:
+    """Return whether a float type has NaN."""
     return bool(np.isnan(np.float32(np.nan).astype(dtype).astype(np.float32)))
 
 
 def _broadcast_parameter(call: OperatorCall, parameter: Array, dims: tuple[int, ...]) -> Array:
-    """A scale or zero point for each element: one number, a vector along `axis`, or a number for each block of it."""
+    """Return a scale or zero point for each element.
+
+    The parameter is one number, a vector along `axis`, or has one number for each block of `axis`.
+    """
     block = int(call.attribute("block_size", 0))
     if parameter.size == 1 and parameter.ndim <= 1 and not block:
         return parameter.reshape(())
@@ -329,4 +350,4 @@ DATA_MOVEMENT: Mapping[str, Callable[[OperatorCall], Array]] = {
     "Slice": take_slice,
     "Unsqueeze": unsqueeze,
 }
-"""The function of each operator."""
+"""Function of each operator that moves or converts elements."""

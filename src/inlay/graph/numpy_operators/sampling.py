@@ -1,7 +1,7 @@
-"""Elements between elements: Resize and Upsample of axes, GridSample at given places, RoiAlign over regions.
+"""Functions of operators that interpolate: Resize and Upsample of axes, GridSample at points, RoiAlign over regions.
 
-A resize goes along one axis after the other: each element is a weighted sum of a few of the source. An axis that only
-picks elements (`nearest`) is indexed; the others are sums over taps, so that no window is copied.
+A resize processes one axis after another: each element of the result is a weighted sum of a few source elements (taps).
+An axis in mode `nearest` is indexed. Other modes sum over taps, so no window is copied.
 
 Source: ONNX, "Operators", Resize; Keys, "Cubic convolution interpolation", 1981.
 """
@@ -19,7 +19,7 @@ from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
 LINEAR_MODES = ("linear", "bilinear", "trilinear")
-"""What `mode` of Resize and Upsample can be for linear interpolation."""
+"""Values of the attribute `mode` of Resize and Upsample that mean linear interpolation."""
 COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -29,14 +29,14 @@ COORDINATES = (
     "tf_crop_and_resize",
     "tf_half_pixel_for_nn",
 )
-"""What `coordinate_transformation_mode` can be, of all versions of Resize."""
+"""Values of the attribute `coordinate_transformation_mode`, of all versions of Resize."""
 ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda at: np.ceil(at - at.dtype.type(0.5)),
     "round_prefer_ceil": lambda at: np.floor(at + at.dtype.type(0.5)),
     "floor": np.floor,
     "ceil": np.ceil,
 }
-"""What `nearest_mode` can be, from coordinates to the elements nearest to them."""
+"""Values of the attribute `nearest_mode`, each with the function from coordinates to the nearest elements."""
 _PART = 1 << 18  # elements of an axis that are resized at once
 _CUBIC = -0.75  # the factor of Keys's polynomials where the node gives none
 Reals = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ Reals = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _SampledAxis:
-    """How one axis is resized."""
+    """An axis that is resized."""
 
     index: int
     """Number of the axis."""
@@ -56,13 +56,13 @@ class _SampledAxis:
     result: int
     """Elements of the result."""
     scale: float
-    """How many times larger the axis becomes, as the node says."""
+    """Factor by which the axis becomes longer, as the node states it."""
     roi: tuple[float, float]
-    """Beginning and end of the part that is resized, from 0 to 1."""
+    """Beginning and end of the region that is resized, as fractions of the axis."""
 
 
 def resize(call: OperatorCall) -> Array:
-    """The image at another resolution."""
+    """Compute Resize or Upsample: the image at another resolution."""
     src = call.input(0)
     mode = call.attribute("mode", "nearest")
     is_old = call.node.operator == "Upsample" or call.opset < 11
@@ -90,7 +90,7 @@ def resize(call: OperatorCall) -> Array:
 
 
 def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_SampledAxis]:
-    """The axes that the node resizes."""
+    """Return the axes that the node resizes."""
     named = call.attribute("axes")
     axes = list(range(len(dims))) if named is None else [call.axis(int(axis), len(dims)) for axis in named]
     scales, sizes = _scales(call, is_old), call.optional(3)
@@ -113,21 +113,23 @@ def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_SampledAxis]:
 def _with_roi(
     call: OperatorCall, axes: list[int], scales: list[float], parts: list[float]
 ) -> list[tuple[int, float, float, float]]:
+    """Return each axis with its scale and the region that is resized, which is the whole axis unless the node crops."""
     is_cropped = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
     begins, ends = (parts[: len(axes)], parts[len(axes) :]) if is_cropped else ([0.0] * len(axes), [1.0] * len(axes))
     return list(zip(axes, scales, begins, ends, strict=True))
 
 
 def _scales(call: OperatorCall, is_old: bool) -> list[float] | None:
+    """Return the scales that the node states; None if it states none."""
     attribute = call.attribute("scales")
-    given = call.optional(1 if is_old else 2)
-    if attribute is None and (given is None or not given.size):
-        return None
-    return [float(scale) for scale in (attribute if attribute is not None else given.reshape(-1))]  # type: ignore[union-attr]
+    array = call.optional(1 if is_old else 2)
+    if attribute is not None:
+        return [float(scale) for scale in attribute]
+    return None if array is None or not array.size else [float(scale) for scale in array.reshape(-1)]
 
 
 def _scales_for_sizes(call: OperatorCall, dims: list[int], sizes: list[int]) -> tuple[list[int], list[float]]:
-    """Extents and scales for the sizes that the node asks for."""
+    """Return extents and scales for the sizes that the node states."""
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     if len(sizes) != len(dims) or min(sizes, default=1) < 0 or 0 in dims:
         raise call.invalid(f"sizes {sizes} do not fit dims {dims}")
@@ -143,7 +145,7 @@ def _scales_for_sizes(call: OperatorCall, dims: list[int], sizes: list[int]) -> 
 def _resize_axis(
     call: OperatorCall, src: Array, axis: _SampledAxis, coordinates: str, mode: str, is_old: bool
 ) -> Array:
-    """The source resized along one axis, part by part, so that weights and indices take little memory."""
+    """Return the source resized along one axis, part by part, so that weights and indices take little memory."""
     dims = (*src.shape[: axis.index], axis.result, *src.shape[axis.index + 1 :])
     result = np.empty(dims, src.dtype)
     for start in range(0, axis.result, _PART):
@@ -155,7 +157,7 @@ def _resize_axis(
 
 
 def _coordinates(axis: _SampledAxis, coordinates: str, at: Reals) -> Reals:
-    """Where elements `at` of the result lie in the source."""
+    """Return the coordinates in the source of elements `at` of the result."""
     length = axis.scale * axis.extent
     if coordinates == "align_corners":
         return np.zeros_like(at) if length == 1 else at * (axis.extent - 1) / (length - 1)
@@ -178,7 +180,7 @@ def _coordinates(axis: _SampledAxis, coordinates: str, at: Reals) -> Reals:
 
 
 def _interpolate_axis(call: OperatorCall, src: Array, axis: _SampledAxis, at: Reals, mode: str, is_old: bool) -> Array:
-    """The source resized along one axis."""
+    """Return elements along one axis at coordinates `at`, by the node's mode."""
     if mode == "nearest":
         rounding = call.attribute("nearest_mode", "floor" if is_old else "round_prefer_floor")
         return np.take(src, np.clip(_nearest(call, at, rounding), 0, axis.extent - 1).astype(np.intp), axis.index)
@@ -205,17 +207,19 @@ def _interpolate_axis(call: OperatorCall, src: Array, axis: _SampledAxis, at: Re
 
 
 def _nearest(call: OperatorCall, at: Reals, rounding: str) -> Reals:
+    """Return the nearest element of each coordinate."""
     if rounding not in ROUNDINGS:
         raise call.invalid(f"nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
     return ROUNDINGS[rounding](at)
 
 
 def _triangle(distance: Reals) -> Reals:
+    """Return the weight of an element in a linear interpolation, by its distance."""
     return np.maximum(1 - distance, 0)
 
 
 def keys(a: float) -> Callable[[Array], Reals]:
-    """The weight of an element in a cubic interpolation by its distance: Keys's polynomials of factor `a`.
+    """Return the function from distance to weight of a cubic interpolation: Keys's polynomials with factor `a`.
 
     >>> keys(-0.5)(np.array([0.0, 0.5, 1.0, 1.5, 2.0])).tolist()
     [1.0, 0.5625, 0.0, -0.0625, 0.0]
@@ -235,7 +239,7 @@ _MODES = {"bilinear": "linear", "linear": "linear", "bicubic": "cubic", "cubic":
 
 
 def grid_sample(call: OperatorCall) -> Array:
-    """The image at the places of a grid, whose coordinates run from -1 to 1, the last axis first."""
+    """Compute GridSample: the image at the points of a grid; coordinates range from -1 to 1, the last axis first."""
     src, grid = call.input(0), call.input(1)
     count = src.ndim - 2
     mode = _MODES.get(call.attribute("mode", "linear"))
@@ -248,25 +252,25 @@ def grid_sample(call: OperatorCall) -> Array:
         raise call.invalid("the image has no elements")
     is_aligned = bool(call.attribute("align_corners", 0))
     working = np.result_type(src.dtype, np.float32)
-    images, places = np.moveaxis(src, 1, -1).astype(working), grid[..., ::-1].astype(working)
+    images, points = np.moveaxis(src, 1, -1).astype(working), grid[..., ::-1].astype(working)
     axes = []
     for k, n in enumerate(src.shape[2:]):
-        at = places[..., k]
+        at = points[..., k]
         center = (at + 1) / 2 * (n - 1) if is_aligned else ((at + 1) * n - 1) / 2
         axes.append([(_pixels(base, n, padding, is_aligned), weight) for base, weight in _taps(center, mode)])
     batch = np.arange(src.shape[0]).reshape(-1, *(1,) * count)
     result = np.zeros((*grid.shape[:-1], src.shape[1]), working)
     for taps in product(*axes):
         weight = np.ones(grid.shape[:-1], working)
-        for (_, is_inside), its in taps:
-            weight = weight * np.where(is_inside, its, 0)
-        taken = images[(batch, *(index for (index, _), _ in taps))]
-        result += np.where(weight[..., None] == 0, 0, taken) * weight[..., None]
+        for (_, is_inside), tap_weight in taps:
+            weight = weight * np.where(is_inside, tap_weight, 0)
+        pixels = images[(batch, *(index for (index, _), _ in taps))]
+        result += np.where(weight[..., None] == 0, 0, pixels) * weight[..., None]
     return np.moveaxis(result, -1, 1).astype(src.dtype)
 
 
 def _taps(center: Array, mode: str) -> list[tuple[Array, Array]]:
-    """The pixels about each place along an axis, and the weight that each has."""
+    """Return the pixels around each point along an axis, and the weight of each."""
     if mode == "nearest":
         return [(np.rint(center), np.ones_like(center))]
     below = np.floor(center)
@@ -278,7 +282,7 @@ def _taps(center: Array, mode: str) -> list[tuple[Array, Array]]:
 
 
 def _pixels(at: Array, n: int, padding: str, is_aligned: bool) -> tuple[Array, Array]:
-    """Indices of pixels that may lie outside of `n`, and whether they have a value."""
+    """Return indices of pixels, padded as the node states, and whether each has a value; `at` may be outside of `n`."""
     is_known = np.isfinite(at) & (np.abs(at) < 2.0**31)
     at = np.where(is_known, at, -2.0)
     if padding == "zeros":
@@ -291,7 +295,7 @@ def _pixels(at: Array, n: int, padding: str, is_aligned: bool) -> tuple[Array, A
 
 
 def _reflect(at: Array, low: float, high: float) -> Array:
-    """Places brought between two mirrors."""
+    """Return coordinates reflected at `low` and `high` until they are between them."""
     length = high - low
     if length == 0:
         return np.zeros_like(at)
@@ -303,7 +307,7 @@ def _reflect(at: Array, low: float, high: float) -> Array:
 
 
 def roi_align(call: OperatorCall) -> Array:
-    """The mean of interpolated samples in each bin of each region."""
+    """Compute RoiAlign: the mean of interpolated samples in each bin of each region."""
     src, regions, images = (call.input(index) for index in range(3))
     if call.attribute("mode", "avg") != "avg":
         raise call.unsupported("mode 'max', whose samples runtimes weigh differently,")
@@ -332,7 +336,7 @@ def roi_align(call: OperatorCall) -> Array:
 
 
 def _sample_positions(call: OperatorCall, start: float, stop: float, bins: int, is_half: bool) -> Array:
-    """Where samples lie along an axis, those of a bin side by side."""
+    """Return the coordinates of samples along an axis; those of a bin are adjacent."""
     length = stop - start if is_half else max(stop - start, type(start)(1))
     ratio = int(call.attribute("sampling_ratio", 0))
     count = ratio if ratio > 0 else max(int(np.ceil(length / bins)), 1)
@@ -346,13 +350,14 @@ _MOST_SAMPLES = 1 << 20
 
 
 def _interpolate_image(image: Array, high: Array, wide: Array) -> Array:
-    """An image (C, H, W) interpolated at each row and column; 0 more than one element outside."""
+    """Return an image (C, H, W) interpolated at each row and column; 0 more than one element outside."""
     rows, columns = _linear_taps(high, image.shape[1]), _linear_taps(wide, image.shape[2])
     along = sum(image[:, index] * weight[:, None] for index, weight in rows)
     return np.asarray(sum(np.asarray(along)[:, :, index] * weight for index, weight in columns))
 
 
 def _linear_taps(at: Array, n: int) -> list[tuple[Array, Array]]:
+    """Return the two elements next to each coordinate, and their weights."""
     is_inside = (at >= -1) & (at <= n)
     at = np.clip(np.where(is_inside, at, 0), 0, n - 1)
     below = np.minimum(np.floor(at), max(n - 2, 0))
@@ -367,4 +372,4 @@ SAMPLING: Mapping[str, Callable[[OperatorCall], Array]] = {
     "RoiAlign": roi_align,
     "Upsample": resize,
 }
-"""The function of each operator."""
+"""Function of each interpolating operator."""

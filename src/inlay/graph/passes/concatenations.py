@@ -1,4 +1,14 @@
-"""Concatenations."""
+"""`nest_concatenations`: let concatenations of an `OpGraph` read the results of earlier ones.
+
+Exporters write a growing block, as in DenseNet, with flat concatenations: each layer concatenates all earlier tensors
+anew. A tensor can be stored within one result without a copy, so each further concatenation copies it. If the
+concatenations are nested, each result is the beginning of the next one, and nothing is copied:
+
+    c2 = concat(a, b);  c3 = concat(a, b, c);  c4 = concat(a, b, c, d)      flat: 531 copies in a DenseNet-121
+    c2 = concat(a, b);  c3 = concat(c2, c);    c4 = concat(c3, d)           nested: none
+
+Results have the same elements. Earlier concatenations are found in a trie of their sources, one trie for each axis.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,16 +17,16 @@ from inlay.graph.op_graph import Op, OpGraph
 
 @dataclass(slots=True)
 class _Prefix:
-    """A node of the trie: concatenations whose sources begin alike."""
+    """Node of the trie: concatenations with the same first sources."""
 
     after: dict[str, "_Prefix"] = field(default_factory=dict)
-    """By the next source."""
+    """Child nodes, by the next source."""
     result: str | None = None
-    """The tensor that has exactly these sources, if there is one."""
+    """Tensor that is the concatenation of exactly these sources; None if there is none."""
 
 
 def nest_concatenations(graph: OpGraph) -> OpGraph:
-    """The graph with each concatenation reading the longest result that holds its first sources.
+    """Return the graph with each concatenation reading the longest earlier result that holds its first sources.
 
     Post-condition: every tensor of both graphs has the same elements.
 
@@ -43,7 +53,7 @@ def nest_concatenations(graph: OpGraph) -> OpGraph:
 
 
 def _nested(op: Op, root: _Prefix) -> Op:
-    """A concatenation that reads the longest earlier one that it begins with; its own sources are remembered."""
+    """Return a concatenation that reads the longest earlier one with its first sources; add its sources to the trie."""
     sources = [op.reads[f"src_{i}"] for i in range(len(op.reads))]
     node, longest, result = root, 0, ""
     for count, name in enumerate(sources, 1):

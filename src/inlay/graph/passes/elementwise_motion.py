@@ -1,22 +1,12 @@
-"""Motion in an `OpGraph`: element-wise operations before reshapes, concatenations onto results of earlier ones.
+"""`hoist_elementwise`: move element-wise operations of an `OpGraph` before reshapes, so that products can fuse them.
 
-**Element-wise operations move in front of reshapes**, so that they stand behind what they can be fused into. A product
-of many rows is one of two axes, with a reshape before and after; its bias and activation follow the reshape:
+Exporters write a product with many rows as a matmul of two axes, with a reshape before and after it. Bias and
+activation follow the second reshape, where they cannot be fused into the matmul:
 
     matmul -> reshape -> add (constant) -> gelu -> reshape
     matmul -> add (constant) -> gelu -> reshape -> reshape
 
 Each element is computed as before, from the same operands.
-
-**Concatenations that begin with the sources of an earlier one read its result instead.** A growing block, as
-DenseNet's, is exported flat: each layer concatenates everything before it anew. A tensor can lie in one result without
-a copy, so all further concatenations copy it. Nested, each result lies at the beginning of the next one, and nothing is
-copied:
-
-    c2 = concat(a, b);  c3 = concat(a, b, c);  c4 = concat(a, b, c, d)      flat: 531 copies in a DenseNet-121
-    c2 = concat(a, b);  c3 = concat(c2, c);    c4 = concat(c3, d)           nested: none
-
-Each element is where it was. The earlier concatenations are found in a trie of their sources, by axis.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +18,7 @@ from inlay.primitives.rules import WEIGHTED
 
 
 def hoist_elementwise(graph: OpGraph) -> OpGraph:
-    """The graph with element-wise operations moved in front of the reshapes of what products write.
+    """Return the graph with element-wise operations moved before the reshapes of products' results.
 
     Post-condition: every tensor of both graphs has the same elements.
 
@@ -49,19 +39,23 @@ def hoist_elementwise(graph: OpGraph) -> OpGraph:
 
 @dataclass(slots=True)
 class _ElementwiseMotion:
-    """A graph while its operations are gone through."""
+    """A traversal of a graph's operations in order, with the rewritten graph so far."""
 
     graph: OpGraph
+    """Original graph."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    """Tensors of both graphs, by name."""
     ops: list[Op] = field(default_factory=list)
+    """Operations of the rewritten graph so far."""
     fused: set[str] = field(default_factory=set)
-    """Tensors that a product writes, with what follows it."""
+    """Tensors that a product writes, or an element-wise operation that can be fused into one."""
     reshapes: dict[str, Op] = field(default_factory=dict)
-    """By tensor, the reshape that writes it and that is still to be placed."""
+    """Delayed reshapes, by the tensor that each writes: the operations that read them may move before them."""
     readers: dict[str, list[int]] = field(default_factory=dict)
-    """By tensor of the original graph, the operations that read it."""
+    """Indices of the original operations that read a tensor, by tensor."""
 
     def run(self) -> OpGraph:
+        """Return the rewritten graph."""
         self.readers = readers_of(self.graph)
         self.tensors.update(self.graph.tensors)
         for op in self.graph.ops:
@@ -71,25 +65,28 @@ class _ElementwiseMotion:
                 self.reshapes[op.writes["dst"]] = op
                 continue
             source = next((name for name in op.reads.values() if name in self.reshapes), None)
-            self.ops.append(op) if source is None else self.hoist(op, self.reshapes.pop(source))
+            if source is None:
+                self.ops.append(op)
+            else:
+                self.hoist(op, self.reshapes.pop(source))
         names = {*self.graph.inputs, *(n for op in self.ops for n in (*op.reads.values(), *op.writes.values()))}
-        kept = {name: tensor for name, tensor in self.tensors.items() if name in names}
-        return replace(self.graph, ops=tuple(self.ops), tensors=kept)
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in names}
+        return replace(self.graph, ops=tuple(self.ops), tensors=tensors)
 
     def can_delay(self, op: Op) -> bool:
-        """Whether `op` is a reshape of what a product writes, and its one reader can go first."""
+        """Return whether `op` is a reshape of a product's result, and its only reader can move before it."""
         if op.kind != "view" or len(op.moves) != 1 or not isinstance(op.moves[0], Reshape):
             return False
         (src,), (dst,) = op.reads.values(), op.writes.values()
         if src not in self.fused or src in self.graph.outputs or dst in self.graph.outputs:
             return False
-        # The reshape of an operation that has gone first is read by no operation of the original graph but this one.
+        # A reshape that `hoist` appended reads a new tensor, which no operation of the original graph reads.
         if len(self.readers.get(src, (0,))) > 1 or len(self.readers[dst]) != 1:
             return False
         return self.can_hoist(self.graph.ops[self.readers[dst][0]], dst, self.tensors[src].dims)
 
     def can_hoist(self, op: Op, tensor: str, dims: Dims) -> bool:
-        """Whether `op`, which reads `tensor`, can be computed in `dims`, which hold the same elements."""
+        """Return whether `op` can compute the elements of `tensor`, which it reads, in other dims."""
         (dst,) = op.writes.values() if len(op.writes) == 1 else ("",)
         if op.kind not in ("eltwise", "binary") or self.tensors[dst].dims != self.tensors[tensor].dims:
             return False
@@ -100,11 +97,11 @@ class _ElementwiseMotion:
         return all(self.tensors[name].dims == self.tensors[tensor].dims for name in op.reads.values())
 
     def hoist(self, op: Op, reshape: Op) -> None:
-        """Place `op` before `reshape`."""
-        (src,), (seen,), (dst,) = reshape.reads.values(), reshape.writes.values(), op.writes.values()
+        """Append `op` on the source of `reshape`, and then a reshape of its result."""
+        (src,), (reshaped,), (dst,) = reshape.reads.values(), reshape.writes.values(), op.writes.values()
         rows = self.tensors[src].dims
         reads = {
-            argument: src if name == seen else self.reshape_operand(op, name, rows)
+            argument: src if name == reshaped else self.reshape_operand(op, name, rows)
             for argument, name in op.reads.items()
         }
         constants = {argument: _with_axes(array, len(rows)) for argument, array in op.constants.items()}
@@ -125,24 +122,25 @@ class _ElementwiseMotion:
             self.ops.append(after)
 
     def reshape_operand(self, op: Op, name: str, dims: Dims) -> str:
-        """Another operand in the dims of the product."""
+        """Append a reshape of operand `name` of `op` to `dims`, and return its result."""
         if name in self.reshapes:
             self.ops.append(self.reshapes.pop(name))
-        seen = self.add_tensor(f"{name}:rows:{op.name}", dims, self.tensors[name])
-        self.ops.append(Op(f"{op.name}:{name}", "view", {"src": name}, {"dst": seen}, moves=(Reshape(dims),)))
-        return seen
+        result = self.add_tensor(f"{name}:rows:{op.name}", dims, self.tensors[name])
+        self.ops.append(Op(f"{op.name}:{name}", "view", {"src": name}, {"dst": result}, moves=(Reshape(dims),)))
+        return result
 
     def add_tensor(self, name: str, dims: Dims, like: Tensor) -> str:
+        """Add a tensor with the type of another one, and return its name."""
         self.tensors[name] = Tensor(name, dims, like.dtype)
         return name
 
 
 def _has_equal_rows(array: Array, dims: Dims) -> bool:
-    """Whether a constant that is spread over `dims` is the same for every row."""
+    """Return whether a constant that is broadcast to `dims` is the same for every row."""
     width = array.shape[-1] if array.ndim else 1
     return array.size == width and width in (1, dims[-1])
 
 
 def _with_axes(row: Array, count: int) -> Array:
-    """A constant that is the same for every row, with `count` axes."""
+    """Return a constant that is the same for every row with `count` axes."""
     return row.reshape((1,) * (count - 1) + (row.size,))

@@ -1,24 +1,25 @@
-"""Patterns of a `Network`: nodes that stand for nothing, or for one operation together, and what replaces them.
+"""Patterns of a `Network`: no-ops, and nodes that together compute one operation, with the rules that replace them.
 
-**Nodes that give what they take**: Identity, Dropout when a network runs, casts and reshapes to the same.
+**No-ops**: Identity, Dropout outside of training, and casts and reshapes that change nothing.
 
-**Activations** that exports write in parts: Gelu by erf or tanh, HardSwish, Swish (SiLU), Mish. Each is a product of
-its input with a function of it, and of numbers that stand anywhere in the product: before it, between, after it. So a
-product is read as a number and the tensors that it multiplies, in every way that is a few nodes deep, and each way is
-compared with the formulas.
+**Activations** that exporters write as several nodes: Gelu by erf or tanh, HardSwish, Swish (SiLU), Mish. Each is a
+product of its input, a function of its input, and numbers. The numbers may occur anywhere in the product: before it,
+between its factors, after it. So the rule lists the ways to read a tensor as a number times tensors, a few nodes deep,
+and compares each with the formulas.
 
-**LayerNormalization** that exports before opset 17 write in parts: mean, deviation, variance, root, quotient.
+**LayerNormalization** that exporters write as several nodes before opset 17: mean, deviation, variance, root, quotient.
 
     mean = ReduceMean(x)     deviation = x - mean     variance = ReduceMean(deviation ^ 2)
     y = deviation / sqrt(variance + epsilon)          and then times a scale, plus a shift, along the same axes
 
-The quotient becomes a LayerNormalization with scale 1; products and sums with constants after one go into its scale
-and shift, whoever wrote it.
+The quotient becomes a LayerNormalization with scale 1. Products and sums with constants after any LayerNormalization
+are folded into its scale and shift.
 
-**Scales and shifts of channels**, folded into the weights of what comes before them. BatchNormalization with fixed
-statistics, and products and sums with a constant for each channel, are `a x + b` with an a and a b for each channel.
-After a Conv, a ConvTranspose or a Gemm of constants they go into its weights and bias, after a BatchNormalization into
-its scale and shift. Factors and biases are computed in f64 and rounded once; weights are multiplied in their own type.
+**Scales and shifts of channels** are folded into the weights of the node before them. BatchNormalization with fixed
+statistics, and products and sums with one constant per channel, compute `a x + b` with an a and a b for each channel.
+After a Conv, ConvTranspose or Gemm with constant weights, a and b are folded into weights and bias. After a
+BatchNormalization, they are folded into its scale and shift. Factors and biases are computed in f64 and rounded once;
+weights are multiplied in their own type.
 
 Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; Ba, Kiros and Hinton, "Layer Normalization", 2016;
 ONNX, "Operators": BatchNormalization, Conv, ConvTranspose, Gelu, Gemm, LayerNormalization, Mish, Swish.
@@ -28,7 +29,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +41,14 @@ from inlay.graph.passes.rewriting import NetworkRewriter, remove_dead_nodes, rew
 # Nodes that give what they take
 
 _NOOP_IF_SAME_TYPE = frozenset({"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
-"""Operators that keep elements and their order, so that equal dims and types say all."""
+"""Operators that keep elements and their order; they are no-ops if dims and type of result and input are equal."""
 
 _NOOP_IF_ONE_INPUT = frozenset({"Concat", "Sum", "Max", "Min", "Mean"})
-"""Operators of many inputs that give the only one as it is."""
+"""Operators with any number of inputs that are no-ops if there is one."""
 
 
 def remove_noops(network: Network) -> Network:
-    """The network without the nodes that give what they take; one that answers an input or a constant stays.
+    """Return the network without no-ops; one whose result is an output and whose input no node computes stays.
 
     >>> import numpy as np
     >>> from inlay.graph.network import Tensor
@@ -69,7 +70,7 @@ def remove_noops(network: Network) -> Network:
 
 
 def _is_noop(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Whether the first result is the first input, and the others are not asked for."""
+    """Return whether a node's first result equals its first input, and no other result is used."""
     if not node.inputs or any(rewriter.is_read(name) for name in node.outputs[1:]):
         return False
     src, dst = rewriter.tensors[node.inputs[0]], rewriter.tensors[node.outputs[0]]
@@ -84,7 +85,7 @@ def _is_noop(rewriter: NetworkRewriter, node: Node) -> bool:
 
 
 def _is_training(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Whether a Dropout drops: only where its third input may be true."""
+    """Return whether a Dropout may drop elements: its third input is not known to be false."""
     if len(node.inputs) < 3 or not node.inputs[2]:
         return False
     mode = rewriter.constants.get(node.inputs[2])
@@ -92,9 +93,12 @@ def _is_training(rewriter: NetworkRewriter, node: Node) -> bool:
 
 
 def _rename_outputs(network: Network) -> Network:
-    """Each output that a no-op gives is written by who writes what it takes, where that is a node and no output."""
+    """Return the network without no-ops that write outputs: the node before each of them writes the output itself.
+
+    A no-op stays if its input is an output too, or is not computed by a node.
+    """
     rewriter = NetworkRewriter(network)
-    renamed: dict[str, str] = {}
+    renamed: dict[str, str] = {}  # source of a no-op to the output that the no-op writes
     for node in network.nodes:
         if node.outputs[0] in network.outputs and _is_noop(rewriter, node):
             source = node.inputs[0]
@@ -106,6 +110,7 @@ def _rename_outputs(network: Network) -> Network:
 
 
 def _rename_tensors(node: Node, names: Mapping[str, str]) -> Node:
+    """Return a node with some tensors renamed."""
     inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
     return replace(node, inputs=inputs, outputs=outputs)
 
@@ -113,20 +118,22 @@ def _rename_tensors(node: Node, names: Mapping[str, str]) -> Node:
 # Activations
 
 Product: TypeAlias = tuple[float, tuple[str, ...]]
-"""A number, and the tensors it is multiplied with."""
+"""A number, and the tensors that it is multiplied by."""
 
 Match: TypeAlias = tuple[str, dict[str, Any]] | None
-"""An operator and its attributes."""
+"""Operator and attributes of the node that replaces a pattern; None if there is no match."""
 
 _DEPTH = 2
+"""Depth in nodes to which a product is read."""
 _TOLERANCE = 1e-3
-"""Exports round the numbers of these formulas to a few digits."""
+"""Relative tolerance of the numbers in formulas, since exporters round them to a few digits."""
 
 _TYPES = ("float32", "float16", "bfloat16")
+"""Types of the activations that are fused."""
 
 
 def fuse_activations(network: Network) -> Network:
-    """The network with activations in parts as one node each; its outputs are the same within rounding.
+    """Return the network with one node for each activation; its outputs are the same within rounding.
 
     >>> import numpy as np
     >>> from inlay.graph.network import Tensor
@@ -139,7 +146,7 @@ def fuse_activations(network: Network) -> Network:
 
 
 def _match_activation(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """The activation that a product or quotient is."""
+    """Return the activation that a product or quotient computes; None if it computes none."""
     if node.operator not in ("Mul", "Div") or rewriter.tensors[node.outputs[0]].dtype.name not in _TYPES:
         return None
     for number, tensors in _products(rewriter, node.outputs[0], _DEPTH):
@@ -153,12 +160,12 @@ def _match_activation(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _match_formula(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
-    """What `number` times x times `factor` is, if anything."""
+    """Return the activation that is `number` times `x` times `factor`; None if there is none."""
     return next((found for formula in _FORMULAS if (found := formula(rewriter, number, x, factor)) is not None), None)
 
 
 def _match_gelu(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
-    """0.5 x (1 + erf(x / sqrt 2)), or with a tanh that is near it."""
+    """Match Gelu: 0.5 x (1 + erf(x / sqrt 2)), or its approximation by tanh."""
     inner = _added_to(rewriter, factor, 1)
     node = None if inner is None else rewriter.producer(inner)
     if node is None or not _is_close(number, 0.5):
@@ -171,7 +178,7 @@ def _match_gelu(rewriter: NetworkRewriter, number: float, x: str, factor: str) -
 
 
 def _is_gelu_cubic(rewriter: NetworkRewriter, name: str, x: str) -> bool:
-    """Whether a tensor is sqrt(2 / pi) (x + 0.044715 x^3)."""
+    """Return whether a tensor is sqrt(2 / pi) (x + 0.044715 x^3)."""
     for number, tensors in _products(rewriter, name, 1):
         total = rewriter.producer_of_kind(tensors[0], "Add") if len(tensors) == 1 else None
         if total is None or not _is_close(number, math.sqrt(2 / math.pi)) or x not in total.inputs:
@@ -186,12 +193,13 @@ def _is_gelu_cubic(rewriter: NetworkRewriter, name: str, x: str) -> bool:
 
 
 def _is_cube(rewriter: NetworkRewriter, name: str, x: str) -> bool:
+    """Return whether a tensor is x^3, by the operator Pow."""
     node = rewriter.producer_of_kind(name, "Pow")
     return node is not None and node.inputs[0] == x and rewriter.scalar(node.inputs[1]) == 3
 
 
 def _match_hard_swish(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
-    """x min(max(x + 3, 0), 6) / 6, with HardSigmoid or a Clip."""
+    """Match HardSwish: x min(max(x + 3, 0), 6) / 6, by HardSigmoid or Clip."""
     node = rewriter.producer(factor)
     if node is None:
         return None
@@ -205,7 +213,7 @@ def _match_hard_swish(rewriter: NetworkRewriter, number: float, x: str, factor: 
 
 
 def _match_swish(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
-    """x sigmoid(alpha x)."""
+    """Match Swish: x sigmoid(alpha x)."""
     node = rewriter.producer_of_kind(factor, "Sigmoid")
     if node is None or number != 1:
         return None
@@ -216,7 +224,7 @@ def _match_swish(rewriter: NetworkRewriter, number: float, x: str, factor: str) 
 
 
 def _match_mish(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
-    """x tanh(log(1 + exp(x)))."""
+    """Match Mish: x tanh(log(1 + exp(x)))."""
     tanh = rewriter.producer_of_kind(factor, "Tanh")
     softplus = rewriter.producer_of_kind(tanh.inputs[0], "Softplus") if tanh is not None else None
     return ("Mish", {}) if softplus is not None and number == 1 and softplus.inputs[0] == x else None
@@ -228,10 +236,11 @@ _FORMULAS: tuple[Callable[[NetworkRewriter, float, str, str], Match], ...] = (
     _match_swish,
     _match_mish,
 )
+"""Functions that match `number` times `x` times `factor` with one activation each."""
 
 
 def _products(rewriter: NetworkRewriter, name: str, depth: int) -> Iterator[Product]:
-    """The ways to read a tensor as a number times tensors: as it is, and as products `depth` nodes deep."""
+    """Yield the ways to read a tensor as a number times tensors: as itself, and as products up to `depth` deep."""
     number = rewriter.scalar(name)
     if number is not None:
         yield number, ()
@@ -251,11 +260,12 @@ def _products(rewriter: NetworkRewriter, name: str, depth: int) -> Iterator[Prod
 
 
 def _is_multiple(rewriter: NetworkRewriter, name: str, x: str, number: float) -> bool:
+    """Return whether a tensor is `number` times x."""
     return any(tensors == (x,) and _is_close(found, number) for found, tensors in _products(rewriter, name, 1))
 
 
 def _added_to(rewriter: NetworkRewriter, name: str, number: float) -> str | None:
-    """The tensor to which a node adds the number."""
+    """Return the tensor to which a node adds `number` to compute tensor `name`; None if there is none."""
     node = rewriter.producer_of_kind(name, "Add")
     if node is None:
         return None
@@ -267,29 +277,31 @@ def _added_to(rewriter: NetworkRewriter, name: str, number: float) -> str | None
 
 
 def _clip_bounds(rewriter: NetworkRewriter, node: Node) -> tuple[float | None, float | None]:
-    """Least and greatest of a Clip: inputs from opset 11 on."""
+    """Return the least and greatest value of a Clip, which are inputs from opset 11 on; None for an unknown one."""
     if len(node.inputs) == 1:
         return node.attributes.get("min"), node.attributes.get("max")
     least, greatest = (*node.inputs[1:], "")[:2]
     return rewriter.scalar(least), rewriter.scalar(greatest)
 
 
-def _is_close(value: float, wanted: float) -> bool:
-    return math.isclose(value, wanted, rel_tol=_TOLERANCE)
+def _is_close(value: float, expected: float) -> bool:
+    """Return whether two numbers are equal within the tolerance of formulas."""
+    return math.isclose(value, expected, rel_tol=_TOLERANCE)
 
 
 # LayerNormalization
 
 _REAL_TYPES = ("float32", "float64")
+"""Types of the normalizations and weights that are rewritten."""
 
 
 def fuse_layer_normalizations(network: Network) -> Network:
-    """The network with each LayerNormalization in one node; its outputs are the same within rounding."""
+    """Return the network with one node for each LayerNormalization; its outputs are the same within rounding."""
     return rewrite_nodes(rewrite_nodes(network, _match_layer_normalization), _fold_into_layer_normalization)
 
 
 def _match_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """The LayerNormalization that a quotient is."""
+    """Return the LayerNormalization that a quotient computes; None if it computes none."""
     deviation = rewriter.producer_of_kind(node.inputs[0], "Sub") if node.operator == "Div" else None
     root = rewriter.producer_of_kind(node.inputs[1], "Sqrt") if deviation is not None else None
     total = rewriter.producer_of_kind(root.inputs[0], "Add") if root is not None else None
@@ -305,6 +317,7 @@ def _match_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | 
 
 
 def _layer_normalization(rewriter: NetworkRewriter, node: Node, x: str, axis: int, epsilon: float) -> Node:
+    """Return a LayerNormalization of x with scale 1 in place of `node`."""
     ones = np.ones(rewriter.dims(x)[axis:], rewriter.tensors[x].dtype)
     scale = rewriter.add_constant(f"{node.outputs[0]}:scale", ones)
     attributes = {"axis": axis, "epsilon": epsilon, "stash_type": 1}
@@ -312,7 +325,7 @@ def _layer_normalization(rewriter: NetworkRewriter, node: Node, x: str, axis: in
 
 
 def _is_variance(rewriter: NetworkRewriter, name: str, deviation: str, axis: int) -> bool:
-    """Whether a tensor is the mean of the squares of the deviation; a copy of its node is as good."""
+    """Return whether a tensor is the mean of the squares of the deviation, or of an equal tensor."""
     mean = rewriter.producer_of_kind(name, "ReduceMean")
     square = rewriter.producer(mean.inputs[0]) if mean is not None else None
     if square is None or _mean_axis(rewriter, name, square.outputs[0]) != axis:
@@ -323,7 +336,7 @@ def _is_variance(rewriter: NetworkRewriter, name: str, deviation: str, axis: int
 
 
 def _is_same_value(rewriter: NetworkRewriter, name: str, other: str) -> bool:
-    """Whether two tensors are one, or are written by nodes that do the same to the same."""
+    """Return whether two tensors are the same, or are computed by subtractions with the same inputs."""
     first, second = rewriter.producer(name), rewriter.producer(other)
     if name == other or first is None or second is None:
         return name == other
@@ -331,7 +344,10 @@ def _is_same_value(rewriter: NetworkRewriter, name: str, other: str) -> bool:
 
 
 def _mean_axis(rewriter: NetworkRewriter, name: str, x: str) -> int | None:
-    """The first axis of a mean over the last axes of x that keeps them as 1; None for any other tensor."""
+    """Return the first axis of a mean over the last axes of x; None for a tensor that is no such mean.
+
+    The mean must keep these axes with length 1.
+    """
     node = rewriter.producer_of_kind(name, "ReduceMean")
     if node is None or node.inputs[0] != x or not node.attributes.get("keepdims", 1):
         return None
@@ -345,7 +361,7 @@ def _mean_axis(rewriter: NetworkRewriter, name: str, x: str) -> int | None:
 
 
 def _fold_into_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """A LayerNormalization that has taken in the product or sum with a constant after it."""
+    """Return a LayerNormalization that includes the product or sum with a constant after it; None if there is none."""
     if node.operator not in ("Mul", "Add"):
         return None
     for src, other in (node.inputs, node.inputs[::-1]):
@@ -357,6 +373,7 @@ def _fold_into_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Nod
 
 
 def _with_affine(rewriter: NetworkRewriter, node: Node, producer: Node, array: Array) -> Node | None:
+    """Return a LayerNormalization whose scale or shift includes `array`; None if its axes or types do not fit."""
     dims = rewriter.dims(producer.outputs[0])
     own = dims[int(producer.attributes.get("axis", -1)) % len(dims) :]
     arrays = [rewriter.constants.get(name) for name in producer.inputs[1:] if name]
@@ -373,26 +390,37 @@ def _with_affine(rewriter: NetworkRewriter, node: Node, producer: Node, array: A
 
 
 def _is_over_normalized_axes(array: Array, own: tuple[int, ...]) -> bool:
-    """Whether an array is spread over the axes of the normalization alone."""
-    outer, inner = array.shape[: max(0, array.ndim - len(own))], array.shape[max(0, array.ndim - len(own)) :]
+    """Return whether an array is broadcast over all axes but the normalized ones, whose extents are `own`."""
+    split = max(0, array.ndim - len(own))
+    outer, inner = array.shape[:split], array.shape[split:]
     aligned = own[len(own) - len(inner) :]
-    return all(n == 1 for n in outer) and all(n in (1, whole) for n, whole in zip(inner, aligned, strict=True))
+    return all(n == 1 for n in outer) and all(n in (1, extent) for n, extent in zip(inner, aligned, strict=True))
 
 
 # Scales and shifts of channels
 
 Doubles = npt.NDArray[np.float64]
-Affine = tuple[Doubles, Doubles]
-"""Factor and addend, an element for each channel."""
+
+
+class ChannelAffine(NamedTuple):
+    """The map x * factor + addend, with a factor and an addend for each channel."""
+
+    factor: Doubles
+    """Factor of each channel."""
+    addend: Doubles
+    """Addend of each channel."""
 
 
 def fold_affine(network: Network) -> Network:
-    """The network with the scales and shifts of channels in weights; its outputs are the same within rounding."""
+    """Return the network with scales and shifts of channels folded into weights.
+
+    Its outputs are the same within rounding.
+    """
     return rewrite_nodes(network, _fold_into_producer)
 
 
 def _fold_into_producer(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """What stands for a scale or shift and the node before it."""
+    """Return a node that includes a scale or shift of channels and the node before it; None if there is none."""
     for src, other in _affine_operands(node):
         producer = rewriter.producer(src)
         if producer is None or producer.operator not in _FOLD_INTO or not rewriter.is_read_once(src):
@@ -406,7 +434,7 @@ def _fold_into_producer(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _affine_operands(node: Node) -> tuple[tuple[str, str], ...]:
-    """What is scaled, and by what: either input may be the constant."""
+    """Return the pairs of operand and constant of a scale or shift; either input of Mul and Add may be the constant."""
     if node.operator in ("Mul", "Add"):
         return (node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])
     if node.operator in ("Sub", "Div"):
@@ -415,13 +443,13 @@ def _affine_operands(node: Node) -> tuple[tuple[str, str], ...]:
 
 
 def _is_fixed_normalization(node: Node) -> bool:
-    """Whether a node is a BatchNormalization by given statistics, which it answers no more than the result."""
+    """Return whether a node is a BatchNormalization with statistics as inputs and with one result."""
     training = node.attributes.get("training_mode", 0)
     return node.operator == "BatchNormalization" and not training and not any(node.outputs[1:])
 
 
-def _channel_affine(rewriter: NetworkRewriter, node: Node, dims: tuple[int, ...], other: str) -> Affine | None:
-    """Factor and addend of each channel."""
+def _channel_affine(rewriter: NetworkRewriter, node: Node, dims: tuple[int, ...], other: str) -> ChannelAffine | None:
+    """Return factor and addend of each channel; None if the node does not scale or shift channels."""
     channels = dims[1] if len(dims) > 1 else 0
     if node.operator == "BatchNormalization":
         return _batch_normalization_affine(rewriter, node)
@@ -430,74 +458,88 @@ def _channel_affine(rewriter: NetworkRewriter, node: Node, dims: tuple[int, ...]
         return None
     values = np.broadcast_to(np.asarray(array, np.float64).reshape(-1), channels)
     zeros, ones = np.zeros(channels), np.ones(channels)
-    by = {"Mul": (values, zeros), "Add": (ones, values), "Sub": (ones, -values), "Div": (1 / values, zeros)}
-    return by[node.operator]
+    maps = {"Mul": (values, zeros), "Add": (ones, values), "Sub": (ones, -values), "Div": (1 / values, zeros)}
+    return ChannelAffine(*maps[node.operator])
 
 
 def _is_per_channel(array: Array, dims: tuple[int, ...]) -> bool:
-    """Whether an array that is spread over dims differs along axis 1 alone."""
+    """Return whether an array that is broadcast to `dims` varies along axis 1 only."""
     if array.ndim > len(dims):
         return False
     shape = (1,) * (len(dims) - array.ndim) + array.shape
     return all(n == 1 or (axis == 1 and n == dims[1]) for axis, n in enumerate(shape))
 
 
-def _batch_normalization_affine(rewriter: NetworkRewriter, node: Node) -> Affine | None:
+def _batch_normalization_affine(rewriter: NetworkRewriter, node: Node) -> ChannelAffine | None:
+    """Return factor and addend of a BatchNormalization.
+
+    Return None if its inputs are not constant, or factor or addend are not finite.
+    """
     arrays = [rewriter.constants.get(name) for name in node.inputs[1:5]]
     if len(arrays) != 4 or any(array is None for array in arrays):
         return None
     scale, shift, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
     addend = shift - mean * factor
-    return (factor, addend) if np.isfinite(factor).all() and np.isfinite(addend).all() else None
+    return ChannelAffine(factor, addend) if np.isfinite(factor).all() and np.isfinite(addend).all() else None
 
 
 def _weights_and_bias(rewriter: NetworkRewriter, producer: Node) -> tuple[Array | None, Array | None]:
-    """The constants of a product; None for one that is computed, 0 for a bias that is left out."""
+    """Return the constant weights and bias of a node; None for one that is not constant.
+
+    A bias that is left out is returned as 0.
+    """
     weights, has_bias = rewriter.constants.get(producer.inputs[1]), any(producer.inputs[2:])
     return weights, rewriter.constants.get(producer.inputs[2]) if has_bias else np.zeros(1)
 
 
-def _fold_into_convolution(rewriter: NetworkRewriter, node: Node, producer: Node, affine: Affine) -> Node | None:
-    """Conv has an output channel to each row of its weights; ConvTranspose, see `_scale_columns`."""
+def _fold_into_convolution(rewriter: NetworkRewriter, node: Node, producer: Node, affine: ChannelAffine) -> Node | None:
+    """Fold an affine map into a Conv or ConvTranspose; rows of Conv's weights are output channels."""
     weights, bias = _weights_and_bias(rewriter, producer)
     if weights is None or bias is None:
         return None
     is_forward, groups = producer.operator == "Conv", int(producer.attributes.get("group", 1))
-    scaled = _scale_axis(weights, affine[0], 0) if is_forward else _scale_columns(weights, affine[0], groups)
-    shifted = np.asarray(bias, np.float64) * affine[0] + affine[1]
+    scaled = _scale_axis(weights, affine.factor, 0) if is_forward else _scale_columns(weights, affine.factor, groups)
+    shifted = np.asarray(bias, np.float64) * affine.factor + affine.addend
     names = _add_weights(rewriter, node, scaled, shifted.astype(weights.dtype))
     return Node(producer.name, producer.operator, (producer.inputs[0], *names), node.outputs, producer.attributes)
 
 
 def _scale_columns(weights: Array, factor: Doubles, groups: int) -> Array:
-    """ConvTranspose has input channels in rows, and in each group the group's output channels in columns."""
+    """Return ConvTranspose's weights with each output channel scaled.
+
+    Rows are input channels. Columns are, within each group, the output channels of the group.
+    """
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
     factors = factor.astype(weights.dtype).reshape(groups, 1, weights.shape[1], *(1,) * (weights.ndim - 2))
     return np.asarray(split * factors).reshape(weights.shape)
 
 
-def _fold_into_gemm(rewriter: NetworkRewriter, node: Node, producer: Node, affine: Affine) -> Node | None:
-    """Gemm has an output channel to each column of its second matrix, alpha and beta aside."""
+def _fold_into_gemm(rewriter: NetworkRewriter, node: Node, producer: Node, affine: ChannelAffine) -> Node | None:
+    """Fold an affine map into a Gemm, whose second matrix has an output channel in each column."""
     weights, bias = _weights_and_bias(rewriter, producer)
     if weights is None or bias is None or bias.ndim > 2 or bias.shape[:-1] not in ((), (1,)):
         return None
     axis = 0 if producer.attributes.get("transB", 0) else 1
-    shifted = np.asarray(bias, np.float64).reshape(-1) * producer.attributes.get("beta", 1.0) * affine[0] + affine[1]
-    names = _add_weights(rewriter, node, _scale_axis(weights, affine[0], axis), shifted.astype(weights.dtype))
+    shifted = (
+        np.asarray(bias, np.float64).reshape(-1) * producer.attributes.get("beta", 1.0) * affine.factor + affine.addend
+    )
+    names = _add_weights(rewriter, node, _scale_axis(weights, affine.factor, axis), shifted.astype(weights.dtype))
     attributes = {**producer.attributes, "beta": 1.0}
     return Node(producer.name, producer.operator, (producer.inputs[0], *names), node.outputs, attributes)
 
 
-def _fold_into_normalization(rewriter: NetworkRewriter, node: Node, producer: Node, affine: Affine) -> Node | None:
-    """BatchNormalization has a scale and a shift for each channel."""
+def _fold_into_normalization(
+    rewriter: NetworkRewriter, node: Node, producer: Node, affine: ChannelAffine
+) -> Node | None:
+    """Fold an affine map into a BatchNormalization, which has a scale and a shift for each channel."""
     if not _is_fixed_normalization(producer):
         return None
     scale, shift = (rewriter.constants.get(name) for name in producer.inputs[1:3])
     if scale is None or shift is None:
         return None
-    scales = np.asarray(scale, np.float64) * affine[0]
-    shifts = np.asarray(shift, np.float64) * affine[0] + affine[1]
+    scales = np.asarray(scale, np.float64) * affine.factor
+    shifts = np.asarray(shift, np.float64) * affine.factor + affine.addend
     names = _add_weights(rewriter, node, scales.astype(scale.dtype), shifts.astype(shift.dtype))
     inputs = (producer.inputs[0], *names, *producer.inputs[3:])
     return Node(producer.name, producer.operator, inputs, node.outputs, producer.attributes)
@@ -509,16 +551,18 @@ _FOLD_INTO = {
     "ConvTranspose": _fold_into_convolution,
     "Gemm": _fold_into_gemm,
 }
+"""Functions that fold an affine map into a node, by the node's operator."""
 
 
 def _scale_axis(weights: Array, factor: Doubles, axis: int) -> Array:
+    """Return weights with each element of one axis scaled."""
     shape = [1] * weights.ndim
     shape[axis] = -1
     return np.asarray(weights * factor.astype(weights.dtype).reshape(shape))
 
 
 def _add_weights(rewriter: NetworkRewriter, node: Node, *arrays: Array) -> list[str]:
-    """Names of new weights and their bias."""
+    """Add new weights and a new bias as constants, and return their names."""
     return [
         rewriter.add_constant(f"{node.outputs[0]}:{part}", a)
         for part, a in zip(("weights", "bias"), arrays, strict=True)
