@@ -88,7 +88,7 @@ def test_batches_may_come_first(operator: str) -> None:
     [
         ("LSTM", {"activations": ["Sigmoid", "Relu", "Tanh"]}, "its activations are Sigmoid, Relu, Tanh"),
         ("LSTM", {"input_forget": 1}, "its input gate and its forget gate are one"),
-        ("GRU", {"clip": 1.0}, "it clips what activations read"),
+        ("GRU", {"clip": 1.0}, "it clips the inputs of activations"),
         ("RNN", {"activations": ["Affine"]}, "its activations are Affine"),
     ],
 )
@@ -105,4 +105,4 @@ def test_sequences_of_several_lengths_are_a_reference() -> None:
     arrays["lengths"] = np.array([3, 1], np.int32)
     model, given_ = lm.model_of("RNN", arrays, opset=14, constants=["W", "R", "B", "lengths"], hidden_size=5)
     (op,) = lm.lowered_as(model, given_, {"y0": np.zeros((3, 1, 2, 5), np.float32)}).ops
-    assert (op.kind, op.why) == ("reference", "its sequences have several lengths")
+    assert (op.kind, op.why) == ("reference", "its sequences differ in length")

@@ -105,7 +105,7 @@ def test_poolings(operator: str, count: int, data: Any, seed: int) -> None:
     if op.kind == "pooling":
         lm.same(graph, arrays, lm.by_runtime(model, arrays))
     else:
-        assert op.why in ("a window lies in padding alone", "its mean counts padding that ceil_mode leaves out")
+        assert op.why in ("a window covers only padding", "its mean counts padding that ceil_mode leaves out")
         assert attributes["ceil_mode"]
 
 
@@ -132,7 +132,7 @@ def test_a_mean_that_counts_what_ceil_mode_leaves_out_is_a_reference() -> None:
 
 
 WAYS = ("asymmetric", "align_corners", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
-_OUTSIDE = "it leaves out what is outside"
+_OUTSIDE = "it excludes elements outside the image"
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
@@ -177,12 +177,12 @@ def test_whole_factors_are_resamplings(
 @pytest.mark.parametrize(
     ("attributes", "sizes", "why"),
     [
-        ({"mode": "cubic", "antialias": 1}, (2,), "it smooths what it makes smaller"),
+        ({"mode": "cubic", "antialias": 1}, (2,), "it shrinks an axis with antialias"),
         ({"mode": "linear", "exclude_outside": 1, "coordinate_transformation_mode": "align_corners"}, (8,), _OUTSIDE),
         (
             {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"},
             (2,),
-            "half_pixel and round_prefer_floor from 4 to 2 elements takes others than the primitive does",
+            "half_pixel and round_prefer_floor from 4 to 2 elements uses other elements than the primitive",
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_corners_of_a_part_of_an_element_are_a_reference() -> None:
     attributes: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     model = lm.model_of("Resize", arrays, opset=18, constants=["scales"], inputs=["x", "", "scales"], **attributes)
     (op,) = lm.compared(*model).ops
-    assert (op.kind, op.why) == ("reference", "its corners are those of 2.4 elements, and 2 are there")
+    assert (op.kind, op.why) == ("reference", "its scale leads to 2.4 elements, and its result has 2")
 
 
 @pytest.mark.parametrize("is_inside", [0, 1])

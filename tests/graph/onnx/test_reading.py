@@ -134,8 +134,8 @@ def test_a_fill_takes_no_memory() -> None:
 
 TOO_LARGE = {
     (2**15, 2**14): (
-        "node 'w': with what Expand gives, the constants that are computed when the model is read would take "
-        "2147483648 bytes: 1073741824 at most are; store its result in the model"
+        "node 'w': with the result of Expand, the constants computed at import would need 2147483648 bytes, and "
+        "1073741824 are allowed: store its result in the model"
     ),
     (2**40, 2**40): (
         "node 'w': Expand: the result 'w' has dims (1099511627776, 1099511627776) of float32, "
@@ -324,7 +324,7 @@ REFUSED: dict[str, tuple[Callable[[], Model], type[Exception], str]] = {
     "dims that depend on elements": (
         simple("NonZero"),
         Unimplemented,
-        "node 'y': the dims that NonZero gives are known only when it runs: only fixed dims are supported; "
+        "node 'y': the dims of NonZero's results depend on the data of a run: only fixed dims are supported; "
         "export the model without it, or with constants in its place",
     ),
     "texts": (
@@ -346,55 +346,57 @@ REFUSED: dict[str, tuple[Callable[[], Model], type[Exception], str]] = {
     "an input as output": (
         lambda: model_of([node("Relu", "x", "y")], {"x": (1,)}, ["y", "x"]),
         Unimplemented,
-        "output 'x' is an input of the network: nothing computes it; leave it out",
+        "output 'x' is an input of the network, which no node computes: remove it from the outputs",
     ),
     "dims that do not fit": (
         simple("Add", "x w", w=np.ones((4, 5), np.float32)),
         InvalidArguments,
-        "node 'y': Add cannot take float32 (2, 3) and float32 (4, 5): Incompatible dimensions; correct the model, or "
-        "give its inputs other dims",
+        "node 'y': Add does not accept float32 (2, 3) and float32 (4, 5): Incompatible dimensions; correct the "
+        "model, or give its inputs other dims",
     ),
     "a reshape of too few elements": (
         simple("Reshape", "x s", s=np.array([7])),
         InvalidArguments,
-        "node 'y': Reshape cannot take float32 (2, 3) and int64 (1,): 6 elements are no (7,); correct the model, or "
-        "give its inputs other dims",
+        "node 'y': Reshape does not accept float32 (2, 3) and int64 (1,): 6 elements do not fit dims (7,); correct "
+        "the model, or give its inputs other dims",
     ),
     "weights for other channels": (
         simple("Conv", "x w", dims=(1, 3, 4, 4), w=np.ones((2, 5, 1, 1), np.float32)),
         InvalidArguments,
-        "node 'y': Conv cannot take float32 (1, 3, 4, 4) and float32 (2, 5, 1, 1): the weights are for 5 channels in "
-        "1 groups; correct the model, or give its inputs other dims",
+        "node 'y': Conv does not accept float32 (1, 3, 4, 4) and float32 (2, 5, 1, 1): the weights are for 5 "
+        "channels in 1 groups; correct the model, or give its inputs other dims",
     ),
     "groups that do not divide the channels": (
         normalized(18, 2, 2),
         InvalidArguments,
-        "node 'y': GroupNormalization cannot take float32 (1, 3, 4, 4) and float32 (2,) and float32 (2,): 2 groups do "
-        "not divide 3 channels; correct the model, or give its inputs other dims",
+        "node 'y': GroupNormalization does not accept float32 (1, 3, 4, 4) and float32 (2,) and float32 (2,): 2 "
+        "groups do not divide 3 channels; correct the model, or give its inputs other dims",
     ),
     "scales by channel before opset 21": (
         normalized(18, 1, 3),
         InvalidArguments,
-        "node 'y': GroupNormalization cannot take float32 (1, 3, 4, 4) and float32 (3,) and float32 (3,): opset 18 has "
-        "a scale and a shift for each group, 1 here; correct the model, or give its inputs other dims",
+        "node 'y': GroupNormalization does not accept float32 (1, 3, 4, 4) and float32 (3,) and float32 (3,): "
+        "opset 18 has a scale and a shift for each group, 1 here; correct the model, or give its inputs other dims",
     ),
     "scales by group since opset 21": (
         normalized(21, 1, 1),
         InvalidArguments,
-        "node 'y': GroupNormalization cannot take float32 (1, 3, 4, 4) and float32 (1,) and float32 (1,): opset 21 has "
-        "a scale and a shift for each channel, 3 here; correct the model, or give its inputs other dims",
+        "node 'y': GroupNormalization does not accept float32 (1, 3, 4, 4) and float32 (1,) and float32 (1,): "
+        "opset 21 has a scale and a shift for each channel, 3 here; correct the model, or give its inputs other "
+        "dims",
     ),
     "scales of an instance normalization for other channels": (
         simple("InstanceNormalization", "x s s", dims=(1, 3, 4, 4), s=np.ones(2, np.float32)),
         InvalidArguments,
-        "node 'y': InstanceNormalization cannot take float32 (1, 3, 4, 4) and float32 (2,) and float32 (2,): opset 17 "
-        "has a scale and a shift for each channel, 3 here; correct the model, or give its inputs other dims",
+        "node 'y': InstanceNormalization does not accept float32 (1, 3, 4, 4) and float32 (2,) and float32 (2,): "
+        "opset 17 has a scale and a shift for each channel, 3 here; correct the model, or give its inputs other "
+        "dims",
     ),
     "a window larger than the image": (
         simple("Conv", "x w", dims=(1, 3, 2, 2), w=np.ones((2, 3, 9, 9), np.float32)),
         InvalidArguments,
-        "node 'y': Conv cannot take float32 (1, 3, 2, 2) and float32 (2, 3, 9, 9): nothing is left of it along an "
-        "axis; correct the model, or give its inputs other dims",
+        "node 'y': Conv does not accept float32 (1, 3, 2, 2) and float32 (2, 3, 9, 9): its result has a negative "
+        "extent; correct the model, or give its inputs other dims",
     ),
     "constants that cannot be computed": (
         lambda: model_of(
@@ -404,8 +406,8 @@ REFUSED: dict[str, tuple[Callable[[], Model], type[Exception], str]] = {
             {"w": np.ones(3, np.float32), "i": np.array([5])},
         ),
         InvalidArguments,
-        "node 't': Gather cannot take float32 (3,) and int64 (1,): index 5 is outside axis 0, which has 3 elements; "
-        "correct the model, or give its inputs other dims",
+        "node 't': Gather does not accept float32 (3,) and int64 (1,): index 5 is outside axis 0, which has 3 "
+        "elements; correct the model, or give its inputs other dims",
     ),
 }
 

@@ -177,7 +177,7 @@ def test_a_tensor_with_too_few_bytes_is_refused() -> None:
     model.graph.initializer[0].raw_data = b"\0" * 7
     with pytest.raises(FileError) as refused:
         load(model.SerializeToString())
-    text = "tensor 'w': 7 bytes are stored, and dims (3, 2, 3, 3) of float32 take 216: export the model again"
+    text = "tensor 'w': 7 bytes are stored, and dims (3, 2, 3, 3) of float32 require 216: export the model again"
     assert str(refused.value) == text
 
 
@@ -259,22 +259,22 @@ OUTSIDE = (
 @pytest.mark.parametrize(
     ("entries", "text"),
     [
-        ({"location": "/etc/hostname"}, f"tensor 'w' lies in '/etc/hostname': {OUTSIDE}"),
-        ({"location": "../w.bin"}, f"tensor 'w' lies in '../w.bin': {OUTSIDE}"),
-        ({"location": "a/../../w.bin"}, f"tensor 'w' lies in 'a/../../w.bin': {OUTSIDE}"),
-        ({"location": "..\\w.bin"}, f"tensor 'w' lies in '..\\\\w.bin': {OUTSIDE}"),
-        ({"location": "C:\\w.bin"}, f"tensor 'w' lies in 'C:\\\\w.bin': {OUTSIDE}"),
-        ({"location": "w.bin\0"}, f"tensor 'w' lies in 'w.bin\\x00': {OUTSIDE}"),
-        ({}, f"tensor 'w' lies in '': {OUTSIDE}"),
+        ({"location": "/etc/hostname"}, f"tensor 'w' is stored in '/etc/hostname': {OUTSIDE}"),
+        ({"location": "../w.bin"}, f"tensor 'w' is stored in '../w.bin': {OUTSIDE}"),
+        ({"location": "a/../../w.bin"}, f"tensor 'w' is stored in 'a/../../w.bin': {OUTSIDE}"),
+        ({"location": "..\\w.bin"}, f"tensor 'w' is stored in '..\\\\w.bin': {OUTSIDE}"),
+        ({"location": "C:\\w.bin"}, f"tensor 'w' is stored in 'C:\\\\w.bin': {OUTSIDE}"),
+        ({"location": "w.bin\0"}, f"tensor 'w' is stored in 'w.bin\\x00': {OUTSIDE}"),
+        ({}, f"tensor 'w' is stored in '': {OUTSIDE}"),
         (
             {"location": "link.bin"},
-            "tensor 'w' lies in 'link.bin', a link that leads out of the model's folder: "
-            "put the file itself into the folder",
+            "tensor 'w' is stored in 'link.bin', a link that leads out of the model's folder: put the file itself "
+            "into the folder",
         ),
         (
             {"location": "out/w.bin"},
-            "tensor 'w' lies in 'out/w.bin', a link that leads out of the model's folder: "
-            "put the file itself into the folder",
+            "tensor 'w' is stored in 'out/w.bin', a link that leads out of the model's folder: put the file itself "
+            "into the folder",
         ),
         ({"location": "none.bin"}, "cannot read {folder}/none.bin: there is no such file; check the name"),
         ({"location": "."}, "cannot read {folder}: it is a directory; name a file"),
@@ -285,15 +285,18 @@ OUTSIDE = (
         ),
         (
             {"location": "w.bin", "length": "12"},
-            "tensor 'w': 12 bytes of w.bin are named, and dims (4,) of float32 take 16: export the model again",
+            "tensor 'w': 12 bytes of w.bin are named, and dims (4,) of float32 require 16: export the model again",
         ),
         (
             {"location": "w.bin", "offset": "-4"},
-            "tensor 'w': the offset of its bytes is '-4', which is no number of bytes: export the model again",
+            "tensor 'w': the offset of its bytes is '-4', which is not a number of bytes: export the model again",
         ),
         (
             {"location": "w.bin", "length": "9" * 30},
-            f"tensor 'w': the length of its bytes is '{'9' * 30}', which is no number of bytes: export the model again",
+            (
+                f"tensor 'w': the length of its bytes is '{'9' * 30}', which is not a number of bytes: export the "
+                "model again"
+            ),
         ),
     ],
 )
@@ -317,7 +320,7 @@ def test_a_model_from_memory_has_no_files_beside_it(tmp_path: Path) -> None:
     with pytest.raises(FileError) as refused:
         load(content)
     assert str(refused.value) == (
-        "tensor 'w' lies in a file beside the model, and the model was given as bytes: give load its path"
+        "tensor 'w' is stored in a file beside the model, but the model was passed as bytes: pass its path to load"
     )
 
 
@@ -352,8 +355,8 @@ def test_weights_that_are_links_to_elsewhere_are_refused(tmp_path: Path) -> None
     with pytest.raises(FileError) as refused:
         load(path)
     assert str(refused.value) == (
-        "tensor 'w' lies in 'model.onnx_data', a link that leads out of the model's folder: put the file itself into "
-        "the folder"
+        "tensor 'w' is stored in 'model.onnx_data', a link that leads out of the model's folder: put the file "
+        "itself into the folder"
     )
 
 

@@ -186,7 +186,7 @@ class LoweringContext:
         """
         reads = {argument: operand for argument, operand in operands.items() if isinstance(operand, str)}
         constants = {argument: operand for argument, operand in operands.items() if not isinstance(operand, str)}
-        require(bool(reads), "all that it reads is constant")
+        require(bool(reads), "all of its inputs are constant")
         writes = {argument: self._add_tensor(self._checked_dims(dims), F32) for argument, dims in results.items()}
         fixed = {argument: np.ascontiguousarray(array) for argument, array in constants.items()}
         self._add_op(kind, reads, writes, constants=fixed, parameters=parameters)

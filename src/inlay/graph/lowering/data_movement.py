@@ -58,7 +58,7 @@ def identity(context: LoweringContext) -> Operand:
 
 def dropout(context: LoweringContext) -> Operand:
     """Lower Dropout outside of training, where it returns its input."""
-    require(not context.is_output_used(1), "its mask is asked for")
+    require(not context.is_output_used(1), "its mask is used")
     if context.opset >= 12 and context.has_input(2):
         require(not context.constant(2, "training mode").any(), "it leaves elements out, as in training")
     return context.view_source(0)
@@ -66,7 +66,7 @@ def dropout(context: LoweringContext) -> Operand:
 
 def pad(context: LoweringContext) -> Operand:
     """Lower Pad with zero padding only, where it returns its input."""
-    require(not any(context.integers("pads", 1, 11, "padding")), "there is no primitive that pads")
+    require(not any(context.integers("pads", 1, 11, "padding")), "no primitive adds padding")
     return context.view_source(0)
 
 
@@ -116,7 +116,7 @@ def gather(context: LoweringContext) -> Operand:
     axis = context.attribute("axis", 0) % len(dims)
     indices = [int(index) % dims[axis] for index in context.constant(1, "list of indices").reshape(-1)]
     count = len(indices)
-    require(count > 0 and indices == list(range(indices[0], indices[0] + count)), "its indices are in no row")
+    require(count > 0 and indices == list(range(indices[0], indices[0] + count)), "its indices are not consecutive")
     offsets = tuple(indices[0] if i == axis else 0 for i in range(len(dims)))
     part = context.submemory(src, offsets, tuple(count if i == axis else n for i, n in enumerate(dims)))
     return context.reshape(part, context.output().dims)

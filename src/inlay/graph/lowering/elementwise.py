@@ -59,7 +59,7 @@ def selu(context: LoweringContext) -> Operand:
 def celu(context: LoweringContext) -> Operand:
     """Lower Celu: max(0, x) + min(0, alpha (exp(x / alpha) - 1)), which is alpha elu(x / alpha)."""
     alpha = context.attribute("alpha", 1.0)
-    require(alpha > 0, f"alpha is {alpha}, which is no slope of elu")
+    require(alpha > 0, f"alpha is {alpha}, and must be positive")
     if alpha == 1:
         return emit_eltwise(context, context.source(0), "elu", 1.0)
     scaled = emit_eltwise(context, context.source(0), "linear", 1 / alpha)
@@ -79,7 +79,7 @@ def clip(context: LoweringContext) -> Operand:
         low, high = context.attribute("min", -inf), context.attribute("max", inf)
     else:
         low, high = (_clip_bound(context, index, default) for index, default in ((1, -inf), (2, inf)))
-    require(low <= high, f"its bounds {low} and {high} are in no order")
+    require(low <= high, f"its lower bound {low} exceeds its upper bound {high}")
     src = context.source(0)
     if (low, high) == (0, inf):
         return emit_eltwise(context, src, "relu")
@@ -207,7 +207,7 @@ def _emit_sum(context: LoweringContext, operands: Sequence[Operand], dims: Dims,
 def _reduce_pairwise(context: LoweringContext, algorithm: str, operands: Sequence[Operand]) -> str:
     """Emit binary operations that combine all operands one after another, beginning with tensors."""
     ordered = sorted(operands, key=lambda operand: not isinstance(operand, str))
-    require(isinstance(ordered[0], str), "all that it reads is constant")
+    require(isinstance(ordered[0], str), "all of its inputs are constant")
     total = ordered[0]
     for operand in ordered[1:]:
         total = emit_binary(
@@ -228,10 +228,10 @@ def prelu(context: LoweringContext) -> Operand:
     """Lower PRelu: x if x > 0 else slope * x, where the slope is broadcast to x."""
     src, slope = context.source(0), context.operand(1)
     dims = context.dims(src)
-    require(len(context.dims(slope)) <= len(dims), "its slope has more axes than what it is of")
+    require(len(context.dims(slope)) <= len(dims), "its slope has more axes than its input")
     weights = with_leading_axes(context, slope, len(dims))
     fits = all(n in (1, of) for n, of in zip(context.dims(weights), dims, strict=True))
-    require(fits, f"its slope {context.dims(slope)} is not spread over {dims}")
+    require(fits, f"its slope {context.dims(slope)} cannot be broadcast to {dims}")
     return context.emit("prelu", {"src": src, "weights": weights}, dims)
 
 

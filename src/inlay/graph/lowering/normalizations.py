@@ -55,7 +55,7 @@ def _epsilon(context: LoweringContext) -> float:
 
 def layer_normalization(context: LoweringContext) -> Operand:
     """Lower LayerNormalization: mean 0 and variance 1 over the last axes."""
-    require(not (context.is_output_used(1) or context.is_output_used(2)), "its statistics are asked for")
+    require(not (context.is_output_used(1) or context.is_output_used(2)), "its statistics are used")
     return _normalize_last_axes(context, ("scale", "shift"), frozenset())
 
 
@@ -89,7 +89,7 @@ def _flatten_parameter(context: LoweringContext, operand: Operand, dims: Dims) -
     if not isinstance(operand, str):
         require(operand.ndim <= len(dims), "its scale has more axes than are normalized")
         return np.ascontiguousarray(np.broadcast_to(operand, dims)).reshape(-1)
-    require(prod(context.dims(operand)) == prod(dims), "its scale is spread")
+    require(prod(context.dims(operand)) == prod(dims), "its scale is broadcast")
     return context.reshape(operand, (prod(dims),))
 
 

@@ -179,13 +179,13 @@ def _is_batch_first(context: LoweringContext) -> bool:
 
 def _operands(context: LoweringContext, order: tuple[int, ...], is_linear: bool = False) -> dict[str, Operand]:
     """Return the sequence, weights and biases of the primitive, with gates in `order`."""
-    require(context.attribute("clip") is None, "it clips what activations read")
+    require(context.attribute("clip") is None, "it clips the inputs of activations")
     src = context.source(0)
     layer = context.permute(src, (1, 0, 2)) if _is_batch_first(context) else src
     times = context.dims(layer)[0]
     if context.has_input(4):
         lengths = context.constant(4, "list of lengths")
-        require(bool((lengths == times).all()), "its sequences have several lengths")
+        require(bool((lengths == times).all()), "its sequences differ in length")
     weights, states = context.constant(1, "matrix W"), context.constant(2, "matrix R")
     require(weights.dtype == F32, f"its weights are {weights.dtype}, and primitives are used for float32")
     operands: dict[str, Operand] = {

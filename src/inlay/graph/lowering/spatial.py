@@ -171,7 +171,10 @@ def _transposed_window(context: LoweringContext, kernel: Dims, src: Dims, dst: D
         extents = Window(kernel, strides, dilations, (0,) * len(src)).extents
         sides = zip(src, dst, extents, strides, more, strict=True)
         totals = [(n - 1) * s + extra + e - o for n, o, e, s, extra in sides]
-        require(all(t >= 0 and t % 2 == 0 for t in totals), f"it asks for padding of {tuple(totals)} on both sides")
+        require(
+            all(t >= 0 and t % 2 == 0 for t in totals),
+            (f"its dims need padding of {tuple(totals)} in all, which is odd or negative"),
+        )
         pads = tuple(total // 2 for total in totals)
     elif mode == "VALID":
         pads = (0,) * len(src)
@@ -207,7 +210,7 @@ def _emit_pooling(context: LoweringContext, algorithm: str) -> str:
     window = _window(context, tuple(context.attribute("kernel_shape")), image, out)
     is_small = all(k <= 2 * n + _MARGIN for k, n in zip(window.kernel, image, strict=True))
     require(is_small, "its window is mostly padding")
-    require(_is_on_image(window, image, out), "a window lies in padding alone")
+    require(_is_on_image(window, image, out), "a window covers only padding")
     if algorithm == "avg_include_padding":
         require(not _exceeds_padding(context, window, image, out), "its mean counts padding that ceil_mode leaves out")
     parameters = window.parameters(image, out)
@@ -302,7 +305,7 @@ def resize(context: LoweringContext) -> Operand:
         return src
     require(context.attribute("keep_aspect_ratio_policy", "stretch") == "stretch", "it keeps the aspect ratio")
     is_smaller = any(out < n for n, out in zip(dims, result, strict=True))
-    require(not (context.attribute("antialias", 0) and is_smaller), "it smooths what it makes smaller")
+    require(not (context.attribute("antialias", 0) and is_smaller), "it shrinks an axis with antialias")
     require(2 < len(dims) <= 5, f"it has {len(dims)} axes, the primitive has 3 to 5")
     require(
         dims[:2] == result[:2] and attributes.scales[0] == attributes.scales[1] == 1, "it resizes batch or channels"
@@ -349,7 +352,7 @@ def _scales(context: LoweringContext, is_old: bool) -> tuple[float, ...]:
 
 def _find_difference(n: int, out: int, scale: float, attributes: _ResizeAttributes) -> str:
     """Return why ONNX's interpolation along an axis differs from oneDNN's; an empty text if it does not."""
-    require(max(n, out) <= _MOST_ELEMENTS, f"an axis of {max(n, out)} elements is too long to compare where each lies")
+    require(max(n, out) <= _MOST_ELEMENTS, f"an axis of {max(n, out)} elements is too long to compare coordinates")
     rounding = f" and {attributes.rounding}" if attributes.mode == "nearest" else ""
     for dtype in (np.float32, np.float64):
         at = _coordinates(n, out, scale, attributes.transformation, dtype)
@@ -360,7 +363,8 @@ def _find_difference(n: int, out: int, scale: float, attributes: _ResizeAttribut
             same = np.allclose(np.clip(at, 0, n - 1), np.clip(middle, 0, n - 1), rtol=0, atol=_CLOSE * max(n, out))
         if not same:
             return (
-                f"{attributes.transformation}{rounding} from {n} to {out} elements takes others than the primitive does"
+                f"{attributes.transformation}{rounding} from {n} to {out} elements uses other elements than the "
+                "primitive"
             )
     return ""
 
@@ -391,7 +395,7 @@ def _weights(context: LoweringContext, n: int, out: int, scale: float, attribute
     is_inside = bool(context.attribute("exclude_outside", 0))
     if attributes.mode == "cubic":
         return _cubic_weights(at, n, context.attribute("cubic_coeff_a", -0.75), is_inside)
-    require(not is_inside, "it leaves out what is outside")
+    require(not is_inside, "it excludes elements outside the image")
     return _linear_weights(at, n)
 
 
@@ -402,7 +406,7 @@ def _coordinates(n: int, out: int, scale: float, transformation: str, dtype: Any
         return np.asarray(index / factor)
     if transformation == "align_corners":
         # ONNX's cases and runtimes disagree on whether the last corner is that of the rounded extent.
-        require(abs(scale * n - out) < 1e-3, f"its corners are those of {scale * n:g} elements, and {out} are there")
+        require(abs(scale * n - out) < 1e-3, f"its scale leads to {scale * n:g} elements, and its result has {out}")
         return np.asarray(index * dtype(n - 1) / dtype(max(out - 1, 1)))
     if transformation == "pytorch_half_pixel" and out == 1:
         return np.zeros(1, dtype)

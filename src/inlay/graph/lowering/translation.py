@@ -123,7 +123,7 @@ def _name_results(context: LoweringContext, returned: Operand | tuple[Operand | 
         if output not in context.used_tensors or result is None:
             continue
         if not isinstance(result, str):
-            raise UnsupportedNode("all that it reads is constant")
+            raise UnsupportedNode("all of its inputs are constant")
         name = result if result in context.new_tensors and result not in names else context.alias(result)
         names[name] = output
         _require_dims(context, output, context.new_tensors[name])
@@ -141,8 +141,8 @@ def _require_dims(context: LoweringContext, output: str, result: Tensor) -> None
     if dims != result.dims:
         node = context.node
         raise InvalidArguments(
-            f"node {node.name!r}: {node.operator} gives {output} the dims {result.dims}, and the network says {dims}: "
-            "infer its shapes anew"
+            f"node {node.name!r}: {node.operator} writes {output} with dims {result.dims}, and the network states "
+            f"{dims}: infer its shapes again"
         )
 
 

@@ -68,13 +68,13 @@ def pad(call: OperatorCall) -> Array:
     pads, named = call.integers("pads", 1, 11) or [], call.optional(3)
     axes = range(data.ndim) if named is None else [call.axis(int(axis), data.ndim) for axis in named.reshape(-1)]
     if len(pads) != 2 * len(axes):
-        raise call.invalid(f"{len(pads)} numbers pad {len(axes)} axes, which take {2 * len(axes)}")
+        raise call.invalid(f"{len(pads)} numbers pad {len(axes)} axes, which need {2 * len(axes)}")
     before, behind = [0] * data.ndim, [0] * data.ndim
     for k, axis in enumerate(axes):
         before[axis], behind[axis] = pads[k], pads[k + len(axes)]
     sides = list(zip(before, behind, data.shape, strict=True))
     if any(n + min(a, 0) + min(b, 0) < 0 for a, b, n in sides):
-        raise call.invalid(f"padding {pads} takes away more than dims {data.shape} have")
+        raise call.invalid(f"padding {pads} removes more than dims {data.shape} have")
     cut = data[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in sides)]
     return _pad_array(call, cut, [(max(a, 0), max(b, 0)) for a, b, _ in sides])
 

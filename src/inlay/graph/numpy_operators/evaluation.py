@@ -108,7 +108,9 @@ def build_computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]
         except InlayError:
             raise
         except MemoryError as error:
-            raise OutOfMemory(f"{_describe(node)}: there is no room for its results: give smaller dims") from error
+            raise OutOfMemory(
+                f"{_describe(node)}: there is not enough memory for its results: use smaller dims"
+            ) from error
         except _FAILURES as error:
             raise _error_for(node, [arrays[name] for name in reads], error) from error
         return dict(zip(writes, results, strict=True))
@@ -308,8 +310,8 @@ def _reference_evaluation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[
         evaluator = ReferenceEvaluator(_model_of(node, _opset_for(node, opset), dtypes))
     except (LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise Unimplemented(
-            f"node {node.name!r}: {node.operator}, opset {opset}, is not taken by onnx.reference: correct the node, or "
-            "write it with other operators"
+            f"node {node.name!r}: {node.operator}, opset {opset}, is rejected by onnx.reference: correct the node, "
+            "or write it with other operators"
         ) from error
 
     def evaluate(arrays: Mapping[str, Array]) -> list[Array]:

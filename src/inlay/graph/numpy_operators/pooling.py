@@ -275,7 +275,7 @@ def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[Win
             before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
             extent = full - before - behind
         if extent < 1:
-            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
+            raise call.invalid(f"padding removes all elements of axis {k + 2}")
         axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
     return tuple(axes)
 

@@ -90,7 +90,7 @@ def find_fault(inputs: NodeInputs) -> str:
     for name, allowed in _ALLOWED_TEXTS.get(inputs.node.operator, {}).items():
         value = inputs.attribute(name)
         if value is not None and value not in allowed:
-            return f"{name} is {value!r}, which is none of {', '.join(allowed)}"
+            return f"{name} is {value!r}, not one of {', '.join(allowed)}"
     check = CONSTRAINTS.get(inputs.node.operator)
     return "" if check is None else check(inputs)
 
@@ -100,7 +100,7 @@ def _broadcast_fault(inputs: NodeInputs, index: int, to: Dims, what: str) -> str
     dims = inputs.dims(index) or ()
     padded = (1,) * (len(to) - len(dims)) + dims
     can_broadcast = len(dims) <= len(to) and all(n in (1, m) for n, m in zip(padded, to, strict=True))
-    return "" if can_broadcast else f"{what} of dims {dims} is not spread over {to}"
+    return "" if can_broadcast else f"{what} of dims {dims} cannot be broadcast to {to}"
 
 
 # Products and windows
@@ -121,7 +121,7 @@ def _reshape(inputs: NodeInputs) -> str:
     src, result = inputs.dims(0), inputs.results[0]
     if src is None or result is None or prod(src) == prod(result.dims):
         return ""
-    return f"{prod(src)} elements are no {result.dims}"
+    return f"{prod(src)} elements do not fit dims {result.dims}"
 
 
 def _convolution(inputs: NodeInputs) -> str:
@@ -318,7 +318,7 @@ def _pad(inputs: NodeInputs) -> str:
         return ""
     numbers = [int(n) for n in getattr(pads, "reshape", lambda _: pads)(-1)]
     count = len(src) if axes is None else axes.size
-    return "" if len(numbers) == 2 * count else f"{len(numbers)} numbers pad {count} axes, which take {2 * count}"
+    return "" if len(numbers) == 2 * count else f"{len(numbers)} numbers pad {count} axes, which need {2 * count}"
 
 
 _ALLOWED_TEXTS: Mapping[str, Mapping[str, Sequence[str]]] = {

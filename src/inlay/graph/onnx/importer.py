@@ -109,8 +109,8 @@ def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
     """
     if any(tensor is None for tensor in tensors):
         raise Unimplemented(
-            f"node {node.name!r}: the dims that {node.operator} gives are known only when it runs: only fixed dims are "
-            "supported; export the model without it, or with constants in its place"
+            f"node {node.name!r}: the dims of {node.operator}'s results depend on the data of a run: only fixed "
+            "dims are supported; export the model without it, or with constants in its place"
         )
 
 
@@ -146,8 +146,8 @@ def _output_tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto 
     """Return a result of a node from its inferred type; None if a dim is unknown."""
     if proto is None or not proto.HasField("tensor_type"):
         raise Unimplemented(
-            f"node {node.name!r}: {node.operator} gives {name!r}, which is no tensor: only tensors of numbers and "
-            "booleans are supported; export the model without it"
+            f"node {node.name!r}: {node.operator} has the result {name!r}, which is no tensor: only tensors of "
+            "numbers and booleans are supported; export the model without it"
         )
     kind = proto.tensor_type
     dtype = element_type(kind.elem_type, f"node {node.name!r}: {node.operator}: the result {name!r}")
@@ -156,7 +156,7 @@ def _output_tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto 
     if not kind.HasField("shape"):
         return None
     if any(dim.HasField("dim_value") and dim.dim_value < 0 for dim in kind.shape.dim):
-        raise _misfit(node, reads, "nothing is left of it along an axis")
+        raise _misfit(node, reads, "its result has a negative extent")
     dims = dims_of(kind.shape)
     if dims is None:
         return None
@@ -169,8 +169,8 @@ def _misfit(node: Node, reads: Sequence[Tensor], reason: str) -> InvalidArgument
     """Return the error for inputs that do not fit an operator."""
     inputs = " and ".join(f"{tensor.dtype} {tensor.dims}" for tensor in reads)
     return InvalidArguments(
-        f"node {node.name!r}: {node.operator} cannot take {inputs}: {reason}; correct the model, or give its inputs "
-        "other dims"
+        f"node {node.name!r}: {node.operator} does not accept {inputs}: {reason}; correct the model, or give its "
+        "inputs other dims"
     )
 
 
@@ -354,7 +354,9 @@ class GraphImporter:
         if source not in self.tensors:
             raise FileError(f"output {name!r} is written by no node: export the model again")
         if name in inputs:
-            raise Unimplemented(f"output {name!r} is an input of the network: nothing computes it; leave it out")
+            raise Unimplemented(
+                f"output {name!r} is an input of the network, which no node computes: remove it from the outputs"
+            )
         if source == name and name in self.values:
             source = unused_name(f"{name}:value", self.tensors, self._names)
             self._add_constant(source, self.values.pop(name))
@@ -368,7 +370,7 @@ class GraphImporter:
         """Infer the results of a node, then fold it if possible, else append it to the network."""
         unknown = next((name for name in node.inputs if name and name not in self.tensors), None)
         if unknown is not None:
-            raise FileError(f"node {node.name!r} reads {unknown!r}, which nothing gives: export the model again")
+            raise FileError(f"node {node.name!r} reads {unknown!r}, which no node writes: export the model again")
         reads = [self.tensors[name] for name in node.inputs if name]
         value = constant_value(node) if not reads else fold_shape(node, reads[0])
         if value is not None:
@@ -399,13 +401,13 @@ class GraphImporter:
         self._operations += count_fold_operations(node, outputs, self.values)
         if self._folded > MOST_FOLDED:
             raise Unimplemented(
-                f"node {node.name!r}: with what {node.operator} gives, the constants that are computed when the model "
-                f"is read would take {self._folded} bytes: {MOST_FOLDED} at most are; store its result in the model"
+                f"node {node.name!r}: with the result of {node.operator}, the constants computed at import would "
+                f"need {self._folded} bytes, and {MOST_FOLDED} are allowed: store its result in the model"
             )
         if self._operations > MOST_OPERATIONS:
             raise Unimplemented(
-                f"node {node.name!r}: with {node.operator}, the constants that are computed when the model is read "
-                f"would take {self._operations} operations: {MOST_OPERATIONS} at most do; store its result in it"
+                f"node {node.name!r}: with {node.operator}, the constants computed at import would need "
+                f"{self._operations} operations, and {MOST_OPERATIONS} are allowed: store its result in the model"
             )
 
     def _add_constant(self, name: str, array: Array) -> None:
@@ -429,13 +431,14 @@ class GraphImporter:
         wanted = "then_branch" if bool(condition.reshape(())) else "else_branch"
         branch = next(g for a in proto.attribute if a.name == wanted for g in [a.g])
         if branch.input:
-            raise FileError(f"node {name!r}: a branch of If takes inputs of its own: export the model again")
+            raise FileError(f"node {name!r}: a branch of If has inputs: export the model again")
         inner = f"{prefix}{name}/"
         self.import_graph(branch, scope, inner)
         results = [self.scope.get(value.name, value.name) for value in branch.output]
         if len(results) != len(proto.output) or not all(result in self.tensors for result in results):
             raise FileError(
-                f"node {name!r}: If gives {len(proto.output)} tensors, and its branch does not: export the model again"
+                f"node {name!r}: If has {len(proto.output)} results, and its branch has another number: export the "
+                "model again"
             )
         scope.update(zip(proto.output, results, strict=True))
         self.scope = scope

@@ -110,7 +110,7 @@ def _wrong_size(tensor: Proto, nbytes: int, verb: str) -> str:
     """Return the error text for a tensor whose data have `nbytes` bytes instead of the required number."""
     return (
         f"tensor {tensor.name!r}: {nbytes} bytes {verb}, and dims {tuple(tensor.dims)} of "
-        f"{onnx_dtype(tensor.data_type)} take {_nbytes(tensor)}: export the model again"
+        f"{onnx_dtype(tensor.data_type)} require {_nbytes(tensor)}: export the model again"
     )
 
 
@@ -164,8 +164,8 @@ def _read_external(tensor: Proto, folder: ModelFolder | None) -> bytes:
     """Return the bytes of a tensor whose data are in a file beside the model."""
     if folder is None:
         raise FileError(
-            f"tensor {tensor.name!r} lies in a file beside the model, and the model was given as bytes: "
-            "give load its path"
+            f"tensor {tensor.name!r} is stored in a file beside the model, but the model was passed as bytes: pass "
+            "its path to load"
         )
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = _resolve_location(tensor.name, entries.get("location", ""), folder)
@@ -193,8 +193,8 @@ def _resolve_location(name: str, location: str, folder: ModelFolder) -> Path:
     leaves = posix.is_absolute() or windows.anchor or ".." in (*posix.parts, *windows.parts)
     if not location or leaves or "\0" in location:
         raise FileError(
-            f"tensor {name!r} lies in {location!r}: a file beside the model is named by a relative path without '..'; "
-            "put it into the model's folder and name it so"
+            f"tensor {name!r} is stored in {location!r}: a file beside the model is named by a relative path "
+            "without '..'; put it into the model's folder and name it so"
         )
     path = folder.path / location
     try:
@@ -205,8 +205,8 @@ def _resolve_location(name: str, location: str, folder: ModelFolder) -> Path:
     allowed = (model_folder,) if folder.target is None else (model_folder, folder.target)
     if not any(resolved.is_relative_to(parent) for parent in allowed):
         raise FileError(
-            f"tensor {name!r} lies in {location!r}, a link that leads out of the model's folder: "
-            "put the file itself into the folder"
+            f"tensor {name!r} is stored in {location!r}, a link that leads out of the model's folder: put the file "
+            "itself into the folder"
         )
     return resolved
 
@@ -215,7 +215,8 @@ def _parse_number(name: str, key: str, text: str) -> int:
     """Return the number of bytes that `text` states for `key`."""
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise FileError(
-            f"tensor {name!r}: the {key} of its bytes is {text!r}, which is no number of bytes: export the model again"
+            f"tensor {name!r}: the {key} of its bytes is {text!r}, which is not a number of bytes: export the "
+            "model again"
         )
     return int(text)
 

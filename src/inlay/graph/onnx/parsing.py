@@ -226,7 +226,7 @@ def _screen(node: Proto, model: Proto, opset: int) -> None:
     if not all(node.input[:least]) or len(node.input) < least:
         raise FileError(f"{place} needs its first {least} inputs, and one is left out: export the model again")
     if node.op_type != "If" and next(subgraphs(node), None) is not None:
-        raise FileError(f"{place} has a subgraph, which its operator does not take: export the model again")
+        raise FileError(f"{place} has a subgraph, which its operator does not allow: export the model again")
 
 
 def name_of(node: Proto) -> str:

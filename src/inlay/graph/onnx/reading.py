@@ -93,9 +93,13 @@ def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int |
     dims = {name or names[0]: input_dims for name, input_dims in extents.items()}
     for name in (*dims, *names):
         if name not in names:
-            raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(map(printable, names))}")
+            raise InvalidArguments(
+                f"the model has no input {name!r}: its inputs are {', '.join(map(printable, names))}"
+            )
         if name not in dims:
-            raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(map(printable, names))}")
+            raise InvalidArguments(
+                f"input {name!r} is missing: the model's inputs are {', '.join(map(printable, names))}"
+            )
     return _build_network(model, rebind_inputs(model.model.graph, dims, batch))
 
 
