@@ -8,6 +8,7 @@ import pytest
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.evaluation import build_computation, compute_node
+from tests.support.refusals import raises_exactly
 
 pytest.importorskip("onnx")
 
@@ -56,16 +57,15 @@ def test_a_computation_runs_again_with_other_arrays() -> None:
 
 @pytest.mark.parametrize(("domain", "said"), [("", "Whirl"), ("com.example", "Whirl of com.example")])
 def test_an_operator_that_nobody_computes_is_named(domain: str, said: str) -> None:
-    with pytest.raises(Unimplemented) as caught:
-        compute_node(Node("twist", "Whirl", ("x",), ("y",), domain=domain), 17, {"x": X})
-    assert str(caught.value) == (
+    with raises_exactly(
+        Unimplemented,
         f"node 'twist': {said}, opset 17, is computed by no primitive and by no function of Inlay: replace it by "
-        "operators of ONNX, or leave it out of the file"
-    )
+        "operators of ONNX, or leave it out of the file",
+    ):
+        compute_node(Node("twist", "Whirl", ("x",), ("y",), domain=domain), 17, {"x": X})
 
 
 def test_without_onnx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx.reference", None)
-    with pytest.raises(MissingExtra) as caught:
+    with raises_exactly(MissingExtra, "onnx is not installed: pip install 'inlay[onnx]'"):
         compute_node(Node("n", "Relu", ("x",), ("y",)), 17, {"x": X})
-    assert str(caught.value) == "onnx is not installed: pip install 'inlay[onnx]'"

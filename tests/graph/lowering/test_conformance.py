@@ -56,7 +56,7 @@ def with_constants(model: onnx.ModelProto, given: lm.Arrays, is_weights: bool) -
 
 def run(model: onnx.ModelProto, given: lm.Arrays, outputs: list[Any], tolerance: float) -> str:
     """Whether primitives alone compute it, after what they compute was compared."""
-    network = lm.network_of(model, given, lm.expected(model, given))
+    network = lm.network_of(model, given, lm.run_reference(model, given))
     graph = lower_network(network)
     found = interpret(graph, given)
     for name, array in zip(network.outputs, outputs, strict=False):

@@ -188,30 +188,30 @@ def _rule(reduction: _LoweredReduction) -> Callable[[LoweringContext], Operand]:
         src = context.source(0)
         dims = context.dims(src)
         axes = _axes(context, reduction, len(dims))
-        kept = tuple(1 if axis in axes else n for axis, n in enumerate(dims))
-        return context.reshape(_emit_reduction(context, src, reduction, axes, kept), context.output().dims)
+        reduced_dims = tuple(1 if axis in axes else n for axis, n in enumerate(dims))
+        return context.reshape(_emit_reduction(context, src, reduction, axes, reduced_dims), context.output().dims)
 
     return rule
 
 
 def _emit_reduction(
-    context: LoweringContext, src: str, reduction: _LoweredReduction, axes: frozenset[int], kept: Dims
+    context: LoweringContext, src: str, reduction: _LoweredReduction, axes: frozenset[int], reduced_dims: Dims
 ) -> Operand:
-    """Emit a reduction of `axes` to the dims `kept`, as eltwise, pooling or reduction."""
+    """Emit a reduction of `axes` to the dims `reduced_dims`, as eltwise, pooling or reduction."""
     dims = context.dims(src)
-    if kept == dims:
+    if reduced_dims == dims:
         return emit_eltwise(context, src, reduction.elementwise) if reduction.elementwise else src
     if reduction.pooling and len(dims) <= 2 + MOST_SPATIAL_AXES and axes == frozenset(range(2, len(dims))):
         return emit_global_pooling(context, src, reduction.pooling)
-    return context.emit("reduction", {"src": src}, kept, algorithm=reduction.algorithm, p=reduction.p, eps=0.0)
+    return context.emit("reduction", {"src": src}, reduced_dims, algorithm=reduction.algorithm, p=reduction.p, eps=0.0)
 
 
 def _axes(context: LoweringContext, reduction: _LoweredReduction, count: int) -> frozenset[int]:
     """Return the axes that are reduced: those that the node names, or all."""
-    said = context.integers("axes", 1, reduction.inputs_since, "list of axes")
-    if not said and context.attribute("noop_with_empty_axes", 0):
+    axes = context.integers("axes", 1, reduction.inputs_since, "list of axes")
+    if not axes and context.attribute("noop_with_empty_axes", 0):
         return frozenset()
-    return frozenset(axis % count for axis in said) or frozenset(range(count))
+    return frozenset(axis % count for axis in axes) or frozenset(range(count))
 
 
 NORMALIZATIONS: Mapping[str, Callable[[LoweringContext], Operand]] = {

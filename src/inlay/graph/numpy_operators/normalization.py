@@ -232,6 +232,7 @@ def _extreme(which: np.ufunc, is_greatest: bool) -> Callable[[Array, Axes], Arra
 
 
 def _sum(data: Array, axes: Axes) -> Array:
+    """Return the sum over axes, in the type of the data."""
     return np.asarray(np.sum(data, axis=axes, keepdims=True, dtype=data.dtype))
 
 

@@ -428,8 +428,8 @@ class GraphImporter:
                 f"node {name!r}: If, whose condition is known only when it runs: only an If of a constant is "
                 "supported; export the model with the branch that is taken"
             )
-        wanted = "then_branch" if bool(condition.reshape(())) else "else_branch"
-        branch = next(g for a in proto.attribute if a.name == wanted for g in [a.g])
+        branch_name = "then_branch" if bool(condition.reshape(())) else "else_branch"
+        branch = next(attribute.g for attribute in proto.attribute if attribute.name == branch_name)
         if branch.input:
             raise FileError(f"node {name!r}: a branch of If has inputs: export the model again")
         inner = f"{prefix}{name}/"

@@ -59,17 +59,17 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
     `network.again({"x": dims})` builds the same model for inputs of other dims, if the model leaves these dims open.
 
     In the returned network every tensor has fixed dims, and constants are read-only arrays. No node has only constant
-    inputs, every node is needed for an output, and every output is written by a node. Patterns of nodes that exporters
-    write for one operation are fused into that operation; `simplify_network` lists them.
+    inputs, except random operators and those that NumPy cannot compute. Every node is needed for an output, and every
+    output is written by a node. Patterns of nodes that exporters write for one operation are fused into that operation;
+    `graph.passes` lists them.
 
     Raises:
-        FileError: the file cannot be read, is no ONNX model or cut short, breaks a rule of ONNX, or names a file of
+        FileError: the file cannot be read, is no ONNX model, is cut short, breaks a rule of ONNX, or names a file of
             weights outside its folder.
-        InvalidArguments: a dim is left open or bound to what cannot be; dims or types do not fit an operator; `source`
-            is no path and no bytes.
+        InvalidArguments: a dim is left open or bound to an impossible number; dims or types do not fit an operator;
+            `source` is no path and no bytes.
         MissingExtra: the package onnx is not installed.
-        Unimplemented: it holds an opset, an operator or a type that is not read; the text says which node and what is
-            supported.
+        Unimplemented: an opset, an operator or a type is not supported; the text names the node and what is supported.
     """
     model = _parse_source(source)
     return _build_network(model, bind_inputs(model.model.graph, dims, batch))
@@ -166,9 +166,9 @@ def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = No
     first = None if batch is None else _extent("batch", batch)
     names = [value.name for value in graph.input]
     if set(names) != set(dims):
-        given = ", ".join(sorted(dims)) or "no input"
+        passed = ", ".join(sorted(dims)) or "no input"
         raise InvalidArguments(
-            f"dims are given for {given}, and the inputs are {', '.join(map(printable, names))}: give each its dims"
+            f"dims are given for {passed}, and the inputs are {', '.join(map(printable, names))}: give each its dims"
         )
     for value in graph.input:
         fixed = tuple(_fixed_extent(dim) for dim in value.type.tensor_type.shape.dim)

@@ -105,8 +105,8 @@ def _rename_outputs(network: Network) -> Network:
             if rewriter.producer(source) is not None and source not in network.outputs and source not in renamed:
                 renamed[source] = node.outputs[0]
     dropped = set(renamed.items())
-    kept = [node for node in network.nodes if not node.inputs or (node.inputs[0], node.outputs[0]) not in dropped]
-    return remove_dead_nodes(replace(network, nodes=tuple(_rename_tensors(node, renamed) for node in kept)))
+    nodes = [node for node in network.nodes if not node.inputs or (node.inputs[0], node.outputs[0]) not in dropped]
+    return remove_dead_nodes(replace(network, nodes=tuple(_rename_tensors(node, renamed) for node in nodes)))
 
 
 def _rename_tensors(node: Node, names: Mapping[str, str]) -> Node:
@@ -153,15 +153,17 @@ def _match_activation(rewriter: NetworkRewriter, node: Node) -> Node | None:
         if len(tensors) != 2:
             continue
         for x, factor in (tensors, tensors[::-1]):
-            found = _match_formula(rewriter, number, x, factor)
-            if found is not None and rewriter.dims(x) == rewriter.dims(node.outputs[0]):
-                return Node(node.name, found[0], (x,), node.outputs, found[1])
+            match = _match_formula(rewriter, number, x, factor)
+            if match is not None and rewriter.dims(x) == rewriter.dims(node.outputs[0]):
+                operator, attributes = match
+                return Node(node.name, operator, (x,), node.outputs, attributes)
     return None
 
 
 def _match_formula(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
     """Return the activation that is `number` times `x` times `factor`; None if there is none."""
-    return next((found for formula in _FORMULAS if (found := formula(rewriter, number, x, factor)) is not None), None)
+    matches = (formula(rewriter, number, x, factor) for formula in _FORMULAS)
+    return next((match for match in matches if match is not None), None)
 
 
 def _match_gelu(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
@@ -251,8 +253,8 @@ def _products(rewriter: NetworkRewriter, name: str, depth: int) -> Iterator[Prod
         return
     left, right = node.inputs
     if node.operator == "Mul":
-        ways = itertools.product(_products(rewriter, left, depth - 1), list(_products(rewriter, right, depth - 1)))
-        yield from ((a * b, (*xs, *ys)) for (a, xs), (b, ys) in ways)
+        pairs = itertools.product(_products(rewriter, left, depth - 1), list(_products(rewriter, right, depth - 1)))
+        yield from ((a * b, (*xs, *ys)) for (a, xs), (b, ys) in pairs)
         return
     divisor = rewriter.scalar(right)
     if divisor:
@@ -261,7 +263,7 @@ def _products(rewriter: NetworkRewriter, name: str, depth: int) -> Iterator[Prod
 
 def _is_multiple(rewriter: NetworkRewriter, name: str, x: str, number: float) -> bool:
     """Return whether a tensor is `number` times x."""
-    return any(tensors == (x,) and _is_close(found, number) for found, tensors in _products(rewriter, name, 1))
+    return any(tensors == (x,) and _is_close(factor, number) for factor, tensors in _products(rewriter, name, 1))
 
 
 def _added_to(rewriter: NetworkRewriter, name: str, number: float) -> str | None:

@@ -139,6 +139,7 @@ def infer_reference_range(operator: str, ranges: Iterable[ValueRange]) -> ValueR
 
 
 def _add(one: ValueRange, other: ValueRange) -> ValueRange:
+    """Return the range of a sum."""
     opposed = (one.low == -inf and other.high == inf) or (one.high == inf and other.low == -inf)
     may_be_nan = one.may_be_nan or other.may_be_nan or opposed
     low, high = one.low + other.low, one.high + other.high
@@ -146,10 +147,12 @@ def _add(one: ValueRange, other: ValueRange) -> ValueRange:
 
 
 def _negative(one: ValueRange) -> ValueRange:
+    """Return the range of -x."""
     return ValueRange(-one.high, -one.low, one.may_be_nan)
 
 
 def _multiply(one: ValueRange, other: ValueRange) -> ValueRange:
+    """Return the range of a product; `ANY` if a factor may be infinite."""
     if not (isfinite(one.magnitude) and isfinite(other.magnitude)):
         return ANY
     ends = [a * b for a in (one.low, one.high) for b in (other.low, other.high)]
@@ -157,6 +160,7 @@ def _multiply(one: ValueRange, other: ValueRange) -> ValueRange:
 
 
 def _divide(one: ValueRange, other: ValueRange) -> ValueRange:
+    """Return the range of a quotient; `ANY` if the divisor may be 0 or infinite."""
     if other.low <= 0 <= other.high or not isfinite(other.magnitude):
         return ANY
     return _multiply(one, bounded(1 / other.high, 1 / other.low, other.may_be_nan))
@@ -180,18 +184,21 @@ _BINARY: Mapping[str, Callable[[ValueRange, ValueRange], ValueRange]] = {
     "max": _clamped(max),
     "min": _clamped(min),
 }
+"""Rule of each algorithm of binary."""
 
 
 def _binary(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of an element-wise operation on two tensors."""
     rule = _BINARY.get(str(op.parameters["algorithm"]))
     if rule is None:
         return ANY
-    found = rule(ranges["src_0"], ranges["src_1"])
+    result = rule(ranges["src_0"], ranges["src_1"])
     is_square = op.parameters["algorithm"] == "mul" and op.reads.get("src_0") == op.reads.get("src_1")
-    return ValueRange(max(found.low, 0.0), found.high, found.may_be_nan) if is_square else found
+    return ValueRange(max(result.low, 0.0), result.high, result.may_be_nan) if is_square else result
 
 
 def _sum(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a weighted sum of tensors."""
     scales = op.parameters["scales"]
     assert isinstance(scales, tuple)
     total = ValueRange(0.0, 0.0)
@@ -221,7 +228,8 @@ def _weighted(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 _Sums: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 _lock = threading.Lock()
-_known: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
+_cached_sums: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
+"""Sums by identity of the array, kind and grouping; a weak reference tells whether the array still exists."""
 
 
 def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
@@ -236,13 +244,13 @@ def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
     """
     key = id(weights), kind, grouped
     with _lock:
-        found = _known.get(key)
-    if found is not None and found[0]() is weights:
-        return found[1]
+        entry = _cached_sums.get(key)
+    if entry is not None and entry[0]() is weights:
+        return entry[1]
     axes = (weights.ndim - 2,) if kind == "matmul" else tuple(range(1 + grouped, weights.ndim))
     sums = _sum_by_sign(weights, axes)
     with _lock:
-        _known[key] = weakref.ref(weights, lambda _: _known.pop(key, None)), sums
+        _cached_sums[key] = weakref.ref(weights, lambda _: _cached_sums.pop(key, None)), sums
     return sums
 
 
@@ -297,6 +305,7 @@ def _gated(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _pow(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of alpha x^beta; `ANY` unless the exponent is a natural number or x is positive."""
     src, factor, exponent = ranges["src"], _number(op, "alpha"), _number(op, "beta")
     if exponent >= 0 and exponent.is_integer() and isfinite(src.magnitude):
         return symmetric(abs(factor) * _power(max(src.magnitude, 1.0), exponent), src.may_be_nan)
@@ -312,15 +321,18 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _clip(x: float, low: float, high: float) -> float:
+    """Return x clipped to [low, high]."""
     return min(max(x, low), high)
 
 
 def _square_root(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a square root; `ANY` if x may be negative."""
     src = ranges["src"]
     return ANY if src.low < 0 else ValueRange(sqrt(src.low), sqrt(src.high), src.may_be_nan)
 
 
 def _logarithm(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a logarithm; `ANY` unless x is positive and finite."""
     src = ranges["src"]
     if src.low <= 0 or not isfinite(src.high):
         return ANY
@@ -349,9 +361,11 @@ _ELTWISE: Mapping[str, _Rule] = {
     "swish": _gated,
     "tanh": _monotone(lambda x, a, b: tanh(x)),
 }
+"""Rule of each algorithm of eltwise."""
 
 
 def _eltwise(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a function of each element."""
     rule = _ELTWISE.get(str(op.parameters["algorithm"]))
     return ANY if rule is None or isnan(ranges["src"].low) else rule(op, ranges, dims)
 
@@ -360,11 +374,13 @@ def _eltwise(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _pooling(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a pooling; an average may count padding, which is 0."""
     src = ranges["src"]
     return src if op.parameters["algorithm"] == "max" else hull((src, ValueRange(0.0, 0.0)))
 
 
 def _reduction(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a reduction."""
     src, algorithm = ranges["src"], str(op.parameters["algorithm"])
     if not isfinite(src.magnitude):
         return ANY
@@ -380,6 +396,7 @@ def _reduction(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _batch_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a batch normalization with given statistics."""
     variance = ranges["variance"].low + _number(op, "epsilon")
     if variance <= 0 or not all(one.is_finite for one in ranges.values()):
         return ANY
@@ -401,6 +418,7 @@ def _layer_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> Va
 
 
 def _lrn(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a local response normalization."""
     k, src = _number(op, "k"), ranges["src"]
     if k <= 0 or _number(op, "alpha") < 0 or not isfinite(src.magnitude):
         return ANY
