@@ -18,7 +18,7 @@ import inlay
 from benchmarks.networks import bert, light
 from inlay.bench.networks import bench_network, values_of
 from inlay.graph.costs import measured
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.measure.disturbance import OtherLoad
 from inlay.measure.interleaved import time_call
 
@@ -64,7 +64,7 @@ def times_predicted(model: bytes) -> float:
     """
     network = inlay.load(model)
     plan = inlay.plan(network)
-    graph, session = lowered(network), plan.compile()
+    graph, session = lower_network(network), plan.compile()
     costs = measured(weights=sum(array.nbytes for op in graph.ops for array in op.constants.values()))
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     found = []

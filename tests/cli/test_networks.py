@@ -328,8 +328,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["run", "net.onnx", "-i", "no.npy"],
         "cannot read no.npy: there is no such file; check the name",
     ),
-    "input-name": (["run", "net.onnx", "-i", "data=x.npy"], "the model has no input 'data': it takes x"),
-    "input-missing": (["run", "two.onnx", "-i", "a=x.npy"], "input 'b' is missing: the model takes a, b"),
+    "input-name": (["run", "net.onnx", "-i", "data=x.npy"], "the model has no input 'data': its inputs are x"),
+    "input-missing": (["run", "two.onnx", "-i", "a=x.npy"], "input 'b' is missing: the model's inputs are a, b"),
     "input-twice": (
         ["run", "two.onnx", "-i", "a=x.npy", "-i", "a=x.npy"],
         "--input a is given twice: give each input one file, as NAME=FILE",

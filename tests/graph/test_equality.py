@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from inlay import load, plan
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Tensor
 from tests.support.network_runs import model_of
 
@@ -65,7 +65,7 @@ def test_how_a_network_is_read_again_is_not_compared() -> None:
 
 def test_graphs_and_plans_of_equal_networks_are_equal() -> None:
     first, second = (replace(made(), nodes=made().nodes[:-1]) for _ in range(2))
-    assert lowered(first) == lowered(second)
+    assert lower_network(first) == lower_network(second)
     plans = [plan(network, costs="analytic", isa="avx2", threads=1) for network in (first, second)]
     assert plans[0] == plans[1]
     other = plan(first, costs="analytic", isa="sse41", threads=1)

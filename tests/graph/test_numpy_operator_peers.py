@@ -14,7 +14,7 @@ import pytest
 
 from inlay.errors import Unimplemented
 from inlay.graph.network import Node
-from inlay.graph.numpy_operators.evaluation import COMPARED, FUNCTIONS, computed
+from inlay.graph.numpy_operators.evaluation import COMPARED, FUNCTIONS, compute_node
 from tests.support.operator_cases import FIRST, Array, Case, attributes_of, backend_cases, by_runtime, since, versions
 from tests.support.operator_generators import GENERATORS, case_of
 
@@ -48,7 +48,7 @@ def difference(got: Array, wanted: Array, tolerance: float) -> str:
 
 def compare(case: Case, wanted: list[Array], tolerance: float = 2e-5) -> str:
     """How the results of a node differ from those wanted."""
-    got = list(computed(node_of(case), case.opset, case.arrays).values())
+    got = list(compute_node(node_of(case), case.opset, case.arrays).values())
     found = [difference(one, other, tolerance) for one, other in zip(got, wanted, strict=True)]
     if case.node.op_type.startswith("QLinear"):  # a product beside a half may be rounded to either side
         far = [np.abs(one.astype(int) - other.astype(int)).max() for one, other in zip(got, wanted, strict=True)]
@@ -84,7 +84,7 @@ def test_many_random_nodes_give_what_onnx_runtime_gives(operator: str) -> None:
 def refusal(case: Case) -> str:
     """Why a case is not computed, where that is on purpose; else empty."""
     try:
-        computed(node_of(case), case.opset, case.arrays)
+        compute_node(node_of(case), case.opset, case.arrays)
     except Unimplemented as error:
         return str(error)
     return ""
@@ -169,7 +169,7 @@ def test_random_operators_give_the_types_and_dims_that_onnx_says(operator: str, 
     reads = [] if "shape" in attributes else ["x"]
     node = onnx.helper.make_node(operator, reads, ["y"], seed=3.0, **attributes)
     case = Case(operator, node, opset, dict.fromkeys(reads, np.full((2, 3), 0.5, np.float32)), [], True)
-    first, again = (computed(node_of(case), opset, case.arrays)["y"] for _ in range(2))
+    first, again = (compute_node(node_of(case), opset, case.arrays)["y"] for _ in range(2))
     assert (first.shape, first.dtype) == ((2, 3), np.dtype(dtype))
     assert first.tobytes() == again.tobytes()
 

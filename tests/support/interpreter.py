@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from inlay.errors import InvalidArguments
-from inlay.graph.numpy_operators.evaluation import computed
+from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array, Move, Op, OpGraph, Permute, Reshape, constant_desc, operation_of
 from inlay.memory import Memory, pack
 from inlay.primitives.engine import get_engine
@@ -48,7 +48,7 @@ def _require_inputs(graph: OpGraph, inputs: Mapping[str, Array]) -> None:
 def _reference(graph: OpGraph, op: Op, found: Mapping[str, Array]) -> dict[str, Array]:
     assert op.node is not None
     reads = {name: found[name] for name in op.reads.values()}
-    return computed(op.node, graph.opset, {**op.constants, **reads})
+    return compute_node(op.node, graph.opset, {**op.constants, **reads})
 
 
 def _view(graph: OpGraph, op: Op, found: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,6 +1,6 @@
-"""Models of ONNX made into networks by what `onnx.reference` computes, so that lowering is tested without the reader.
+"""Networks for tests of lowering, built from ONNX models without the importer.
 
-Dims and types are those of a run: the reference evaluator answers every tensor, also for graphs without shapes.
+Dims and types of all tensors are those of a run by `onnx.reference`, which also computes graphs without shapes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,26 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
+from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import OpGraph
 from tests.support.interpreter import interpret
+from tests.support.network_runs import run_by_onnxruntime
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
+
+SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def normal(seed: int, shape: tuple[int, ...]) -> Array:
+    """Return normally distributed float32 numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def model_of(
@@ -31,7 +40,7 @@ def model_of(
     inputs: Sequence[str] | None = None,
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, Arrays]:
-    """A model of one node that reads `arrays` in their order, and what it is to be given: those not constant."""
+    """Return a model of one node that reads `arrays` in their order, and the arrays that are not constant."""
     names = list(arrays) if inputs is None else list(inputs)
     results = [f"y{index}" for index in range(outputs)]
     node = helper.make_node(operator, names, results, "node", **attributes)
@@ -51,8 +60,8 @@ def _info(name: str, array: Array) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, array.shape)
 
 
-def expected(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
-    """Every tensor that a run of the reference evaluator computes, arrays only."""
+def run_reference(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
+    """Return every tensor that the reference evaluator computes."""
     names = [name for node in model.graph.node for name in node.output if name]
     evaluator = ReferenceEvaluator(model)
     with np.errstate(all="ignore"):
@@ -61,25 +70,16 @@ def expected(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
     return {name: np.asarray(values[name]) for name in names}
 
 
-def by_runtime(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
-    """Every tensor that ONNX Runtime computes, without optimizations that drop or round; skips if it is missing."""
-    runtime: Any = pytest.importorskip("onnxruntime")
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    changed.ir_version = min(model.ir_version, 10)
-    names = [name for node in model.graph.node for name in node.output if name]
-    del changed.graph.output[:]
-    changed.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = runtime.InferenceSession(changed.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return dict(zip(names, session.run(names, dict(given)), strict=True))
+def run_onnxruntime(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
+    """Return every tensor that ONNX Runtime computes without optimizations; skip the test if it is not installed."""
+    older = onnx.ModelProto()
+    older.CopyFrom(model)
+    older.ir_version = min(model.ir_version, 10)
+    return run_by_onnxruntime(older, dict(given), [name for node in model.graph.node for name in node.output if name])
 
 
 def network_of(model: onnx.ModelProto, given: Mapping[str, Array], values: Mapping[str, Array]) -> Network:
-    """The model's network, with the dims of `values`; what constants alone compute is constant."""
+    """Return the model's network, with the dims of `values`; nodes with constant inputs are folded."""
     constants = {init.name: numpy_helper.to_array(init) for init in model.graph.initializer}
     nodes = []
     for index, proto in enumerate(model.graph.node):
@@ -114,30 +114,45 @@ def _attribute(proto: onnx.AttributeProto) -> Any:
     return value
 
 
-def compared(
+def lower_operator(
+    operator: str,
+    arrays: Mapping[str, Array],
+    outputs: int = 1,
+    *,
+    tolerance: float = 1e-5,
+    values: Arrays | None = None,
+    **rest: Any,
+) -> OpGraph:
+    """Lower a node on `arrays`, and compare its results; `rest` are arguments of `model_of`."""
+    return lower_and_compare(*model_of(operator, arrays, outputs, **rest), tolerance, values=values)
+
+
+def lower_and_compare(
     model: onnx.ModelProto, given: Mapping[str, Array], tolerance: float = 1e-5, *, values: Arrays | None = None
 ) -> OpGraph:
-    """The model lowered, after the answers of `interpret` were found equal to those of the reference evaluator."""
-    reference = expected(model, given) if values is None else values
-    graph = lowered_as(model, given, reference)
-    same(graph, given, reference, tolerance)
+    """Lower a model, and require that its results equal `values`, or those of the reference evaluator."""
+    reference = run_reference(model, given) if values is None else values
+    graph = lower_model(model, given, reference)
+    assert_same_results(graph, given, reference, tolerance)
     return graph
 
 
-def lowered_as(model: onnx.ModelProto, given: Mapping[str, Array], values: Mapping[str, Array]) -> OpGraph:
-    """The model lowered, with the dims of `values`."""
-    return lowered(network_of(model, given, values))
+def lower_model(model: onnx.ModelProto, given: Mapping[str, Array], values: Mapping[str, Array]) -> OpGraph:
+    """Lower a model, with the dims of `values`."""
+    return lower_network(network_of(model, given, values))
 
 
-def same(graph: OpGraph, given: Mapping[str, Array], values: Mapping[str, Array], tolerance: float = 1e-5) -> None:
-    """What the graph answers is what `values` says."""
-    found = interpret(graph, given)
+def assert_same_results(
+    graph: OpGraph, given: Mapping[str, Array], values: Mapping[str, Array], tolerance: float = 1e-5
+) -> None:
+    """Require that the interpreted graph's outputs equal `values`."""
+    results = interpret(graph, given)
     for name in graph.outputs:
-        assert found[name].dtype == values[name].dtype
-        assert found[name].shape == values[name].shape
-        np.testing.assert_allclose(found[name], values[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        assert results[name].dtype == values[name].dtype
+        assert results[name].shape == values[name].shape
+        np.testing.assert_allclose(results[name], values[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-def kinds(graph: OpGraph) -> list[str]:
-    """What the operations are, views left out."""
+def kinds_of(graph: OpGraph) -> list[str]:
+    """Return the kinds of the operations, without views."""
     return [op.kind for op in graph.ops if op.kind != "view"]

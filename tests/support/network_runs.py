@@ -160,6 +160,11 @@ def relative_error(got: Array, wanted: Array) -> float:
     return float(difference / max(np.abs(wanted.astype(np.float64)).max(), 1e-30))
 
 
+def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> Any:
+    """Return a node with inputs and outputs separated by blanks, named after its first output."""
+    return helper.make_node(operator, inputs.split(), outputs.split(), outputs.split()[0], **attributes)
+
+
 def model_of(
     nodes: list[Any],
     inputs: dict[str, tuple[Any, ...]],

@@ -1,6 +1,7 @@
-"""The package onnx, or the error that names the command that installs it.
+"""Import point of the optional package onnx: one error, with one text, if it is not installed.
 
-What reads models imports these modules from here, so that a missing package is one error with one text.
+Modules that read models import onnx's submodules from here. If the package is missing, this module raises
+`MissingExtra`, which names the command that installs it.
 """
 
 from inlay.errors import MissingExtra

@@ -17,10 +17,11 @@ from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.kernel import Costs, Progress
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.passes.motion import nest_concatenations, sunk
+from inlay.graph.passes.concatenations import nest_concatenations
+from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.planner.choosing import ELIMINATION, Choosing, Settled, compared
 from inlay.graph.planner.emission import emitted
 from inlay.graph.planner.formats import Format
@@ -180,7 +181,7 @@ def plan(
         raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
     if convolutions not in CONVOLUTIONS:
         raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
-    graph = _rewritten(lowered(network) if isinstance(network, Network) else network)
+    graph = _rewritten(lower_network(network) if isinstance(network, Network) else network)
     is_of_this_machine = costs in ("probed", "measured")
     processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
     with ThreadLimit(None if processors is None else processors.threads):
@@ -193,7 +194,7 @@ def plan(
 
 def _rewritten(graph: OpGraph) -> OpGraph:
     """The graph as it is planned: it computes the same, with less to move."""
-    return nest_concatenations(sunk(graph))
+    return nest_concatenations(hoist_elementwise(graph))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ class Replanning:
             InvalidArguments, Unimplemented: as `load` and `planned`.
         """
         with ThreadLimit(self.prices.threads):
-            other = planned(_rewritten(lowered(self.again(dims))), self.prices, self.convolutions)
+            other = planned(_rewritten(lower_network(self.again(dims))), self.prices, self.convolutions)
         return other.program, other.graph
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:

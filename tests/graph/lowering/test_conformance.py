@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from inlay.graph.lowering.translation import TABLE, lowered
+from inlay.graph.lowering.translation import TABLE, lower_network
 from tests.support import lowered_models as lm
 from tests.support.interpreter import interpret
 
@@ -56,8 +56,8 @@ def with_constants(model: onnx.ModelProto, given: lm.Arrays, is_weights: bool) -
 
 def run(model: onnx.ModelProto, given: lm.Arrays, outputs: list[Any], tolerance: float) -> str:
     """Whether primitives alone compute it, after what they compute was compared."""
-    network = lm.network_of(model, given, lm.expected(model, given))
-    graph = lowered(network)
+    network = lm.network_of(model, given, lm.run_reference(model, given))
+    graph = lower_network(network)
     found = interpret(graph, given)
     for name, array in zip(network.outputs, outputs, strict=False):
         np.testing.assert_allclose(found[name], np.asarray(array), rtol=tolerance, atol=1e-5)

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import lowered_models as lm
+from tests.support.lowered_models import SEEDS, SHAPES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
-SEEDS = st.integers(0, 2**32 - 1)
 FACTORS = st.floats(0.125, 2, width=32)
 
 
@@ -36,14 +35,14 @@ def normal(seed: int, shape: tuple[int, ...]) -> lm.Array:
 def test_functions_of_one_element(operator: str, opset: int, shape: tuple[int, ...], seed: int) -> None:
     x = normal(seed, shape)
     x = np.where(np.abs(x) < 1e-2, np.float32(1), x) if operator == "Reciprocal" else x
-    assert set(lm.kinds(lm.compared(*lm.model_of(operator, {"x": x}, opset=opset)))) == {"eltwise"}
+    assert set(lm.kinds_of(lm.lower_operator(operator, {"x": x}, opset=opset))) == {"eltwise"}
 
 
 @pytest.mark.parametrize("operator", ["Log", "Sqrt"])
 @given(shape=SHAPES, seed=SEEDS)
 def test_functions_of_positive_numbers(operator: str, shape: tuple[int, ...], seed: int) -> None:
     x = np.abs(normal(seed, shape)) + np.float32(0.1)
-    assert lm.kinds(lm.compared(*lm.model_of(operator, {"x": x}, opset=13))) == ["eltwise"]
+    assert lm.kinds_of(lm.lower_operator(operator, {"x": x}, opset=13)) == ["eltwise"]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +59,14 @@ def test_functions_of_positive_numbers(operator: str, shape: tuple[int, ...], se
 def test_functions_with_numbers(operator: str, names: list[str], data: Any, shape: tuple[int, ...], seed: int) -> None:
     numbers = {name: data.draw(FACTORS, name) for name in names}
     model = lm.model_of(operator, {"x": normal(seed, shape)}, opset=16, **numbers)
-    assert set(lm.kinds(lm.compared(*model))) == {"eltwise"}
+    assert set(lm.kinds_of(lm.lower_and_compare(*model))) == {"eltwise"}
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 @given(shape=SHAPES, seed=SEEDS)
 def test_both_gelus(approximate: str, shape: tuple[int, ...], seed: int) -> None:
     model = lm.model_of("Gelu", {"x": normal(seed, shape)}, opset=20, approximate=approximate)
-    (op,) = lm.compared(*model).ops
+    (op,) = lm.lower_and_compare(*model).ops
     assert op.parameters["algorithm"] == ("gelu_erf" if approximate == "none" else "gelu_tanh")
 
 
@@ -78,9 +77,9 @@ def test_clip_is_told_by_attributes_before_opset_11(
     said: dict[str, Any] = {
         name: bound for name, bound in zip(("min", "max"), bounds, strict=True) if bound is not None
     }
-    graph = lm.compared(*lm.model_of("Clip", {"x": normal(seed, shape)}, opset=9, **said))
+    graph = lm.lower_operator("Clip", {"x": normal(seed, shape)}, opset=9, **said)
     is_ordered = len(said) < 2 or said["min"] <= said["max"]
-    assert lm.kinds(graph) == (["eltwise"] if is_ordered else ["reference"])
+    assert lm.kinds_of(graph) == (["eltwise"] if is_ordered else ["reference"])
 
 
 @pytest.mark.parametrize("opset", [11, 13, 22])
@@ -91,15 +90,15 @@ def test_clip_is_told_by_inputs_since(
     said = {n: np.array(b, np.float32) for n, b in zip(("low", "high"), bounds, strict=True) if b is not None}
     inputs = ["x", *(name if name in said else "" for name in ("low", "high"))]
     arrays = {"x": normal(seed, shape), **said}
-    graph = lm.compared(*lm.model_of("Clip", arrays, opset=opset, constants=list(said), inputs=inputs))
+    graph = lm.lower_operator("Clip", arrays, opset=opset, constants=list(said), inputs=inputs)
     is_ordered = len(said) < 2 or bool(said["low"] <= said["high"])
-    assert lm.kinds(graph) == (["eltwise"] if is_ordered else ["reference"])
+    assert lm.kinds_of(graph) == (["eltwise"] if is_ordered else ["reference"])
 
 
 @given(shape=SHAPES, seed=SEEDS, exponent=st.sampled_from([0.5, 1.0, 2.0, 3.0, -1.0, 1.5]))
 def test_powers_with_a_constant_exponent(shape: tuple[int, ...], seed: int, exponent: float) -> None:
     arrays = {"x": np.abs(normal(seed, shape)) + np.float32(0.1), "e": np.array(exponent, np.float32)}
-    assert lm.kinds(lm.compared(*lm.model_of("Pow", arrays, opset=13, constants=["e"]))) == ["eltwise"]
+    assert lm.kinds_of(lm.lower_operator("Pow", arrays, opset=13, constants=["e"])) == ["eltwise"]
 
 
 def spread(data: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -118,14 +117,14 @@ def test_two_tensors_are_spread(
     arrays = {n: normal(seed + i, shape) + np.float32(3) for i, (n, shape) in enumerate(zip("ab", shapes, strict=True))}
     arrays = {name: np.where(np.abs(array) < 0.1, np.float32(1), array) for name, array in arrays.items()}
     fixed = ["a" if is_first else "b"] if is_constant else []
-    graph = lm.compared(*lm.model_of(operator, arrays, opset=14, constants=fixed), 1e-4)
+    graph = lm.lower_operator(operator, arrays, opset=14, constants=fixed, tolerance=1e-4)
     is_number = not other and not is_constant
-    assert lm.kinds(graph) in ([["reference"]] if is_number else [["binary"], ["eltwise"]])
+    assert lm.kinds_of(graph) in ([["reference"]] if is_number else [["binary"], ["eltwise"]])
 
 
 def test_both_sides_may_be_spread() -> None:
     arrays = {"a": normal(0, (3, 1, 4)), "b": normal(1, (2, 1))}
-    graph = lm.compared(*lm.model_of("Sub", arrays, opset=14))
+    graph = lm.lower_operator("Sub", arrays, opset=14)
     assert graph.tensors[graph.outputs[0]].dims == (3, 2, 4)
 
 
@@ -137,12 +136,12 @@ def test_any_number_of_tensors(
     shapes = [dims, *((spread(data, dims) or (1,)) if is_spread else dims for _ in range(count - 1))]
     arrays = {f"x{index}": normal(seed + index, shape) for index, shape in enumerate(shapes)}
     fixed = data.draw(st.lists(st.sampled_from(sorted(arrays)), unique=True, max_size=count - 1))
-    graph = lm.compared(*lm.model_of(operator, arrays, opset=13, constants=fixed))
-    assert "reference" not in lm.kinds(graph)
+    graph = lm.lower_operator(operator, arrays, opset=13, constants=fixed)
+    assert "reference" not in lm.kinds_of(graph)
 
 
 @given(data=st.data(), dims=SHAPES, seed=SEEDS, is_constant=st.booleans())
 def test_prelu_spreads_its_slope(data: Any, dims: tuple[int, ...], seed: int, is_constant: bool) -> None:
     arrays = {"x": normal(seed, dims), "slope": normal(seed + 1, spread(data, dims) or (1,))}
-    graph = lm.compared(*lm.model_of("PRelu", arrays, opset=16, constants=["slope"] if is_constant else []))
-    assert lm.kinds(graph) == ["prelu"]
+    graph = lm.lower_operator("PRelu", arrays, opset=16, constants=["slope"] if is_constant else [])
+    assert lm.kinds_of(graph) == ["prelu"]

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from inlay import load
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from tests.support import lowered_models as lm
 from tests.support.interpreter import interpret
 from tests.support.networks import EXPORTS, LIGHT, bert, inputs_of, light
@@ -26,8 +26,8 @@ _MEANT: dict[str, set[str]] = {
 def references_of(model: onnx.ModelProto) -> set[str]:
     """Lower the model, compare every tensor that both have, and answer which operators became references."""
     given = inputs_of(model)
-    values = lm.by_runtime(model, given)
-    graph = lowered(lm.network_of(model, given, values))
+    values = lm.run_onnxruntime(model, given)
+    graph = lower_network(lm.network_of(model, given, values))
     found = interpret(graph, given)
     shared = found.keys() & values.keys()
     assert set(graph.outputs) <= shared
@@ -56,10 +56,10 @@ def test_an_encoder_needs_no_references_but_erf() -> None:
 @pytest.mark.parametrize("name", EXPORTS)
 def test_exports_that_were_simplified_are_primitives_alone(name: str, opset: int) -> None:
     model = EXPORTS[name](2, opset)
-    graph = lowered(load(model.SerializeToString()))
-    assert "reference" not in lm.kinds(graph)
+    graph = lower_network(load(model.SerializeToString()))
+    assert "reference" not in lm.kinds_of(graph)
     given = inputs_of(model)
-    found, expected = interpret(graph, given), lm.by_runtime(model, given)
+    found, expected = interpret(graph, given), lm.run_onnxruntime(model, given)
     for output in graph.outputs:
         np.testing.assert_allclose(
             found[output], expected[output], rtol=0, atol=_CLOSE * np.abs(expected[output]).max()

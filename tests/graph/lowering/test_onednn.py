@@ -83,7 +83,7 @@ def test_operators_of_onnx(is_weights: bool) -> None:
     for _, model, inputs, _, _ in node_cases():
         arrays = {value.name: np.asarray(array) for value, array in zip(model.graph.input, inputs, strict=True)}
         changed, given = with_constants(model, arrays, is_weights)
-        graph = lm.lowered_as(changed, given, lm.expected(changed, given))
+        graph = lm.lower_model(changed, given, lm.run_reference(changed, given))
         count += require_same(graph, given, declined)
     assert count >= 240
     assert set(declined) <= {"rms"}, declined
@@ -93,7 +93,7 @@ def test_operators_of_onnx(is_weights: bool) -> None:
 def test_exports_of_torch(name: str) -> None:
     model = EXPORTS[name](2, 17)
     given: Any = inputs_of(model)
-    graph = lm.lowered_as(model, given, lm.by_runtime(model, given))
+    graph = lm.lower_model(model, given, lm.run_onnxruntime(model, given))
     declined = Counter[str]()
     assert require_same(graph, given, declined)
     assert not declined

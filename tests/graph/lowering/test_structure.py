@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from tests.support import lowered_models as lm
+from tests.support.lowered_models import SEEDS, SHAPES, normal
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
-SEEDS = st.integers(0, 2**32 - 1)
-
-
-def normal(seed: int, shape: tuple[int, ...]) -> lm.Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 # Products
@@ -47,9 +41,9 @@ def test_gemm(
         "beta": factors[1],
     }
     opset = data.draw(st.sampled_from([9, 11, 13]), "opset")
-    graph = lm.compared(*lm.model_of("Gemm", arrays, opset=opset, constants=constants, **attributes))
+    graph = lm.lower_operator("Gemm", arrays, opset=opset, constants=constants, **attributes)
     if "b" in constants and "a" not in constants:
-        assert lm.kinds(graph)[0] == "inner_product"
+        assert lm.kinds_of(graph)[0] == "inner_product"
 
 
 def flattened_gemm(shape: tuple[int, ...], outputs: int) -> tuple[lm.Array, Any]:
@@ -69,7 +63,7 @@ def flattened_gemm(shape: tuple[int, ...], outputs: int) -> tuple[lm.Array, Any]
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5), (1, 2, 2, 3, 4)])
 def test_a_layer_behind_flatten_reads_the_image(shape: tuple[int, ...]) -> None:
     x, model = flattened_gemm(shape, 7)
-    (op,) = lm.compared(model, {"x": x}).ops
+    (op,) = lm.lower_and_compare(model, {"x": x}).ops
     assert (op.kind, dict(op.reads)) == ("inner_product", {"src": "x"})
     assert op.constants["weights"].shape == (7, *shape[1:])
 
@@ -83,13 +77,13 @@ def test_matmul(data: Any, seed: int, batch: list[int], k: int) -> None:
     right = data.draw(st.sampled_from([(*batch, k, n), (*small, k, n), (k, n), (k,)]), "right")
     arrays = {"a": normal(seed, left), "b": normal(seed + 1, right)}
     constants = data.draw(st.sampled_from([[], ["a"], ["b"]]), "constants")
-    graph = lm.compared(*lm.model_of("MatMul", arrays, opset=13, constants=constants))
-    assert lm.kinds(graph) == (["reference"] if len(left) == len(right) == 1 else ["matmul"])
+    graph = lm.lower_operator("MatMul", arrays, opset=13, constants=constants)
+    assert lm.kinds_of(graph) == (["reference"] if len(left) == len(right) == 1 else ["matmul"])
 
 
 def test_all_but_the_last_axis_are_rows_where_one_matrix_is_constant() -> None:
     arrays = {"a": normal(0, (2, 3, 4)), "b": normal(1, (4, 5))}
-    ops = lm.compared(*lm.model_of("MatMul", arrays, opset=13, constants=["b"])).ops
+    ops = lm.lower_operator("MatMul", arrays, opset=13, constants=["b"]).ops
     assert [op.kind for op in ops] == ["view", "matmul", "view"]
     assert ops[1].constants["weights"].shape == (4, 5)
 
@@ -115,8 +109,8 @@ def test_batch_normalization_with_given_statistics(opset: int, data: Any, seed: 
     scale, shift, mean, variance = (arrays[n].astype(np.float64).reshape(-1, *(1,) * (len(dims) - 2)) for n in "sbmv")
     answer = (arrays["x"] - mean) / np.sqrt(variance + epsilon) * scale + shift
     model, given = lm.model_of("BatchNormalization", arrays, opset=opset, constants=constants, epsilon=epsilon)
-    graph = lm.compared(model, given, values={"y0": answer.astype(np.float32)})
-    assert lm.kinds(graph) == ["batch_normalization"]
+    graph = lm.lower_and_compare(model, given, values={"y0": answer.astype(np.float32)})
+    assert lm.kinds_of(graph) == ["batch_normalization"]
 
 
 @pytest.mark.parametrize("opset", [17, 22])
@@ -129,14 +123,14 @@ def test_layer_normalization(opset: int, data: Any, seed: int, dims: tuple[int, 
         del arrays["b"]
     constants = [name for name in arrays if name != "x"] if data.draw(st.booleans(), "constant") else []
     model = lm.model_of("LayerNormalization", arrays, opset=opset, constants=constants, axis=axis, epsilon=1e-3)
-    assert lm.kinds(lm.compared(*model, 1e-4)) == ["layer_normalization"]
+    assert lm.kinds_of(lm.lower_and_compare(*model, 1e-4)) == ["layer_normalization"]
 
 
 @given(seed=SEEDS, dims=SHAPES)
 def test_rms_normalization(seed: int, dims: tuple[int, ...]) -> None:
     arrays = {"x": normal(seed, dims), "s": normal(seed + 1, dims[-1:])}
     model = lm.model_of("RMSNormalization", arrays, opset=23, constants=["s"], epsilon=1e-3)
-    assert lm.kinds(lm.compared(*model)) == ["layer_normalization"]
+    assert lm.kinds_of(lm.lower_and_compare(*model)) == ["layer_normalization"]
 
 
 @pytest.mark.parametrize("opset", [18, 21])
@@ -149,7 +143,7 @@ def test_group_normalization_has_scales_by_group_before_opset_21(
     arrays = scaled_image(data, seed, (2, groups * each, *spatial[:4]), groups if opset < 21 else groups * each)
     constants = data.draw(st.sampled_from([["s", "b"], ["s"], []]), "constant")
     model = lm.model_of("GroupNormalization", arrays, opset=opset, constants=constants, num_groups=groups, epsilon=1e-2)
-    assert lm.kinds(lm.compared(*model, 1e-4)) == normalized_kinds(arrays, constants)
+    assert lm.kinds_of(lm.lower_and_compare(*model, 1e-4)) == normalized_kinds(arrays, constants)
 
 
 @given(data=st.data(), seed=SEEDS, dims=st.lists(st.integers(1, 4), min_size=3, max_size=5))
@@ -157,7 +151,7 @@ def test_instance_normalization_is_of_rows(data: Any, seed: int, dims: list[int]
     arrays = scaled_image(data, seed, tuple(dims), dims[1])
     constants = data.draw(st.sampled_from([["s", "b"], ["b"], []]), "constant")
     model = lm.model_of("InstanceNormalization", arrays, opset=9, constants=constants, epsilon=1e-2)
-    assert lm.kinds(lm.compared(*model, 1e-4)) == normalized_kinds(arrays, constants)
+    assert lm.kinds_of(lm.lower_and_compare(*model, 1e-4)) == normalized_kinds(arrays, constants)
 
 
 def scaled_image(data: Any, seed: int, dims: tuple[int, ...], count: int) -> lm.Arrays:
@@ -183,8 +177,8 @@ def test_local_response_normalization(seed: int, dims: list[int], size: int) -> 
     sums = [(x[:, max(0, c - half) : c + half + 1] ** 2).sum(1) for c in range(dims[1])]
     answer = x / (2 + 0.5 / size * np.stack(sums, 1)) ** 0.75
     model = lm.model_of("LRN", {"x": x.astype(np.float32)}, opset=9, size=size, alpha=0.5, beta=0.75, bias=2.0)
-    graph = lm.compared(*model, values={"y0": answer.astype(np.float32)})
-    assert lm.kinds(graph) == ["lrn"]
+    graph = lm.lower_and_compare(*model, values={"y0": answer.astype(np.float32)})
+    assert lm.kinds_of(graph) == ["lrn"]
 
 
 @pytest.mark.parametrize("operator", ["LogSoftmax", "Softmax"])
@@ -196,15 +190,15 @@ def test_softmax_flattens_before_opset_13(operator: str, opset: int, data: Any, 
     attributes = {} if axis is None else {"axis": axis}
     x = normal(seed, tuple(dims))
     model, arrays = lm.model_of(operator, {"x": x}, opset=opset, **attributes)
-    graph = lm.lowered_as(model, arrays, {"y0": x})
+    graph = lm.lower_model(model, arrays, {"y0": x})
     along = 1 if axis is None else axis % len(dims)
     flat = x if opset >= 13 else x.reshape(prod(dims[:along]), -1)
     over = -1 if opset < 13 or axis is None else axis
     powers = np.exp(flat.astype(np.float64))
     shares = (powers / powers.sum(over, keepdims=True)).reshape(dims)
     answer = np.log(shares) if operator == "LogSoftmax" else shares
-    lm.same(graph, arrays, {"y0": answer.astype(np.float32)})
-    assert lm.kinds(graph) == ["softmax"]
+    lm.assert_same_results(graph, arrays, {"y0": answer.astype(np.float32)})
+    assert lm.kinds_of(graph) == ["softmax"]
 
 
 # Reductions
@@ -224,20 +218,20 @@ def test_reductions(name: str, opset: int, data: Any, seed: int, dims: tuple[int
         arrays["axes"] = np.array(said, np.int64)
     elif axes:
         attributes["axes"] = said
-    graph = lm.compared(*lm.model_of(f"Reduce{name}", arrays, opset=opset, constants=list(arrays)[1:], **attributes))
+    graph = lm.lower_operator(f"Reduce{name}", arrays, opset=opset, constants=list(arrays)[1:], **attributes)
     is_number = not keepdims and len(axes) in (0, len(dims))
-    assert lm.kinds(graph) in ([["reference"]] if is_number else [[], ["reduction"], ["pooling"], ["eltwise"]])
+    assert lm.kinds_of(graph) in ([["reference"]] if is_number else [[], ["reduction"], ["pooling"], ["eltwise"]])
 
 
 @pytest.mark.parametrize(("operator", "algorithm"), [("ReduceMean", "avg_include_padding"), ("ReduceMax", "max")])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_reductions_over_space_are_poolings(operator: str, algorithm: str, keepdims: int) -> None:
     arrays = {"x": normal(0, (2, 3, 4, 5))}
-    ops = lm.compared(*lm.model_of(operator, arrays, opset=13, axes=[2, 3], keepdims=keepdims)).ops
+    ops = lm.lower_operator(operator, arrays, opset=13, axes=[2, 3], keepdims=keepdims).ops
     assert [op.kind for op in ops] == ["pooling", "view"][: 2 - keepdims]
     assert ops[0].parameters["algorithm"] == algorithm
 
 
 def test_no_axes_may_mean_none() -> None:
     model = lm.model_of("ReduceSum", {"x": normal(0, (2, 3))}, opset=13, noop_with_empty_axes=1)
-    assert lm.kinds(lm.compared(*model)) == []
+    assert lm.kinds_of(lm.lower_and_compare(*model)) == []

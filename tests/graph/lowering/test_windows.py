@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import lowered_models as lm
+from tests.support.lowered_models import SEEDS, normal
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SEEDS = st.integers(0, 2**32 - 1)
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-
-
-def normal(seed: int, shape: tuple[int, ...]) -> lm.Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def window(data: Any, count: int, *, is_dilated: bool = True) -> dict[str, Any]:
@@ -55,13 +51,13 @@ def test_convolutions(count: int, data: Any, seed: int, groups: int, inner: int,
         arrays["b"] = normal(seed + 2, (groups * outer,))
     constants = list(arrays)[1:] if data.draw(st.booleans(), "constant") else []
     opset = data.draw(st.sampled_from([9, 11, 22]))
-    graph = lm.compared(*lm.model_of("Conv", arrays, opset=opset, constants=constants, group=groups, **attributes))
-    assert lm.kinds(graph) == ["convolution"]
+    graph = lm.lower_operator("Conv", arrays, opset=opset, constants=constants, group=groups, **attributes)
+    assert lm.kinds_of(graph) == ["convolution"]
 
 
 def test_depthwise_weights_have_an_axis_for_groups() -> None:
     arrays = {"x": normal(0, (1, 8, 6, 6)), "w": normal(1, (8, 1, 3, 3))}
-    (op,) = lm.compared(*lm.model_of("Conv", arrays, opset=13, constants=["w"], group=8, pads=[1, 1, 1, 1])).ops
+    (op,) = lm.lower_operator("Conv", arrays, opset=13, constants=["w"], group=8, pads=[1, 1, 1, 1]).ops
     assert op.constants["weights"].shape == (8, 1, 1, 3, 3)
 
 
@@ -82,8 +78,8 @@ def test_transposed_convolutions(count: int, data: Any, seed: int, groups: int, 
     constants = list(arrays)[1:] if data.draw(st.booleans(), "constant") else []
     opset = data.draw(st.sampled_from([9, 11, 22]))
     model, arrays = lm.model_of("ConvTranspose", arrays, opset=opset, constants=constants, group=groups, **attributes)
-    graph = lm.compared(model, arrays, values=lm.by_runtime(model, arrays))
-    assert lm.kinds(graph) == ["deconvolution"]
+    graph = lm.lower_and_compare(model, arrays, values=lm.run_onnxruntime(model, arrays))
+    assert lm.kinds_of(graph) == ["deconvolution"]
 
 
 @pytest.mark.heavy
@@ -100,12 +96,12 @@ def test_poolings(operator: str, count: int, data: Any, seed: int) -> None:
         attributes["count_include_pad"] = int(data.draw(st.booleans(), "count_include_pad"))
     arrays = {"x": normal(seed, (2, 3, *image(data, count)))}
     model, arrays = lm.model_of(operator, arrays, opset=opset, **attributes)
-    graph = lm.lowered_as(model, arrays, lm.by_runtime(model, arrays))
+    graph = lm.lower_model(model, arrays, lm.run_onnxruntime(model, arrays))
     (op,) = graph.ops
     if op.kind == "pooling":
-        lm.same(graph, arrays, lm.by_runtime(model, arrays))
+        lm.assert_same_results(graph, arrays, lm.run_onnxruntime(model, arrays))
     else:
-        assert op.why in ("a window lies in padding alone", "its mean counts padding that ceil_mode leaves out")
+        assert op.why in ("a window covers only padding", "its mean counts padding that ceil_mode leaves out")
         assert attributes["ceil_mode"]
 
 
@@ -114,8 +110,8 @@ def test_poolings(operator: str, count: int, data: Any, seed: int) -> None:
 @given(seed=SEEDS, spatial=st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_poolings_of_whole_images(operator: str, seed: int, spatial: list[int]) -> None:
     model, arrays = lm.model_of(operator, {"x": normal(seed, (2, 3, *spatial))}, opset=9)
-    graph = lm.compared(model, arrays, values=lm.by_runtime(model, arrays))
-    assert lm.kinds(graph) == ["pooling"]
+    graph = lm.lower_and_compare(model, arrays, values=lm.run_onnxruntime(model, arrays))
+    assert lm.kinds_of(graph) == ["pooling"]
 
 
 def test_a_mean_that_counts_what_ceil_mode_leaves_out_is_a_reference() -> None:
@@ -127,12 +123,12 @@ def test_a_mean_that_counts_what_ceil_mode_leaves_out_is_a_reference() -> None:
         "count_include_pad": 1,
     }
     model, arrays = lm.model_of("AveragePool", {"x": normal(0, (1, 1, 6))}, opset=22, **attributes)
-    (op,) = lm.lowered_as(model, arrays, {"y0": np.zeros((1, 1, 4), np.float32)}).ops
+    (op,) = lm.lower_model(model, arrays, {"y0": np.zeros((1, 1, 4), np.float32)}).ops
     assert (op.kind, op.why) == ("reference", "its mean counts padding that ceil_mode leaves out")
 
 
 WAYS = ("asymmetric", "align_corners", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
-_OUTSIDE = "it leaves out what is outside"
+_OUTSIDE = "it excludes elements outside the image"
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
@@ -146,7 +142,7 @@ def test_resizes(mode: str, way: str, data: Any, seed: int, spatial: list[int]) 
     attributes = {"mode": mode, "coordinate_transformation_mode": way, "nearest_mode": rounding}
     opset = data.draw(st.sampled_from([13, 19] if way != "half_pixel_symmetric" else [19]))
     model = lm.model_of("Resize", arrays, opset=opset, constants=["sizes"], inputs=["x", "", "", "sizes"], **attributes)
-    lm.compared(*model)
+    lm.lower_and_compare(*model)
 
 
 @pytest.mark.parametrize(
@@ -168,28 +164,26 @@ def test_whole_factors_are_resamplings(
         if opset < 11 or mode == "linear"
         else {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     )
-    graph = lm.compared(
-        *lm.model_of(operator, arrays, opset=opset, constants=constants, inputs=inputs, mode=mode, **ways)
-    )
-    assert lm.kinds(graph) == ([] if factor == 1 else ["resampling"])
+    graph = lm.lower_operator(operator, arrays, opset=opset, constants=constants, inputs=inputs, mode=mode, **ways)
+    assert lm.kinds_of(graph) == ([] if factor == 1 else ["resampling"])
 
 
 @pytest.mark.parametrize(
     ("attributes", "sizes", "why"),
     [
-        ({"mode": "cubic", "antialias": 1}, (2,), "it smooths what it makes smaller"),
+        ({"mode": "cubic", "antialias": 1}, (2,), "it shrinks an axis with antialias"),
         ({"mode": "linear", "exclude_outside": 1, "coordinate_transformation_mode": "align_corners"}, (8,), _OUTSIDE),
         (
             {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"},
             (2,),
-            "half_pixel and round_prefer_floor from 4 to 2 elements takes others than the primitive does",
+            "half_pixel and round_prefer_floor from 4 to 2 elements uses other elements than the primitive",
         ),
     ],
 )
 def test_other_resizes_are_references(attributes: dict[str, Any], sizes: tuple[int, ...], why: str) -> None:
     arrays = {"x": normal(0, (1, 2, 4)), "sizes": np.array([1, 2, *sizes])}
     inputs = ["x", "", "", "sizes"]
-    (op,) = lm.compared(*lm.model_of("Resize", arrays, opset=18, constants=["sizes"], inputs=inputs, **attributes)).ops
+    (op,) = lm.lower_operator("Resize", arrays, opset=18, constants=["sizes"], inputs=inputs, **attributes).ops
     assert (op.kind, op.why) == ("reference", why)
 
 
@@ -197,8 +191,8 @@ def test_corners_of_a_part_of_an_element_are_a_reference() -> None:
     arrays = {"x": normal(0, (1, 1, 4)), "scales": np.array([1, 1, 0.6], np.float32)}
     attributes: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     model = lm.model_of("Resize", arrays, opset=18, constants=["scales"], inputs=["x", "", "scales"], **attributes)
-    (op,) = lm.compared(*model).ops
-    assert (op.kind, op.why) == ("reference", "its corners are those of 2.4 elements, and 2 are there")
+    (op,) = lm.lower_and_compare(*model).ops
+    assert (op.kind, op.why) == ("reference", "its scale leads to 2.4 elements, and its result has 2")
 
 
 @pytest.mark.parametrize("is_inside", [0, 1])
@@ -209,13 +203,13 @@ def test_cubic_resizes_are_products(is_inside: int, way: str, data: Any, seed: i
     arrays = {"x": normal(seed, (1, 2, *spatial)), "sizes": np.array([1, 2, *sizes])}
     attributes: dict[str, Any] = {"mode": "cubic", "coordinate_transformation_mode": way, "exclude_outside": is_inside}
     inputs = ["x", "", "", "sizes"]
-    graph = lm.compared(*lm.model_of("Resize", arrays, opset=18, constants=["sizes"], inputs=inputs, **attributes))
-    assert set(lm.kinds(graph)) <= {"matmul"}
+    graph = lm.lower_operator("Resize", arrays, opset=18, constants=["sizes"], inputs=inputs, **attributes)
+    assert set(lm.kinds_of(graph)) <= {"matmul"}
 
 
 def test_corners_aligned_are_a_product_for_each_axis() -> None:
     arrays = {"x": normal(0, (2, 3, 4, 5)), "sizes": np.array([2, 3, 8, 10])}
     attributes: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     inputs = ["x", "", "", "sizes"]
-    graph = lm.compared(*lm.model_of("Resize", arrays, opset=13, constants=["sizes"], inputs=inputs, **attributes))
+    graph = lm.lower_operator("Resize", arrays, opset=13, constants=["sizes"], inputs=inputs, **attributes)
     assert [op.kind for op in graph.ops] == ["view", "matmul", "view", "matmul", "view"]

@@ -66,7 +66,7 @@ def test_it_is_what_onnx_runtime_computes_by_primitives_of_every_release(name: s
         found = session.run(given)["y"]
         if oracle.why_unavailable() is None:
             assert "numpy:f64" not in session.impls.values()
-    np.testing.assert_allclose(found, lm.by_runtime(model, given)["y"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, lm.run_onnxruntime(model, given)["y"], rtol=0, atol=1e-5)
 
 
 def test_one_of_opset_18_is_read_within_a_branch() -> None:

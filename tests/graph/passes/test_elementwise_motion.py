@@ -5,7 +5,7 @@ import pytest
 
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph, Reshape
-from inlay.graph.passes.motion import sunk
+from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.planner.groups import grouped
 from tests.support.interpreter import interpret
 from tests.support.planner_graphs import F32, RELU, he
@@ -31,14 +31,14 @@ def dense(outputs: tuple[str, ...] = ("y",)) -> OpGraph:
 def test_every_tensor_of_both_graphs_has_the_same_elements(outputs: tuple[str, ...]) -> None:
     graph = dense(outputs)
     given = {name: he(RNG, *graph.tensors[name].dims) for name in graph.inputs}
-    before, after = interpret(graph, given), interpret(sunk(graph), given)
+    before, after = interpret(graph, given), interpret(hoist_elementwise(graph), given)
     assert set(outputs) <= before.keys() & after.keys()
     for name in before.keys() & after.keys():
         np.testing.assert_allclose(after[name], before[name], rtol=1e-6, atol=1e-6)
 
 
 def test_a_dense_layer_behind_a_reshape_becomes_one_group() -> None:
-    groups = [group for group in grouped(sunk(dense())) if group.kind != "view"]
+    groups = [group for group in grouped(hoist_elementwise(dense())) if group.kind != "view"]
     assert [group.names for group in groups] == [(("product", "bias"), ("residual",), ("relu",))]
     assert groups[0].head.constants.keys() == {"weights", "bias"}
 
@@ -47,4 +47,4 @@ def test_a_constant_that_differs_from_row_to_row_stays_behind() -> None:
     graph = dense()
     bias = Op("bias", "binary", {"src_0": "r"}, {"dst": "b"}, {"src_1": he(RNG, 2, 3, 8)}, {"algorithm": "add"})
     kept = OpGraph(graph.name, 17, graph.inputs, graph.outputs, (*graph.ops[:2], bias, *graph.ops[3:]), graph.tensors)
-    assert [op.name for op in sunk(kept).ops] == [op.name for op in kept.ops]
+    assert [op.name for op in hoist_elementwise(kept).ops] == [op.name for op in kept.ops]

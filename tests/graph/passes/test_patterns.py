@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from onnx import helper
 
 from inlay.graph.network import Network
-from inlay.graph.onnx.parsing import opened
-from inlay.graph.onnx.reading import bound_inputs, load, walked
-from inlay.graph.passes import PATTERNS, simplified
+from inlay.graph.onnx.parsing import parse_model
+from inlay.graph.onnx.reading import bind_inputs, import_network, load
+from inlay.graph.passes import PATTERNS, simplify_network
 from tests.support.network_cases import networks
-from tests.support.network_runs import model_of, rounding_errors, run_in_float64, run_model, run_network
+from tests.support.network_runs import model_of, node, rounding_errors, run_in_float64, run_model, run_network
 from tests.support.networks import Model
 
 ROUNDINGS = 16
@@ -24,7 +23,7 @@ LEAST = 1e-6
 
 
 def operators(network: Network) -> list[str]:
-    return [node.operator for node in network.nodes]
+    return [one.operator for one in network.nodes]
 
 
 def assert_runs_as(network: Network, model: Model) -> None:
@@ -52,8 +51,8 @@ def test_a_network_is_read_as_it_runs(model: Model) -> None:
 @settings(max_examples=25)
 @given(networks())
 def test_a_pattern_changes_no_output(pattern: Callable[[Network], Network], model: Model) -> None:
-    read = opened(model.SerializeToString())
-    assert_runs_as(pattern(walked(read, bound_inputs(read.model.graph, None, None))), model)
+    read = parse_model(model.SerializeToString())
+    assert_runs_as(pattern(import_network(read, bind_inputs(read.model.graph, None, None))), model)
 
 
 @settings(max_examples=40)
@@ -61,16 +60,16 @@ def test_a_pattern_changes_no_output(pattern: Callable[[Network], Network], mode
 def test_what_is_simplified_is_well_formed_and_stays_as_it_is(model: Model) -> None:
     network = load(model.SerializeToString())
     known = {*network.inputs, *network.constants}
-    for node in network.nodes:
-        assert known.issuperset(name for name in node.inputs if name)
-        assert known.isdisjoint(node.outputs)
-        known.update(node.outputs)
+    for one in network.nodes:
+        assert known.issuperset(name for name in one.inputs if name)
+        assert known.isdisjoint(one.outputs)
+        known.update(one.outputs)
     assert known == set(network.tensors)
-    assert len({node.name for node in network.nodes}) == len(network.nodes)
-    written = {name for node in network.nodes for name in node.outputs}
+    assert len({one.name for one in network.nodes}) == len(network.nodes)
+    written = {name for one in network.nodes for name in one.outputs}
     assert written.issuperset(network.outputs)
     assert not any(array.flags.writeable for array in network.constants.values())
-    assert operators(simplified(network)) == operators(network)
+    assert operators(simplify_network(network)) == operators(network)
 
 
 # What is put together
@@ -80,10 +79,6 @@ def layers(*nodes: Any, constants: dict[str, Any] | None = None, opset: int = 17
     """A chain from x (2, 4, 3, 5) to y."""
     arrays = {name: np.asarray(value, np.float32) for name, value in (constants or {}).items()}
     return model_of(list(nodes), {"x": (2, 4, 3, 5)}, ["y"], arrays, opset)
-
-
-def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
-    return helper.make_node(operator, inputs.split(), output.split(), output.split()[0], **attributes)
 
 
 CHANNELS = np.arange(1, 5) / 2

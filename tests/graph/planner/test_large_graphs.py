@@ -17,7 +17,7 @@ from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph, Part
-from inlay.graph.passes.motion import nest_concatenations
+from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.plan import Plan, planned
 from inlay.graph.planner import choosing, elimination
 from inlay.graph.planner.choosing import Choosing, min_marginals

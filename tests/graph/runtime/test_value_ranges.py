@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 
 import inlay
-from inlay.graph.lowering.translation import lowered
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _Placing, place_guards
+from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _GuardPlacement, place_guards
 from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
 from inlay.graph.runtime.guards import exceeds, guards_of
 from inlay.graph.runtime.plain import plain_program
@@ -18,13 +18,13 @@ from tests.support.networks import Model
 
 def infer_ranges(graph: OpGraph) -> dict[str, ValueRange]:
     """The range of every tensor where all inputs are guarded."""
-    placing = _Placing(graph, {}, frozenset(), dict.fromkeys(graph.inputs, GUARDED))
-    placing.begin()
-    placing.ranges |= dict.fromkeys(graph.inputs, GUARDED)
+    placement = _GuardPlacement(graph, {}, frozenset(), dict.fromkeys(graph.inputs, GUARDED))
+    placement.initialize()
+    placement.ranges |= dict.fromkeys(graph.inputs, GUARDED)
     for i, op in enumerate(graph.ops):
-        placing.ranges |= dict.fromkeys(op.writes.values(), ANY)
-        placing.advance(placing.ranges, i)
-    return placing.ranges
+        placement.ranges |= dict.fromkeys(op.writes.values(), ANY)
+        placement.advance(placement.ranges, i)
+    return placement.ranges
 
 
 def require_within(graph: OpGraph, scale: float) -> None:
@@ -47,13 +47,13 @@ def require_within(graph: OpGraph, scale: float) -> None:
 @given(networks())
 def test_ranges_hold_what_random_networks_compute(model: Model) -> None:
     for scale in (1.0, THRESHOLD):
-        require_within(lowered(inlay.load(model.SerializeToString())), scale)
+        require_within(lower_network(inlay.load(model.SerializeToString())), scale)
 
 
 @settings(max_examples=30, deadline=None)
 @given(networks())
 def test_random_networks_can_be_guarded(model: Model) -> None:
-    graph = lowered(inlay.load(model.SerializeToString()))
+    graph = lower_network(inlay.load(model.SerializeToString()))
     assert guards_of(plain_program(graph), graph).after is not None
     assert place_guards(graph, {}, frozenset()) in (None, {})
 

@@ -1,12 +1,25 @@
-"""From a `Network` to an `OpGraph`: a rule for each of ONNX's operators, in modules by family.
+"""Lowering: from a `Network` of ONNX's operators to an `OpGraph`, by a rule for each operator.
 
-    draft            what one node becomes: operands, primitives and views that a rule puts
-    elementwise      functions of one element, arithmetic of several tensors
-    spatial          convolutions, pooling, resizes
-    normalizations   normalizations, softmax, reductions
-    products         products of matrices, recurrent layers
-    moving           what takes elements as they are: views, concatenation, parts, shuffles
-    translation      the table of all rules, and `lowered`, which goes through the nodes
+Data flow, from node to operations:
 
-A rule computes exactly what ONNX says, in each opset from 7 on, or declines: then the node is a reference.
+    translation      `lower_network`: calls the rule of each node's operator; `TABLE` has all rules
+    context          `LoweringContext`: inputs of the node that a rule reads; operations and tensors that it emits
+    elementwise      rules of functions of one element, and of arithmetic on several tensors
+    data_movement    rules of operators that move elements: views, concatenation, split, shuffle
+    spatial          rules of convolutions, poolings and resizes
+    normalizations   rules of normalizations, softmax and reductions
+    products         rules of matrix products and recurrent layers
+
+A rule computes exactly what ONNX specifies, in each opset from 7 on, or raises `UnsupportedNode`. Then the node becomes
+a reference operation, which NumPy computes.
+
+Glossary:
+
+    lowering      replacing operators by operations nearer to the machine, as in MLIR and TVM
+    rule          function from a `LoweringContext` to the operands that hold the node's results
+    operand       argument of a primitive: a tensor by name, or a constant array
+    primitive     computation that an engine implements in one or several formats (oneDNN, "Primitives")
+    view          operation at no cost that describes the same elements otherwise (oneDNN: dnnl_memory_desc_reshape,
+                  dnnl_memory_desc_permute_axes, dnnl_memory_desc_init_submemory)
+    reference     operation that NumPy computes, because no primitive does so exactly
 """

@@ -1,14 +1,15 @@
-"""`lowered`: a network in ONNX's operators becomes operations that have formats.
+"""`lower_network`: translate a network of ONNX's operators into an `OpGraph`, whose operations have formats to choose.
 
-Nodes are translated one by one, each by the rule of its operator in `TABLE`. A rule that declines, and an operator
-without one, leaves a reference, with the reason: NumPy computes it, as `graph.numpy_operators` says. What nobody reads
-any more, such as a flatten before a layer that reads the image itself, is dropped.
+Nodes are translated one by one, each by the rule of its operator in `TABLE`. If the operator has no rule, or the rule
+raises `UnsupportedNode`, the node becomes a reference operation with that reason. NumPy computes it; see
+`graph.numpy_operators`. Operations without consumers are dropped at the end. An example is the view of a Flatten when
+the layer after it reads the image itself.
 
 >>> import numpy as np
 >>> from inlay.graph.network import Tensor
 >>> x, y = (Tensor(name, (2, 3), np.dtype(np.float32)) for name in "xy")
 >>> network = Network("tiny", 13, ("x",), ("y",), (Node("n", "Relu", ("x",), ("y",)),), {"x": x, "y": y})
->>> [(op.name, op.kind, op.parameters["algorithm"]) for op in lowered(network).ops]
+>>> [(op.name, op.kind, op.parameters["algorithm"]) for op in lower_network(network).ops]
 [('n', 'eltwise', 'relu')]
 >>> TABLE["Conv"].__name__
 'convolution'
@@ -20,130 +21,140 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
-from inlay.graph.lowering.draft import Declined, Draft, Operand, require
+from inlay.graph.lowering.context import LoweringContext, Operand, UnsupportedNode, require
+from inlay.graph.lowering.data_movement import DATA_MOVEMENT
 from inlay.graph.lowering.elementwise import ELEMENTWISE
-from inlay.graph.lowering.moving import MOVING
 from inlay.graph.lowering.normalizations import NORMALIZATIONS
 from inlay.graph.lowering.products import PRODUCTS
 from inlay.graph.lowering.spatial import SPATIAL
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import Op, OpGraph
 
-Rule: TypeAlias = Callable[[Draft], Operand | tuple[Operand | None, ...]]
+Rule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
 
-TABLE: Mapping[str, Rule] = MappingProxyType({**ELEMENTWISE, **MOVING, **NORMALIZATIONS, **PRODUCTS, **SPATIAL})
-"""Operator of ONNX to rule."""
+TABLE: Mapping[str, Rule] = MappingProxyType({**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **SPATIAL})
+"""Rule of each operator of ONNX that has one."""
 
 
 _OLDEST = 7
-"""Before it, Add and its like say by attributes how dims are spread."""
+"""Oldest opset that the rules support; before it, attributes of Add and similar operators control broadcasting."""
 
 
-def lowered(network: Network) -> OpGraph:
-    """The operations of a network, with the same inputs and outputs; results are those of ONNX.
+def lower_network(network: Network) -> OpGraph:
+    """Return the operations of a network, with the same inputs and outputs; their results are those of ONNX.
 
-    Outputs that are constants become references that answer them.
+    Outputs that are constants become reference operations that return them.
 
     Raises:
-        InvalidArguments: the network is of an opset before 7, or what it says of a result's dims is wrong.
+        InvalidArguments: the network's opset is before 7, or the network states wrong dims for a result.
     """
     if network.opset < _OLDEST:
         raise InvalidArguments(
             f"network {network.name!r} is of opset {network.opset}: convert it to opset {_OLDEST} or newer, "
             "with onnx.version_converter"
         )
-    graph = _Graph(network, _wanted(network))
-    for node in (*network.nodes, *_answers(network)):
-        if any(name in graph.wanted for name in node.outputs):
+    graph = _GraphBuilder(network, _find_used_tensors(network))
+    for node in (*network.nodes, *_constant_outputs(network)):
+        if any(name in graph.used_tensors for name in node.outputs):
             graph.add(node)
-    return graph.finished()
+    return graph.build()
 
 
-def _wanted(network: Network) -> frozenset[str]:
-    """Tensors that a node reads or the network answers."""
+def _find_used_tensors(network: Network) -> frozenset[str]:
+    """Return the tensors that a node reads or that are outputs of the network."""
     return frozenset(network.outputs).union(*(node.inputs for node in network.nodes)) - {""}
 
 
-def _answers(network: Network) -> list[Node]:
-    """Nodes that answer the outputs that are constants."""
+def _constant_outputs(network: Network) -> list[Node]:
+    """Return an Identity node for each output that is a constant."""
     names = [name for name in dict.fromkeys(network.outputs) if name in network.constants]
     return [Node(name, "Identity", (name,), (name,)) for name in names]
 
 
 @dataclass(slots=True)
-class _Graph:
-    """The operations so far."""
+class _GraphBuilder:
+    """Operations, tensors and writers of the graph so far."""
 
     network: Network
-    wanted: frozenset[str]
+    used_tensors: frozenset[str]
     ops: list[Op] = field(default_factory=list)
-    made: dict[str, Tensor] = field(default_factory=dict)
+    new_tensors: dict[str, Tensor] = field(default_factory=dict)
     writers: dict[str, Op] = field(default_factory=dict)
 
     def add(self, node: Node) -> None:
-        """Append what a node becomes."""
-        draft = Draft(node, self.network, self.made, self.writers, self.wanted)
+        """Lower a node and append its operations."""
+        context = LoweringContext(node, self.network, self.new_tensors, self.writers, self.used_tensors)
         try:
-            require(node.domain in ("", "ai.onnx") and node.operator in TABLE, _unknown(node))
-            _finish(draft, TABLE[node.operator](draft))
-        except Declined as why:
-            draft.ops = [_reference(self.network, node, self.wanted, str(why))]
-            draft.made = {}
-        self.ops += draft.ops
-        self.made |= draft.made
-        self.writers |= {name: op for op in draft.ops for name in op.writes.values()}
+            require(node.domain in ("", "ai.onnx") and node.operator in TABLE, _no_rule(node))
+            _name_results(context, TABLE[node.operator](context))
+        except UnsupportedNode as why:
+            context.ops = [_build_reference(self.network, node, self.used_tensors, str(why))]
+            context.new_tensors = {}
+        self.ops += context.ops
+        self.new_tensors |= context.new_tensors
+        self.writers |= {name: op for op in context.ops for name in op.writes.values()}
 
-    def finished(self) -> OpGraph:
-        """The graph without what nobody reads."""
-        needed, kept = set(self.network.outputs), list[Op]()
+    def build(self) -> OpGraph:
+        """Return the graph without operations that no output needs."""
+        needed, ops = set(self.network.outputs), list[Op]()
         for op in reversed(self.ops):
             if needed.intersection(op.writes.values()):
                 needed.update(op.reads.values())
-                kept.insert(0, op)
-        names = [*self.network.inputs, *(name for op in kept for name in (*op.reads.values(), *op.writes.values()))]
-        tensors = {name: self.made.get(name) or self.network.tensors[name] for name in names}
+                ops.insert(0, op)
+        names = [*self.network.inputs, *(name for op in ops for name in (*op.reads.values(), *op.writes.values()))]
+        tensors = {name: self.new_tensors.get(name) or self.network.tensors[name] for name in names}
         network = self.network
-        return OpGraph(network.name, network.opset, network.inputs, network.outputs, tuple(kept), tensors)
+        return OpGraph(network.name, network.opset, network.inputs, network.outputs, tuple(ops), tensors)
 
 
-def _unknown(node: Node) -> str:
+def _no_rule(node: Node) -> str:
+    """Return the reason for a node whose operator has no rule."""
     return f"there is no primitive for {node.operator}" + (f" of {node.domain}" if node.domain else "")
 
 
-def _finish(draft: Draft, found: Operand | tuple[Operand | None, ...]) -> None:
-    """Give what a rule answered the names of the node's outputs."""
-    answers = found if isinstance(found, tuple) else (found,)
+def _name_results(context: LoweringContext, returned: Operand | tuple[Operand | None, ...]) -> None:
+    """Rename the operands that a rule returned to the node's outputs.
+
+    An operand that the rule did not emit, or that holds two outputs, gets a view with the output's name.
+    """
+    results = returned if isinstance(returned, tuple) else (returned,)
     names: dict[str, str] = {}
-    for output, answer in zip(draft.node.outputs, answers, strict=False):
-        if output not in draft.wanted or answer is None:
+    for output, result in zip(context.node.outputs, results, strict=False):
+        if output not in context.used_tensors or result is None:
             continue
-        if not isinstance(answer, str):
-            raise Declined("all that it reads is constant")
-        fresh = answer if answer in draft.made and answer not in names else draft.same(answer)
-        names[fresh] = output
-        _require_dims(draft, output, draft.made[fresh])
-    draft.ops = [replace(op, reads=_renamed(op.reads, names), writes=_renamed(op.writes, names)) for op in draft.ops]
-    draft.made = {names.get(old, old): replace(made, name=names.get(old, old)) for old, made in draft.made.items()}
+        if not isinstance(result, str):
+            raise UnsupportedNode("all of its inputs are constant")
+        name = result if result in context.new_tensors and result not in names else context.alias(result)
+        names[name] = output
+        _require_dims(context, output, context.new_tensors[name])
+    context.ops = [
+        replace(op, reads=_substitute(op.reads, names), writes=_substitute(op.writes, names)) for op in context.ops
+    ]
+    context.new_tensors = {
+        names.get(old, old): replace(tensor, name=names.get(old, old)) for old, tensor in context.new_tensors.items()
+    }
 
 
-def _require_dims(draft: Draft, output: str, made: Tensor) -> None:
-    said = draft.network.tensors[output].dims
-    if said != made.dims:
-        node = draft.node
+def _require_dims(context: LoweringContext, output: str, result: Tensor) -> None:
+    """Raise InvalidArguments if a result has other dims than the network states."""
+    dims = context.network.tensors[output].dims
+    if dims != result.dims:
+        node = context.node
         raise InvalidArguments(
-            f"node {node.name!r}: {node.operator} gives {output} the dims {made.dims}, and the network says {said}: "
-            "infer its shapes anew"
+            f"node {node.name!r}: {node.operator} writes {output} with dims {result.dims}, and the network states "
+            f"{dims}: infer its shapes again"
         )
 
 
-def _renamed(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+def _substitute(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """Return the tensors of arguments with some tensors renamed."""
     return {argument: renamed.get(name, name) for argument, name in names.items()}
 
 
-def _reference(network: Network, node: Node, wanted: frozenset[str], why: str) -> Op:
-    """The node as NumPy computes it, outputs that nobody reads left out."""
+def _build_reference(network: Network, node: Node, used_tensors: frozenset[str], why: str) -> Op:
+    """Return the node as a reference operation; outputs that are not in `used_tensors` are left out."""
     inputs = [name for name in node.inputs if name]
-    outputs = tuple(name if name in wanted else "" for name in node.outputs)
+    outputs = tuple(name if name in used_tensors else "" for name in node.outputs)
     reads = [name for name in inputs if name not in network.constants]
     return Op(
         node.name,

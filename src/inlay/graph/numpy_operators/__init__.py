@@ -1,13 +1,23 @@
-"""Operators of ONNX in NumPy, for nodes that no primitive computes and that `onnx.reference` computes wrongly or not.
+"""Operators of ONNX in NumPy, for nodes that no primitive computes and `onnx.reference` computes wrongly or not at all.
 
-    call            one node with its arrays: attributes with defaults, inputs that may be left out, refusals
-    moving          Slice, Pad, Gather, Scatter, Cast, Pow, quantization: elements moved and converted
-    normalization   BatchNormalization, LayerNormalization, LRN, Softmax, Hardmax, LpNormalization; Reduce*
+Data flow, from node to results:
+
+    evaluation      `compute_node`: calls a function of this package, or `onnx.reference` where that was compared
+    call            `OperatorCall`: a node with its arrays; attributes with defaults, optional inputs, errors
+    data_movement   Slice, Pad, Gather, Scatter, Cast, Pow, quantization
+    normalization   BatchNormalization, LayerNormalization, LRN, Softmax, Hardmax, LpNormalization; reductions
     pooling         MaxPool with indices, AveragePool, LpPool and their global forms; ConvTranspose
     sampling        Resize, Upsample, GridSample, RoiAlign
-    recurrent       LSTM, GRU, RNN: lengths, clipping, all activations
-    evaluation      a node computed by one of these functions, or by `onnx.reference` where that was compared
+    recurrent       LSTM, GRU, RNN with sequence lengths, clipping and all activations
 
-Source: ONNX, "Operators". Each function is compared with ONNX Runtime or PyTorch in
-`tests/graph/test_numpy_operators.py`.
+Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operators.py`.
+
+Glossary:
+
+    node, attribute   call of an operator in a network, and its constant parameters (ONNX IR specification)
+    opset             version of ONNX's operators, a number
+    onnx.reference    ONNX's evaluator in Python, which documents the operators (`onnx.reference.ReferenceEvaluator`)
+    tap               element of a window, or one of the elements that an interpolation combines
+
+Source: ONNX, "Operators".
 """

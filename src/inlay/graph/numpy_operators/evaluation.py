@@ -1,20 +1,20 @@
-"""Nodes computed by NumPy: by the functions of this package, else by `onnx.reference` where that was compared.
+"""Evaluation of nodes by NumPy: by functions of this package, or by `onnx.reference` for operators that were compared.
 
-What no primitive computes, and what a network is compared with:
+It computes the nodes that no primitive computes, and the results that networks are compared with:
 
 >>> node = Node("twice", "Add", inputs=("x", "x"), outputs=("y",))
->>> computed(node, 17, {"x": np.array([1.5, 2.0], np.float32)})["y"].tolist()
+>>> compute_node(node, 17, {"x": np.array([1.5, 2.0], np.float32)})["y"].tolist()
 [3.0, 4.0]
 >>> FUNCTIONS["Pad"].__name__
 'pad'
 
-Whatever NumPy raises becomes an error that names the node.
+An exception of NumPy becomes an error of Inlay that names the node.
 
-`onnx.reference` documents ONNX; it is not tested as a runtime is, and some of its operators are wrong for dims, types
-or attributes that no example has. So it computes only what is listed in `COMPARED`. Each version of an operator, up to
-the newest that is listed, was compared in `tests/graph/test_numpy_operator_peers.py` with ONNX Runtime, or with the
-results that ONNX's cases write out where the runtime lacks the operator: in one of its types at least, not in each,
-since neither has all of them. Of random operators types and dims alone were compared.
+`onnx.reference` documents ONNX but is not tested as a runtime is. Some of its operators are wrong for dims, types or
+attributes that no example has. So it computes only the operators in `COMPARED`. For each of them, every version up to
+the newest one listed was compared in `tests/graph/test_numpy_operator_peers.py` with ONNX Runtime, or with ONNX's own
+test data if the runtime lacks the operator. At least one type of each operator was compared, not all, since neither
+source has all of them. For random operators only types and dims were compared.
 
 Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
 """
@@ -29,7 +29,7 @@ import numpy as np
 from inlay.errors import InlayError, MissingExtra, OutOfMemory, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import OperatorCall
-from inlay.graph.numpy_operators.moving import MOVING
+from inlay.graph.numpy_operators.data_movement import DATA_MOVEMENT
 from inlay.graph.numpy_operators.normalization import NORMALIZATION
 from inlay.graph.numpy_operators.pooling import POOLING
 from inlay.graph.numpy_operators.recurrent import RECURRENT
@@ -38,17 +38,20 @@ from inlay.graph.onnx_package import defs, helper, numpy_helper
 from inlay.graph.op_graph import Array
 
 Function: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
+"""Function that computes one operator, with one or several results."""
 
 Computation: TypeAlias = Callable[[Mapping[str, Array]], dict[str, Array]]
-"""From the inputs of a node by name to its results by name, those that it leaves out missing."""
+"""Function from the inputs of a node to its results, both by name; results that the node leaves out are missing."""
 Evaluation: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
-"""The same, with its results in order."""
+"""Function from the inputs of a node by name to its results in order; results that the node leaves out are missing."""
 
 ONNX_DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({**MOVING, **NORMALIZATION, **POOLING, **RECURRENT, **SAMPLING})
-"""Operator of ONNX to the function that computes it, of every opset that is read."""
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {**DATA_MOVEMENT, **NORMALIZATION, **POOLING, **RECURRENT, **SAMPLING}
+)
+"""Function of this package for each operator that has one; it supports every opset that Inlay does."""
 
 
 _SHOWN = 200  # characters of another package's text
@@ -63,30 +66,32 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-"""What NumPy and `onnx.reference` raise on elements and attributes that they do not expect."""
+"""Exceptions that NumPy and `onnx.reference` raise for unexpected elements and attributes."""
 
 
-def computed(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The results of a node by name, those that it leaves out missing; `arrays` has its inputs by name.
+def compute_node(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the results of a node by name, without those that the node leaves out.
+
+    `arrays` has the node's inputs by name.
 
     Raises:
-        InvalidArguments: the inputs are not such as the operator allows.
+        InvalidArguments: the operator does not allow these inputs.
         MissingExtra: the package onnx is not installed.
-        OutOfMemory: there is no room for the results.
-        Unimplemented: nothing here computes the operator, on inputs of these types.
+        OutOfMemory: there is not enough memory for the results.
+        Unimplemented: NumPy cannot compute the operator for these types.
     """
-    return computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
+    return build_computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
 
 
-def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
-    """What computes a node again and again, given its inputs by name, of the types `dtypes`.
+def build_computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
+    """Return a function that computes a node any number of times, for inputs of the types `dtypes`.
 
-    It may be called from several threads at once; what it returns is new, or a view of what it was given. A call
-    raises InvalidArguments, OutOfMemory or Unimplemented, as `computed`.
+    Several threads may call the function at once. It returns new arrays, or views of its inputs. A call raises
+    InvalidArguments, OutOfMemory or Unimplemented for the reasons of `compute_node`.
 
     Raises:
         MissingExtra: the package onnx is not installed.
-        Unimplemented: nothing here computes the operator, on inputs of these types.
+        Unimplemented: NumPy cannot compute the operator for these types.
     """
     require_computable(node, opset, dtypes)
     reads = tuple(name for name in dict.fromkeys(node.inputs) if name)
@@ -97,67 +102,70 @@ def computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> 
 
     def run(arrays: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
+            # Overflow and division by zero follow IEEE 754, without warnings.
             with np.errstate(all="ignore"):
                 results = evaluate({name: arrays[name] for name in reads})
         except InlayError:
             raise
         except MemoryError as error:
-            raise OutOfMemory(f"{_called(node)}: there is no room for its results: give smaller dims") from error
+            raise OutOfMemory(
+                f"{_describe(node)}: there is not enough memory for its results: use smaller dims"
+            ) from error
         except _FAILURES as error:
-            raise _failed(node, [arrays[name] for name in reads], error) from error
+            raise _error_for(node, [arrays[name] for name in reads], error) from error
         return dict(zip(writes, results, strict=True))
 
     return run
 
 
 def require_computable(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> None:
-    """There is code here that computes a node, given inputs of these types by name.
+    """Require that NumPy can compute a node, for inputs of these types by name.
 
     Raises:
         MissingExtra: the package onnx is not installed.
-        Unimplemented: there is none.
+        Unimplemented: NumPy cannot compute the node.
     """
     if node.domain in ONNX_DOMAINS and node.operator in FUNCTIONS:
         return
-    reason = _reason_against(node, opset, {name: dtypes[name] for name in node.inputs if name})
+    reason = _find_unsupported(node, opset, {name: dtypes[name] for name in node.inputs if name})
     if reason:
-        raise Unimplemented(f"{_called(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
+        raise Unimplemented(f"{_describe(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
 
 
-def _called(node: Node) -> str:
+def _describe(node: Node) -> str:
+    """Return the name and operator of a node, for errors."""
     return f"node {node.name!r}: {node.operator}" + (f" of {node.domain}" if node.domain else "")
 
 
-def _failed(node: Node, arrays: list[Array], error: Exception) -> Unimplemented:
+def _error_for(node: Node, arrays: list[Array], error: Exception) -> Unimplemented:
+    """Return the error of Inlay for an exception of NumPy or `onnx.reference`."""
     inputs = " and ".join(f"{array.dtype} {array.shape}" for array in arrays) or "nothing"
     text = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
     return Unimplemented(
-        f"{_called(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
+        f"{_describe(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
         "this, else write it with other operators"
     )
 
 
 def _function_evaluation(node: Node, opset: int) -> Evaluation | None:
-    """The node by a function of this package, if there is one: its results in order, those left out missing."""
+    """Return the evaluation of a node by a function of this package; None if there is no function."""
     function = FUNCTIONS.get(node.operator) if node.domain in ONNX_DOMAINS else None
     if function is None:
         return None
 
     def evaluate(arrays: Mapping[str, Array]) -> list[Array]:
         inputs = tuple(arrays[name] if name else None for name in node.inputs)
-        found = function(OperatorCall(node, opset, inputs))
-        results = found if isinstance(found, tuple) else (found,)
-        named = zip(node.outputs, results, strict=False)
-        return [np.asarray(result) for name, result in named if name]
+        returned = function(OperatorCall(node, opset, inputs))
+        results = returned if isinstance(returned, tuple) else (returned,)
+        return [np.asarray(result) for name, result in zip(node.outputs, results, strict=False) if name]
 
     return evaluate
 
 
-# What is left to onnx.reference
+# Evaluation by onnx.reference
 
 OPSETS = (9, 28)
-"""The first and the last version of ONNX's operators that were compared."""
+"""Oldest and newest version of ONNX's operators that were compared."""
 
 F32 = frozenset({"float32"})
 WIDE = frozenset({"float32", "float64"})
@@ -172,17 +180,17 @@ ALL = NUMBERS | BOOL
 
 @dataclass(frozen=True, slots=True)
 class ComparedOperator:
-    """What was compared of one operator."""
+    """Extent of an operator's comparison with a peer."""
 
     types: frozenset[str] | None
-    """Names of the element types of its inputs: one at least was compared, and NumPy computes all by the same code.
-    None where elements are only moved, so that any type will do."""
+    """Names of the input types that are allowed. At least one was compared; NumPy computes all of them by the same
+    code. None if the operator only moves elements, so that any type is allowed."""
     newest: int
-    """The newest version of the operator, as the opset that brought it."""
+    """Newest version of the operator that was compared, as the opset that introduced it."""
     outputs: int = 99
-    """How many of its results, from the first one on."""
+    """Number of its results that were compared, from the first one on."""
     inputs: int = 1 << 31
-    """How many of its inputs, from the first one on."""
+    """Number of its inputs that were compared, from the first one on."""
 
 
 _NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
@@ -196,7 +204,7 @@ _NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
         25: "ConstantOfShape Flatten Identity Reshape Shape Size Squeeze Transpose",
         28: "Compress DepthToSpace ReverseSequence SpaceToDepth",
     },
-    # Nobody can predict the elements of random operators: types and dims were compared.
+    # The elements of random operators cannot be predicted; their types and dims were compared.
     ALL: {
         13: "NonZero",
         19: "Equal",
@@ -235,7 +243,7 @@ _NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
     F32 | INDICES: {11: "NonMaxSuppression", 17: "MelWeightMatrix", 20: "AffineGrid"},
     BYTES | F32: {10: "QLinearConv", 21: "QLinearMatMul"},
 }
-"""Operators by the types of their inputs and by the newest version that was compared."""
+"""Operators by the types of their inputs, and by the newest version that was compared."""
 
 COMPARED: Mapping[str, ComparedOperator] = {
     **{
@@ -245,13 +253,13 @@ COMPARED: Mapping[str, ComparedOperator] = {
         for name in names.split()
     },
     "Attention": ComparedOperator(FLOATS | BOOL | INDICES, 25, outputs=3),
-    "MaxUnpool": ComparedOperator(FLOATS | INDICES, 22, inputs=2),  # with output_shape, sources disagree
+    "MaxUnpool": ComparedOperator(FLOATS | INDICES, 22, inputs=2),  # peers disagree on output_shape
 }
-"""Operator of ONNX to what was compared of it."""
+"""Operators that `onnx.reference` computes, each with the extent of its comparison."""
 
 
-def _reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
-    """Why `onnx.reference` is not used for a node, as the end of a sentence; empty if it is.
+def _find_unsupported(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
+    """Return why `onnx.reference` is not used for a node, as the end of a sentence; an empty text if it is used.
 
     `dtypes` are the types of the node's inputs, by name.
     """
@@ -272,23 +280,26 @@ def _reason_against(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]])
 
 
 def _opset_for(node: Node, opset: int) -> int:
-    """The opset whose version of an operator is used: a pattern puts newer operators together than the model has."""
+    """Return the opset of an operator's evaluation: the network's, or the newest one for an operator that it lacks.
+
+    Passes insert operators, such as Gelu, that are newer than the network's opset.
+    """
     newest = int(defs.onnx_opset_version())
     return newest if not defs.has(node.operator, opset, "") and defs.has(node.operator, newest, "") else opset
 
 
 def _since_version(node: Node, opset: int) -> int:
-    """The opset that brought the version of the operator that a node has."""
+    """Return the opset that introduced the node's version of its operator; 0 for an unknown operator."""
     version = _opset_for(node, opset)
     return int(defs.get_schema(node.operator, version, "").since_version) if defs.has(node.operator, version, "") else 0
 
 
 def _reference_evaluation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Evaluation:
-    """From the inputs of a node by name, of these types, to its results in order, by `onnx.reference`.
+    """Return the evaluation of a node by `onnx.reference`, for inputs of these types.
 
     Raises:
         MissingExtra: the package onnx is not installed, or without `onnx.reference`.
-        Unimplemented: `onnx.reference` does not take the node.
+        Unimplemented: `onnx.reference` rejects the node.
     """
     try:
         from onnx.reference import ReferenceEvaluator
@@ -299,8 +310,8 @@ def _reference_evaluation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[
         evaluator = ReferenceEvaluator(_model_of(node, _opset_for(node, opset), dtypes))
     except (LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise Unimplemented(
-            f"node {node.name!r}: {node.operator}, opset {opset}, is not taken by onnx.reference: correct the node, or "
-            "write it with other operators"
+            f"node {node.name!r}: {node.operator}, opset {opset}, is rejected by onnx.reference: correct the node, "
+            "or write it with other operators"
         ) from error
 
     def evaluate(arrays: Mapping[str, Array]) -> list[Array]:
@@ -310,7 +321,7 @@ def _reference_evaluation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[
 
 
 def _model_of(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
-    """The node as a model of its own."""
+    """Return a model that consists of the node."""
     proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), node.name)
     proto.attribute.extend(_attribute(node, opset, name) for name in node.attributes)
     reads = [
@@ -323,7 +334,10 @@ def _model_of(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> An
 
 
 def _attribute(node: Node, opset: int, name: str) -> Any:
-    """An attribute as ONNX stores it; of the type that the operator's schema says, since () has none."""
+    """Return an attribute as ONNX stores it.
+
+    Its type is that of the operator's schema, since it cannot be inferred from an empty tuple.
+    """
     value = node.attributes[name]
     declared = defs.get_schema(node.operator, opset, "").attributes.get(name)
     kind = None if declared is None else int(declared.type)  # type: ignore[call-overload]

@@ -1,7 +1,7 @@
-"""Operators that bring elements together along axes: normalizations, then reductions.
+"""Functions of normalizations and reductions, which combine elements along axes.
 
-The normalizations are those that `onnx.reference` computes otherwise than ONNX says, or of some opsets only. Reductions
-are of floats and integers; of no elements, the neutral element of each.
+The normalizations are those that `onnx.reference` computes differently from ONNX, or in some opsets only. Reductions
+support floats and integers; of no elements they return the neutral element of the reduction.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from inlay.graph.op_graph import Array
 
 _EPSILON = 1e-5
 SCALES_BY_CHANNEL = 21
-"""The opset since which GroupNormalization has a scale for each channel, not for each group."""
+"""Opset from which on GroupNormalization has a scale for each channel, not for each group."""
 _TRAINING = 14  # the opset since which training has an attribute
 _ONE_AXIS = 13  # the opset since which the axis of Softmax and Hardmax is one alone
 
@@ -25,29 +25,32 @@ _ONE_AXIS = 13  # the opset since which the axis of Softmax and Hardmax is one a
 
 
 def batch_normalization(call: OperatorCall) -> tuple[Array, ...]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift; in training with the statistics of the batch."""
+    """Compute BatchNormalization; in training, with the statistics of the batch, and return the running statistics too.
+
+    (x - mean) / sqrt(variance + epsilon) * scale + shift
+    """
     is_trained = bool(call.attribute("training_mode", 0))
     if call.attribute("spatial", 1) != 1 or (call.opset < _TRAINING and any(map(call.has_output, range(1, 5)))):
         raise call.unsupported("batch normalization in training before opset 14, or with statistics of each place,")
     src = call.input(0)
     working = accumulation_dtype(src.dtype)
     dims = (-1, *(1,) * (src.ndim - 2)) if src.ndim > 1 else (-1,)
-    values, given = src.astype(working), [call.input(index).astype(working) for index in range(1, 5)]
-    mean, variance = given[2:]
+    values, parameters = src.astype(working), [call.input(index).astype(working) for index in range(1, 5)]
+    mean, variance = parameters[2:]
     results: tuple[Array, ...] = ()
     if is_trained:
         axes = tuple(axis for axis in range(src.ndim) if axis != 1)
         momentum = working.type(call.attribute("momentum", 0.9))
-        running = zip(given[2:], (values.mean(axes), values.var(axes)), (3, 4), strict=True)
+        running = zip(parameters[2:], (values.mean(axes), values.var(axes)), (3, 4), strict=True)
         results = tuple((a * momentum + b * (1 - momentum)).astype(call.input(k).dtype) for a, b, k in running)
         mean, variance = values.mean(axes), values.var(axes)
-    scale, shift, mean, variance = (one.reshape(dims) for one in (*given[:2], mean, variance))
+    scale, shift, mean, variance = (one.reshape(dims) for one in (*parameters[:2], mean, variance))
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
     return (((values - mean) / np.sqrt(variance + epsilon) * scale + shift).astype(src.dtype), *results)
 
 
 def softmax(call: OperatorCall) -> Array:
-    """Exponentials divided by their sum: along one axis, before opset 13 over all from it on."""
+    """Compute Softmax: along one axis, or before opset 13 over all axes from it on."""
     rows, axis = _rows(call)
     powers = np.exp(rows - rows.max(axis, keepdims=True, initial=-np.inf))
     shares = powers / powers.sum(axis, keepdims=True)
@@ -55,7 +58,7 @@ def softmax(call: OperatorCall) -> Array:
 
 
 def log_softmax(call: OperatorCall) -> Array:
-    """The logarithm of softmax."""
+    """Compute LogSoftmax, the logarithm of Softmax."""
     rows, axis = _rows(call)
     shifted = rows - rows.max(axis, keepdims=True, initial=-np.inf)
     total = np.log(np.exp(shifted).sum(axis, keepdims=True))
@@ -63,7 +66,10 @@ def log_softmax(call: OperatorCall) -> Array:
 
 
 def _rows(call: OperatorCall) -> tuple[Array, int]:
-    """The elements, in f32 or wider, and the axis that sums to 1; before opset 13 what lies from the axis on is one."""
+    """Return the elements in f32 or wider, and the axis of Softmax.
+
+    Before opset 13, all axes from the node's axis on are flattened to one.
+    """
     src = call.input(0)
     values = src.astype(accumulation_dtype(src.dtype), copy=False)
     axis = call.axis(call.attribute("axis", -1 if call.opset >= _ONE_AXIS else 1), max(src.ndim, 1))
@@ -73,7 +79,7 @@ def _rows(call: OperatorCall) -> tuple[Array, int]:
 
 
 def hardmax(call: OperatorCall) -> Array:
-    """1 at the first greatest element, 0 elsewhere: along one axis, before opset 13 over all from it on."""
+    """Compute Hardmax: 1 at the first greatest element, 0 elsewhere; axes as for Softmax."""
     src = call.input(0)
     axis = call.axis(call.attribute("axis", -1 if call.opset >= _ONE_AXIS else 1), src.ndim)
     rows = src if call.opset >= _ONE_AXIS else src.reshape(prod(src.shape[:axis]), prod(src.shape[axis:]))
@@ -85,7 +91,7 @@ def hardmax(call: OperatorCall) -> Array:
 
 
 def lp_normalization(call: OperatorCall) -> Array:
-    """x divided by its norm along an axis, the sum of magnitudes or the root of squares; 0 where that is 0."""
+    """Compute LpNormalization: x divided by its L1 or L2 norm along an axis; 0 where the norm is 0."""
     src, p = call.input(0), call.attribute("p", 2)
     axis = call.axis(call.attribute("axis", -1), src.ndim)
     if p not in (1, 2):
@@ -96,7 +102,10 @@ def lp_normalization(call: OperatorCall) -> Array:
 
 
 def layer_normalization(call: OperatorCall) -> tuple[Array, ...]:
-    """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are of f32."""
+    """Compute LayerNormalization: mean 0 and variance 1 over the axes from `axis` on.
+
+    The second and third result, mean and 1 / deviation, are float32.
+    """
     src, scale, shift = call.input(0), call.input(1), call.optional(2)
     if call.attribute("stash_type", 1) != 1:
         raise call.unsupported("statistics of another type than float32")
@@ -114,7 +123,10 @@ def layer_normalization(call: OperatorCall) -> tuple[Array, ...]:
 
 
 def group_normalization(call: OperatorCall) -> Array:
-    """Mean 0 and variance 1 over each group of channels; scale and shift by group in opset 18, by channel since 21."""
+    """Compute GroupNormalization: mean 0 and variance 1 over each group of channels.
+
+    Scale and shift are by group in opset 18, by channel from 21 on.
+    """
     src, groups = call.input(0), int(call.attribute("num_groups", 0))
     if src.ndim < 2 or groups < 1 or src.shape[1] % groups:
         raise call.invalid(f"{groups} groups do not divide the channels of dims {src.shape}")
@@ -132,7 +144,10 @@ def group_normalization(call: OperatorCall) -> Array:
 
 
 def local_response(call: OperatorCall) -> Array:
-    """x / (bias + alpha / size * sum of squares over `size` channels)^beta; the window of channels begins before c."""
+    """Compute LRN: x / (bias + alpha / size * sum of squares over `size` channels)^beta.
+
+    A window of even size has one more channel after the middle one than before it.
+    """
     src, size = call.input(0), int(call.attribute("size"))
     if src.ndim < 2 or size < 1:
         raise call.invalid(f"a window of {size} channels does not fit dims {src.shape}")
@@ -144,29 +159,32 @@ def local_response(call: OperatorCall) -> Array:
     squares, channels = np.square(src.astype(working)), src.shape[1]
     total = np.zeros_like(squares)
     for step in range(-min((size - 1) // 2, channels), min(size // 2, channels) + 1):
-        to, of = slice(max(0, -step), channels - max(0, step)), slice(max(0, step), channels - max(0, -step))
-        total[:, to] += squares[:, of]
+        targets, sources = slice(max(0, -step), channels - max(0, step)), slice(max(0, step), channels - max(0, -step))
+        total[:, targets] += squares[:, sources]
     return np.asarray((src / np.power(bias + alpha / working.type(size) * total, beta)).astype(src.dtype))
 
 
 # Reductions
 
 Axes: TypeAlias = tuple[int, ...]
+"""Numbers of axes, from 0 on."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reduction:
-    """How one operator reduces."""
+    """One of ONNX's reductions."""
 
     compute: Callable[[Array, Axes], Array]
-    """From the data and the axes, kept with length 1, to the result."""
+    """Function from the data and the reduced axes to the result, with these axes of length 1."""
     axes_are_input_since: int = 18
-    """Opset from which on axes are an input."""
+    """Opset from which on the axes are an input, not an attribute."""
     is_in_f64: bool = False
-    """Whether integers are computed in f64 and cut to integers at the end."""
+    """True if integers are reduced in f64, and the result is truncated."""
 
 
 def _rule(reduction: _Reduction) -> Callable[[OperatorCall], Array]:
+    """Return the function of a reduction."""
+
     def reduce(call: OperatorCall) -> Array:
         data = call.input(0)
         axes = _axes(call, data.ndim, reduction.axes_are_input_since)
@@ -177,27 +195,29 @@ def _rule(reduction: _Reduction) -> Callable[[OperatorCall], Array]:
             result = np.asarray(reduction.compute(exact, axes))
         if not call.attribute("keepdims", 1):
             result = result.reshape(tuple(n for i, n in enumerate(data.shape) if i not in axes))
-        return _converted(result, data.dtype)
+        return _to_dtype(result, data.dtype)
 
     return reduce
 
 
-def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Of the data's type; numbers that an integer cannot hold become its least or greatest."""
+def _to_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return numbers in the type of the data; clip those that an integer type cannot hold."""
     if is_float(values.dtype) and not is_float(dtype) and dtype.kind != "b":
         low, high = number_limits(dtype)
-        # 2**63 - 1 is no number of f64: the one below it is the greatest that converts.
+        # f64 cannot represent 2**63 - 1; the greatest f64 below it is the greatest that converts.
         values = np.clip(np.nan_to_num(values, nan=0.0), low, np.nextafter(high, 0) if high > 2**53 else high)
     return values.astype(dtype, copy=False)
 
 
 def _axes(call: OperatorCall, count: int, input_since: int) -> Axes | None:
-    """The axes that the node names, from 0 on; None where it names none."""
-    named = call.numbers("axes", 1, input_since)
+    """Return the axes that the node names, from 0 on; None if it names none."""
+    named = call.integers("axes", 1, input_since)
     return tuple(dict.fromkeys(call.axis(axis, count) for axis in named)) if named else None
 
 
 def _extreme(which: np.ufunc, is_greatest: bool) -> Callable[[Array, Axes], Array]:
+    """Return the function of a maximum or minimum, by its NumPy function."""
+
     def compute(data: Array, axes: Axes) -> Array:
         if data.dtype == bool:
             return np.asarray(which.reduce(data, axis=axes, keepdims=True, initial=not is_greatest))
@@ -212,10 +232,12 @@ def _extreme(which: np.ufunc, is_greatest: bool) -> Callable[[Array, Axes], Arra
 
 
 def _sum(data: Array, axes: Axes) -> Array:
+    """Return the sum over axes, in the type of the data."""
     return np.asarray(np.sum(data, axis=axes, keepdims=True, dtype=data.dtype))
 
 
 def _log_sum_exp(data: Array, axes: Axes) -> Array:
+    """Return log(sum(exp(x))), computed without overflow."""
     greatest = _extreme(np.maximum, True)(data, axes)
     shift = np.where(np.isfinite(greatest), greatest, 0)
     return np.asarray(np.log(_sum(np.exp(data - shift), axes)) + shift)
@@ -246,4 +268,4 @@ NORMALIZATION: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]]
     "Softmax": softmax,
     **{name: _rule(reduction) for name, reduction in _REDUCTIONS.items()},
 }
-"""The function of each operator."""
+"""Function of each normalization and reduction."""

@@ -1,7 +1,7 @@
-"""Windows that slide over an image: pooling, and the transpose of a convolution.
+"""Functions of operators with windows that slide over an image: poolings, and the transpose of a convolution.
 
-Both go over the image once for each tap of the window, so that no window is copied. `WindowAxis` has the positions of a
-window along an axis, and the elements under each tap:
+Each function processes the image once for each tap (element) of the window, so no window is copied. `WindowAxis` has
+the positions of a window along an axis, and the elements under each tap:
 
 >>> axis = WindowAxis(extent=5, kernel=3, stride=2, dilation=1, before=1, behind=1, positions=3)
 >>> [axis.under(tap) for tap in range(3)]
@@ -23,7 +23,7 @@ from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-"""What `auto_pad` can be."""
+"""Values of the attribute `auto_pad`."""
 
 Slices: TypeAlias = tuple[slice, ...]
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -38,18 +38,18 @@ class WindowAxis:
     kernel: int
     """Taps of the window."""
     stride: int
-    """Elements between positions."""
+    """Elements from one position to the next."""
     dilation: int
-    """Elements between taps, 1 if they are neighbors."""
+    """Elements from one tap to the next; 1 for a dense window."""
     before: int
-    """Padding before the image."""
+    """Elements of padding before the image."""
     behind: int
-    """Padding behind the image."""
+    """Elements of padding after the image."""
     positions: int
-    """Positions of the window."""
+    """Number of positions of the window."""
 
     def under(self, tap: int) -> tuple[slice, slice]:
-        """The positions whose `tap` lies on the image, and the elements of the image there."""
+        """Return the positions at which `tap` is on the image, and the elements of the image there."""
         start = tap * self.dilation - self.before
         first = max(0, -(start // self.stride))
         last = min(self.positions - 1, (self.extent - 1 - start) // self.stride)
@@ -59,13 +59,13 @@ class WindowAxis:
         return slice(first, last + 1), slice(at, at + (last - first) * self.stride + 1, self.stride)
 
     def taps_inside(self, position: int) -> int:
-        """Taps at a position that lie on the image or its padding; `ceil_mode` may reach beyond."""
+        """Return the number of taps on the image or its padding; windows of `ceil_mode` may extend beyond."""
         start = position * self.stride - self.before
         room = self.extent + self.behind - start
         return min(self.kernel, max(0, -(-room // self.dilation)))
 
     def taps_on_image(self, position: int) -> int:
-        """Taps at a position that lie on the image."""
+        """Return the number of taps on the image, at a position."""
         start = position * self.stride - self.before
         first = max(0, -(start // self.dilation))
         last = min(self.kernel - 1, (self.extent - 1 - start) // self.dilation)
@@ -73,13 +73,16 @@ class WindowAxis:
 
 
 def split_padding(total: int, mode: str) -> tuple[int, int]:
-    """Padding before and behind the image, of that much in all: an odd element goes behind for SAME_UPPER alone."""
+    """Return the padding before and after the image, `total` in all.
+
+    An odd element is put after the image for SAME_UPPER, and before it for any other mode.
+    """
     less, more = total // 2, total - total // 2
     return (less, more) if mode == "SAME_UPPER" else (more, less)
 
 
 def window_fault(node: Node, count: int) -> str:
-    """What is wrong with the attributes of a window over `count` axes of space; empty if nothing is."""
+    """Return what is wrong with the attributes of a window over `count` spatial axes; an empty text if nothing is."""
     for name, each in (("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1), ("kernel_shape", 1)):
         numbers = node.attributes.get(name) or ()
         if numbers and len(numbers) != each * count:
@@ -91,7 +94,7 @@ def window_fault(node: Node, count: int) -> str:
 
 
 def _window_attributes(call: OperatorCall, count: int) -> tuple[Dims, Dims, Dims, str]:
-    """Strides, dilations, padding and `auto_pad` of a window over `count` axes of space."""
+    """Return strides, dilations, padding and `auto_pad` of a window over `count` spatial axes."""
     strides, dilations = (tuple(call.attribute(name) or (1,) * count) for name in ("strides", "dilations"))
     pads, mode = tuple(call.attribute("pads") or (0,) * 2 * count), call.attribute("auto_pad", "NOTSET")
     fault = window_fault(call.node, count)
@@ -106,10 +109,11 @@ def _window_attributes(call: OperatorCall, count: int) -> tuple[Dims, Dims, Dims
 
 
 def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
-    """The window of a pooling over an image, without batch and channels.
+    """Return the window of a pooling over an image, without batch and channels.
 
     Raises:
-        InvalidArguments: an attribute has another length than the image has axes, is not positive, or nothing is left.
+        InvalidArguments: an attribute has another length than the image has axes, or is not positive, or the window is
+            larger than the padded image.
     """
     kernel = tuple(call.attribute("kernel_shape") or ())
     if not kernel:
@@ -132,7 +136,10 @@ def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
 
 
 def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> int:
-    """Positions of a window that can move by `room`; with `ceil_mode` one more, unless it starts in the padding."""
+    """Return the number of positions of a window that can move by `room` elements.
+
+    With `ceil_mode` there is one more, unless it begins in the padding after the image.
+    """
     if room < 0:
         return 0
     count = (-(-room // stride) if is_ceil else room // stride) + 1
@@ -140,28 +147,31 @@ def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> in
 
 
 def max_pool(call: OperatorCall) -> tuple[Array, ...]:
-    """The greatest element of each window, NaN if it has one, and its index in the whole tensor."""
+    """Compute MaxPool: the greatest element of each window, NaN if it has one, and its index in the whole tensor."""
     src = call.input(0)
     axes = _pooling_axes(call, src.shape[2:])
     dims = (*src.shape[:2], *(axis.positions for axis in axes))
     result = np.full(dims, -np.inf if is_float(src.dtype) else np.iinfo(src.dtype).min, src.dtype)
-    places = _places(src.shape, bool(call.attribute("storage_order", 0))) if call.has_output(1) else None
+    flat_indices = _element_indices(src.shape, bool(call.attribute("storage_order", 0))) if call.has_output(1) else None
     indices = np.zeros(dims, np.int64)
     reached = np.zeros(dims, bool)
     for positions, elements in _taps(axes):
-        taken, best = src[elements], result[positions]
-        is_better = (taken > best) | ~reached[positions]
+        values, best = src[elements], result[positions]
+        is_better = (values > best) | ~reached[positions]
         if is_float(src.dtype):
-            is_better |= np.isnan(taken) & ~np.isnan(best)
-        np.copyto(best, taken, where=is_better)
+            is_better |= np.isnan(values) & ~np.isnan(best)
+        np.copyto(best, values, where=is_better)
         reached[positions] = True
-        if places is not None:
-            np.copyto(indices[positions], np.broadcast_to(places[elements], taken.shape), where=is_better)
-    return result if places is None else (result, indices)  # type: ignore[return-value]
+        if flat_indices is not None:
+            np.copyto(indices[positions], np.broadcast_to(flat_indices[elements], values.shape), where=is_better)
+    return result if flat_indices is None else (result, indices)  # type: ignore[return-value]
 
 
-def _places(dims: tuple[int, ...], is_column_major: bool) -> Indices:
-    """The index of each element in the tensor; with `storage_order`, the spatial axes are counted column by column."""
+def _element_indices(dims: tuple[int, ...], is_column_major: bool) -> Indices:
+    """Return the index of each element in the tensor.
+
+    `storage_order` makes the spatial axes column-major.
+    """
     image = dims[2:]
     flat = np.arange(prod(image), dtype=np.int64)
     within = flat.reshape(image[::-1]).transpose() if is_column_major else flat.reshape(image)
@@ -170,10 +180,10 @@ def _places(dims: tuple[int, ...], is_column_major: bool) -> Indices:
 
 
 def average_pool(call: OperatorCall) -> Array:
-    """The mean element of each window, with or without its padding."""
+    """Compute AveragePool: the mean of each window, with or without its padding."""
     src = call.input(0)
     axes = _pooling_axes(call, src.shape[2:])
-    total = _total(src, axes, _wide(src.dtype))
+    total = _sum_windows(src, axes, _sum_dtype(src.dtype))
     counts_padding = bool(call.attribute("count_include_pad", 0))
     for k, axis in enumerate(axes):
         count = axis.taps_inside if counts_padding else axis.taps_on_image
@@ -183,30 +193,31 @@ def average_pool(call: OperatorCall) -> Array:
 
 
 def lp_pool(call: OperatorCall) -> Array:
-    """The norm of each window."""
+    """Compute LpPool: the norm of each window."""
     src, p = call.input(0), float(call.attribute("p", 2))
     axes = _pooling_axes(call, src.shape[2:])
-    powers = np.power(np.abs(src.astype(_wide(src.dtype))), p)
-    return np.power(_total(powers, axes, powers.dtype), 1 / p).astype(src.dtype)
+    powers = np.power(np.abs(src.astype(_sum_dtype(src.dtype))), p)
+    return np.power(_sum_windows(powers, axes, powers.dtype), 1 / p).astype(src.dtype)
 
 
-def over_image(compute: Callable[[Array, tuple[int, ...], float], Array]) -> Callable[[OperatorCall], Array]:
-    """The function of an operator whose window is the whole image."""
+def global_pooling(compute: Callable[[Array, tuple[int, ...], float], Array]) -> Callable[[OperatorCall], Array]:
+    """Return the function of an operator whose window is the whole image."""
 
     def pool(call: OperatorCall) -> Array:
         src = call.input(0)
         axes = tuple(range(2, src.ndim))
-        return compute(src.astype(_wide(src.dtype)), axes, float(call.attribute("p", 2))).astype(src.dtype)
+        return compute(src.astype(_sum_dtype(src.dtype)), axes, float(call.attribute("p", 2))).astype(src.dtype)
 
     return pool
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which sums are computed: f64 for integers and f64, else f32."""
+def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in which sums are computed: f64 for integers and f64, else f32."""
     return np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 8 else np.dtype(np.float64)
 
 
-def _total(src: Array, axes: tuple[WindowAxis, ...], dtype: np.dtype[Any]) -> Array:
+def _sum_windows(src: Array, axes: tuple[WindowAxis, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the sum of each window."""
     total = np.zeros((*src.shape[:2], *(axis.positions for axis in axes)), dtype)
     for positions, elements in _taps(axes):
         total[positions] += src[elements]
@@ -214,18 +225,18 @@ def _total(src: Array, axes: tuple[WindowAxis, ...], dtype: np.dtype[Any]) -> Ar
 
 
 def _taps(axes: tuple[WindowAxis, ...]) -> Iterator[tuple[Slices, Slices]]:
-    """For each tap of the window, the positions at which it lies on the image, and the elements there."""
+    """Yield for each tap of the window the positions at which it is on the image, and the elements there."""
     every = (slice(None), slice(None))
     sides = [[axis.under(tap) for tap in range(axis.kernel)] for axis in axes]
-    for both in product(*([side for side in along if side[0].start < side[0].stop] for along in sides)):
-        yield (*every, *(positions for positions, _ in both)), (*every, *(elements for _, elements in both))
+    for pairs in product(*([side for side in along if side[0].start < side[0].stop] for along in sides)):
+        yield (*every, *(positions for positions, _ in pairs)), (*every, *(elements for _, elements in pairs))
 
 
 # The transpose of a convolution
 
 
 def conv_transpose(call: OperatorCall) -> Array:
-    """The transpose of a convolution, in groups."""
+    """Compute ConvTranspose, in groups."""
     src, weights, bias = call.input(0), call.input(1), call.optional(2)
     groups = int(call.attribute("group", 1))
     axes = _transposed_axes(call, src.shape[2:], weights.shape[2:])
@@ -247,24 +258,24 @@ def conv_transpose(call: OperatorCall) -> Array:
 
 
 def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
-    """The window that slides over the result, with as many positions as the image has elements."""
+    """Return the window that slides over the result, with as many positions as the image has elements."""
     count = len(image)
     strides, dilations, pads, mode = _window_attributes(call, count)
-    more, wanted = tuple(call.attribute("output_padding") or (0,) * count), call.attribute("output_shape")
+    more, shape = tuple(call.attribute("output_padding") or (0,) * count), call.attribute("output_shape")
     if min((*more, 0)) < 0:
         raise call.invalid(f"output_padding {more} is negative")
-    sizes = tuple(wanted)[-count:] if wanted else tuple(n * s for n, s in zip(image, strides, strict=True))
+    sizes = tuple(shape)[-count:] if shape else tuple(n * s for n, s in zip(image, strides, strict=True))
     axes = []
     for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
         full = (n - 1) * stride + (taps - 1) * dilation + 1 + more[k]
-        if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+        if shape or mode in ("SAME_UPPER", "SAME_LOWER"):
             before, _ = split_padding(max(full - sizes[k], 0), mode)
             extent = sizes[k]
         else:
             before, behind = (pads[k], pads[k + count]) if mode == "NOTSET" else (0, 0)
             extent = full - before - behind
         if extent < 1:
-            raise call.invalid(f"padding leaves nothing along axis {k + 2}")
+            raise call.invalid(f"padding removes all elements of axis {k + 2}")
         axes.append(WindowAxis(extent, taps, stride, dilation, before, 0, n))
     return tuple(axes)
 
@@ -272,12 +283,12 @@ def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[Win
 POOLING: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
     "AveragePool": average_pool,
     "ConvTranspose": conv_transpose,
-    "GlobalAveragePool": over_image(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
-    "GlobalLpPool": over_image(
+    "GlobalAveragePool": global_pooling(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
+    "GlobalLpPool": global_pooling(
         lambda src, axes, p: np.asarray(np.power(np.power(np.abs(src), p).sum(axes, keepdims=True), 1 / p))
     ),
-    "GlobalMaxPool": over_image(lambda src, axes, p: np.asarray(src.max(axes, keepdims=True))),
+    "GlobalMaxPool": global_pooling(lambda src, axes, p: np.asarray(src.max(axes, keepdims=True))),
     "LpPool": lp_pool,
     "MaxPool": max_pool,
 }
-"""The function of each operator."""
+"""Function of each pooling and of ConvTranspose."""

@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN, step by step: sequences of several lengths, clipping, coupled gates, and every activation.
+"""Functions of LSTM, GRU and RNN, step by step, with sequence lengths, clipping, coupled gates and every activation.
 
-The gates of a step are `x W^T + h R^T + b`, for all sequences of a batch at once; a sequence that has ended keeps its
-state, and its results are 0 from there on. The reverse direction begins with the last element of each sequence.
+The gates of a step are `x W^T + h R^T + b`, for all sequences of a batch at once. A sequence that has ended keeps its
+state, and its results are 0 from then on. The reverse direction begins with the last element of each sequence.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,75 +15,82 @@ from inlay.graph.numpy_operators.call import OperatorCall
 from inlay.graph.op_graph import Array
 
 Activation: TypeAlias = Callable[[Array], Array]
-Step: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
+"""Element-wise function of an array."""
+StepFunction: TypeAlias = Callable[["_Direction", Array, tuple[Array, ...]], tuple[Array, ...]]
+"""Function from weights, the elements of one step and the states before it to the states after it."""
 
 _MOST_STEPS = 1 << 18  # a step takes some 50 us
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-"""What `direction` can be, and of each direction whether it is reversed."""
+"""Values of the attribute `direction`, each with one entry per direction: True if it is reversed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Weights and functions of one direction."""
+    """Weights and activations of one direction."""
 
     call: OperatorCall
-    """The node."""
+    """Node with its inputs."""
     weights: Array
-    """W, (G * H, I)."""
+    """Weights W of the input, of dims (G * H, I): gates, hidden channels, input channels."""
     states: Array
-    """R, (G * H, H)."""
+    """Weights R of the state, of dims (G * H, H)."""
     bias: Array
-    """Both biases, (2, G * H)."""
+    """Biases of input and state, of dims (2, G * H)."""
     peepholes: Array
-    """Those of the gates i, o, f, (3, H)."""
+    """Peephole weights of the gates i, o and f, of dims (3, H)."""
     activations: tuple[Activation, ...]
-    """f, g, h."""
+    """Functions f, g and h of ONNX's equations, as many as the operator has."""
 
     def gates(self, x: Array, h: Array) -> list[Array]:
-        """The gates of a step before their activations, biases added."""
+        """Return the gates of a step before their activations, with biases added."""
         total = x @ self.weights.T + h @ self.states.T + self.bias.sum(0)
         return np.split(total, len(total[0]) // self.states.shape[1], axis=1)
 
-    def clipped(self, values: Array) -> Array:
-        """What an activation reads."""
+    def clip(self, values: Array) -> Array:
+        """Return values clipped to [-clip, clip] by the attribute `clip`, which applies to inputs of activations."""
         clip = self.call.attribute("clip")
         return values if clip is None else np.clip(values, -values.dtype.type(clip), values.dtype.type(clip))
 
 
-def _lstm_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+def _lstm_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Compute one step of an LSTM."""
     h, c = states
-    f, g, last = way.activations
-    of_i, of_o, of_f = way.peepholes
-    i, o, forget, cell = way.gates(x, h)
-    i = f(way.clipped(i + of_i * c))
-    forget = 1 - i if way.call.attribute("input_forget", 0) else f(way.clipped(forget + of_f * c))
-    c = forget * c + i * g(way.clipped(cell))
-    return f(way.clipped(o + of_o * c)) * last(c), c
+    f, g, last = direction.activations
+    of_i, of_o, of_f = direction.peepholes
+    i, o, forget, cell = direction.gates(x, h)
+    i = f(direction.clip(i + of_i * c))
+    forget = 1 - i if direction.call.attribute("input_forget", 0) else f(direction.clip(forget + of_f * c))
+    c = forget * c + i * g(direction.clip(cell))
+    return f(direction.clip(o + of_o * c)) * last(c), c
 
 
-def _gru_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+def _gru_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Compute one step of a GRU."""
     (h,) = states
-    f, g = way.activations
+    f, g = direction.activations
     count = h.shape[1]
-    update, reset, _ = way.gates(x, h)
-    update, reset = f(way.clipped(update)), f(way.clipped(reset))
+    update, reset, _ = direction.gates(x, h)
+    update, reset = f(direction.clip(update)), f(direction.clip(reset))
     last = slice(2 * count, 3 * count)
-    fresh = x @ way.weights[last].T + way.bias[0, last]
-    if way.call.attribute("linear_before_reset", 0):
-        fresh = fresh + reset * (h @ way.states[last].T + way.bias[1, last])
+    fresh = x @ direction.weights[last].T + direction.bias[0, last]
+    if direction.call.attribute("linear_before_reset", 0):
+        fresh = fresh + reset * (h @ direction.states[last].T + direction.bias[1, last])
     else:
-        fresh = fresh + (reset * h) @ way.states[last].T + way.bias[1, last]
-    return ((1 - update) * g(way.clipped(fresh)) + update * h,)
+        fresh = fresh + (reset * h) @ direction.states[last].T + direction.bias[1, last]
+    return ((1 - update) * g(direction.clip(fresh)) + update * h,)
 
 
-def _rnn_step(way: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+def _rnn_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Compute one step of an RNN."""
     (h,) = states
-    (gate,) = way.gates(x, h)
-    return (way.activations[0](way.clipped(gate)),)
+    (gate,) = direction.gates(x, h)
+    return (direction.activations[0](direction.clip(gate)),)
 
 
-def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callable[[OperatorCall], tuple[Array, ...]]:
-    """The function of an operator: its step, its activations, and how many gates and states it has."""
+def _recurrent(
+    step: StepFunction, usual: tuple[str, ...], gates: int, count: int
+) -> Callable[[OperatorCall], tuple[Array, ...]]:
+    """Return the function of an operator: its step, default activations, and numbers of gates and states."""
 
     def compute(call: OperatorCall) -> tuple[Array, ...]:
         is_batch_first = bool(call.attribute("layout", 0))
@@ -99,66 +106,71 @@ def _rule(step: Step, usual: tuple[str, ...], gates: int, count: int) -> Callabl
         activations = _activations(call, usual, len(flags))
         results, finals = [], []
         for k, is_reverse in enumerate(flags):
-            way = _direction(call, k, activations[k], gates)
-            states = tuple(_initial(call, 5 + n, k, src, way, is_batch_first) for n in range(count))
-            result, final = _run(way, step, src, lengths, states, is_reverse)
+            direction = _direction(call, k, activations[k], gates)
+            states = tuple(_initial_state(call, 5 + n, k, src, direction, is_batch_first) for n in range(count))
+            result, final = _run_direction(direction, step, src, lengths, states, is_reverse)
             results.append(result)
             finals.append(final)
-        answers = [np.stack(results, 1), *(np.stack(each) for each in zip(*finals, strict=True))]
+        sequence = np.stack(results, 1)
+        final_states = [np.stack(directions) for directions in zip(*finals, strict=True)]
         if is_batch_first:
-            answers = [answers[0].transpose(2, 0, 1, 3), *(state.swapaxes(0, 1) for state in answers[1:])]
-        return tuple(answers)
+            return sequence.transpose(2, 0, 1, 3), *(state.swapaxes(0, 1) for state in final_states)
+        return sequence, *final_states
 
     return compute
 
 
-def _run(
-    way: _Direction, step: Step, src: Array, lengths: Array, states: tuple[Array, ...], is_reverse: bool
+def _run_direction(
+    direction: _Direction, step: StepFunction, src: Array, lengths: Array, states: tuple[Array, ...], is_reverse: bool
 ) -> tuple[Array, tuple[Array, ...]]:
-    """All results (T, N, H) of a direction, and the states at the end."""
+    """Return all results (T, N, H) of a direction, and the states at the end."""
     times, batch = src.shape[:2]
-    result = np.zeros((times, batch, way.states.shape[1]), src.dtype)
+    result = np.zeros((times, batch, direction.states.shape[1]), src.dtype)
     rows = np.arange(batch)
     for k in range(times):
         is_running = k < lengths
         at = np.where(is_running, lengths - 1 - k, 0) if is_reverse else np.full(batch, k)
-        fresh = step(way, src[at, rows], states)
+        fresh = step(direction, src[at, rows], states)
         states = tuple(np.where(is_running[:, None], new, old) for new, old in zip(fresh, states, strict=True))
         result[at[is_running], rows[is_running]] = fresh[0][is_running]
     return result, states
 
 
 def _direction(call: OperatorCall, k: int, activations: tuple[Activation, ...], gates: int) -> _Direction:
+    """Return weights and activations of direction `k`."""
     weights, states, bias = call.input(1)[k], call.input(2)[k], call.optional(3)
     hidden = states.shape[1]
     both = np.zeros((2, gates * hidden), weights.dtype) if bias is None else bias[k].reshape(2, -1)
-    given = call.optional(7)
-    peepholes = np.zeros((3, hidden), weights.dtype) if given is None else given[k].reshape(3, hidden)
+    stored = call.optional(7)
+    peepholes = np.zeros((3, hidden), weights.dtype) if stored is None else stored[k].reshape(3, hidden)
     return _Direction(call, weights, states, both, peepholes, activations)
 
 
-def _initial(call: OperatorCall, index: int, k: int, src: Array, way: _Direction, is_batch_first: bool) -> Array:
-    given = call.optional(index)
-    if given is None:
-        return np.zeros((src.shape[1], way.states.shape[1]), src.dtype)
-    return np.asarray(given[:, k] if is_batch_first else given[k])
+def _initial_state(
+    call: OperatorCall, index: int, k: int, src: Array, direction: _Direction, is_batch_first: bool
+) -> Array:
+    """Return the initial state of direction `k`, from input `index` or 0."""
+    stored = call.optional(index)
+    if stored is None:
+        return np.zeros((src.shape[1], direction.states.shape[1]), src.dtype)
+    return np.asarray(stored[:, k] if is_batch_first else stored[k])
 
 
 def _lengths(call: OperatorCall, times: int, batch: int) -> Array:
-    """How long each sequence of the batch is."""
-    given = call.optional(4)
-    if given is None:
+    """Return the number of steps of each sequence of the batch."""
+    stored = call.optional(4)
+    if stored is None:
         return np.full(batch, times)
-    if given.shape != (batch,) or (batch and not (0 <= int(given.min()) <= int(given.max()) <= times)):
-        raise call.invalid(f"its {batch} sequences have lengths {given.tolist()}: each is a number from 0 to {times}")
-    return given.astype(np.int64)
+    if stored.shape != (batch,) or (batch and not (0 <= int(stored.min()) <= int(stored.max()) <= times)):
+        raise call.invalid(f"its {batch} sequences have lengths {stored.tolist()}: each is a number from 0 to {times}")
+    return stored.astype(np.int64)
 
 
 # Activations
 
 
 def _activations(call: OperatorCall, usual: tuple[str, ...], directions: int) -> list[tuple[Activation, ...]]:
-    """The functions of each direction; numbers are taken from the lists in the order of the functions."""
+    """Return the functions of each direction; they consume alpha and beta from the node's lists in order."""
     names = tuple(str(name) for name in call.attribute("activations") or usual * directions)
     if len(names) != len(usual) * directions:
         raise call.invalid(f"it names {len(names)} activations, and has {len(usual) * directions}")
@@ -168,15 +180,17 @@ def _activations(call: OperatorCall, usual: tuple[str, ...], directions: int) ->
 
 
 def _activation(call: OperatorCall, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
-    found = _FUNCTIONS.get(name.lower())
-    if found is None:
+    """Return the activation of that name, with its parameters."""
+    entry = _FUNCTIONS.get(name.lower())
+    if entry is None:
         raise call.invalid(f"activation {name!r} is not defined: those of ONNX are {', '.join(_FUNCTIONS)}")
-    function, defaults = found
+    function, defaults = entry
     numbers = [np.float32(next(values, default)) for values, default in zip((alphas, betas), defaults, strict=False)]
     return partial(_apply, function, numbers)
 
 
 def _apply(function: Callable[..., Array], numbers: Sequence[np.float32], x: Array) -> Array:
+    """Return the activation of an array, in the array's type."""
     return np.asarray(function(x, *numbers)).astype(x.dtype, copy=False)
 
 
@@ -193,11 +207,11 @@ _FUNCTIONS: Mapping[str, tuple[Callable[..., Array], tuple[float, ...]]] = {
     "softsign": (lambda x: x / (1 + np.abs(x)), ()),
     "softplus": (lambda x: np.logaddexp(x, 0), ()),
 }
-"""Each activation by its name in small letters, and the numbers that it has where a node gives none."""
+"""Activations by name in lower case, each with the defaults of alpha and beta."""
 
 RECURRENT: Mapping[str, Callable[[OperatorCall], tuple[Array, ...]]] = {
-    "GRU": _rule(_gru_step, ("Sigmoid", "Tanh"), 3, 1),
-    "LSTM": _rule(_lstm_step, ("Sigmoid", "Tanh", "Tanh"), 4, 2),
-    "RNN": _rule(_rnn_step, ("Tanh",), 1, 1),
+    "GRU": _recurrent(_gru_step, ("Sigmoid", "Tanh"), 3, 1),
+    "LSTM": _recurrent(_lstm_step, ("Sigmoid", "Tanh", "Tanh"), 4, 2),
+    "RNN": _recurrent(_rnn_step, ("Tanh",), 1, 1),
 }
-"""The function of each operator."""
+"""Function of each recurrent operator."""

@@ -1,7 +1,7 @@
-"""Elements between elements: Resize and Upsample of axes, GridSample at given places, RoiAlign over regions.
+"""Functions of operators that interpolate: Resize and Upsample of axes, GridSample at points, RoiAlign over regions.
 
-A resize goes along one axis after the other: each element is a weighted sum of a few of the source. An axis that only
-picks elements (`nearest`) is indexed; the others are sums over taps, so that no window is copied.
+A resize processes one axis after another: each element of the result is a weighted sum of a few source elements (taps).
+An axis in mode `nearest` is indexed. Other modes sum over taps, so no window is copied.
 
 Source: ONNX, "Operators", Resize; Keys, "Cubic convolution interpolation", 1981.
 """
@@ -19,7 +19,7 @@ from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
 LINEAR_MODES = ("linear", "bilinear", "trilinear")
-"""What `mode` of Resize and Upsample can be for linear interpolation."""
+"""Values of the attribute `mode` of Resize and Upsample that mean linear interpolation."""
 COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -29,14 +29,14 @@ COORDINATES = (
     "tf_crop_and_resize",
     "tf_half_pixel_for_nn",
 )
-"""What `coordinate_transformation_mode` can be, of all versions of Resize."""
+"""Values of the attribute `coordinate_transformation_mode`, of all versions of Resize."""
 ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda at: np.ceil(at - at.dtype.type(0.5)),
     "round_prefer_ceil": lambda at: np.floor(at + at.dtype.type(0.5)),
     "floor": np.floor,
     "ceil": np.ceil,
 }
-"""What `nearest_mode` can be, from coordinates to the elements nearest to them."""
+"""Values of the attribute `nearest_mode`, each with the function from coordinates to the nearest elements."""
 _PART = 1 << 18  # elements of an axis that are resized at once
 _CUBIC = -0.75  # the factor of Keys's polynomials where the node gives none
 Reals = npt.NDArray[np.float64]
@@ -46,8 +46,8 @@ Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
-    """How one axis is resized."""
+class _SampledAxis:
+    """An axis that is resized."""
 
     index: int
     """Number of the axis."""
@@ -56,27 +56,27 @@ class _Axis:
     result: int
     """Elements of the result."""
     scale: float
-    """How many times larger the axis becomes, as the node says."""
+    """Factor by which the axis becomes longer, as the node states it."""
     roi: tuple[float, float]
-    """Beginning and end of the part that is resized, from 0 to 1."""
+    """Beginning and end of the region that is resized, as fractions of the axis."""
 
 
 def resize(call: OperatorCall) -> Array:
-    """The image at another resolution."""
+    """Compute Resize or Upsample: the image at another resolution."""
     src = call.input(0)
     mode = call.attribute("mode", "nearest")
     is_old = call.node.operator == "Upsample" or call.opset < 11
-    way = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
-    if mode not in ("nearest", "cubic", *LINEAR_MODES) or way not in COORDINATES:
-        raise call.invalid(f"mode {mode!r} with coordinates {way!r} is not defined")
+    coordinates = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
+    if mode not in ("nearest", "cubic", *LINEAR_MODES) or coordinates not in COORDINATES:
+        raise call.invalid(f"mode {mode!r} with coordinates {coordinates!r} is not defined")
     result = src if mode == "nearest" else src.astype(np.result_type(src.dtype, np.float32))
     outside = np.zeros((1,) * src.ndim, bool)
     for axis in _axes(call, src.shape, is_old):
-        if axis.extent == axis.result and axis.scale == 1 and way != "tf_crop_and_resize":
+        if axis.extent == axis.result and axis.scale == 1 and coordinates != "tf_crop_and_resize":
             continue
-        result = _along(call, result, axis, way, mode, is_old)
-        if way == "tf_crop_and_resize":
-            at = _coordinates(axis, way, np.arange(axis.result, dtype=np.float64))
+        result = _resize_axis(call, result, axis, coordinates, mode, is_old)
+        if coordinates == "tf_crop_and_resize":
+            at = _coordinates(axis, coordinates, np.arange(axis.result, dtype=np.float64))
             beyond = (at < 0) | (at > axis.extent - 1)
             outside = outside | beyond.reshape(-1, *(1,) * (src.ndim - axis.index - 1))
     if outside.any():
@@ -89,8 +89,8 @@ def resize(call: OperatorCall) -> Array:
     return np.clip(np.trunc(result), info.min, info.max).astype(src.dtype)
 
 
-def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_Axis]:
-    """The axes that the node resizes."""
+def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_SampledAxis]:
+    """Return the axes that the node resizes."""
     named = call.attribute("axes")
     axes = list(range(len(dims))) if named is None else [call.axis(int(axis), len(dims)) for axis in named]
     scales, sizes = _scales(call, is_old), call.optional(3)
@@ -99,13 +99,13 @@ def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_Axis]:
     if len(parts) != 2 * len(axes):
         raise call.invalid(f"a region of {len(parts)} numbers does not fit {len(axes)} axes")
     if sizes is not None and sizes.size:
-        results, scales = _sized(call, [dims[axis] for axis in axes], [int(n) for n in sizes.reshape(-1)])
+        results, scales = _scales_for_sizes(call, [dims[axis] for axis in axes], [int(n) for n in sizes.reshape(-1)])
     elif scales is not None and len(scales) == len(axes) and all(0 < scale < np.inf for scale in scales):
         results = [floor(dims[axis] * (b - a) * s) for axis, s, a, b in _with_roi(call, axes, scales, parts)]
     else:
         raise call.invalid("it has neither a positive scale nor a size for each axis")
     return [
-        _Axis(axis, dims[axis], result, scale, (parts[k], parts[k + len(axes)]))
+        _SampledAxis(axis, dims[axis], result, scale, (parts[k], parts[k + len(axes)]))
         for k, (axis, result, scale) in enumerate(zip(axes, results, scales, strict=True))
     ]
 
@@ -113,21 +113,23 @@ def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_Axis]:
 def _with_roi(
     call: OperatorCall, axes: list[int], scales: list[float], parts: list[float]
 ) -> list[tuple[int, float, float, float]]:
+    """Return each axis with its scale and the region that is resized, which is the whole axis unless the node crops."""
     is_cropped = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
     begins, ends = (parts[: len(axes)], parts[len(axes) :]) if is_cropped else ([0.0] * len(axes), [1.0] * len(axes))
     return list(zip(axes, scales, begins, ends, strict=True))
 
 
 def _scales(call: OperatorCall, is_old: bool) -> list[float] | None:
+    """Return the scales that the node states; None if it states none."""
     attribute = call.attribute("scales")
-    given = call.optional(1 if is_old else 2)
-    if attribute is None and (given is None or not given.size):
-        return None
-    return [float(scale) for scale in (attribute if attribute is not None else given.reshape(-1))]  # type: ignore[union-attr]
+    array = call.optional(1 if is_old else 2)
+    if attribute is not None:
+        return [float(scale) for scale in attribute]
+    return None if array is None or not array.size else [float(scale) for scale in array.reshape(-1)]
 
 
-def _sized(call: OperatorCall, dims: list[int], sizes: list[int]) -> tuple[list[int], list[float]]:
-    """Extents and scales for the sizes that the node asks for."""
+def _scales_for_sizes(call: OperatorCall, dims: list[int], sizes: list[int]) -> tuple[list[int], list[float]]:
+    """Return extents and scales for the sizes that the node states."""
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     if len(sizes) != len(dims) or min(sizes, default=1) < 0 or 0 in dims:
         raise call.invalid(f"sizes {sizes} do not fit dims {dims}")
@@ -140,43 +142,45 @@ def _sized(call: OperatorCall, dims: list[int], sizes: list[int]) -> tuple[list[
     return [floor(scale * n + 0.5) for n in dims], [scale] * len(dims)
 
 
-def _along(call: OperatorCall, src: Array, axis: _Axis, way: str, mode: str, is_old: bool) -> Array:
-    """The source resized along one axis, part by part, so that shares and indices take little memory."""
+def _resize_axis(
+    call: OperatorCall, src: Array, axis: _SampledAxis, coordinates: str, mode: str, is_old: bool
+) -> Array:
+    """Return the source resized along one axis, part by part, so that weights and indices take little memory."""
     dims = (*src.shape[: axis.index], axis.result, *src.shape[axis.index + 1 :])
     result = np.empty(dims, src.dtype)
     for start in range(0, axis.result, _PART):
         stop = min(start + _PART, axis.result)
-        at = _coordinates(axis, way, np.arange(start, stop, dtype=np.float64))
+        at = _coordinates(axis, coordinates, np.arange(start, stop, dtype=np.float64))
         part = (*(slice(None),) * axis.index, slice(start, stop))
-        result[part] = _resized(call, src, axis, at, mode, is_old)
+        result[part] = _interpolate_axis(call, src, axis, at, mode, is_old)
     return result
 
 
-def _coordinates(axis: _Axis, way: str, at: Reals) -> Reals:
-    """Where elements `at` of the result lie in the source."""
+def _coordinates(axis: _SampledAxis, coordinates: str, at: Reals) -> Reals:
+    """Return the coordinates in the source of elements `at` of the result."""
     length = axis.scale * axis.extent
-    if way == "align_corners":
+    if coordinates == "align_corners":
         return np.zeros_like(at) if length == 1 else at * (axis.extent - 1) / (length - 1)
-    if way == "asymmetric":
+    if coordinates == "asymmetric":
         return at / axis.scale
-    if way == "tf_crop_and_resize":
+    if coordinates == "tf_crop_and_resize":
         begin, end = axis.roi
         last = axis.extent - 1
         if axis.result == 1:
             return np.full_like(at, 0.5 * (begin + end) * last)
         return begin * last + at * (end - begin) * last / (axis.result - 1)
-    if way == "pytorch_half_pixel" and axis.result == 1:
+    if coordinates == "pytorch_half_pixel" and axis.result == 1:
         return np.zeros_like(at)
     middle = (at + 0.5) / axis.scale
-    if way == "tf_half_pixel_for_nn":
+    if coordinates == "tf_half_pixel_for_nn":
         return middle
-    if way == "half_pixel_symmetric":
+    if coordinates == "half_pixel_symmetric":
         return axis.extent / 2 * (1 - axis.result / length) + middle - 0.5
     return middle - 0.5
 
 
-def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, is_old: bool) -> Array:
-    """The source resized along one axis."""
+def _interpolate_axis(call: OperatorCall, src: Array, axis: _SampledAxis, at: Reals, mode: str, is_old: bool) -> Array:
+    """Return elements along one axis at coordinates `at`, by the node's mode."""
     if mode == "nearest":
         rounding = call.attribute("nearest_mode", "floor" if is_old else "round_prefer_floor")
         return np.take(src, np.clip(_nearest(call, at, rounding), 0, axis.extent - 1).astype(np.intp), axis.index)
@@ -187,33 +191,35 @@ def _resized(call: OperatorCall, src: Array, axis: _Axis, at: Reals, mode: str, 
     first = np.floor(at) - ceil(radius * stretch) + 1
     count = 2 * ceil(radius * stretch)
     leaves_out = bool(call.attribute("exclude_outside", 0))
-    shares = []
+    weights = []
     for tap in range(count):
-        share = kernel(np.abs(first + tap - at) / stretch)
+        weight = kernel(np.abs(first + tap - at) / stretch)
         inside = (first + tap >= 0) & (first + tap < axis.extent)
-        shares.append(np.where(inside, share, 0) if leaves_out else share)
-    total = np.sum(shares, axis=0) if leaves_out or stretch > 1 else np.ones(at.size)
+        weights.append(np.where(inside, weight, 0) if leaves_out else weight)
+    total = np.sum(weights, axis=0) if leaves_out or stretch > 1 else np.ones(at.size)
     dims = (*src.shape[: axis.index], at.size, *src.shape[axis.index + 1 :])
     result, spread = np.zeros(dims, src.dtype), (-1, *(1,) * (src.ndim - axis.index - 1))
-    for tap, share in enumerate(shares):
-        if share.any():
+    for tap, weight in enumerate(weights):
+        if weight.any():
             index = np.clip(first + tap, 0, axis.extent - 1).astype(np.intp)
-            result += np.take(src, index, axis.index) * (share / total).astype(src.dtype).reshape(spread)
+            result += np.take(src, index, axis.index) * (weight / total).astype(src.dtype).reshape(spread)
     return result
 
 
 def _nearest(call: OperatorCall, at: Reals, rounding: str) -> Reals:
+    """Return the nearest element of each coordinate."""
     if rounding not in ROUNDINGS:
         raise call.invalid(f"nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
     return ROUNDINGS[rounding](at)
 
 
 def _triangle(distance: Reals) -> Reals:
+    """Return the weight of an element in a linear interpolation, by its distance."""
     return np.maximum(1 - distance, 0)
 
 
 def keys(a: float) -> Callable[[Array], Reals]:
-    """The share of an element in a cubic interpolation by its distance: Keys's polynomials of factor `a`.
+    """Return the function from distance to weight of a cubic interpolation: Keys's polynomials with factor `a`.
 
     >>> keys(-0.5)(np.array([0.0, 0.5, 1.0, 1.5, 2.0])).tolist()
     [1.0, 0.5625, 0.0, -0.0625, 0.0]
@@ -233,7 +239,7 @@ _MODES = {"bilinear": "linear", "linear": "linear", "bicubic": "cubic", "cubic":
 
 
 def grid_sample(call: OperatorCall) -> Array:
-    """The image at the places of a grid, whose coordinates run from -1 to 1, the last axis first."""
+    """Compute GridSample: the image at the points of a grid; coordinates range from -1 to 1, the last axis first."""
     src, grid = call.input(0), call.input(1)
     count = src.ndim - 2
     mode = _MODES.get(call.attribute("mode", "linear"))
@@ -246,25 +252,25 @@ def grid_sample(call: OperatorCall) -> Array:
         raise call.invalid("the image has no elements")
     is_aligned = bool(call.attribute("align_corners", 0))
     working = np.result_type(src.dtype, np.float32)
-    images, places = np.moveaxis(src, 1, -1).astype(working), grid[..., ::-1].astype(working)
+    images, points = np.moveaxis(src, 1, -1).astype(working), grid[..., ::-1].astype(working)
     axes = []
     for k, n in enumerate(src.shape[2:]):
-        at = places[..., k]
+        at = points[..., k]
         center = (at + 1) / 2 * (n - 1) if is_aligned else ((at + 1) * n - 1) / 2
-        axes.append([(_pixels(base, n, padding, is_aligned), share) for base, share in _shares(center, mode)])
+        axes.append([(_pixels(base, n, padding, is_aligned), weight) for base, weight in _taps(center, mode)])
     batch = np.arange(src.shape[0]).reshape(-1, *(1,) * count)
     result = np.zeros((*grid.shape[:-1], src.shape[1]), working)
     for taps in product(*axes):
-        share = np.ones(grid.shape[:-1], working)
-        for (_, is_inside), its in taps:
-            share = share * np.where(is_inside, its, 0)
-        taken = images[(batch, *(index for (index, _), _ in taps))]
-        result += np.where(share[..., None] == 0, 0, taken) * share[..., None]
+        weight = np.ones(grid.shape[:-1], working)
+        for (_, is_inside), tap_weight in taps:
+            weight = weight * np.where(is_inside, tap_weight, 0)
+        pixels = images[(batch, *(index for (index, _), _ in taps))]
+        result += np.where(weight[..., None] == 0, 0, pixels) * weight[..., None]
     return np.moveaxis(result, -1, 1).astype(src.dtype)
 
 
-def _shares(center: Array, mode: str) -> list[tuple[Array, Array]]:
-    """The pixels about each place along an axis, and the share that each has."""
+def _taps(center: Array, mode: str) -> list[tuple[Array, Array]]:
+    """Return the pixels around each point along an axis, and the weight of each."""
     if mode == "nearest":
         return [(np.rint(center), np.ones_like(center))]
     below = np.floor(center)
@@ -276,7 +282,7 @@ def _shares(center: Array, mode: str) -> list[tuple[Array, Array]]:
 
 
 def _pixels(at: Array, n: int, padding: str, is_aligned: bool) -> tuple[Array, Array]:
-    """Indices of pixels that may lie outside of `n`, and whether they have a value."""
+    """Return indices of pixels, padded as the node states, and whether each has a value; `at` may be outside of `n`."""
     is_known = np.isfinite(at) & (np.abs(at) < 2.0**31)
     at = np.where(is_known, at, -2.0)
     if padding == "zeros":
@@ -284,12 +290,12 @@ def _pixels(at: Array, n: int, padding: str, is_aligned: bool) -> tuple[Array, A
         return np.where(is_inside, at, 0).astype(np.intp), is_inside
     if padding == "reflection":
         low, high = (0.0, n - 1.0) if is_aligned else (-0.5, n - 0.5)
-        at = _reflected(at, low, high)
+        at = _reflect(at, low, high)
     return np.clip(at, 0, n - 1).astype(np.intp), np.ones(at.shape, bool)
 
 
-def _reflected(at: Array, low: float, high: float) -> Array:
-    """Places brought between two mirrors."""
+def _reflect(at: Array, low: float, high: float) -> Array:
+    """Return coordinates reflected at `low` and `high` until they are between them."""
     length = high - low
     if length == 0:
         return np.zeros_like(at)
@@ -301,7 +307,7 @@ def _reflected(at: Array, low: float, high: float) -> Array:
 
 
 def roi_align(call: OperatorCall) -> Array:
-    """The mean of interpolated samples in each bin of each region."""
+    """Compute RoiAlign: the mean of interpolated samples in each bin of each region."""
     src, regions, images = (call.input(index) for index in range(3))
     if call.attribute("mode", "avg") != "avg":
         raise call.unsupported("mode 'max', whose samples runtimes weigh differently,")
@@ -317,13 +323,20 @@ def roi_align(call: OperatorCall) -> Array:
     result = np.zeros((len(regions), src.shape[1], rows, columns), working)
     for k, (left, top, right, bottom) in enumerate(scaled):
         image = src[batch[k]].astype(working)
-        high, wide = _samples(call, top, bottom, rows, is_half), _samples(call, left, right, columns, is_half)
-        result[k] = _sampled(image, high, wide).reshape(src.shape[1], rows, high.size // rows, columns, -1).mean((2, 4))
+        high, wide = (
+            _sample_positions(call, top, bottom, rows, is_half),
+            _sample_positions(call, left, right, columns, is_half),
+        )
+        result[k] = (
+            _interpolate_image(image, high, wide)
+            .reshape(src.shape[1], rows, high.size // rows, columns, -1)
+            .mean((2, 4))
+        )
     return result.astype(src.dtype)
 
 
-def _samples(call: OperatorCall, start: float, stop: float, bins: int, is_half: bool) -> Array:
-    """Where samples lie along an axis, those of a bin side by side."""
+def _sample_positions(call: OperatorCall, start: float, stop: float, bins: int, is_half: bool) -> Array:
+    """Return the coordinates of samples along an axis; those of a bin are adjacent."""
     length = stop - start if is_half else max(stop - start, type(start)(1))
     ratio = int(call.attribute("sampling_ratio", 0))
     count = ratio if ratio > 0 else max(int(np.ceil(length / bins)), 1)
@@ -336,14 +349,15 @@ def _samples(call: OperatorCall, start: float, stop: float, bins: int, is_half: 
 _MOST_SAMPLES = 1 << 20
 
 
-def _sampled(image: Array, high: Array, wide: Array) -> Array:
-    """An image (C, H, W) interpolated at each row and column; 0 more than one element outside."""
-    rows, columns = _linear(high, image.shape[1]), _linear(wide, image.shape[2])
-    along = sum(image[:, index] * share[:, None] for index, share in rows)
-    return np.asarray(sum(np.asarray(along)[:, :, index] * share for index, share in columns))
+def _interpolate_image(image: Array, high: Array, wide: Array) -> Array:
+    """Return an image (C, H, W) interpolated at each row and column; 0 more than one element outside."""
+    rows, columns = _linear_taps(high, image.shape[1]), _linear_taps(wide, image.shape[2])
+    along = sum(image[:, index] * weight[:, None] for index, weight in rows)
+    return np.asarray(sum(np.asarray(along)[:, :, index] * weight for index, weight in columns))
 
 
-def _linear(at: Array, n: int) -> list[tuple[Array, Array]]:
+def _linear_taps(at: Array, n: int) -> list[tuple[Array, Array]]:
+    """Return the two elements next to each coordinate, and their weights."""
     is_inside = (at >= -1) & (at <= n)
     at = np.clip(np.where(is_inside, at, 0), 0, n - 1)
     below = np.minimum(np.floor(at), max(n - 2, 0))
@@ -358,4 +372,4 @@ SAMPLING: Mapping[str, Callable[[OperatorCall], Array]] = {
     "RoiAlign": roi_align,
     "Upsample": resize,
 }
-"""The function of each operator."""
+"""Function of each interpolating operator."""

@@ -1,8 +1,19 @@
-"""From a file of ONNX to a `Network`: every dim a number, constants folded.
+"""Import of ONNX models: from a file to a `Network` in which every dim is a number and constants are folded.
 
-initializers    tensors of a model as arrays, also those in files beside it
-parsing         bytes to a model that was screened and checked, in an opset that is read
-constraints     what ONNX says of the inputs of nodes and its shape inference leaves unchecked
-walking         nodes one after the other: dims inferred, constants folded, branches of If taken
-reading         `load`: open dims bound, the model walked, patterns put together
+Data flow, from file to network:
+
+    parsing         bytes to a `ParsedModel`: size limits, opset conversion, ONNX's own checker
+    initializers    stored tensors as NumPy arrays, also those in files beside the model
+    constraints     rules of ONNX on inputs of nodes that its shape inference does not check
+    importer        `GraphImporter`: nodes in order, with shape inference, those rules, constant folding and If
+    reading         `load`: binds open dims, runs the importer, then the passes of `graph.passes`
+
+Glossary:
+
+    opset             version of ONNX's operators, a number (ONNX, "Operators")
+    initializer       tensor that the model stores, such as weights (onnx.proto, GraphProto.initializer)
+    external data     initializer whose bytes are in another file (ONNX, "External Data")
+    open dim          extent that the model leaves to the caller, named or not (onnx.proto, TensorShapeProto.Dimension)
+    shape inference   computing the dims of results from those of inputs (`onnx.shape_inference.infer_node_outputs`)
+    constant folding  computing a node at import because all of its inputs are constant
 """

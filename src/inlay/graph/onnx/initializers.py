@@ -1,8 +1,8 @@
-"""Tensors of a model as arrays: those within the file, and those beside it, trusted no further than its folder.
+"""Stored tensors of a model as arrays, including those in files beside the model (external data).
 
-A model names the files that hold its large tensors. Such a name is a text that anybody may have written, so it has to
-be relative, has to stay in the folder of the model even after links are followed, and the file has to hold the bytes
-that the tensor's dims and type ask for.
+A model names the files that hold its large tensors. The name comes from an untrusted file, so it must be a relative
+path that stays in the model's folder, also after symbolic links are resolved. The file must hold exactly as many bytes
+as the tensor's dims and type require.
 
 Source: ONNX, "External Data"; onnx.proto, TensorProto.
 """
@@ -24,7 +24,7 @@ from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
 Proto = Any
-"""A message of ONNX's protobuf schema, whose classes have no types."""
+"""Any message of ONNX's protobuf schema; its classes have no static types."""
 
 PROTO = onnx.TensorProto
 _PACKED = {
@@ -32,36 +32,39 @@ _PACKED = {
     for name, count in {"INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4}.items()
     if hasattr(PROTO, name)
 }
-"""By type of less than a byte that this version of onnx knows, its elements in a byte."""
+"""Elements per byte of each type narrower than a byte, among the types that the installed onnx defines."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """Where the files beside a model may lie."""
+    """Folders that may hold the external data of a model."""
 
     path: Path
-    """The folder of the model."""
+    """Folder of the model."""
     target: Path | None
-    """The folder of the file that the model is a link to, as in the cache of Hugging Face; None where it is no link."""
+    """Folder of the file that the model's path links to, as in the cache of Hugging Face; None if the path is no
+    link."""
 
 
 def folder_of(path: Path) -> ModelFolder:
-    """The folder of a model, and that of the file that it is a link to."""
+    """Return the folder of a model, and the folder of the link's target if its path is a link."""
     return ModelFolder(path.parent, path.resolve().parent if path.is_symlink() else None)
 
 
-def stored_array(tensor: Proto, folder: ModelFolder | None) -> Array:
-    """The elements of a stored tensor, read-only; `folder` is where the model lies, None for one from memory.
+def read_tensor(tensor: Proto, folder: ModelFolder | None) -> Array:
+    """Return the elements of a stored tensor as a read-only array.
+
+    `folder` is the model's folder; None for a model from memory.
 
     Raises:
-        FileError: bytes are missing or too many, or the file that holds them is not in the folder.
-        Unimplemented: the elements are texts or of a type unknown here.
+        FileError: bytes are missing or too many, or the file that holds them is outside the folder.
+        Unimplemented: the elements are texts, or of a type that Inlay does not know.
     """
     dtype = element_type(tensor.data_type, f"tensor {tensor.name!r}")
     if any(n < 0 for n in tensor.dims):
         raise FileError(f"tensor {tensor.name!r} has a negative extent, {tuple(tensor.dims)}: export the model again")
     if tensor.data_location == PROTO.EXTERNAL:
-        _take_in(tensor, _outside_bytes(tensor, folder))
+        _inline(tensor, _read_external(tensor, folder))
     if tensor.HasField("raw_data") and len(tensor.raw_data) != _nbytes(tensor):
         raise FileError(_wrong_size(tensor, len(tensor.raw_data), "are stored"))
     try:
@@ -75,10 +78,10 @@ def stored_array(tensor: Proto, folder: ModelFolder | None) -> Array:
 
 
 def element_type(code: int, what: str) -> np.dtype[Any]:
-    """The type of elements as NumPy or ml_dtypes have it; `what` names the tensor in errors.
+    """Return the NumPy or ml_dtypes type for ONNX's type `code`; `what` names the tensor in errors.
 
     Raises:
-        Unimplemented: texts, or a type that this version of onnx does not know.
+        Unimplemented: the type is a text, or unknown to the installed onnx.
     """
     try:
         dtype = onnx_dtype(code)
@@ -91,11 +94,12 @@ def element_type(code: int, what: str) -> np.dtype[Any]:
 
 
 def tensor_of(name: str, array: Array) -> Tensor:
-    """What a constant is in the table of tensors."""
+    """Return the `Tensor` that describes a constant: name, dims and type."""
     return Tensor(name, array.shape, array.dtype)
 
 
 def _nbytes(tensor: Proto) -> int:
+    """Return the bytes that a tensor's dims and type require."""
     count = int(math.prod(tensor.dims))
     if tensor.data_type in _PACKED:
         return -(-count // _PACKED[tensor.data_type])
@@ -103,30 +107,31 @@ def _nbytes(tensor: Proto) -> int:
 
 
 def _wrong_size(tensor: Proto, nbytes: int, verb: str) -> str:
+    """Return the error text for a tensor whose data have `nbytes` bytes instead of the required number."""
     return (
         f"tensor {tensor.name!r}: {nbytes} bytes {verb}, and dims {tuple(tensor.dims)} of "
-        f"{onnx_dtype(tensor.data_type)} take {_nbytes(tensor)}: export the model again"
+        f"{onnx_dtype(tensor.data_type)} require {_nbytes(tensor)}: export the model again"
     )
 
 
 # Files beside the model
 
 
-def take_in(graph: Proto, folder: ModelFolder | None) -> None:
-    """Tensors in attributes, subgraphs included, that lie in files beside the model are moved into it.
+def inline_external_tensors(graph: Proto, folder: ModelFolder | None) -> None:
+    """Move the external data of tensors in attributes, including those in subgraphs, into the tensors themselves.
 
     Raises:
-        FileError: as `stored_array`.
-        Unimplemented: as `stored_array`.
+        FileError: a reason of `read_tensor`.
+        Unimplemented: a reason of `read_tensor`.
     """
     for tensor in attribute_tensors(graph):
         if tensor.data_location == PROTO.EXTERNAL:
             element_type(tensor.data_type, f"tensor {tensor.name!r}")
-            _take_in(tensor, _outside_bytes(tensor, folder))
+            _inline(tensor, _read_external(tensor, folder))
 
 
 def attribute_tensors(graph: Proto) -> Iterator[Proto]:
-    """Every tensor that an attribute of a node holds, those of subgraphs included."""
+    """Yield every tensor in an attribute of a node, and every initializer of a subgraph."""
     for node in nodes_of(graph):
         for attribute in node.attribute:
             yield from (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors)
@@ -135,37 +140,38 @@ def attribute_tensors(graph: Proto) -> Iterator[Proto]:
 
 
 def subgraphs(node: Proto) -> Iterator[Proto]:
-    """The graphs that the attributes of a node hold."""
+    """Yield the graphs in the attributes of a node, such as the branches of If."""
     for attribute in node.attribute:
         yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def nodes_of(graph: Proto) -> Iterator[Proto]:
-    """The nodes of a graph, each before those of its subgraphs."""
+    """Yield the nodes of a graph and of its subgraphs; each node precedes those of its subgraphs."""
     for node in graph.node:
         yield node
         for subgraph in subgraphs(node):
             yield from nodes_of(subgraph)
 
 
-def _take_in(tensor: Proto, content: bytes) -> None:
+def _inline(tensor: Proto, content: bytes) -> None:
+    """Store `content` in the tensor in place of its reference to a file."""
     tensor.raw_data = content
     tensor.ClearField("data_location")
     tensor.ClearField("external_data")
 
 
-def _outside_bytes(tensor: Proto, folder: ModelFolder | None) -> bytes:
-    """The bytes of a tensor that lies in a file beside the model."""
+def _read_external(tensor: Proto, folder: ModelFolder | None) -> bytes:
+    """Return the bytes of a tensor whose data are in a file beside the model."""
     if folder is None:
         raise FileError(
-            f"tensor {tensor.name!r} lies in a file beside the model, and the model was given as bytes: "
-            "give load its path"
+            f"tensor {tensor.name!r} is stored in a file beside the model, but the model was passed as bytes: pass "
+            "its path to load"
         )
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    path = _inside(tensor.name, entries.get("location", ""), folder)
+    path = _resolve_location(tensor.name, entries.get("location", ""), folder)
     size = require_file(path)
-    offset = _number(tensor.name, "offset", entries.get("offset", "0"))
-    length = _number(tensor.name, "length", entries.get("length", str(_nbytes(tensor))))
+    offset = _parse_number(tensor.name, "offset", entries.get("offset", "0"))
+    length = _parse_number(tensor.name, "length", entries.get("length", str(_nbytes(tensor))))
     if length != _nbytes(tensor):
         raise FileError(_wrong_size(tensor, length, f"of {path.name} are named"))
     if offset + length > size:
@@ -181,39 +187,41 @@ def _outside_bytes(tensor: Proto, folder: ModelFolder | None) -> bytes:
         raise file_error("read", path, error) from error
 
 
-def _inside(name: str, location: str, folder: ModelFolder) -> Path:
-    """The file of that location, which has to lie in the folder or beside the model's link target, links followed."""
+def _resolve_location(name: str, location: str, folder: ModelFolder) -> Path:
+    """Return the resolved path of a data file; raise FileError if it is outside the model's folders."""
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     leaves = posix.is_absolute() or windows.anchor or ".." in (*posix.parts, *windows.parts)
     if not location or leaves or "\0" in location:
         raise FileError(
-            f"tensor {name!r} lies in {location!r}: a file beside the model is named by a relative path without '..'; "
-            "put it into the model's folder and name it so"
+            f"tensor {name!r} is stored in {location!r}: a file beside the model is named by a relative path "
+            "without '..'; put it into the model's folder and name it so"
         )
     path = folder.path / location
     try:
-        real, home = path.resolve(strict=True), folder.path.resolve(strict=True)
+        resolved, model_folder = path.resolve(strict=True), folder.path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         wrong = error if isinstance(error, OSError) else OSError(str(error))
         raise file_error("read", path, wrong) from error
-    homes = (home,) if folder.target is None else (home, folder.target)
-    if not any(real.is_relative_to(one) for one in homes):
+    allowed = (model_folder,) if folder.target is None else (model_folder, folder.target)
+    if not any(resolved.is_relative_to(parent) for parent in allowed):
         raise FileError(
-            f"tensor {name!r} lies in {location!r}, a link that leads out of the model's folder: "
-            "put the file itself into the folder"
+            f"tensor {name!r} is stored in {location!r}, a link that leads out of the model's folder: put the file "
+            "itself into the folder"
         )
-    return real
+    return resolved
 
 
-def _number(name: str, key: str, text: str) -> int:
+def _parse_number(name: str, key: str, text: str) -> int:
+    """Return the number of bytes that `text` states for `key`."""
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise FileError(
-            f"tensor {name!r}: the {key} of its bytes is {text!r}, which is no number of bytes: export the model again"
+            f"tensor {name!r}: the {key} of its bytes is {text!r}, which is not a number of bytes: export the "
+            "model again"
         )
     return int(text)
 
 
 def dims_of(shape: Proto) -> Dims | None:
-    """The extents of a shape, None where one is unknown."""
+    """Return the extents of a shape, or None if one of them is unknown."""
     dims = tuple(int(dim.dim_value) if dim.HasField("dim_value") else -1 for dim in shape.dim)
     return dims if all(n >= 0 for n in dims) else None

@@ -1,12 +1,12 @@
-"""A model of ONNX from its bytes: parsed, brought to an opset that is read, screened and checked, weights taken out.
+"""`parse_model`: a checked model from the bytes of an ONNX file, in a supported opset, with its weights as arrays.
 
-Nothing in the file is believed before it was looked at: its size before it is parsed, its operators before they are
-asked for shapes, its structure by ONNX's own checker, which sees the model without its large weights and so takes
-milliseconds.
+The file is untrusted, so each check precedes the work that depends on it: the size is checked before parsing, the
+operators before their schemas are used, and the structure by ONNX's own checker. The checker sees the model without its
+large weights and so takes milliseconds.
 
-An operator means the same in all opsets between two of its versions. So a model of an older opset is one of opset 9
-where none of its operators changed in between; else `onnx.version_converter` is asked, which knows the changes. Newer
-opsets are accepted operator by operator: `numpy_operators.evaluation` says which versions were compared.
+An operator has the same meaning in all opsets between two of its versions. A model of an opset before 9 is therefore
+renumbered to opset 9 if none of its operators changed in between. Otherwise `onnx.version_converter` converts it. Newer
+opsets are accepted operator by operator: `numpy_operators.evaluation` lists the versions that were compared.
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification"; "Operators", versions; the
 package onnx, `onnx.version_converter`.
@@ -19,55 +19,65 @@ from pathlib import Path
 from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, OPSETS
-from inlay.graph.onnx.initializers import ModelFolder, Proto, folder_of, nodes_of, stored_array, subgraphs, take_in
+from inlay.graph.onnx.initializers import (
+    ModelFolder,
+    Proto,
+    folder_of,
+    inline_external_tensors,
+    nodes_of,
+    read_tensor,
+    subgraphs,
+)
 from inlay.graph.onnx_package import DecodeError, checker, defs, helper, onnx, shape_inference, version_converter
 from inlay.graph.op_graph import Array
 
 MOST_BYTES = (1 << 31) - 1
-"""What protobuf can hold."""
+"""Size limit of a model file in bytes: protobuf's limit for one message."""
 
 MOST_NODES = 100_000
-"""More than any network has, and few enough to be read in seconds."""
+"""Limit on the nodes of a model: more than networks have, and few enough to be read in seconds."""
 
 _SEQUENCES = ("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence", "String")
 _LOOPS = ("Loop", "Scan", "SequenceMap")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A model that has passed the checks."""
+class ParsedModel:
+    """A model that has passed the checks, and its weights."""
 
     model: Proto
-    """The ModelProto; its weights are left out."""
+    """ONNX's ModelProto, without its weights."""
     values: dict[str, Array]
-    """Its weights, read-only."""
+    """Weights by name; read-only arrays."""
     opset: int
     """Version of ONNX's operators."""
     folder: ModelFolder | None
-    """Where it lies; None for a model from memory."""
+    """Folder of the model; None for a model from memory."""
 
 
-def opened(source: Path | bytes) -> Opened:
-    """The model of that path, or of these bytes of a file.
+def parse_model(source: Path | bytes) -> ParsedModel:
+    """Parse and check the model at a path, or in the bytes of a file.
 
     Raises:
-        FileError: it cannot be read, is no model, is cut short, or breaks a rule of ONNX.
-        Unimplemented: it holds what Inlay does not read: another opset, another domain, loops, sequences.
+        FileError: the file cannot be read, is no model, is cut short, or breaks a rule of ONNX.
+        Unimplemented: the model has something that Inlay does not support: another opset, another domain, loops,
+            sequences.
     """
     name = "the model" if isinstance(source, bytes) else str(source)
-    model = _parsed(source, name)
+    model = _parse(source, name)
     folder = None if isinstance(source, bytes) else folder_of(source)
     model, opset = _with_supported_opset(model, name)
     if len(model.graph.node) > MOST_NODES:
         raise Unimplemented(f"{name} has {len(model.graph.node)} nodes: {MOST_NODES} at most are read; cut it in parts")
     _screen_graph(model.graph, model, opset)
-    take_in(model.graph, folder)
-    values = _taken_out(model.graph, folder)
+    inline_external_tensors(model.graph, folder)
+    values = _extract_initializers(model.graph, folder)
     _check(model, values, name)
-    return Opened(model, values, opset, folder)
+    return ParsedModel(model, values, opset, folder)
 
 
-def _parsed(source: Path | bytes, name: str) -> Proto:
+def _parse(source: Path | bytes, name: str) -> Proto:
+    """Return the ModelProto of a file; `name` names the model in errors."""
     size = len(source) if isinstance(source, bytes) else require_file(source)
     if size > MOST_BYTES:
         raise FileError(
@@ -91,7 +101,10 @@ def _parsed(source: Path | bytes, name: str) -> Proto:
 
 
 def _texts(message: Proto) -> Iterator[str | bytes]:
-    """Every text of a message; protobuf answers bytes for one that is no UTF-8. Elements are not looked at."""
+    """Yield every text of a message, except the elements of tensors.
+
+    Protobuf returns bytes, not str, for a text that is not UTF-8.
+    """
     if isinstance(message, onnx.TensorProto):
         yield message.name
         yield from (text for entry in message.external_data for text in (entry.key, entry.value))
@@ -117,11 +130,11 @@ _CONVERSION_ERRORS = (
 
 
 def _with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
-    """The model, converted where its opset is older than those that are read, and its opset; `name` is for errors.
+    """Return the model and its opset, converted if its opset is older than the supported ones; `name` is for errors.
 
     Raises:
-        FileError: it names no version of ONNX's operators, or several.
-        Unimplemented: its opset is newer than those that are read, or older and cannot be converted.
+        FileError: the model names several versions of ONNX's operators.
+        Unimplemented: the model names none, or one that is too new, or one that is too old and cannot be converted.
     """
     versions = [int(opset.version) for opset in model.opset_import if opset.domain in ONNX_DOMAINS]
     if not versions:
@@ -138,11 +151,11 @@ def _with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
         raise Unimplemented(
             f"{name} uses opset {versions[0]}: opsets {first} to {last} are supported; export it with one of them"
         )
-    return (model, versions[0]) if versions[0] >= first else (_converted(model, versions[0], name), first)
+    return (model, versions[0]) if versions[0] >= first else (_convert(model, versions[0], name), first)
 
 
-def _converted(model: Proto, version: int, name: str) -> Proto:
-    """The model in the first opset that is read."""
+def _convert(model: Proto, version: int, name: str) -> Proto:
+    """Return the model in the oldest supported opset."""
     first = OPSETS[0]
     changed = next((node for node in nodes_of(model.graph) if not _is_unchanged(node, version, first)), None)
     if version >= 1 and changed is None:
@@ -163,9 +176,9 @@ def _converted(model: Proto, version: int, name: str) -> Proto:
 
 
 def _is_unchanged(node: Proto, version: int, first: int) -> bool:
-    """Whether an operator has the same version in both opsets."""
+    """Return whether an operator has the same version in both opsets."""
     if node.domain not in ONNX_DOMAINS:
-        return True  # it is refused by its domain
+        return True  # `_screen` rejects it by its domain
     kinds = [defs.has(node.op_type, opset, "") for opset in (version, first)]
     if not all(kinds):
         return False
@@ -173,11 +186,11 @@ def _is_unchanged(node: Proto, version: int, first: int) -> bool:
     return one == other
 
 
-# What is read at all
+# Supported operators
 
 
 def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
-    """Every operator is one of ONNX's that can be read; subgraphs belong to If alone."""
+    """Raise an error unless every operator is supported by ONNX's schema and only If has subgraphs."""
     if graph.sparse_initializer:
         raise Unimplemented(
             f"tensor {graph.sparse_initializer[0].values.name!r} is sparse: only dense weights are supported; "
@@ -190,7 +203,8 @@ def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
 
 
 def _screen(node: Proto, model: Proto, opset: int) -> None:
-    place = f"node {called(node)!r}: {node.op_type}"
+    """Raise FileError or Unimplemented if a node cannot be imported."""
+    place = f"node {name_of(node)!r}: {node.op_type}"
     if node.domain not in ONNX_DOMAINS:
         local = any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions)
         remedy = (
@@ -212,34 +226,34 @@ def _screen(node: Proto, model: Proto, opset: int) -> None:
     if not all(node.input[:least]) or len(node.input) < least:
         raise FileError(f"{place} needs its first {least} inputs, and one is left out: export the model again")
     if node.op_type != "If" and next(subgraphs(node), None) is not None:
-        raise FileError(f"{place} has a subgraph, which its operator does not take: export the model again")
+        raise FileError(f"{place} has a subgraph, which its operator does not allow: export the model again")
 
 
-def called(node: Proto) -> str:
-    """The name of a node in errors: its own, or its first result's."""
+def name_of(node: Proto) -> str:
+    """Return the name of a node for errors: its own name, or that of its first result."""
     return node.name or next((name for name in node.output if name), "")
 
 
 # Weights, and ONNX's checker
 
 
-def _taken_out(graph: Proto, folder: ModelFolder | None) -> dict[str, Array]:
-    """The initializers by name, which are inputs no longer: files of version 3 list them as both."""
+def _extract_initializers(graph: Proto, folder: ModelFolder | None) -> dict[str, Array]:
+    """Remove the initializers from the graph and return them by name; files of IR version 3 list them as inputs too."""
     values: dict[str, Array] = {}
     for tensor in graph.initializer:
         if tensor.name in values:
             raise FileError(f"tensor {tensor.name!r} is stored twice: export the model again")
-        values[tensor.name] = stored_array(tensor, folder)
-    kept = [value for value in graph.input if value.name not in values]
+        values[tensor.name] = read_tensor(tensor, folder)
+    inputs = [value for value in graph.input if value.name not in values]
     graph.ClearField("input")
-    graph.input.extend(kept)
+    graph.input.extend(inputs)
     graph.ClearField("initializer")
     graph.ClearField("value_info")
     return values
 
 
 def _check(model: Proto, values: dict[str, Array], name: str) -> None:
-    """ONNX's checker, with inputs in place of the weights."""
+    """Run ONNX's checker on the model, with graph inputs in place of the weights."""
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     shown.ir_version = max(4, model.ir_version)
@@ -249,7 +263,7 @@ def _check(model: Proto, values: dict[str, Array], name: str) -> None:
         for key, array in values.items()
     )
     for value in (*shown.graph.input, *shown.graph.output):
-        if value.type.HasField("tensor_type"):  # dims of outputs are inferred, so what a file says of them is no matter
+        if value.type.HasField("tensor_type"):  # Inlay infers the dims of outputs, so those in the file are ignored
             value.type.tensor_type.shape.SetInParent()
     try:
         _check_deprecated(shown.graph)
@@ -260,9 +274,10 @@ def _check(model: Proto, values: dict[str, Array], name: str) -> None:
 
 
 def _check_deprecated(graph: Proto) -> None:
-    """Check the nodes that the checker refuses as deprecated, though runtimes compute them; then show it others.
+    """Check the nodes that ONNX's checker rejects as deprecated, and replace them by nodes that it accepts.
 
-    GroupNormalization of opset 18 takes what that of opset 21 does, but for the length of its scales.
+    Runtimes compute these nodes. GroupNormalization of opset 18 has the same inputs as that of opset 21, except for the
+    length of its scale and shift.
     """
     for node in nodes_of(graph):
         if node.op_type == "GroupNormalization":

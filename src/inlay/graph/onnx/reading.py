@@ -1,4 +1,4 @@
-"""`load`: a network from an ONNX file, every dim a number, constants folded, known patterns put together.
+"""`load`: read an ONNX file as a network in which every dim is a number, constants are folded and patterns are fused.
 
 >>> from onnx import TensorProto, helper
 >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy")
@@ -8,8 +8,8 @@
 >>> network.tensors["y"].dims, [node.operator for node in network.nodes]
 ((4, 3), ['Relu'])
 
-A dim that a model leaves open has a name there, such as `batch` or `height`, or none. Either way it can be named by the
-input and the axis, `x[2]`. The batch is axis 0 of every input where that is open.
+A model may leave a dim open and give it a name, such as `batch` or `height`, or no name. The caller binds an open dim
+by that name, or by input and axis, as in `x[2]`. The batch is axis 0 of every input that leaves axis 0 open.
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
@@ -23,116 +23,121 @@ from typing import TypeAlias
 from inlay.arguments import index_of
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.graph.network import Network, Tensor
+from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
-from inlay.graph.onnx.parsing import Opened, opened
-from inlay.graph.onnx.walking import Walk
-from inlay.graph.passes import simplified
-from inlay.graph.passes.rewriting import without_dead
+from inlay.graph.onnx.parsing import ParsedModel, parse_model
+from inlay.graph.passes import simplify_network
+from inlay.graph.passes.rewriting import remove_dead_nodes
 from inlay.layout import Dims
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Reads an opened model for inputs of other dims."""
+class ModelReloader:
+    """Function that builds the network of a parsed model again, for inputs of other dims."""
 
-    model: Opened
-    """What was opened."""
+    model: ParsedModel
+    """The parsed model."""
 
     def __call__(self, dims: Mapping[str, Dims]) -> Network:
-        """The network for these dims, by the name of the input.
+        """Return the network for these dims, by name of the input.
 
         Raises:
-            InvalidArguments: the model fixes one of them at another number, or as `load`.
-            Unimplemented: as `load`.
+            InvalidArguments: the model fixes one of these dims at another number; or a reason of `load`.
+            Unimplemented: a reason of `load`.
         """
-        return _loaded(self.model, rebound_inputs(self.model.model.graph, dims))
+        return _build_network(self.model, rebind_inputs(self.model.model.graph, dims))
 
 
 def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
-    """The network of an ONNX file, opsets 1 to 28, ready to be planned.
+    """Return the network of an ONNX file of opset 1 to 28, ready to be planned.
 
-    `source` is a path, or the bytes of such a file. `dims` binds dims that the model leaves open by name, or by input
-    and axis as `"x[2]"`; `batch` binds axis 0 of every input that leaves it open.
+    `source` is a path, or the bytes of a file. `dims` binds open dims by name, or by input and axis, as in `"x[2]"`.
+    `batch` binds axis 0 of every input that leaves it open.
 
-    `network.again({"x": dims})` is the same model for inputs of other dims, where it leaves these open.
+    `network.again({"x": dims})` builds the same model for inputs of other dims, if the model leaves these dims open.
 
-    In the network every tensor has fixed dims; constants are read-only arrays; nothing that is left follows from
-    constants alone, and each node is needed for an output; each output is written by a node. Patterns of nodes that
-    exports take for one operation are that operation, as `simplified` says.
+    In the returned network every tensor has fixed dims, and constants are read-only arrays. No node has only constant
+    inputs, except random operators and those that NumPy cannot compute. Every node is needed for an output, and every
+    output is written by a node. Patterns of nodes that exporters write for one operation are fused into that operation;
+    `graph.passes` lists them.
 
     Raises:
-        FileError: the file cannot be read, is no ONNX model or cut short, breaks a rule of ONNX, or names a file of
+        FileError: the file cannot be read, is no ONNX model, is cut short, breaks a rule of ONNX, or names a file of
             weights outside its folder.
-        InvalidArguments: a dim is left open or bound to what cannot be; dims or types do not fit an operator; `source`
-            is no path and no bytes.
+        InvalidArguments: a dim is left open or bound to an impossible number; dims or types do not fit an operator;
+            `source` is no path and no bytes.
         MissingExtra: the package onnx is not installed.
-        Unimplemented: it holds an opset, an operator or a type that is not read; the text says which node and what is
-            supported.
+        Unimplemented: an opset, an operator or a type is not supported; the text names the node and what is supported.
     """
-    model = _opened(source)
-    return _loaded(model, bound_inputs(model.model.graph, dims, batch))
+    model = _parse_source(source)
+    return _build_network(model, bind_inputs(model.model.graph, dims, batch))
 
 
 def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int | None = None) -> Network:
-    """The network of an ONNX file for inputs of these dims, by name; None stands for the only input.
+    """Return the network of an ONNX file for inputs of these dims, by name; the key None stands for the only input.
 
-    `batch`, where it is given, must be axis 0 of them all.
+    `batch`, if given, must equal axis 0 of every input.
 
     Raises:
         FileError, MissingExtra, Unimplemented: as `load`.
         InvalidArguments: an input is missing or unknown, or cannot have these dims.
     """
-    model = _opened(source)
+    model = _parse_source(source)
     names = [str(value.name) for value in model.model.graph.input]
     if None in extents and len(names) != 1:
         raise InvalidArguments(
             f"the model has {len(names)} inputs, {', '.join(map(printable, names))}: name the one that is meant"
         )
-    dims = {name or names[0]: its for name, its in extents.items()}
+    dims = {name or names[0]: input_dims for name, input_dims in extents.items()}
     for name in (*dims, *names):
         if name not in names:
-            raise InvalidArguments(f"the model has no input {name!r}: it takes {', '.join(map(printable, names))}")
+            raise InvalidArguments(
+                f"the model has no input {name!r}: its inputs are {', '.join(map(printable, names))}"
+            )
         if name not in dims:
-            raise InvalidArguments(f"input {name!r} is missing: the model takes {', '.join(map(printable, names))}")
-    return _loaded(model, rebound_inputs(model.model.graph, dims, batch))
+            raise InvalidArguments(
+                f"input {name!r} is missing: the model's inputs are {', '.join(map(printable, names))}"
+            )
+    return _build_network(model, rebind_inputs(model.model.graph, dims, batch))
 
 
-def _opened(source: Source) -> Opened:
+def _parse_source(source: Source) -> ParsedModel:
+    """Parse the model at a path or in bytes; raise InvalidArguments for any other type of `source`."""
     if not isinstance(source, (str, os.PathLike, bytes)):
-        given = type(source).__name__
+        kind = type(source).__name__
         remedy = (
-            "give its bytes: model.SerializeToString()" if given == "ModelProto" else "give a path, or a file's bytes"
+            "give its bytes: model.SerializeToString()" if kind == "ModelProto" else "give a path, or a file's bytes"
         )
         raise InvalidArguments(
-            f"a network is read from a path or from the bytes of a file, not from a {given}: {remedy}"
+            f"a network is read from a path or from the bytes of a file, not from a {kind}: {remedy}"
         )
-    return opened(source if isinstance(source, bytes) else Path(source))
+    return parse_model(source if isinstance(source, bytes) else Path(source))
 
 
-def _loaded(model: Opened, inputs: list[Tensor]) -> Network:
-    """The network for inputs of these dims; it can be had again for others."""
-    return replace(simplified(walked(model, inputs)), again=Again(model))
+def _build_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
+    """Import and simplify a model for these inputs; the result's `again` builds it for other dims."""
+    return replace(simplify_network(import_network(model, inputs)), again=ModelReloader(model))
 
 
-def walked(model: Opened, inputs: list[Tensor]) -> Network:
-    """The network with what follows from constants alone folded, and without what no output needs."""
-    walk = Walk(model, inputs)
+def import_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
+    """Return the network of a model before simplification: constants folded, unneeded nodes removed."""
+    importer = GraphImporter(model, inputs)
     graph = model.model.graph
-    walk.read(graph, {}, "")
+    importer.import_graph(graph, {}, "")
     names, outputs = tuple(tensor.name for tensor in inputs), tuple(value.name for value in graph.output)
     for name in dict.fromkeys(outputs):
-        walk.answer(name, set(names))
-    nodes = tuple(walk.nodes)
-    return without_dead(Network(graph.name, model.opset, names, outputs, nodes, walk.tensors, walk.values))
+        importer.add_output(name, set(names))
+    nodes = tuple(importer.nodes)
+    return remove_dead_nodes(Network(graph.name, model.opset, names, outputs, nodes, importer.tensors, importer.values))
 
 
 # Open dims
 
 
-def bound_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None) -> list[Tensor]:
-    """The inputs of a graph with every dim a number.
+def bind_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None) -> list[Tensor]:
+    """Return the inputs of a graph with every dim a number.
 
     Raises:
         InvalidArguments: a dim is left open, a name is of no dim, or a number is below 1.
@@ -140,11 +145,11 @@ def bound_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None
     """
     if dims is not None and not isinstance(dims, Mapping):
         raise InvalidArguments(f"dims are a {type(dims).__name__}: give a mapping of names to numbers")
-    wanted = {name: _extent(f"dims[{name!r}]", value) for name, value in (dims or {}).items()}
+    bindings = {name: _extent(f"dims[{name!r}]", value) for name, value in (dims or {}).items()}
     first = None if batch is None else _extent("batch", batch)
     used: set[str] = set()
-    inputs = [_bound(value, wanted, first, used) for value in graph.input]
-    unused = [name for name in wanted if name not in used]
+    inputs = [_bind_input(value, bindings, first, used) for value in graph.input]
+    unused = [name for name in bindings if name not in used]
     if unused:
         raise InvalidArguments(
             f"dims names {unused[0]!r}, and the model leaves open {_open_dims(graph)}: name one of them"
@@ -152,31 +157,31 @@ def bound_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None
     return inputs
 
 
-def rebound_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = None) -> list[Tensor]:
-    """The inputs of a graph with these dims, by name; axis 0 is `batch`, where that is given.
+def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = None) -> list[Tensor]:
+    """Return the inputs of a graph with these dims, by name; axis 0 must be `batch`, if that is given.
 
     Raises:
-        InvalidArguments: an input is missing or unknown, or its dims are not what the model and `batch` say.
+        InvalidArguments: an input is missing or unknown, or its dims contradict the model or `batch`.
     """
     first = None if batch is None else _extent("batch", batch)
     names = [value.name for value in graph.input]
     if set(names) != set(dims):
-        given = ", ".join(sorted(dims)) or "no input"
+        passed = ", ".join(sorted(dims)) or "no input"
         raise InvalidArguments(
-            f"dims are given for {given}, and the inputs are {', '.join(map(printable, names))}: give each its dims"
+            f"dims are given for {passed}, and the inputs are {', '.join(map(printable, names))}: give each its dims"
         )
     for value in graph.input:
-        said = tuple(_fixed(dim) for dim in value.type.tensor_type.shape.dim)
+        fixed = tuple(_fixed_extent(dim) for dim in value.type.tensor_type.shape.dim)
         new = dims[value.name]
-        if len(said) != len(new) or any(n is not None and n != m for n, m in zip(said, new, strict=True)):
-            shown = ", ".join("open" if n is None else str(n) for n in said)
+        if len(fixed) != len(new) or any(n is not None and n != m for n, m in zip(fixed, new, strict=True)):
+            shown = ", ".join("open" if n is None else str(n) for n in fixed)
             raise InvalidArguments(
                 f"input {value.name!r} cannot have dims {tuple(new)}, in the model they are ({shown}): "
                 "export the model with the axes left open that vary"
             )
     named = ((f"{name}[{axis}]", n) for name, extents in dims.items() for axis, n in enumerate(extents))
-    wanted = {name: _extent(f"dims[{name!r}]", n) for name, n in named}
-    inputs = [_bound(value, wanted, first, set()) for value in graph.input]
+    bindings = {name: _extent(f"dims[{name!r}]", n) for name, n in named}
+    inputs = [_bind_input(value, bindings, first, set()) for value in graph.input]
     for tensor in inputs:
         if first is not None and tensor.dims and tensor.dims[0] != first:
             raise InvalidArguments(
@@ -187,13 +192,15 @@ def rebound_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = N
 
 
 def _extent(what: str, value: int) -> int:
+    """Return an extent as an int; raise InvalidArguments unless it is a whole number from 1 on."""
     number = index_of(value)
     if number is None or number < 1:
         raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from 1 on")
     return number
 
 
-def _bound(value: Proto, wanted: Mapping[str, int], batch: int | None, used: set[str]) -> Tensor:
+def _bind_input(value: Proto, bindings: Mapping[str, int], batch: int | None, used: set[str]) -> Tensor:
+    """Return an input with its dims bound; add the names of `bindings` that were used to `used`."""
     if not value.type.HasField("tensor_type"):
         raise Unimplemented(
             f"input {value.name!r} is no tensor: only tensors of numbers and booleans are supported; export the model "
@@ -205,13 +212,13 @@ def _bound(value: Proto, wanted: Mapping[str, int], batch: int | None, used: set
         raise Unimplemented(
             f"input {value.name!r} has no dims, not even their number: export the model with an example input"
         )
-    extents = tuple(_one(value.name, axis, dim, wanted, batch, used) for axis, dim in enumerate(kind.shape.dim))
+    extents = tuple(_bind_axis(value.name, axis, dim, bindings, batch, used) for axis, dim in enumerate(kind.shape.dim))
     return Tensor(value.name, extents, dtype)
 
 
-def _one(name: str, axis: int, dim: Proto, wanted: Mapping[str, int], batch: int | None, used: set[str]) -> int:
-    """The extent of one axis of an input."""
-    fixed = _fixed(dim)
+def _bind_axis(name: str, axis: int, dim: Proto, bindings: Mapping[str, int], batch: int | None, used: set[str]) -> int:
+    """Return the extent of one axis of an input; add the name of `bindings` that was used to `used`."""
+    fixed = _fixed_extent(dim)
     if fixed is not None:
         if axis == 0 and batch not in (None, fixed):
             raise InvalidArguments(
@@ -220,9 +227,9 @@ def _one(name: str, axis: int, dim: Proto, wanted: Mapping[str, int], batch: int
             )
         return fixed
     for key in (f"{name}[{axis}]", str(dim.dim_param)):
-        if key in wanted:
+        if key in bindings:
             used.add(key)
-            return wanted[key]
+            return bindings[key]
     if axis == 0 and batch is not None:
         return batch
     key = str(dim.dim_param) or f"{name}[{axis}]"
@@ -233,17 +240,19 @@ def _one(name: str, axis: int, dim: Proto, wanted: Mapping[str, int], batch: int
     )
 
 
-def _fixed(dim: Proto) -> int | None:
-    """The extent that the model says; exporters write 0 or -1 for one that they leave open."""
+def _fixed_extent(dim: Proto) -> int | None:
+    """Return the extent that the model fixes, or None for an open dim, which some exporters write as 0 or -1."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
 
 
 def _open_dims(graph: Proto) -> str:
+    """Return the names of the open dims as a list in text."""
     return ", ".join(dict.fromkeys(_open_names(graph))) or "no dim"
 
 
 def _open_names(graph: Proto) -> Iterator[str]:
+    """Yield the name of each open dim, or input and axis if it has none."""
     for value in graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if _fixed(dim) is None:
+            if _fixed_extent(dim) is None:
                 yield repr(str(dim.dim_param) or f"{value.name}[{axis}]")

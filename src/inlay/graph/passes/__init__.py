@@ -1,34 +1,44 @@
-"""Passes that rewrite or analyze a network before its formats are chosen.
+"""Passes: rewrites and analyses of a network before its formats are chosen.
 
-On a `Network`, whose nodes are ONNX's operators; `simplified` runs them all, in the order of `PATTERNS`:
+Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's operators, in the order of `PATTERNS`:
 
-    rewriting       the mechanism: nodes replaced one by one by a rule, dead nodes left out
-    precision       float16 and bfloat16 become float32
-    patterns        nodes that change nothing go; LayerNormalization and activations that exports write in parts become
-                    one node; scales and shifts of channels go into weights
+    rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
+    precision            float16 and bfloat16 become float32
+    patterns             no-ops are removed; activations and layer normalizations in several nodes become one node;
+                         scales and shifts of channels are folded into weights
 
-On an `OpGraph`, whose operations are primitives, views and references:
+After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
 
-    motion          element-wise operations move in front of reshapes, concatenations read the results of earlier ones
-    value_ranges    bounds of the elements of each tensor
-    range_guards    the tensors whose bounds a run checks, so that no NaN and no infinity can vanish
+    elementwise_motion   element-wise operations move before reshapes
+    concatenations       a concatenation reads the result of an earlier one that has its first sources
+    value_ranges         bounds of the elements of each tensor
+    range_guards         choice of the tensors whose bounds a run checks, so that no NaN or infinity is lost
+
+Glossary:
+
+    pattern      nodes that together compute one operation, and one that replaces them (LLVM: peephole optimization)
+    no-op        node whose result is its input, such as Identity
+    dead node    node whose results no output depends on (LLVM: dead code elimination)
+    fusion       replacing several nodes by one
+    value range  least and greatest possible element of a tensor (Moore, "Interval Analysis", 1966)
+    guard        check in a run that the elements of a tensor are within a value range
 """
 
 from inlay.graph.network import Network
-from inlay.graph.passes.patterns import activations_whole, affine_folded, normalizations_whole, without_noops
-from inlay.graph.passes.precision import narrow_floats_widened
+from inlay.graph.passes.patterns import fold_affine, fuse_activations, fuse_layer_normalizations, remove_noops
+from inlay.graph.passes.precision import widen_narrow_floats
 
-PATTERNS = (narrow_floats_widened, without_noops, normalizations_whole, activations_whole, affine_folded)
-"""Every pattern, in the order in which `simplified` looks for them."""
+PATTERNS = (widen_narrow_floats, remove_noops, fuse_layer_normalizations, fuse_activations, fold_affine)
+"""Passes of `simplify_network`, in the order in which it runs them."""
 
 
-def simplified(network: Network) -> Network:
-    """The network with every pattern put together, and without the nodes that nothing needs.
+def simplify_network(network: Network) -> Network:
+    """Return the network with every pattern fused, and without nodes that no output needs.
 
-    It computes the same as before, but for the rounding of a reordered sum.
+    It computes the same as before, except for the rounding of reordered sums.
 
-    Operations that are put together are nodes of ONNX: Gelu, LayerNormalization, HardSwish, Swish and Mish, also where
-    the network's opset is older than they are.
+    The nodes that replace a pattern are ONNX's Gelu, LayerNormalization, HardSwish, Swish and Mish, even if the
+    network's opset does not have them yet.
     """
     for pattern in PATTERNS:
         network = pattern(network)

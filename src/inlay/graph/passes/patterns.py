@@ -1,24 +1,25 @@
-"""Patterns of a `Network`: nodes that stand for nothing, or for one operation together, and what replaces them.
+"""Patterns of a `Network`: no-ops, and nodes that together compute one operation, with the rules that replace them.
 
-**Nodes that give what they take**: Identity, Dropout when a network runs, casts and reshapes to the same.
+**No-ops**: Identity, Dropout outside of training, and casts and reshapes that change nothing.
 
-**Activations** that exports write in parts: Gelu by erf or tanh, HardSwish, Swish (SiLU), Mish. Each is a product of
-its input with a function of it, and of numbers that stand anywhere in the product: before it, between, after it. So a
-product is read as a number and the tensors that it multiplies, in every way that is a few nodes deep, and each way is
-compared with the formulas.
+**Activations** that exporters write as several nodes: Gelu by erf or tanh, HardSwish, Swish (SiLU), Mish. Each is a
+product of its input, a function of its input, and numbers. The numbers may occur anywhere in the product: before it,
+between its factors, after it. So the rule lists the ways to read a tensor as a number times tensors, a few nodes deep,
+and compares each with the formulas.
 
-**LayerNormalization** that exports before opset 17 write in parts: mean, deviation, variance, root, quotient.
+**LayerNormalization** that exporters write as several nodes before opset 17: mean, deviation, variance, root, quotient.
 
     mean = ReduceMean(x)     deviation = x - mean     variance = ReduceMean(deviation ^ 2)
     y = deviation / sqrt(variance + epsilon)          and then times a scale, plus a shift, along the same axes
 
-The quotient becomes a LayerNormalization with scale 1; products and sums with constants after one go into its scale
-and shift, whoever wrote it.
+The quotient becomes a LayerNormalization with scale 1. Products and sums with constants after any LayerNormalization
+are folded into its scale and shift.
 
-**Scales and shifts of channels**, folded into the weights of what comes before them. BatchNormalization with fixed
-statistics, and products and sums with a constant for each channel, are `a x + b` with an a and a b for each channel.
-After a Conv, a ConvTranspose or a Gemm of constants they go into its weights and bias, after a BatchNormalization into
-its scale and shift. Factors and biases are computed in f64 and rounded once; weights are multiplied in their own type.
+**Scales and shifts of channels** are folded into the weights of the node before them. BatchNormalization with fixed
+statistics, and products and sums with one constant per channel, compute `a x + b` with an a and a b for each channel.
+After a Conv, ConvTranspose or Gemm with constant weights, a and b are folded into weights and bias. After a
+BatchNormalization, they are folded into its scale and shift. Factors and biases are computed in f64 and rounded once;
+weights are multiplied in their own type.
 
 Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; Ba, Kiros and Hinton, "Layer Normalization", 2016;
 ONNX, "Operators": BatchNormalization, Conv, ConvTranspose, Gelu, Gemm, LayerNormalization, Mish, Swish.
@@ -28,84 +29,88 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from inlay.graph.network import Network, Node
 from inlay.graph.op_graph import Array
-from inlay.graph.passes.rewriting import Draft, rewritten, without_dead
+from inlay.graph.passes.rewriting import NetworkRewriter, remove_dead_nodes, rewrite_nodes
 
 # Nodes that give what they take
 
-_SAME_IF_DIMS = frozenset({"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
-"""Operators that keep elements and their order, so that equal dims and types say all."""
+_NOOP_IF_SAME_TYPE = frozenset({"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
+"""Operators that keep elements and their order; they are no-ops if dims and type of result and input are equal."""
 
-_SAME_IF_ALONE = frozenset({"Concat", "Sum", "Max", "Min", "Mean"})
-"""Operators of many inputs that give the only one as it is."""
+_NOOP_IF_ONE_INPUT = frozenset({"Concat", "Sum", "Max", "Min", "Mean"})
+"""Operators with any number of inputs that are no-ops if there is one."""
 
 
-def without_noops(network: Network) -> Network:
-    """The network without the nodes that give what they take; one that answers an input or a constant stays.
+def remove_noops(network: Network) -> Network:
+    """Return the network without no-ops; one whose result is an output and whose input no node computes stays.
 
     >>> import numpy as np
     >>> from inlay.graph.network import Tensor
     >>> nodes = (Node("a", "Identity", ("x",), ("t",)), Node("b", "Relu", ("t",), ("y",)))
     >>> tensors = {name: Tensor(name, (2, 3), np.dtype(np.float32)) for name in "xty"}
-    >>> [node.inputs for node in without_noops(Network("", 17, ("x",), ("y",), nodes, tensors)).nodes]
+    >>> [node.inputs for node in remove_noops(Network("", 17, ("x",), ("y",), nodes, tensors)).nodes]
     [('x',)]
     """
-    draft = Draft(network)
+    rewriter = NetworkRewriter(network)
     same: dict[str, str] = {}
     nodes = []
     for node in network.nodes:
         node = replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
-        if _is_noop(draft, node) and node.outputs[0] not in network.outputs:
+        if _is_noop(rewriter, node) and node.outputs[0] not in network.outputs:
             same[node.outputs[0]] = node.inputs[0]
         else:
             nodes.append(node)
-    return _answered(without_dead(replace(network, nodes=tuple(nodes))))
+    return _rename_outputs(remove_dead_nodes(replace(network, nodes=tuple(nodes))))
 
 
-def _is_noop(draft: Draft, node: Node) -> bool:
-    """Whether the first result is the first input, and the others are not asked for."""
-    if not node.inputs or any(draft.is_read(name) for name in node.outputs[1:]):
+def _is_noop(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether a node's first result equals its first input, and no other result is used."""
+    if not node.inputs or any(rewriter.is_read(name) for name in node.outputs[1:]):
         return False
-    src, dst = draft.tensors[node.inputs[0]], draft.tensors[node.outputs[0]]
+    src, dst = rewriter.tensors[node.inputs[0]], rewriter.tensors[node.outputs[0]]
     if (src.dims, src.dtype) != (dst.dims, dst.dtype):
         return False
     if node.operator == "Transpose":
         perm = node.attributes.get("perm", tuple(reversed(range(len(src.dims)))))
         return tuple(perm) == tuple(range(len(src.dims)))
     if node.operator == "Dropout":
-        return not _is_training(draft, node)
-    return node.operator in _SAME_IF_DIMS or (node.operator in _SAME_IF_ALONE and len(node.inputs) == 1)
+        return not _is_training(rewriter, node)
+    return node.operator in _NOOP_IF_SAME_TYPE or (node.operator in _NOOP_IF_ONE_INPUT and len(node.inputs) == 1)
 
 
-def _is_training(draft: Draft, node: Node) -> bool:
-    """Whether a Dropout drops: only where its third input may be true."""
+def _is_training(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether a Dropout may drop elements: its third input is not known to be false."""
     if len(node.inputs) < 3 or not node.inputs[2]:
         return False
-    mode = draft.constants.get(node.inputs[2])
+    mode = rewriter.constants.get(node.inputs[2])
     return mode is None or bool(mode.reshape(-1)[0])
 
 
-def _answered(network: Network) -> Network:
-    """Each output that a no-op gives is written by who writes what it takes, where that is a node and no output."""
-    draft = Draft(network)
-    renamed: dict[str, str] = {}
+def _rename_outputs(network: Network) -> Network:
+    """Return the network without no-ops that write outputs: the node before each of them writes the output itself.
+
+    A no-op stays if its input is an output too, or is not computed by a node.
+    """
+    rewriter = NetworkRewriter(network)
+    renamed: dict[str, str] = {}  # source of a no-op to the output that the no-op writes
     for node in network.nodes:
-        if node.outputs[0] in network.outputs and _is_noop(draft, node):
+        if node.outputs[0] in network.outputs and _is_noop(rewriter, node):
             source = node.inputs[0]
-            if draft.producer(source) is not None and source not in network.outputs and source not in renamed:
+            if rewriter.producer(source) is not None and source not in network.outputs and source not in renamed:
                 renamed[source] = node.outputs[0]
     dropped = set(renamed.items())
-    kept = [node for node in network.nodes if not node.inputs or (node.inputs[0], node.outputs[0]) not in dropped]
-    return without_dead(replace(network, nodes=tuple(_with_names(node, renamed) for node in kept)))
+    nodes = [node for node in network.nodes if not node.inputs or (node.inputs[0], node.outputs[0]) not in dropped]
+    return remove_dead_nodes(replace(network, nodes=tuple(_rename_tensors(node, renamed) for node in nodes)))
 
 
-def _with_names(node: Node, names: Mapping[str, str]) -> Node:
+def _rename_tensors(node: Node, names: Mapping[str, str]) -> Node:
+    """Return a node with some tensors renamed."""
     inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
     return replace(node, inputs=inputs, outputs=outputs)
 
@@ -113,223 +118,243 @@ def _with_names(node: Node, names: Mapping[str, str]) -> Node:
 # Activations
 
 Product: TypeAlias = tuple[float, tuple[str, ...]]
-"""A number, and the tensors it is multiplied with."""
+"""A number, and the tensors that it is multiplied by."""
 
-Found: TypeAlias = tuple[str, dict[str, Any]] | None
-"""An operator and its attributes."""
+Match: TypeAlias = tuple[str, dict[str, Any]] | None
+"""Operator and attributes of the node that replaces a pattern; None if there is no match."""
 
 _DEPTH = 2
+"""Depth in nodes to which a product is read."""
 _TOLERANCE = 1e-3
-"""Exports round the numbers of these formulas to a few digits."""
+"""Relative tolerance of the numbers in formulas, since exporters round them to a few digits."""
 
 _TYPES = ("float32", "float16", "bfloat16")
+"""Types of the activations that are fused."""
 
 
-def activations_whole(network: Network) -> Network:
-    """The network with activations in parts as one node each; its outputs are the same within rounding.
+def fuse_activations(network: Network) -> Network:
+    """Return the network with one node for each activation; its outputs are the same within rounding.
 
     >>> import numpy as np
     >>> from inlay.graph.network import Tensor
     >>> nodes = (Node("s", "Sigmoid", ("x",), ("t",)), Node("m", "Mul", ("x", "t"), ("y",)))
     >>> tensors = {name: Tensor(name, (2, 3), np.dtype(np.float32)) for name in "xty"}
-    >>> activations_whole(Network("", 17, ("x",), ("y",), nodes, tensors)).nodes
+    >>> fuse_activations(Network("", 17, ("x",), ("y",), nodes, tensors)).nodes
     (Node(name='m', operator='Swish', inputs=('x',), outputs=('y',), attributes={'alpha': 1.0}, domain=''),)
     """
-    return rewritten(network, _activation)
+    return rewrite_nodes(network, _match_activation)
 
 
-def _activation(draft: Draft, node: Node) -> Node | None:
-    """The activation that a product or quotient is."""
-    if node.operator not in ("Mul", "Div") or draft.tensors[node.outputs[0]].dtype.name not in _TYPES:
+def _match_activation(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return the activation that a product or quotient computes; None if it computes none."""
+    if node.operator not in ("Mul", "Div") or rewriter.tensors[node.outputs[0]].dtype.name not in _TYPES:
         return None
-    for number, tensors in _products(draft, node.outputs[0], _DEPTH):
+    for number, tensors in _products(rewriter, node.outputs[0], _DEPTH):
         if len(tensors) != 2:
             continue
         for x, factor in (tensors, tensors[::-1]):
-            found = _formula(draft, number, x, factor)
-            if found is not None and draft.dims(x) == draft.dims(node.outputs[0]):
-                return Node(node.name, found[0], (x,), node.outputs, found[1])
+            match = _match_formula(rewriter, number, x, factor)
+            if match is not None and rewriter.dims(x) == rewriter.dims(node.outputs[0]):
+                operator, attributes = match
+                return Node(node.name, operator, (x,), node.outputs, attributes)
     return None
 
 
-def _formula(draft: Draft, number: float, x: str, factor: str) -> Found:
-    """What `number` times x times `factor` is, if anything."""
-    return next((found for formula in _FORMULAS if (found := formula(draft, number, x, factor)) is not None), None)
+def _match_formula(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
+    """Return the activation that is `number` times `x` times `factor`; None if there is none."""
+    matches = (formula(rewriter, number, x, factor) for formula in _FORMULAS)
+    return next((match for match in matches if match is not None), None)
 
 
-def _gelu(draft: Draft, number: float, x: str, factor: str) -> Found:
-    """0.5 x (1 + erf(x / sqrt 2)), or with a tanh that is near it."""
-    inner = _plus(draft, factor, 1)
-    node = None if inner is None else draft.producer(inner)
-    if node is None or not _near(number, 0.5):
+def _match_gelu(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
+    """Match Gelu: 0.5 x (1 + erf(x / sqrt 2)), or its approximation by tanh."""
+    inner = _added_to(rewriter, factor, 1)
+    node = None if inner is None else rewriter.producer(inner)
+    if node is None or not _is_close(number, 0.5):
         return None
-    if node.operator == "Erf" and _is_multiple(draft, node.inputs[0], x, math.sqrt(0.5)):
+    if node.operator == "Erf" and _is_multiple(rewriter, node.inputs[0], x, math.sqrt(0.5)):
         return "Gelu", {"approximate": "none"}
-    if node.operator == "Tanh" and _is_gelu_cubic(draft, node.inputs[0], x):
+    if node.operator == "Tanh" and _is_gelu_cubic(rewriter, node.inputs[0], x):
         return "Gelu", {"approximate": "tanh"}
     return None
 
 
-def _is_gelu_cubic(draft: Draft, name: str, x: str) -> bool:
-    """Whether a tensor is sqrt(2 / pi) (x + 0.044715 x^3)."""
-    for number, tensors in _products(draft, name, 1):
-        total = draft.made_by(tensors[0], "Add") if len(tensors) == 1 else None
-        if total is None or not _near(number, math.sqrt(2 / math.pi)) or x not in total.inputs:
+def _is_gelu_cubic(rewriter: NetworkRewriter, name: str, x: str) -> bool:
+    """Return whether a tensor is sqrt(2 / pi) (x + 0.044715 x^3)."""
+    for number, tensors in _products(rewriter, name, 1):
+        total = rewriter.producer_of_kind(tensors[0], "Add") if len(tensors) == 1 else None
+        if total is None or not _is_close(number, math.sqrt(2 / math.pi)) or x not in total.inputs:
             continue
         other = total.inputs[1 - total.inputs.index(x)]
-        for factor, parts in _products(draft, other, _DEPTH):
-            if _near(factor, 0.044715) and (parts == (x, x, x) or (len(parts) == 1 and _is_cube(draft, parts[0], x))):
+        for factor, parts in _products(rewriter, other, _DEPTH):
+            if _is_close(factor, 0.044715) and (
+                parts == (x, x, x) or (len(parts) == 1 and _is_cube(rewriter, parts[0], x))
+            ):
                 return True
     return False
 
 
-def _is_cube(draft: Draft, name: str, x: str) -> bool:
-    node = draft.made_by(name, "Pow")
-    return node is not None and node.inputs[0] == x and draft.scalar(node.inputs[1]) == 3
+def _is_cube(rewriter: NetworkRewriter, name: str, x: str) -> bool:
+    """Return whether a tensor is x^3, by the operator Pow."""
+    node = rewriter.producer_of_kind(name, "Pow")
+    return node is not None and node.inputs[0] == x and rewriter.scalar(node.inputs[1]) == 3
 
 
-def _hard_swish(draft: Draft, number: float, x: str, factor: str) -> Found:
-    """x min(max(x + 3, 0), 6) / 6, with HardSigmoid or a Clip."""
-    node = draft.producer(factor)
+def _match_hard_swish(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
+    """Match HardSwish: x min(max(x + 3, 0), 6) / 6, by HardSigmoid or Clip."""
+    node = rewriter.producer(factor)
     if node is None:
         return None
     if node.operator == "HardSigmoid":
         alpha, beta = node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5)
-        same = node.inputs[0] == x and _near(number, 1) and _near(alpha, 1 / 6) and _near(beta, 0.5)
+        same = node.inputs[0] == x and _is_close(number, 1) and _is_close(alpha, 1 / 6) and _is_close(beta, 0.5)
         return ("HardSwish", {}) if same else None
-    if node.operator == "Clip" and _near(number, 1 / 6) and _bounds(draft, node) == (0, 6):
-        return ("HardSwish", {}) if _plus(draft, node.inputs[0], 3) == x else None
+    if node.operator == "Clip" and _is_close(number, 1 / 6) and _clip_bounds(rewriter, node) == (0, 6):
+        return ("HardSwish", {}) if _added_to(rewriter, node.inputs[0], 3) == x else None
     return None
 
 
-def _swish(draft: Draft, number: float, x: str, factor: str) -> Found:
-    """x sigmoid(alpha x)."""
-    node = draft.made_by(factor, "Sigmoid")
+def _match_swish(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
+    """Match Swish: x sigmoid(alpha x)."""
+    node = rewriter.producer_of_kind(factor, "Sigmoid")
     if node is None or number != 1:
         return None
-    for alpha, tensors in _products(draft, node.inputs[0], 1):
+    for alpha, tensors in _products(rewriter, node.inputs[0], 1):
         if tensors == (x,):
             return "Swish", {"alpha": alpha}
     return None
 
 
-def _mish(draft: Draft, number: float, x: str, factor: str) -> Found:
-    """x tanh(log(1 + exp(x)))."""
-    tanh = draft.made_by(factor, "Tanh")
-    softplus = draft.made_by(tanh.inputs[0], "Softplus") if tanh is not None else None
+def _match_mish(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
+    """Match Mish: x tanh(log(1 + exp(x)))."""
+    tanh = rewriter.producer_of_kind(factor, "Tanh")
+    softplus = rewriter.producer_of_kind(tanh.inputs[0], "Softplus") if tanh is not None else None
     return ("Mish", {}) if softplus is not None and number == 1 and softplus.inputs[0] == x else None
 
 
-_FORMULAS: tuple[Callable[[Draft, float, str, str], Found], ...] = (_gelu, _hard_swish, _swish, _mish)
+_FORMULAS: tuple[Callable[[NetworkRewriter, float, str, str], Match], ...] = (
+    _match_gelu,
+    _match_hard_swish,
+    _match_swish,
+    _match_mish,
+)
+"""Functions that match `number` times `x` times `factor` with one activation each."""
 
 
-def _products(draft: Draft, name: str, depth: int) -> Iterator[Product]:
-    """The ways to read a tensor as a number times tensors: as it is, and as products `depth` nodes deep."""
-    number = draft.scalar(name)
+def _products(rewriter: NetworkRewriter, name: str, depth: int) -> Iterator[Product]:
+    """Yield the ways to read a tensor as a number times tensors: as itself, and as products up to `depth` deep."""
+    number = rewriter.scalar(name)
     if number is not None:
         yield number, ()
         return
     yield 1.0, (name,)
-    node = draft.producer(name)
+    node = rewriter.producer(name)
     if node is None or depth == 0 or node.operator not in ("Mul", "Div"):
         return
     left, right = node.inputs
     if node.operator == "Mul":
-        ways = itertools.product(_products(draft, left, depth - 1), list(_products(draft, right, depth - 1)))
-        yield from ((a * b, (*xs, *ys)) for (a, xs), (b, ys) in ways)
+        pairs = itertools.product(_products(rewriter, left, depth - 1), list(_products(rewriter, right, depth - 1)))
+        yield from ((a * b, (*xs, *ys)) for (a, xs), (b, ys) in pairs)
         return
-    divisor = draft.scalar(right)
+    divisor = rewriter.scalar(right)
     if divisor:
-        yield from ((number / divisor, tensors) for number, tensors in _products(draft, left, depth - 1))
+        yield from ((number / divisor, tensors) for number, tensors in _products(rewriter, left, depth - 1))
 
 
-def _is_multiple(draft: Draft, name: str, x: str, number: float) -> bool:
-    return any(tensors == (x,) and _near(found, number) for found, tensors in _products(draft, name, 1))
+def _is_multiple(rewriter: NetworkRewriter, name: str, x: str, number: float) -> bool:
+    """Return whether a tensor is `number` times x."""
+    return any(tensors == (x,) and _is_close(factor, number) for factor, tensors in _products(rewriter, name, 1))
 
 
-def _plus(draft: Draft, name: str, number: float) -> str | None:
-    """The tensor to which a node adds the number."""
-    node = draft.made_by(name, "Add")
+def _added_to(rewriter: NetworkRewriter, name: str, number: float) -> str | None:
+    """Return the tensor to which a node adds `number` to compute tensor `name`; None if there is none."""
+    node = rewriter.producer_of_kind(name, "Add")
     if node is None:
         return None
     for tensor, other in (node.inputs, node.inputs[::-1]):
-        added = draft.scalar(other)
-        if added is not None and _near(added, number):
+        added = rewriter.scalar(other)
+        if added is not None and _is_close(added, number):
             return tensor
     return None
 
 
-def _bounds(draft: Draft, node: Node) -> tuple[float | None, float | None]:
-    """Least and greatest of a Clip: inputs from opset 11 on."""
+def _clip_bounds(rewriter: NetworkRewriter, node: Node) -> tuple[float | None, float | None]:
+    """Return the least and greatest value of a Clip, which are inputs from opset 11 on; None for an unknown one."""
     if len(node.inputs) == 1:
         return node.attributes.get("min"), node.attributes.get("max")
     least, greatest = (*node.inputs[1:], "")[:2]
-    return draft.scalar(least), draft.scalar(greatest)
+    return rewriter.scalar(least), rewriter.scalar(greatest)
 
 
-def _near(value: float, wanted: float) -> bool:
-    return math.isclose(value, wanted, rel_tol=_TOLERANCE)
+def _is_close(value: float, expected: float) -> bool:
+    """Return whether two numbers are equal within the tolerance of formulas."""
+    return math.isclose(value, expected, rel_tol=_TOLERANCE)
 
 
 # LayerNormalization
 
 _REAL_TYPES = ("float32", "float64")
+"""Types of the normalizations and weights that are rewritten."""
 
 
-def normalizations_whole(network: Network) -> Network:
-    """The network with each LayerNormalization in one node; its outputs are the same within rounding."""
-    return rewritten(rewritten(network, _normalization), _scaled)
+def fuse_layer_normalizations(network: Network) -> Network:
+    """Return the network with one node for each LayerNormalization; its outputs are the same within rounding."""
+    return rewrite_nodes(rewrite_nodes(network, _match_layer_normalization), _fold_into_layer_normalization)
 
 
-def _normalization(draft: Draft, node: Node) -> Node | None:
-    """The LayerNormalization that a quotient is."""
-    deviation = draft.made_by(node.inputs[0], "Sub") if node.operator == "Div" else None
-    root = draft.made_by(node.inputs[1], "Sqrt") if deviation is not None else None
-    total = draft.made_by(root.inputs[0], "Add") if root is not None else None
-    if deviation is None or total is None or draft.tensors[node.outputs[0]].dtype.name not in _REAL_TYPES:
+def _match_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return the LayerNormalization that a quotient computes; None if it computes none."""
+    deviation = rewriter.producer_of_kind(node.inputs[0], "Sub") if node.operator == "Div" else None
+    root = rewriter.producer_of_kind(node.inputs[1], "Sqrt") if deviation is not None else None
+    total = rewriter.producer_of_kind(root.inputs[0], "Add") if root is not None else None
+    if deviation is None or total is None or rewriter.tensors[node.outputs[0]].dtype.name not in _REAL_TYPES:
         return None
     x = deviation.inputs[0]
-    axis = _mean_axis(draft, deviation.inputs[1], x)
+    axis = _mean_axis(rewriter, deviation.inputs[1], x)
     for variance, added in (total.inputs, total.inputs[::-1]):
-        epsilon = draft.scalar(added)
-        if epsilon is not None and axis is not None and _is_variance(draft, variance, node.inputs[0], axis):
-            return _layer_normalization(draft, node, x, axis, epsilon)
+        epsilon = rewriter.scalar(added)
+        if epsilon is not None and axis is not None and _is_variance(rewriter, variance, node.inputs[0], axis):
+            return _layer_normalization(rewriter, node, x, axis, epsilon)
     return None
 
 
-def _layer_normalization(draft: Draft, node: Node, x: str, axis: int, epsilon: float) -> Node:
-    ones = np.ones(draft.dims(x)[axis:], draft.tensors[x].dtype)
-    scale = draft.constant(f"{node.outputs[0]}:scale", ones)
+def _layer_normalization(rewriter: NetworkRewriter, node: Node, x: str, axis: int, epsilon: float) -> Node:
+    """Return a LayerNormalization of x with scale 1 in place of `node`."""
+    ones = np.ones(rewriter.dims(x)[axis:], rewriter.tensors[x].dtype)
+    scale = rewriter.add_constant(f"{node.outputs[0]}:scale", ones)
     attributes = {"axis": axis, "epsilon": epsilon, "stash_type": 1}
     return Node(node.name, "LayerNormalization", (x, scale), node.outputs, attributes)
 
 
-def _is_variance(draft: Draft, name: str, deviation: str, axis: int) -> bool:
-    """Whether a tensor is the mean of the squares of the deviation; a copy of its node is as good."""
-    mean = draft.made_by(name, "ReduceMean")
-    square = draft.producer(mean.inputs[0]) if mean is not None else None
-    if square is None or _mean_axis(draft, name, square.outputs[0]) != axis:
+def _is_variance(rewriter: NetworkRewriter, name: str, deviation: str, axis: int) -> bool:
+    """Return whether a tensor is the mean of the squares of the deviation, or of an equal tensor."""
+    mean = rewriter.producer_of_kind(name, "ReduceMean")
+    square = rewriter.producer(mean.inputs[0]) if mean is not None else None
+    if square is None or _mean_axis(rewriter, name, square.outputs[0]) != axis:
         return False
     if square.operator == "Pow":
-        return draft.scalar(square.inputs[1]) == 2 and _same(draft, square.inputs[0], deviation)
-    return square.operator == "Mul" and all(_same(draft, side, deviation) for side in square.inputs)
+        return rewriter.scalar(square.inputs[1]) == 2 and _is_same_value(rewriter, square.inputs[0], deviation)
+    return square.operator == "Mul" and all(_is_same_value(rewriter, side, deviation) for side in square.inputs)
 
 
-def _same(draft: Draft, name: str, other: str) -> bool:
-    """Whether two tensors are one, or are written by nodes that do the same to the same."""
-    first, second = draft.producer(name), draft.producer(other)
+def _is_same_value(rewriter: NetworkRewriter, name: str, other: str) -> bool:
+    """Return whether two tensors are the same, or are computed by subtractions with the same inputs."""
+    first, second = rewriter.producer(name), rewriter.producer(other)
     if name == other or first is None or second is None:
         return name == other
     return first.operator == second.operator == "Sub" and first.inputs == second.inputs
 
 
-def _mean_axis(draft: Draft, name: str, x: str) -> int | None:
-    """The first axis of a mean over the last axes of x that keeps them as 1; None for any other tensor."""
-    node = draft.made_by(name, "ReduceMean")
+def _mean_axis(rewriter: NetworkRewriter, name: str, x: str) -> int | None:
+    """Return the first axis of a mean over the last axes of x; None for a tensor that is no such mean.
+
+    The mean must keep these axes with length 1.
+    """
+    node = rewriter.producer_of_kind(name, "ReduceMean")
     if node is None or node.inputs[0] != x or not node.attributes.get("keepdims", 1):
         return None
-    ndims = len(draft.dims(x))
-    stored = draft.constants.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
+    ndims = len(rewriter.dims(x))
+    stored = rewriter.constants.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
     axes = stored.reshape(-1).tolist() if stored is not None else node.attributes.get("axes", ())
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
         return None
@@ -337,69 +362,81 @@ def _mean_axis(draft: Draft, name: str, x: str) -> int | None:
     return last[0] if last == list(range(last[0], ndims)) and ndims else None
 
 
-def _scaled(draft: Draft, node: Node) -> Node | None:
-    """A LayerNormalization that has taken in the product or sum with a constant after it."""
+def _fold_into_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return a LayerNormalization that includes the product or sum with a constant after it; None if there is none."""
     if node.operator not in ("Mul", "Add"):
         return None
     for src, other in (node.inputs, node.inputs[::-1]):
-        before = draft.made_by(src, "LayerNormalization")
-        array = draft.constants.get(other)
-        if before is not None and array is not None and draft.is_read_once(src) and not any(before.outputs[1:]):
-            return _taken_in(draft, node, before, array)
+        producer = rewriter.producer_of_kind(src, "LayerNormalization")
+        array = rewriter.constants.get(other)
+        if producer is not None and array is not None and rewriter.is_read_once(src) and not any(producer.outputs[1:]):
+            return _with_affine(rewriter, node, producer, array)
     return None
 
 
-def _taken_in(draft: Draft, node: Node, before: Node, array: Array) -> Node | None:
-    dims = draft.dims(before.outputs[0])
-    own = dims[int(before.attributes.get("axis", -1)) % len(dims) :]
-    held = [draft.constants.get(name) for name in before.inputs[1:] if name]
-    same = draft.dims(node.outputs[0]) == dims and array.dtype.name in _REAL_TYPES
-    if not same or not _fits(array, own) or any(value is None for value in held):
+def _with_affine(rewriter: NetworkRewriter, node: Node, producer: Node, array: Array) -> Node | None:
+    """Return a LayerNormalization whose scale or shift includes `array`; None if its axes or types do not fit."""
+    dims = rewriter.dims(producer.outputs[0])
+    own = dims[int(producer.attributes.get("axis", -1)) % len(dims) :]
+    arrays = [rewriter.constants.get(name) for name in producer.inputs[1:] if name]
+    same = rewriter.dims(node.outputs[0]) == dims and array.dtype.name in _REAL_TYPES
+    if not same or not _is_over_normalized_axes(array, own) or any(value is None for value in arrays):
         return None
-    scale, *shift = held
+    scale, *shift = arrays
     factor = np.broadcast_to(array.reshape(array.shape[max(0, array.ndim - len(own)) :]), own).astype(np.float64)
     scales, shifts = np.asarray(scale, np.float64), np.asarray(shift[0] if shift else np.zeros(own), np.float64)
     scales, shifts = (scales * factor, shifts * factor) if node.operator == "Mul" else (scales, shifts + factor)
-    names = [draft.constant(f"{node.outputs[0]}:scale", np.broadcast_to(scales, own).astype(array.dtype))]
-    names.append(draft.constant(f"{node.outputs[0]}:shift", np.broadcast_to(shifts, own).astype(array.dtype)))
-    return Node(before.name, before.operator, (before.inputs[0], *names), node.outputs, before.attributes)
+    names = [rewriter.add_constant(f"{node.outputs[0]}:scale", np.broadcast_to(scales, own).astype(array.dtype))]
+    names.append(rewriter.add_constant(f"{node.outputs[0]}:shift", np.broadcast_to(shifts, own).astype(array.dtype)))
+    return Node(producer.name, producer.operator, (producer.inputs[0], *names), node.outputs, producer.attributes)
 
 
-def _fits(array: Array, own: tuple[int, ...]) -> bool:
-    """Whether an array is spread over the axes of the normalization alone."""
-    outer, inner = array.shape[: max(0, array.ndim - len(own))], array.shape[max(0, array.ndim - len(own)) :]
+def _is_over_normalized_axes(array: Array, own: tuple[int, ...]) -> bool:
+    """Return whether an array is broadcast over all axes but the normalized ones, whose extents are `own`."""
+    split = max(0, array.ndim - len(own))
+    outer, inner = array.shape[:split], array.shape[split:]
     aligned = own[len(own) - len(inner) :]
-    return all(n == 1 for n in outer) and all(n in (1, whole) for n, whole in zip(inner, aligned, strict=True))
+    return all(n == 1 for n in outer) and all(n in (1, extent) for n, extent in zip(inner, aligned, strict=True))
 
 
 # Scales and shifts of channels
 
 Doubles = npt.NDArray[np.float64]
-Affine = tuple[Doubles, Doubles]
-"""Factor and addend, an element for each channel."""
 
 
-def affine_folded(network: Network) -> Network:
-    """The network with the scales and shifts of channels in weights; its outputs are the same within rounding."""
-    return rewritten(network, _folded)
+class ChannelAffine(NamedTuple):
+    """The map x * factor + addend, with a factor and an addend for each channel."""
+
+    factor: Doubles
+    """Factor of each channel."""
+    addend: Doubles
+    """Addend of each channel."""
 
 
-def _folded(draft: Draft, node: Node) -> Node | None:
-    """What stands for a scale or shift and the node before it."""
-    for src, other in _sides(node):
-        before = draft.producer(src)
-        if before is None or before.operator not in _TAKERS or not draft.is_read_once(src):
+def fold_affine(network: Network) -> Network:
+    """Return the network with scales and shifts of channels folded into weights.
+
+    Its outputs are the same within rounding.
+    """
+    return rewrite_nodes(network, _fold_into_producer)
+
+
+def _fold_into_producer(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return a node that includes a scale or shift of channels and the node before it; None if there is none."""
+    for src, other in _affine_operands(node):
+        producer = rewriter.producer(src)
+        if producer is None or producer.operator not in _FOLD_INTO or not rewriter.is_read_once(src):
             continue
-        if draft.tensors[src].dtype.name not in _REAL_TYPES or draft.dims(src) != draft.dims(node.outputs[0]):
+        if rewriter.tensors[src].dtype.name not in _REAL_TYPES or rewriter.dims(src) != rewriter.dims(node.outputs[0]):
             continue
-        affine = _affine(draft, node, draft.dims(src), other)
+        affine = _channel_affine(rewriter, node, rewriter.dims(src), other)
         if affine is not None:
-            return _TAKERS[before.operator](draft, node, before, affine)
+            return _FOLD_INTO[producer.operator](rewriter, node, producer, affine)
     return None
 
 
-def _sides(node: Node) -> tuple[tuple[str, str], ...]:
-    """What is scaled, and by what: either input may be the constant."""
+def _affine_operands(node: Node) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of operand and constant of a scale or shift; either input of Mul and Add may be the constant."""
     if node.operator in ("Mul", "Add"):
         return (node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])
     if node.operator in ("Sub", "Div"):
@@ -408,108 +445,127 @@ def _sides(node: Node) -> tuple[tuple[str, str], ...]:
 
 
 def _is_fixed_normalization(node: Node) -> bool:
-    """Whether a node is a BatchNormalization by given statistics, which it answers no more than the result."""
+    """Return whether a node is a BatchNormalization with statistics as inputs and with one result."""
     training = node.attributes.get("training_mode", 0)
     return node.operator == "BatchNormalization" and not training and not any(node.outputs[1:])
 
 
-def _affine(draft: Draft, node: Node, dims: tuple[int, ...], other: str) -> Affine | None:
-    """Factor and addend of each channel."""
+def _channel_affine(rewriter: NetworkRewriter, node: Node, dims: tuple[int, ...], other: str) -> ChannelAffine | None:
+    """Return factor and addend of each channel; None if the node does not scale or shift channels."""
     channels = dims[1] if len(dims) > 1 else 0
     if node.operator == "BatchNormalization":
-        return _of_normalization(draft, node)
-    array = draft.constants.get(other)
+        return _batch_normalization_affine(rewriter, node)
+    array = rewriter.constants.get(other)
     if array is None or not channels or not _is_per_channel(array, dims):
         return None
     values = np.broadcast_to(np.asarray(array, np.float64).reshape(-1), channels)
     zeros, ones = np.zeros(channels), np.ones(channels)
-    by = {"Mul": (values, zeros), "Add": (ones, values), "Sub": (ones, -values), "Div": (1 / values, zeros)}
-    return by[node.operator]
+    maps = {"Mul": (values, zeros), "Add": (ones, values), "Sub": (ones, -values), "Div": (1 / values, zeros)}
+    return ChannelAffine(*maps[node.operator])
 
 
 def _is_per_channel(array: Array, dims: tuple[int, ...]) -> bool:
-    """Whether an array that is spread over dims differs along axis 1 alone."""
+    """Return whether an array that is broadcast to `dims` varies along axis 1 only."""
     if array.ndim > len(dims):
         return False
     shape = (1,) * (len(dims) - array.ndim) + array.shape
     return all(n == 1 or (axis == 1 and n == dims[1]) for axis, n in enumerate(shape))
 
 
-def _of_normalization(draft: Draft, node: Node) -> Affine | None:
-    held = [draft.constants.get(name) for name in node.inputs[1:5]]
-    if len(held) != 4 or any(array is None for array in held):
+def _batch_normalization_affine(rewriter: NetworkRewriter, node: Node) -> ChannelAffine | None:
+    """Return factor and addend of a BatchNormalization.
+
+    Return None if its inputs are not constant, or factor or addend are not finite.
+    """
+    arrays = [rewriter.constants.get(name) for name in node.inputs[1:5]]
+    if len(arrays) != 4 or any(array is None for array in arrays):
         return None
-    scale, shift, mean, variance = (np.asarray(array, np.float64) for array in held)
+    scale, shift, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
     addend = shift - mean * factor
-    return (factor, addend) if np.isfinite(factor).all() and np.isfinite(addend).all() else None
+    return ChannelAffine(factor, addend) if np.isfinite(factor).all() and np.isfinite(addend).all() else None
 
 
-def _weights_and_bias(draft: Draft, before: Node) -> tuple[Array | None, Array | None]:
-    """The constants of a product; None for one that is computed, 0 for a bias that is left out."""
-    weights, has_bias = draft.constants.get(before.inputs[1]), any(before.inputs[2:])
-    return weights, draft.constants.get(before.inputs[2]) if has_bias else np.zeros(1)
+def _weights_and_bias(rewriter: NetworkRewriter, producer: Node) -> tuple[Array | None, Array | None]:
+    """Return the constant weights and bias of a node; None for one that is not constant.
+
+    A bias that is left out is returned as 0.
+    """
+    weights, has_bias = rewriter.constants.get(producer.inputs[1]), any(producer.inputs[2:])
+    return weights, rewriter.constants.get(producer.inputs[2]) if has_bias else np.zeros(1)
 
 
-def _into_convolution(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
-    """Conv has an output channel to each row of its weights; ConvTranspose, see `_scaled_columns`."""
-    weights, bias = _weights_and_bias(draft, before)
+def _fold_into_convolution(rewriter: NetworkRewriter, node: Node, producer: Node, affine: ChannelAffine) -> Node | None:
+    """Fold an affine map into a Conv or ConvTranspose; rows of Conv's weights are output channels."""
+    weights, bias = _weights_and_bias(rewriter, producer)
     if weights is None or bias is None:
         return None
-    is_forward, groups = before.operator == "Conv", int(before.attributes.get("group", 1))
-    scaled = _along(weights, affine[0], 0) if is_forward else _scaled_columns(weights, affine[0], groups)
-    shifted = np.asarray(bias, np.float64) * affine[0] + affine[1]
-    names = _added(draft, node, scaled, shifted.astype(weights.dtype))
-    return Node(before.name, before.operator, (before.inputs[0], *names), node.outputs, before.attributes)
+    is_forward, groups = producer.operator == "Conv", int(producer.attributes.get("group", 1))
+    scaled = _scale_axis(weights, affine.factor, 0) if is_forward else _scale_columns(weights, affine.factor, groups)
+    shifted = np.asarray(bias, np.float64) * affine.factor + affine.addend
+    names = _add_weights(rewriter, node, scaled, shifted.astype(weights.dtype))
+    return Node(producer.name, producer.operator, (producer.inputs[0], *names), node.outputs, producer.attributes)
 
 
-def _scaled_columns(weights: Array, factor: Doubles, groups: int) -> Array:
-    """ConvTranspose has input channels in rows, and in each group the group's output channels in columns."""
+def _scale_columns(weights: Array, factor: Doubles, groups: int) -> Array:
+    """Return ConvTranspose's weights with each output channel scaled.
+
+    Rows are input channels. Columns are, within each group, the output channels of the group.
+    """
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
     factors = factor.astype(weights.dtype).reshape(groups, 1, weights.shape[1], *(1,) * (weights.ndim - 2))
     return np.asarray(split * factors).reshape(weights.shape)
 
 
-def _into_gemm(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
-    """Gemm has an output channel to each column of its second matrix, alpha and beta aside."""
-    weights, bias = _weights_and_bias(draft, before)
+def _fold_into_gemm(rewriter: NetworkRewriter, node: Node, producer: Node, affine: ChannelAffine) -> Node | None:
+    """Fold an affine map into a Gemm, whose second matrix has an output channel in each column."""
+    weights, bias = _weights_and_bias(rewriter, producer)
     if weights is None or bias is None or bias.ndim > 2 or bias.shape[:-1] not in ((), (1,)):
         return None
-    axis = 0 if before.attributes.get("transB", 0) else 1
-    shifted = np.asarray(bias, np.float64).reshape(-1) * before.attributes.get("beta", 1.0) * affine[0] + affine[1]
-    names = _added(draft, node, _along(weights, affine[0], axis), shifted.astype(weights.dtype))
-    attributes = {**before.attributes, "beta": 1.0}
-    return Node(before.name, before.operator, (before.inputs[0], *names), node.outputs, attributes)
+    axis = 0 if producer.attributes.get("transB", 0) else 1
+    shifted = (
+        np.asarray(bias, np.float64).reshape(-1) * producer.attributes.get("beta", 1.0) * affine.factor + affine.addend
+    )
+    names = _add_weights(rewriter, node, _scale_axis(weights, affine.factor, axis), shifted.astype(weights.dtype))
+    attributes = {**producer.attributes, "beta": 1.0}
+    return Node(producer.name, producer.operator, (producer.inputs[0], *names), node.outputs, attributes)
 
 
-def _into_normalization(draft: Draft, node: Node, before: Node, affine: Affine) -> Node | None:
-    """BatchNormalization has a scale and a shift for each channel."""
-    if not _is_fixed_normalization(before):
+def _fold_into_normalization(
+    rewriter: NetworkRewriter, node: Node, producer: Node, affine: ChannelAffine
+) -> Node | None:
+    """Fold an affine map into a BatchNormalization, which has a scale and a shift for each channel."""
+    if not _is_fixed_normalization(producer):
         return None
-    scale, shift = (draft.constants.get(name) for name in before.inputs[1:3])
+    scale, shift = (rewriter.constants.get(name) for name in producer.inputs[1:3])
     if scale is None or shift is None:
         return None
-    scales = np.asarray(scale, np.float64) * affine[0]
-    shifts = np.asarray(shift, np.float64) * affine[0] + affine[1]
-    names = _added(draft, node, scales.astype(scale.dtype), shifts.astype(shift.dtype))
-    inputs = (before.inputs[0], *names, *before.inputs[3:])
-    return Node(before.name, before.operator, inputs, node.outputs, before.attributes)
+    scales = np.asarray(scale, np.float64) * affine.factor
+    shifts = np.asarray(shift, np.float64) * affine.factor + affine.addend
+    names = _add_weights(rewriter, node, scales.astype(scale.dtype), shifts.astype(shift.dtype))
+    inputs = (producer.inputs[0], *names, *producer.inputs[3:])
+    return Node(producer.name, producer.operator, inputs, node.outputs, producer.attributes)
 
 
-_TAKERS = {
-    "BatchNormalization": _into_normalization,
-    "Conv": _into_convolution,
-    "ConvTranspose": _into_convolution,
-    "Gemm": _into_gemm,
+_FOLD_INTO = {
+    "BatchNormalization": _fold_into_normalization,
+    "Conv": _fold_into_convolution,
+    "ConvTranspose": _fold_into_convolution,
+    "Gemm": _fold_into_gemm,
 }
+"""Functions that fold an affine map into a node, by the node's operator."""
 
 
-def _along(weights: Array, factor: Doubles, axis: int) -> Array:
+def _scale_axis(weights: Array, factor: Doubles, axis: int) -> Array:
+    """Return weights with each element of one axis scaled."""
     shape = [1] * weights.ndim
     shape[axis] = -1
     return np.asarray(weights * factor.astype(weights.dtype).reshape(shape))
 
 
-def _added(draft: Draft, node: Node, *arrays: Array) -> list[str]:
-    """Names of new weights and their bias."""
-    return [draft.constant(f"{node.outputs[0]}:{part}", a) for part, a in zip(("weights", "bias"), arrays, strict=True)]
+def _add_weights(rewriter: NetworkRewriter, node: Node, *arrays: Array) -> list[str]:
+    """Add new weights and a new bias as constants, and return their names."""
+    return [
+        rewriter.add_constant(f"{node.outputs[0]}:{part}", a)
+        for part, a in zip(("weights", "bias"), arrays, strict=True)
+    ]

@@ -1,15 +1,15 @@
-"""Where a run looks at the elements of an `OpGraph`'s tensors, so that no NaN and no infinity can vanish.
+"""`place_guards`: choose the tensors whose elements a run checks, so that no NaN and no infinity is lost.
 
-Kernels of oneDNN compute max(0, NaN) = 0, and more of this kind: a ReLU, a maximum or a softmax of NaN or infinities
-may give plausible numbers. These operations are used where all that they read is proved finite: by value range
-analysis from bounds of a few tensors, and these bounds are *guards*, which each run checks. Where a guard fails, the
-run is done again by `exact` kernels.
+oneDNN's implementations may return plausible numbers for NaN or infinities: a ReLU returns max(0, NaN) = 0, and a
+maximum or softmax are similar. Such operations are used only if all of their inputs are proved finite. The proof is a
+value range analysis from bounds of a few tensors. These bounds are *guards*, which each run checks. If a check fails,
+the run is repeated with exact implementations.
 
     x  conv  relu  conv  relu  ...      a guard on x: |x| <= 2^32 proves some twenty layers
 
-Guards are placed one after the other: where a range grows too large for an operation, the smallest tensor before it
-that brings it back gets a guard. Linear maps, sums and products compute with NaN and infinities as IEEE 754 says, and
-need none.
+Guards are placed one after another: if a range becomes too large for an operation, a tensor before it gets a guard. It
+is the tensor that proves the most operations for the cost of its check. Linear maps, sums and products propagate NaN
+and infinities as IEEE 754 specifies, and need no guard.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,27 +32,30 @@ from inlay.layout import Dims
 from inlay.primitives.rules import WEIGHTED
 
 THRESHOLD = 2.0**32
-"""What elements of guarded tensors may be at most, in magnitude: 4.3e9."""
+"""Largest magnitude of an element of a guarded tensor: 4.3e9."""
 GUARDED = ValueRange(-THRESHOLD, THRESHOLD)
-"""What a guard lets through."""
+"""Range that a guard accepts."""
 MASKED = ValueRange(-inf, THRESHOLD)
-"""What a guard of scores with a mask lets through: minus infinity too."""
-_TRIED = 6
-"""How many tensors are tried, smallest first."""
+"""Range that a guard of scores with a mask accepts, with minus infinity."""
+_MOST_TRIED = 6
+"""Limit on the tensors that are tried for one guard, smallest first."""
 _HORIZON = 40
-"""How many operations further the proof is followed to compare them."""
-_CALL = 1 << 18
-"""Bytes that could be checked in the time that a call takes besides."""
+"""Number of operations for which each tried guard's proof is continued, to compare the guards."""
+_CALL_BYTES = 1 << 18
+"""Bytes that could be checked during the overhead of a call."""
 
 _MOVING = frozenset(("concat", "reorder", "shuffle", "sum", "view", "reference"))
+"""Kinds of operations that only move or add elements."""
 _MASKING = frozenset(("binary", "concat", "eltwise", "reference", "sum", "view"))
-"""Kinds that bring infinities of masks into scores."""
+"""Kinds of operations that bring infinities of masks into scores."""
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
+"""Algorithms of binary that propagate NaN and infinities."""
 _SQUARING = frozenset(("gelu_erf", "gelu_tanh", "mish", "pow", "square", "swish", "hardswish"))
+"""Algorithms of eltwise whose intermediate results are as large as squares."""
 
 
 def propagates(kind: str, algorithm: object) -> bool:
-    """Whether primitives of this kind compute with NaN and infinities as IEEE 754 says, in every implementation."""
+    """Return whether every implementation of a primitive treats NaN and infinities as IEEE 754 specifies."""
     if kind in WEIGHTED:
         return algorithm not in ALGORITHMS
     if kind in ("binary", "eltwise"):
@@ -61,7 +64,7 @@ def propagates(kind: str, algorithm: object) -> bool:
 
 
 def may_leave_range(op: Op) -> bool:
-    """Whether an operation may give NaN or infinities where it reads small numbers."""
+    """Return whether an operation may return NaN or infinities for small numbers."""
     algorithm = op.parameters.get("algorithm")
     return (op.kind == "binary" and algorithm == "div") or (
         op.kind == "eltwise" and algorithm in ("exp", "log", "pow", "sqrt")
@@ -69,42 +72,52 @@ def may_leave_range(op: Op) -> bool:
 
 
 def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str]) -> dict[str, ValueRange] | None:
-    """Tensors to guard, of those in `sizes`, which has their bytes; None where no guards are enough.
+    """Return the guarded tensors with their ranges, chosen among those in `sizes`; None if no guards suffice.
 
-    `strict` are operations that spread an infinity, such as convolutions by Winograd's algorithm.
+    `sizes` has the bytes of each tensor that may be guarded. `strict` has the names of operations that spread an
+    infinity to other elements, such as convolutions by Winograd's algorithm.
 
     Post-condition: if every element of each tensor is in its range, `GUARDED` or `MASKED`, and none is NaN, no
     operation reads NaN or infinities that it does not propagate.
     """
-    placing = _Placing(graph, sizes, strict)
-    return placing.guards if placing.place() else None
+    placement = _GuardPlacement(graph, sizes, strict)
+    return placement.guards if placement.place() else None
 
 
 @dataclass(slots=True)
-class _Placing:
-    """Guards as they are placed."""
+class _GuardPlacement:
+    """State of the placement: guards so far, and the value ranges that follow from them."""
 
     graph: OpGraph
+    """Operations and tensors."""
     sizes: Mapping[str, int]
+    """Bytes of each tensor that may be guarded."""
     strict: frozenset[str]
+    """Names of operations that spread an infinity to other elements."""
     guards: dict[str, ValueRange] = field(default_factory=dict)
+    """Range that each guard accepts, by tensor."""
     ranges: dict[str, ValueRange] = field(default_factory=dict)
+    """Value range of each tensor so far."""
     writers: dict[str, int] = field(default_factory=dict)
+    """Index of the operation that writes a tensor, by tensor."""
     constants: dict[str, dict[str, ValueRange]] = field(default_factory=dict)
+    """Ranges of the constant arguments of each operation."""
     dims: dict[str, dict[str, Dims]] = field(default_factory=dict)
+    """Dims of the arguments of each operation."""
     masked: set[str] = field(default_factory=set)
+    """Tensors that masks bring minus infinity into."""
 
     def place(self) -> bool:
-        """Add guards until no operation is left that may read what it does not propagate."""
-        self.begin()
+        """Add guards until every operation reads ranges that it treats correctly; return False if no guards suffice."""
+        self.initialize()
         for i in range(len(self.graph.ops)):
             while (failing := self.advance(self.ranges, i)) is not None:
                 if not self._guard_before(i, failing):
                     return False
         return True
 
-    def begin(self) -> None:
-        """Know the ranges of inputs and constants."""
+    def initialize(self) -> None:
+        """Compute the ranges of inputs and constants, and the tensors to which masks bring minus infinity."""
         tensors, ops = self.graph.tensors, self.graph.ops
         self.ranges = {name: range_of_dtype(tensors[name].dtype) for name in self.graph.inputs}
         self.writers = writers_of(self.graph)
@@ -115,64 +128,76 @@ class _Placing:
                 self.masked.update(op.writes.values())
 
     def _is_masked(self, op: Op) -> bool:
-        """Whether an operation brings minus infinity, or what stands for it, into its result, as masks do."""
-        known = list(self.constants[op.name].values())
+        """Return whether an operation brings minus infinity into its result, as masks do.
+
+        A number below -`THRESHOLD` counts as minus infinity.
+        """
+        bounds = list(self.constants[op.name].values())
         if op.parameters.get("algorithm") == "linear" and isinstance(factor := op.parameters["alpha"], float):
-            known.append(ValueRange(-abs(factor), 0.0))  # as (1 - mask) times the least number
-        return any(one.low < -THRESHOLD for one in known) or not self.masked.isdisjoint(op.reads.values())
+            bounds.append(ValueRange(-abs(factor), 0.0))  # as in (1 - mask) times the least number
+        return any(one.low < -THRESHOLD for one in bounds) or not self.masked.isdisjoint(op.reads.values())
 
     def advance(self, ranges: dict[str, ValueRange], i: int) -> str | None:
-        """Infer the ranges of what operation `i` writes, or return the tensor whose range it cannot read."""
+        """Infer the ranges of operation `i`'s results; return None.
+
+        If the operation does not support the range of an input, or a strict operation may have an infinite result,
+        return that input.
+        """
         op, tensors = self.graph.ops[i], self.graph.tensors
         for name in op.reads.values():
             if tensors[name].dtype.kind == "f" and not _is_readable(op, ranges[name], op.name in self.strict):
                 return name
-        if not all(_is_readable(op, known, False) for known in self.constants[op.name].values()):
+        if not all(_is_readable(op, bounds, False) for bounds in self.constants[op.name].values()):
             return next(iter(op.reads.values()))
-        found = self._inferred(op, ranges)
+        inferred = self._infer(op, ranges)
         for name in op.writes.values():
-            own = found if tensors[name].dtype.kind == "f" else range_of_dtype(tensors[name].dtype)
-            ranges[name] = _met(own, self.guards.get(name))
+            own = inferred if tensors[name].dtype.kind == "f" else range_of_dtype(tensors[name].dtype)
+            ranges[name] = _intersect(own, self.guards.get(name))
             if op.name in self.strict and not own.is_finite:
                 return next(iter(op.reads.values()))
         return None
 
-    def _inferred(self, op: Op, ranges: Mapping[str, ValueRange]) -> ValueRange:
+    def _infer(self, op: Op, ranges: Mapping[str, ValueRange]) -> ValueRange:
+        """Return the range of an operation's results."""
         used = {argument: ranges[name] for argument, name in op.reads.items()} | self.constants[op.name]
         if op.kind == "reference":
             return ANY if op.node is None else infer_reference_range(op.node.operator, used.values())
         return infer_range(op, used, self.dims[op.name])
 
     def _dims(self, op: Op) -> dict[str, Dims]:
+        """Return the dims of an operation's arguments."""
         tensors = {
             argument: self.graph.tensors[name].dims for argument, name in (*op.reads.items(), *op.writes.items())
         }
         return tensors | {argument: array.shape for argument, array in op.constants.items()}
 
     def _guard_before(self, i: int, failing: str) -> bool:
-        """Guard a tensor before operation `i`, which cannot read `failing`; False if none is left.
+        """Guard a tensor before operation `i`, which does not support the range of `failing`.
 
-        It is the one that proves the most operations for what its check costs, else the nearest one.
+        The choice is the tensor that proves the most operations for the cost of its check, or the nearest one if none
+        proves any. Return False if no tensor is left.
         """
         nearest = list(self._upstream(failing))
         if not nearest:
-            return self._tighten(failing, i)
-        tried = [*sorted(nearest, key=lambda name: self.sizes[name])[:_TRIED], nearest[0]]
-        gains = {name: (self._last_proved(name, i) - i) / (self.sizes[name] + _CALL) for name in tried}
+            return self._forbid_infinity(failing, i)
+        tried = [*sorted(nearest, key=lambda name: self.sizes[name])[:_MOST_TRIED], nearest[0]]
+        gains = {name: (self._last_proved(name, i) - i) / (self.sizes[name] + _CALL_BYTES) for name in tried}
         best = max(gains, key=gains.__getitem__)
         chosen = best if gains[best] > 0 else nearest[0]
         self._add_guard(chosen, i)
         return True
 
     def _add_guard(self, name: str, i: int) -> None:
+        """Guard a tensor, and infer the ranges that follow from it up to operation `i`."""
         self.guards[name] = self._guard_of(name)
         self._propagate(self.ranges, name, i)
 
     def _guard_of(self, name: str) -> ValueRange:
+        """Return the range that a guard of a tensor accepts."""
         return MASKED if name in self.masked else GUARDED
 
-    def _tighten(self, failing: str, i: int) -> bool:
-        """Let a guard of scores refuse minus infinity too, where nothing else helps; False if there is none."""
+    def _forbid_infinity(self, failing: str, i: int) -> bool:
+        """Let the guard of scores reject minus infinity, too; return False if `failing` has no such guard."""
         if self.guards.get(failing) != MASKED:
             return False
         self.masked.discard(failing)
@@ -180,7 +205,7 @@ class _Placing:
         return True
 
     def _upstream(self, failing: str) -> Iterator[str]:
-        """Tensors before an operation that can be guarded and whose ranges are too large, nearest first."""
+        """Yield tensors before an operation that can be guarded and whose ranges are too large, nearest first."""
         waiting, seen = [failing], {failing}
         while waiting:
             name = waiting.pop(0)
@@ -194,7 +219,7 @@ class _Placing:
             seen.update(more)
 
     def _last_proved(self, name: str, i: int) -> int:
-        """The operation before which the proof ends with one more guard: `i` if that does not help."""
+        """Return the operation at which the proof ends with one more guard; it is `i` if the guard does not help."""
         ranges, self.guards = dict(self.ranges), self.guards | {name: self._guard_of(name)}
         self._propagate(ranges, name, i)
         last = min(i + _HORIZON, len(self.graph.ops))
@@ -203,28 +228,31 @@ class _Placing:
         return proved
 
     def _propagate(self, ranges: dict[str, ValueRange], name: str, end: int) -> None:
-        """Infer the ranges of what follows a guarded tensor anew, up to operation `end`."""
-        ranges[name] = _met(ranges[name], self.guards[name])
+        """Infer the ranges of operations after a guarded tensor again, up to operation `end`."""
+        ranges[name] = _intersect(ranges[name], self.guards[name])
         for i in range(self.writers.get(name, -1) + 1, end):
             self.advance(ranges, i)
 
 
-def _is_within(known: ValueRange, guard: ValueRange) -> bool:
-    return not known.may_be_nan and guard.low <= known.low and known.high <= guard.high
+def _is_within(bounds: ValueRange, guard: ValueRange) -> bool:
+    """Return whether a range is within the range that a guard accepts."""
+    return not bounds.may_be_nan and guard.low <= bounds.low and bounds.high <= guard.high
 
 
-def _met(known: ValueRange, guard: ValueRange | None) -> ValueRange:
-    """What is known of a tensor once its guard has let it through."""
-    return known if guard is None else ValueRange(max(known.low, guard.low), min(known.high, guard.high))
+def _intersect(bounds: ValueRange, guard: ValueRange | None) -> ValueRange:
+    """Return the range of a tensor whose guard has accepted it."""
+    return bounds if guard is None else ValueRange(max(bounds.low, guard.low), min(bounds.high, guard.high))
 
 
-def _is_readable(op: Op, known: ValueRange, is_strict: bool) -> bool:
-    """Whether an operation computes what ONNX defines of elements in this range."""
+def _is_readable(op: Op, bounds: ValueRange, is_strict: bool) -> bool:
+    """Return whether an operation computes ONNX's result for elements in this range."""
     algorithm = op.parameters.get("algorithm")
     if propagates(op.kind, algorithm) and not is_strict:
         return True
-    if op.kind == "softmax":  # rows with -inf are right, rows of nothing else NaN
-        return not known.may_be_nan and known.high <= FINITE
+    if (
+        op.kind == "softmax"
+    ):  # rows with some -inf are correct; a row with only -inf gives NaN, which value ranges account for
+        return not bounds.may_be_nan and bounds.high <= FINITE
     squares = op.kind in ("layer_normalization", "lrn") or algorithm in _SQUARING
     squares = squares or (op.kind == "reduction" and str(algorithm).startswith("norm"))
-    return not known.may_be_nan and known.magnitude <= (SQUARABLE if squares else FINITE)
+    return not bounds.may_be_nan and bounds.magnitude <= (SQUARABLE if squares else FINITE)

@@ -1,7 +1,8 @@
-"""`Draft`: a `Network` while nodes are replaced, and `rewritten`, which replaces each node that a rule has a word for.
+"""`NetworkRewriter`: a `Network` while its nodes are replaced. `rewrite_nodes` applies a rule to each node.
 
-A rule looks at one node and back at what its inputs come from, and answers the node to stand in its place. Nodes that
-nothing needs any more go at the end, so a rule that reads past a node need not care who else reads it.
+A rule is called with one node. It inspects the nodes that compute the inputs, and returns the node that replaces the
+one node. Nodes that are not needed any more are removed at the end. So a rule may bypass a node that has other
+consumers.
 """
 
 from collections import Counter
@@ -14,12 +15,12 @@ import numpy as np
 from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
-Rule: TypeAlias = Callable[["Draft", Node], Node | None]
-"""What stands in the place of a node, or None to leave it."""
+Rule: TypeAlias = Callable[["NetworkRewriter", Node], Node | None]
+"""Function that returns the replacement of a node, or None to leave the node as it is."""
 
 
-class Draft:
-    """The nodes of a network by their results, and who reads what."""
+class NetworkRewriter:
+    """A network while its nodes are replaced: nodes, tensors, constants, producers and number of consumers."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -31,79 +32,80 @@ class Draft:
         self._readers.update(network.outputs)
 
     def producer(self, name: str) -> Node | None:
-        """The node that writes a tensor; None for an input or a constant."""
+        """Return the node that writes a tensor; None for an input or a constant."""
         return self.nodes.get(self._producers.get(name, ""))
 
-    def made_by(self, name: str, operator: str) -> Node | None:
-        """The node that writes a tensor, if it is of that operator."""
+    def producer_of_kind(self, name: str, operator: str) -> Node | None:
+        """Return the node that writes a tensor, if it has that operator; None otherwise."""
         node = self.producer(name)
         return node if node is not None and node.operator == operator else None
 
     def is_read_once(self, name: str) -> bool:
-        """Whether one node reads a tensor, once, and no one asks for it."""
+        """Return whether one node reads a tensor, through one input, and the tensor is not an output."""
         return self._readers[name] == 1 and name not in self.network.outputs
 
     def is_read(self, name: str) -> bool:
-        """Whether a node reads a tensor, or it is asked for."""
+        """Return whether a node reads a tensor, or the tensor is an output."""
         return bool(name) and self._readers[name] > 0
 
     def scalar(self, name: str) -> float | None:
-        """The value of a constant of one element."""
+        """Return the value of a numeric constant with one element; None for any other tensor."""
         array = self.constants.get(name)
         return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
 
     def dims(self, name: str) -> tuple[int, ...]:
-        """Extents of a tensor."""
+        """Return the dims of a tensor."""
         return self.tensors[name].dims
 
-    def constant(self, name: str, array: Array) -> str:
-        """Add a constant under that name, or one like it that is free; its name."""
+    def add_constant(self, name: str, array: Array) -> str:
+        """Add a constant under `name`, or a similar name if that is in use, and return its name."""
         name = unused_name(name, self.tensors)
         self.constants[name] = read_only(np.ascontiguousarray(array).reshape(array.shape))
         self.tensors[name] = Tensor(name, array.shape, array.dtype)
         return name
 
-    def put(self, old: Node, new: Node) -> None:
-        """Put a node in the place of another; it may have the name of a third, which has to be dead from then on."""
+    def replace_node(self, old: Node, new: Node) -> None:
+        """Replace `old` by `new`; if `new` has the name of a third node, that node must be dead from then on."""
         self.nodes[old.name] = new
         self._readers.subtract(old.inputs)
         self._readers.update(new.inputs)
         self._producers.update({name: old.name for name in new.outputs if name})
 
-    def finished(self) -> Network:
-        """The network as it has become."""
+    def build(self) -> Network:
+        """Return the rewritten network."""
         nodes = tuple(self.nodes.values())
-        return without_dead(replace(self.network, nodes=nodes, tensors=self.tensors, constants=self.constants))
+        return remove_dead_nodes(replace(self.network, nodes=nodes, tensors=self.tensors, constants=self.constants))
 
 
-def rewritten(network: Network, rule: Rule) -> Network:
-    """The network with each node, in order, replaced by what the rule says."""
-    draft = Draft(network)
-    for name in tuple(draft.nodes):
-        node = draft.nodes[name]
+def rewrite_nodes(network: Network, rule: Rule) -> Network:
+    """Return the network after the rule was applied to each node, in order."""
+    rewriter = NetworkRewriter(network)
+    for name in tuple(rewriter.nodes):
+        node = rewriter.nodes[name]
         with np.errstate(all="ignore"):  # a weight may overflow, as the network would have done
-            new = rule(draft, node)
+            new = rule(rewriter, node)
         if new is not None:
-            draft.put(node, new)
-    return draft.finished()
+            rewriter.replace_node(node, new)
+    return rewriter.build()
 
 
-def without_dead(network: Network) -> Network:
-    """The network without nodes, constants and tensors that no output needs."""
+def remove_dead_nodes(network: Network) -> Network:
+    """Return the network without nodes, constants and tensors that no output needs."""
     needed = set(network.outputs)
-    kept: list[Node] = []
+    nodes: list[Node] = []
     for node in reversed(network.nodes):
         if needed.intersection(node.outputs) - {""}:
-            kept.append(node)
+            nodes.append(node)
             needed.update(node.inputs)
-    needed.update(network.inputs, *(node.outputs for node in kept))
+    needed.update(network.inputs, *(node.outputs for node in nodes))
     return replace(
         network,
-        nodes=tuple(reversed(kept)),
-        tensors=_only(network.tensors, needed),
-        constants=_only(network.constants, needed),
+        nodes=tuple(reversed(nodes)),
+        tensors=_restrict(network.tensors, needed),
+        constants=_restrict(network.constants, needed),
     )
 
 
-def _only(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _restrict(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """Return the entries of a table whose names are in `names`."""
     return {name: value for name, value in table.items() if name in names}

@@ -1,11 +1,12 @@
-"""Value range analysis of an `OpGraph`: bounds of the elements of each tensor, from bounds of what its operation reads.
+"""Value range analysis of an `OpGraph`: bounds of the elements of each tensor, inferred operation by operation.
 
     x in [-2, 3]    relu          y in [0, 3]
                     convolution   y in [low, high] by the sums of positive and of negative weights of each channel
                     softmax       y in [0, 1]
 
-A bound holds for what a kernel computes in float32 too: it is kept far from where rounding or the order of a sum could
-make a number infinite (`FINITE`). Where an operation may give NaN, or nothing is known, the range says so.
+Bounds hold for results in float32 as well. They stay so far below float32's limit (`FINITE`) that neither rounding nor
+the order of a sum can make a number infinite. If an operation may return NaN, or nothing is known about it, the range
+says so.
 
 Source: Moore, "Interval Analysis", 1966; Harrison, "Compiler Analysis of the Value Ranges for Variables", 1977.
 """
@@ -26,46 +27,48 @@ from inlay.primitives.engine import Parameter
 from inlay.primitives.rules import RECURRENT
 
 FINITE = 2.0**115
-"""What no element may exceed in magnitude where NaN or an infinity would be computed wrongly."""
+"""Largest magnitude that counts as finite, for operations that treat NaN or infinities wrongly."""
 SQUARABLE = 2.0**54
-"""The same, for operations that sum squares or cubes."""
+"""Largest magnitude that counts as finite, for operations that sum squares or cubes."""
 _LARGEST = 2.0**127
+"""Bounds of this magnitude or more count as infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """What the elements of a tensor can be."""
+    """Least and greatest possible element of a tensor."""
 
     low: float
-    """No element is less; -inf if an element may be that."""
+    """Lower bound of the elements; -inf if an element may be -inf."""
     high: float
-    """No element is greater; inf if an element may be that."""
+    """Upper bound of the elements; inf if an element may be inf."""
     may_be_nan: bool = False
-    """Whether an element may be NaN."""
+    """True if an element may be NaN."""
 
     @property
     def magnitude(self) -> float:
-        """The greatest magnitude of an element that is not NaN."""
+        """Largest magnitude of an element that is not NaN."""
         return max(-self.low, self.high, 0.0)
 
     @property
     def is_finite(self) -> bool:
-        """Whether no element is NaN, infinite, or nearly so."""
+        """True if no element is NaN, infinite, or nearly infinite."""
         return not self.may_be_nan and self.magnitude <= FINITE
 
 
 ANY = ValueRange(-inf, inf, True)
-"""Of a tensor of which nothing is known."""
+"""Range of a tensor about which nothing is known."""
 BOOLEAN = ValueRange(0.0, 1.0)
-"""Of truth values."""
+"""Range of truth values."""
 
 Ranges: TypeAlias = Mapping[str, ValueRange]
-"""By argument, constants included."""
+"""Ranges by argument, constants included."""
 _Rule: TypeAlias = Callable[[Op, Ranges, Mapping[str, Dims]], ValueRange]
+"""Function from an operation, and the ranges and dims of its arguments, to the range of its results."""
 
 
 def bounded(low: float, high: float, may_be_nan: bool = False) -> ValueRange:
-    """A range; beyond what float32 holds it is infinite, and nothing is known where a bound is NaN."""
+    """Return a range; bounds beyond float32 become infinite, and a NaN as bound makes the range `ANY`."""
     if isnan(low) or isnan(high):
         return ANY
     low, high = (end if abs(end) < _LARGEST else end * inf for end in (low, high))
@@ -73,19 +76,19 @@ def bounded(low: float, high: float, may_be_nan: bool = False) -> ValueRange:
 
 
 def symmetric(magnitude: float, may_be_nan: bool = False) -> ValueRange:
-    """The range from minus a magnitude to it."""
+    """Return the range from -magnitude to magnitude."""
     return bounded(-magnitude, magnitude, may_be_nan)
 
 
 def hull(ranges: Iterable[ValueRange]) -> ValueRange:
-    """The least range that holds all of these, at least one."""
+    """Return the smallest range that contains all of these; there must be at least one."""
     known = tuple(ranges)
     low, high = min(one.low for one in known), max(one.high for one in known)
     return ValueRange(low, high, any(one.may_be_nan for one in known))
 
 
 def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
-    """The range of any tensor of a type."""
+    """Return the range of any tensor of a type."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return ValueRange(float(info.min), float(info.max))
@@ -93,7 +96,7 @@ def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
 
 
 def range_of_array(array: Array) -> ValueRange:
-    """The range of a constant."""
+    """Return the range of a constant's elements."""
     if array.dtype.kind in "biu":
         return BOOLEAN if array.dtype.kind == "b" or not array.size else bounded(float(array.min()), float(array.max()))
     if array.dtype.kind != "f" or not array.size:
@@ -102,7 +105,7 @@ def range_of_array(array: Array) -> ValueRange:
 
 
 def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """The range of every result of `op`, a primitive or a view, whose arguments have these ranges and dims."""
+    """Return the range of every result of a primitive or view, from the ranges and dims of its arguments."""
     rule = _RULES.get(op.kind)
     return ANY if rule is None else rule(op, ranges, dims)
 
@@ -113,14 +116,15 @@ _MOVED = (
     "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Max Min Pad Reshape "
     "ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where"
 )
+"""Names of the operators of `_MOVED_OPERATORS`."""
 _MOVED_OPERATORS = frozenset(_MOVED.split())
-"""Operators whose results are elements of what they read, or 0."""
+"""Operators whose results are elements of their inputs, or 0."""
 _UNIT = frozenset(("Cos", "Erf", "Sign", "Sin", "Softmax", "Tanh", "Sigmoid", "Hardmax"))
 """Operators whose results are in [-1, 1] for finite elements."""
 
 
 def infer_reference_range(operator: str, ranges: Iterable[ValueRange]) -> ValueRange:
-    """The range of the results of an operator that NumPy computes, of sources and constants with these ranges."""
+    """Return the range of an operator that NumPy computes, from the ranges of its inputs."""
     known = tuple(ranges)
     if operator in _MOVED_OPERATORS:
         return hull((*known, ValueRange(0.0, 0.0)))
@@ -135,6 +139,7 @@ def infer_reference_range(operator: str, ranges: Iterable[ValueRange]) -> ValueR
 
 
 def _add(one: ValueRange, other: ValueRange) -> ValueRange:
+    """Return the range of a sum."""
     opposed = (one.low == -inf and other.high == inf) or (one.high == inf and other.low == -inf)
     may_be_nan = one.may_be_nan or other.may_be_nan or opposed
     low, high = one.low + other.low, one.high + other.high
@@ -142,10 +147,12 @@ def _add(one: ValueRange, other: ValueRange) -> ValueRange:
 
 
 def _negative(one: ValueRange) -> ValueRange:
+    """Return the range of -x."""
     return ValueRange(-one.high, -one.low, one.may_be_nan)
 
 
 def _multiply(one: ValueRange, other: ValueRange) -> ValueRange:
+    """Return the range of a product; `ANY` if a factor may be infinite."""
     if not (isfinite(one.magnitude) and isfinite(other.magnitude)):
         return ANY
     ends = [a * b for a in (one.low, one.high) for b in (other.low, other.high)]
@@ -153,12 +160,15 @@ def _multiply(one: ValueRange, other: ValueRange) -> ValueRange:
 
 
 def _divide(one: ValueRange, other: ValueRange) -> ValueRange:
+    """Return the range of a quotient; `ANY` if the divisor may be 0 or infinite."""
     if other.low <= 0 <= other.high or not isfinite(other.magnitude):
         return ANY
     return _multiply(one, bounded(1 / other.high, 1 / other.low, other.may_be_nan))
 
 
 def _clamped(choose: Callable[[float, float], float]) -> Callable[[ValueRange, ValueRange], ValueRange]:
+    """Return the rule of an element-wise maximum or minimum, by Python's function for numbers."""
+
     def rule(one: ValueRange, other: ValueRange) -> ValueRange:
         low, high = choose(one.low, other.low), choose(one.high, other.high)
         return ValueRange(low, high, one.may_be_nan or other.may_be_nan)
@@ -174,18 +184,21 @@ _BINARY: Mapping[str, Callable[[ValueRange, ValueRange], ValueRange]] = {
     "max": _clamped(max),
     "min": _clamped(min),
 }
+"""Rule of each algorithm of binary."""
 
 
 def _binary(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of an element-wise operation on two tensors."""
     rule = _BINARY.get(str(op.parameters["algorithm"]))
     if rule is None:
         return ANY
-    found = rule(ranges["src_0"], ranges["src_1"])
+    result = rule(ranges["src_0"], ranges["src_1"])
     is_square = op.parameters["algorithm"] == "mul" and op.reads.get("src_0") == op.reads.get("src_1")
-    return ValueRange(max(found.low, 0.0), found.high, found.may_be_nan) if is_square else found
+    return ValueRange(max(result.low, 0.0), result.high, result.may_be_nan) if is_square else result
 
 
 def _sum(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a weighted sum of tensors."""
     scales = op.parameters["scales"]
     assert isinstance(scales, tuple)
     total = ValueRange(0.0, 0.0)
@@ -195,7 +208,7 @@ def _sum(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _weighted(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """The range of a linear map, by the sums of positive and of negative weights of each result."""
+    """Return the range of a linear map, from the sums of positive and of negative weights of each result."""
     src, weights = ranges["src"], ranges["weights"]
     if not (src.is_finite and weights.is_finite):
         return ANY
@@ -215,14 +228,15 @@ def _weighted(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 _Sums: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 _lock = threading.Lock()
-_known: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
+_cached_sums: dict[tuple[int, str, bool], tuple["weakref.ref[Any]", _Sums]] = {}
+"""Sums by identity of the array, kind and grouping; a weak reference tells whether the array still exists."""
 
 
 def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
-    """The sums of the positive weights, and of the magnitudes of the negative ones, of each result.
+    """Return the sums of the positive weights, and of the magnitudes of the negative ones, for each result.
 
-    `weights` are those of a primitive of this kind, finite; of a convolution, with groups if `grouped`. The sums of an
-    array are computed once.
+    `weights` are finite, and those of a primitive of this kind; `grouped` tells that a convolution's weights have
+    groups. The sums of an array are cached while the array exists.
 
     >>> positive, negative = signed_sums(np.array([[1.0, -2.0], [3.0, 4.0]], np.float32), "inner_product")
     >>> positive.tolist(), negative.tolist()
@@ -230,24 +244,28 @@ def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
     """
     key = id(weights), kind, grouped
     with _lock:
-        found = _known.get(key)
-    if found is not None and found[0]() is weights:
-        return found[1]
+        entry = _cached_sums.get(key)
+    if entry is not None and entry[0]() is weights:
+        return entry[1]
     axes = (weights.ndim - 2,) if kind == "matmul" else tuple(range(1 + grouped, weights.ndim))
-    sums = _summed(weights, axes)
+    sums = _sum_by_sign(weights, axes)
     with _lock:
-        _known[key] = weakref.ref(weights, lambda _: _known.pop(key, None)), sums
+        _cached_sums[key] = weakref.ref(weights, lambda _: _cached_sums.pop(key, None)), sums
     return sums
 
 
-def _summed(weights: Array, axes: tuple[int, ...]) -> _Sums:
-    """Float32 sums a row of weights to within a few millionths; the bounds have far more room than that."""
+def _sum_by_sign(weights: Array, axes: tuple[int, ...]) -> _Sums:
+    """Return the sums of positive weights and of magnitudes of negative weights over some axes.
+
+    A sum of many weights in float32 is exact to a few millionths; the bounds have far larger margins.
+    """
     total = weights.sum(axis=axes, dtype=np.float64 if weights.size < 1 << 16 else None)
     magnitude = np.abs(weights).sum(axis=axes)
     return (magnitude + total) / np.float64(2), (magnitude - total) / np.float64(2)
 
 
 def _is_grouped(op: Op, dims: Mapping[str, Dims]) -> bool:
+    """Return whether the weights of a convolution have an axis of groups."""
     return op.kind in ("convolution", "deconvolution") and len(dims["weights"]) == len(dims["src"]) + 1
 
 
@@ -255,12 +273,15 @@ def _is_grouped(op: Op, dims: Mapping[str, Dims]) -> bool:
 
 
 def _number(op: Op, name: str) -> float:
+    """Return a parameter of an operation as a float."""
     value: Parameter = op.parameters[name]
     assert isinstance(value, (int, float))
     return float(value)
 
 
 def _monotone(function: Callable[[float, float, float], float]) -> _Rule:
+    """Return the rule of an eltwise algorithm that is a monotone function of x, alpha and beta."""
+
     def rule(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
         src, alpha, beta = ranges["src"], _number(op, "alpha"), _number(op, "beta")
         ends = [function(end, alpha, beta) for end in (src.low, src.high)]
@@ -270,19 +291,21 @@ def _monotone(function: Callable[[float, float, float], float]) -> _Rule:
 
 
 def _relu(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a ReLU, which may have a negative slope."""
     src, alpha = ranges["src"], _number(op, "alpha")
     ends = [end if end > 0 else alpha * end if alpha else 0.0 for end in (src.low, src.high, 0.0)]
     return bounded(min(ends), max(ends), src.may_be_nan)
 
 
 def _gated(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """x times a share of at most 1."""
+    """Return the range of x times a factor from 0 to 1."""
     src = ranges["src"]
     may_be_nan = src.may_be_nan or src.low == -inf
     return ValueRange(min(src.low, 0.0), max(src.high, 0.0), may_be_nan)
 
 
 def _pow(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of alpha x^beta; `ANY` unless the exponent is a natural number or x is positive."""
     src, factor, exponent = ranges["src"], _number(op, "alpha"), _number(op, "beta")
     if exponent >= 0 and exponent.is_integer() and isfinite(src.magnitude):
         return symmetric(abs(factor) * _power(max(src.magnitude, 1.0), exponent), src.may_be_nan)
@@ -293,19 +316,23 @@ def _pow(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _power(base: float, exponent: float) -> float:
+    """Return a power of a positive number, limited to about 1e304."""
     return exp(min(700.0, exponent * log(base)))
 
 
 def _clip(x: float, low: float, high: float) -> float:
+    """Return x clipped to [low, high]."""
     return min(max(x, low), high)
 
 
 def _square_root(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a square root; `ANY` if x may be negative."""
     src = ranges["src"]
     return ANY if src.low < 0 else ValueRange(sqrt(src.low), sqrt(src.high), src.may_be_nan)
 
 
 def _logarithm(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a logarithm; `ANY` unless x is positive and finite."""
     src = ranges["src"]
     if src.low <= 0 or not isfinite(src.high):
         return ANY
@@ -334,9 +361,11 @@ _ELTWISE: Mapping[str, _Rule] = {
     "swish": _gated,
     "tanh": _monotone(lambda x, a, b: tanh(x)),
 }
+"""Rule of each algorithm of eltwise."""
 
 
 def _eltwise(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a function of each element."""
     rule = _ELTWISE.get(str(op.parameters["algorithm"]))
     return ANY if rule is None or isnan(ranges["src"].low) else rule(op, ranges, dims)
 
@@ -345,11 +374,13 @@ def _eltwise(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _pooling(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a pooling; an average may count padding, which is 0."""
     src = ranges["src"]
     return src if op.parameters["algorithm"] == "max" else hull((src, ValueRange(0.0, 0.0)))
 
 
 def _reduction(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a reduction."""
     src, algorithm = ranges["src"], str(op.parameters["algorithm"])
     if not isfinite(src.magnitude):
         return ANY
@@ -365,6 +396,7 @@ def _reduction(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _batch_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a batch normalization with given statistics."""
     variance = ranges["variance"].low + _number(op, "epsilon")
     if variance <= 0 or not all(one.is_finite for one in ranges.values()):
         return ANY
@@ -374,7 +406,10 @@ def _batch_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> Va
 
 
 def _layer_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """No element is more than the square root of their count times the root of their mean square."""
+    """Return the range of a layer normalization.
+
+    No element of a row exceeds the square root of the row's length times the root of its mean square.
+    """
     if not all(one.is_finite for one in ranges.values()):
         return ANY
     normal = symmetric(2 * sqrt(dims["src"][-1]))
@@ -383,6 +418,7 @@ def _layer_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> Va
 
 
 def _lrn(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a local response normalization."""
     k, src = _number(op, "k"), ranges["src"]
     if k <= 0 or _number(op, "alpha") < 0 or not isfinite(src.magnitude):
         return ANY
@@ -390,7 +426,7 @@ def _lrn(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _softmax(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """A row of which all elements are -inf gives NaN."""
+    """Return the range of a softmax; a row of which all elements are -inf gives NaN."""
     src = ranges["src"]
     if src.may_be_nan or not isfinite(src.high):
         return ANY
@@ -402,7 +438,10 @@ def _softmax(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 
 def _recurrent(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """States are means of old states and results of tanh; a cell grows by 1 in each step at most."""
+    """Return the range of a recurrent layer.
+
+    States are weighted means of old states and results of tanh; the cell of an LSTM grows by at most 1 in each step.
+    """
     activation = op.parameters.get("activation", "tanh")
     if activation not in ("tanh", "logistic") or not all(one.is_finite for one in ranges.values()):
         return ANY
@@ -425,4 +464,4 @@ _RULES: Mapping[str, _Rule] = {
     "softmax": _softmax,
     "sum": _sum,
 }
-"""The rule of each kind."""
+"""Rule of each kind of operation."""

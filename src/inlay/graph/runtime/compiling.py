@@ -20,7 +20,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import RenewedLock
 from inlay.graph.algorithms import direct
 from inlay.graph.network import has_equal_bits
-from inlay.graph.numpy_operators.evaluation import Computation, computation
+from inlay.graph.numpy_operators.evaluation import Computation, build_computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
 from inlay.graph.program import Buffer, Program, Step
@@ -268,7 +268,7 @@ def _interpreted(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
         _require_plain(step, program.buffers[name])
     dtypes = {name: graph.tensors[name].dtype for name in reads}
     dtypes |= {name: array.dtype for name, array in step.constants.items()}
-    return PreparedStep(step, partial(_bound_node, step, computation(node, graph.opset, dtypes), reads, writes))
+    return PreparedStep(step, partial(_bound_node, step, build_computation(node, graph.opset, dtypes), reads, writes))
 
 
 def _bound_node(
