@@ -29,10 +29,10 @@ def as_flag(what: str, value: object) -> bool:
     raise InvalidArguments(f"{what} is {shown(value)}: give True or False")
 
 
-def index_of(value: object) -> int | None:
+def integer_or_none(value: object) -> int | None:
     """`value` as a Python integer, or None where it is none: NumPy's are, truth values are not.
 
-    >>> index_of(3), index_of(True), index_of(3.0)
+    >>> integer_or_none(3), integer_or_none(True), integer_or_none(3.0)
     (3, None, None)
     """
     try:
@@ -50,7 +50,7 @@ def as_integer(what: str, value: object, least: int | None = None, most: int | N
     >>> as_integer("axis", 3, 0, 3)
     3
     """
-    number = index_of(value)
+    number = integer_or_none(value)
     if number is None:
         raise InvalidArguments(f"{what} is {shown(value)}: give an integer")
     if number.bit_length() > MOST_BITS:
@@ -62,13 +62,13 @@ def as_integer(what: str, value: object, least: int | None = None, most: int | N
     return number
 
 
-def entries_of(what: str, values: object) -> tuple[object, ...]:
+def as_entries(what: str, values: object) -> tuple[object, ...]:
     """The entries of a sequence or another iterable of a few entries, but of no text, mapping or set.
 
     Raises:
         InvalidArguments: `values` has no entries in an order.
 
-    >>> entries_of("dims", [2, 3])
+    >>> as_entries("dims", [2, 3])
     (2, 3)
     """
     if isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict, set, frozenset)):

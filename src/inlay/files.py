@@ -100,7 +100,7 @@ def require_file(path: Path) -> int:
     raise FileError(f"cannot read {path}: it is a device or pipe; copy its content into a file")
 
 
-def same_file(first: Path, second: Path) -> bool:
+def is_same_file(first: Path, second: Path) -> bool:
     """Whether both paths lead to one existing file, by whatever links."""
     try:
         return first.samefile(second)
@@ -114,18 +114,18 @@ def require_unused(target: Path, *sources: Path) -> None:
     Raises:
         FileError: `target` is one of `sources`, by whatever links.
     """
-    if any(same_file(source, target) for source in sources):
+    if any(is_same_file(source, target) for source in sources):
         raise FileError(f"cannot write {target}: it is the file that is being read; choose another name")
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
+def atomic_write(target: Path) -> Iterator[BinaryIO]:
     """A new file, open for writing, that takes the place of `target` when the block ends without an error.
 
     Post-conditions:
         The block ended: `target` holds what was written, with the permissions of the file it replaces if there was
         one. The block raised: `target` is as it was and its directory holds no new file. The process was killed: a
-        temporary file may be left, which `abandoned` finds.
+        temporary file may be left, which `find_abandoned` finds.
 
     Raises:
         FileError: the file cannot be created, written or put in place.
@@ -153,10 +153,10 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         raise file_error("write", target, error) from error
 
 
-def abandoned(target: Path) -> list[Path]:
+def find_abandoned(target: Path) -> list[Path]:
     """Temporary files that writers of `target` left behind because they were killed; those still being written are not.
 
-    >>> abandoned(Path("weights.safetensors"))
+    >>> find_abandoned(Path("weights.safetensors"))
     []
     """
     try:
@@ -168,12 +168,12 @@ def abandoned(target: Path) -> list[Path]:
 
 
 def remove_abandoned(target: Path) -> list[Path]:
-    """Remove the files that `abandoned` finds, and return them.
+    """Remove the files that `find_abandoned` finds, and return them.
 
     Raises:
         FileError: one cannot be removed.
     """
-    found = abandoned(target)
+    found = find_abandoned(target)
     for path in found:
         try:
             path.unlink(missing_ok=True)

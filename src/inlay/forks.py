@@ -3,7 +3,7 @@
 A fork copies one thread. A lock that another thread holds stays locked in the child for ever. There are two remedies:
 
     hold_across_forks(lock)     guards a library that keeps locks and state of its own: a fork waits until it is free
-    RenewedLock()               guards values of Python that are replaced at once: the child has a new, free one
+    ForkResetLock()               guards values of Python that are replaced at once: the child has a new, free one
     at_fork(...)                what else is called: in the parent before the fork, or in the child after it
 
 The calls of `before` run while all of these locks are held. Where the system cannot fork, nothing is registered.
@@ -19,7 +19,7 @@ _held: list["threading.RLock"] = []
 _acquired: list["threading.RLock"] = []
 _before: list[Callable[[], object]] = []
 _after_in_child: list[Callable[[], object]] = []
-_renewed: "WeakSet[RenewedLock]" = WeakSet()
+_renewed: "WeakSet[ForkResetLock]" = WeakSet()
 
 
 def hold_across_forks(lock: "threading.RLock") -> None:
@@ -38,7 +38,7 @@ def at_fork(*, before: Callable[[], object] | None = None, after_in_child: Calla
     _after_in_child.append(after_in_child)
 
 
-class RenewedLock:
+class ForkResetLock:
     """A lock that is free in a forked child, even if another thread of the parent holds it."""
 
     __slots__ = ("__weakref__", "_lock")

@@ -16,7 +16,7 @@ from inlay import cache
 from inlay.cache import private_directory
 from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled
 from inlay.reordering import target as target_module
 from inlay.reordering.machine_code import ir_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from inlay import cli, load, plan
-from inlay.cli.application import Watch
+from inlay.cli.application import MeasurementProgress
 from inlay.engines import onednn
 from inlay.engines.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
@@ -291,5 +291,5 @@ def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_lines_on_what_was_measured(capsys: pytest.CaptureFixture[str], sources: CostSources | None, text: str) -> None:
-    Watch().report(sources)
+    MeasurementProgress().report(sources)
     assert capsys.readouterr() == ("", text)

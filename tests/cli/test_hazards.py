@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 import inlay
 from inlay import cli, storage
 from inlay.errors import FileError, printable, printable_lines
-from inlay.files import abandoned, replacing
+from inlay.files import atomic_write, find_abandoned
 from inlay.layout import Axis, Digit, Layout
 from inlay.storage import open_memories
 
@@ -137,8 +137,8 @@ def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(
 KILLED = """
     import os, signal, sys
     from pathlib import Path
-    from inlay.files import replacing
-    with replacing(Path(sys.argv[1])) as file:
+    from inlay.files import atomic_write
+    with atomic_write(Path(sys.argv[1])) as file:
         file.write(b"x" * 2_000_000)
         file.flush()
         if sys.argv[2] == "die":
@@ -156,14 +156,14 @@ def test_what_a_killed_run_left_is_named_and_removed_on_request(
     for target in ("p.safetensors", "other.safetensors"):
         assert program(KILLED, target, "die").returncode == -signal.SIGKILL
     (directory / ".p.safetensors.0123.tmp").write_bytes(b"of another program")
-    (left,) = abandoned(Path("p.safetensors"))
+    (left,) = find_abandoned(Path("p.safetensors"))
     assert cli.main(CONVERT) == 0
     assert capsys.readouterr().err == f"note: {left} (2.0 MB) is left from a run that was killed: --clean removes it\n"
     assert left.exists()
     assert cli.main([*CONVERT, "--clean"]) == 0
     assert capsys.readouterr().err == f"removed {left}\n"
     assert not left.exists()
-    assert len(abandoned(Path("other.safetensors"))) == 1
+    assert len(find_abandoned(Path("other.safetensors"))) == 1
     assert (directory / ".p.safetensors.0123.tmp").exists()
     assert cli.main(CONVERT) == 0
     assert capsys.readouterr().err == ""
@@ -177,7 +177,7 @@ def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pyt
         assert writer.stdin is not None
         assert writer.stdout is not None
         assert writer.stdout.readline() == "writing\n"
-        assert abandoned(Path("p.safetensors")) == []
+        assert find_abandoned(Path("p.safetensors")) == []
         assert cli.main([*CONVERT, "--clean"]) == 0
         assert capsys.readouterr().err == ""
         writer.stdin.write("\n")
@@ -189,9 +189,9 @@ def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pyt
 @pytest.mark.parametrize("name", ["x" * 250, "漢" * 83, "a[b]*?.npy"])
 def test_names_as_long_as_they_may_be_are_written(directory: Path, name: str) -> None:
     alike = name[:-1] + "z"
-    with replacing(Path(name)) as file, replacing(Path(alike)):
+    with atomic_write(Path(name)) as file, atomic_write(Path(alike)):
         file.write(b"content")
-        assert abandoned(Path(name)) == []
+        assert find_abandoned(Path(name)) == []
     assert Path(name).read_bytes() == b"content"
     assert sorted(path.name for path in directory.iterdir()) == sorted(["a.npy", name, alike])
 

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inlay import cli, load, plan
-from inlay.cli.application import Watch
+from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explained, figures
 from inlay.primitives import engine, set_engine
@@ -193,13 +193,13 @@ def test_what_was_measured_before_an_interrupt_is_kept(
         pytest.skip("no oneDNN")
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     write_classifier(batch=2)
-    tell = Watch.tell
+    tell = MeasurementProgress.tell
 
-    def interrupted(self: Watch, done: int, total: int) -> None:
+    def interrupted(self: MeasurementProgress, done: int, total: int) -> None:
         tell(self, done, total)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Watch, "tell", interrupted)
+    monkeypatch.setattr(MeasurementProgress, "tell", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert cli.main(["plan", "net.onnx"]) == 130
@@ -425,10 +425,10 @@ def test_a_bar_is_drawn_only_where_a_person_watches(monkeypatch: pytest.MonkeyPa
             drawn.append(lambda: "stopped")
 
     monkeypatch.setattr("inlay.cli.application._new_bar", lambda: (Bar(), 0))
-    with Watch() as watch:
+    with MeasurementProgress() as watch:
         watch.tell(1, 3)
     assert (drawn, watch.count) == ([], 1)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with Watch() as watch:
+    with MeasurementProgress() as watch:
         watch.tell(2, 3)
     assert [call() for call in drawn] == [(2, 3), "stopped"]

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from inlay.forks import RenewedLock, hold_across_forks
+from inlay.forks import ForkResetLock, hold_across_forks
 from tests.oracles import onednn as oracle
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -87,7 +87,7 @@ def status_of_child(work: AbstractContextManager[object]) -> int:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_renewed_lock_is_free_in_a_child_although_a_thread_of_the_parent_holds_it() -> None:
-    lock, held, done = RenewedLock(), threading.Event(), threading.Event()
+    lock, held, done = ForkResetLock(), threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock:

@@ -37,7 +37,7 @@ def require_cache_directory() -> Path:
         return directory.path
 
 
-def chosen_directory() -> str:
+def configured_directory() -> str:
     """Return the directory of the cache as the environment names it now; it need not exist."""
     return os.environ.get("INLAY_CACHE_DIR") or str(_user_cache_directory())
 
@@ -48,7 +48,7 @@ def _opened() -> PrivateDirectory:
     Raises:
         FileError: as `require_cache_directory`.
     """
-    path = Path(chosen_directory())
+    path = Path(configured_directory())
     try:
         path = path.expanduser()
     except RuntimeError as error:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from inlay.errors import InvalidArguments
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 
 VARIABLE = "INLAY_CACHE_MB"
 DEFAULT_BYTES = 256_000_000
@@ -27,7 +27,7 @@ _OBJECT = re.compile(r"[0-9a-f]{64}\.[a-z]+")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}-.+")
 
 _written: float = float("inf")  # bytes since the directory was looked through last; it was not yet
-_counting = RenewedLock()
+_counting = ForkResetLock()
 
 
 def cache_limit() -> int:

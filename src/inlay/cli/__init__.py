@@ -28,13 +28,13 @@ from typing import Any
 import typer
 
 from inlay import interrupts
-from inlay.cli import converting, describing, networks, timing  # each adds its commands
+from inlay.cli import bench_command, convert_command, layout_commands, network_commands  # each adds its commands
 from inlay.cli.application import app
 from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
-_COMMANDS = (describing, converting, networks, timing)
+_COMMANDS = (layout_commands, convert_command, network_commands, bench_command)
 
 
 _MEMORY = {

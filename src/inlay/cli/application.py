@@ -1,7 +1,7 @@
-"""What commands share: the application, kinds of arguments, a note on files that killed runs left, and a progress bar.
+"""Shared parts of all commands: the application, argument types, clean-up of temporary files, progress of measurements.
 
-`Watch` tells how far measuring is, and afterwards how much was measured, and how long that took. The bar is drawn on
-the error stream, and only where a person watches it.
+`MeasurementProgress` draws a progress bar while kernels are measured, on the error stream and only if that is a
+terminal. Afterwards it reports the number of measurements and their run time.
 """
 
 import re
@@ -16,7 +16,7 @@ import typer
 from inlay import __version__
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
-from inlay.files import abandoned, remove_abandoned
+from inlay.files import find_abandoned, remove_abandoned
 from inlay.layout import Dims
 from inlay.measure.interleaved import clock
 
@@ -86,7 +86,7 @@ def clear_abandoned(target: Path, remove: bool) -> None:
         for path in remove_abandoned(target):
             echo(f"removed {printable(str(path))}", err=True)
         return
-    for path in abandoned(target):
+    for path in find_abandoned(target):
         with suppress(OSError):
             echo(
                 f"note: {printable(str(path))} ({decimal(path.stat().st_size)}) is left from a run that was killed: "
@@ -110,7 +110,7 @@ def common(
     """Take the options that come before a command."""
 
 
-class Watch:
+class MeasurementProgress:
     """Somebody to be told how far measuring is."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class Watch:
                 err=True,
             )
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "MeasurementProgress":
         """Begin to watch."""
         self._started = clock()
         return self

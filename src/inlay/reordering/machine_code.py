@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.reordering import emit, emit_sums, panels
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Kernel
@@ -41,7 +41,7 @@ class MachineCode:
 MOST_KERNELS = 1024
 """Kernels that stay loaded though nothing refers to them: those that were asked for last."""
 _codes: WeakValueDictionary[tuple[AnyKernel, Target], MachineCode] = WeakValueDictionary()
-_compiling = RenewedLock()
+_compiling = ForkResetLock()
 
 
 @lru_cache(maxsize=MOST_KERNELS)

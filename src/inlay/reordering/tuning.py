@@ -27,7 +27,7 @@ from math import ceil, log2
 from statistics import median
 
 from inlay.errors import Unimplemented
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.machine import MemoryModel
 from inlay.measure.interleaved import Call, Clock, clock, interleave, rotate, seconds_per_call
 from inlay.measure.statistics import spread
@@ -46,7 +46,7 @@ SECONDS = 1.0
 MOST = 12
 """How many candidates are tried at most, that of the models included."""
 _COMPILING = 0.4  # of the budget, at most
-_one_at_a_time = RenewedLock()
+_one_at_a_time = ForkResetLock()
 
 
 def tune(

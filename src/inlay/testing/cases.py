@@ -19,7 +19,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.notation.format_tag import ENUMERATED, FormatTag
-from inlay.testing.choices import Choices, checked
+from inlay.testing.choices import Choices, check_arguments
 from inlay.testing.drawing import draw_descriptor, draw_shape, draw_tag, nested_strides
 
 _SOME_DIMS = (1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 0, 8, 12, 16, 17, 31, 32)
@@ -118,7 +118,7 @@ class Pair:
         return self.desc == self.other
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_by_tag(choose: Choices, scope: Scope) -> ByTag:
     """By any tag of the scope; seldom with dims that it does not place."""
     data_type = choose.pick(scope.data_types)
@@ -129,7 +129,7 @@ def draw_by_tag(choose: Choices, scope: Scope) -> ByTag:
     return ByTag(_dims(choose, ndims, scope), data_type, text)
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_by_strides(choose: Choices, scope: Scope) -> ByStrides:
     """Nested strides with gaps, of which about half are then spoiled; seldom the default ones."""
     data_type = choose.pick(scope.data_types)
@@ -155,7 +155,7 @@ def _dims(choose: Choices, ndims: int, scope: Scope) -> Dims:
     return tuple(dims)
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_blocked(choose: Choices, scope: Scope) -> MemoryDesc:
     """A descriptor that oneDNN can say, parts of others and broadcast ones among them."""
     while True:
@@ -164,7 +164,7 @@ def draw_blocked(choose: Choices, scope: Scope) -> MemoryDesc:
             return desc
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_any_kind(choose: Choices, scope: Scope) -> MemoryDesc:
     """A descriptor of any kind in the scope, the zero descriptor and those with RUNTIME entries among them."""
     data_type = choose.pick(scope.data_types)
@@ -211,7 +211,7 @@ def _mostly_blocked(choose: Choices, scope: Scope) -> MemoryDesc:
     return draw_any_kind(choose, scope) if choose.pick(_TENTH) else draw_blocked(choose, scope)
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_submemory(choose: Choices, scope: Scope) -> Submemory:
     """Boxes that begin and end at blocks, at the border, or anywhere; seldom outside, or RUNTIME."""
     desc = _mostly_blocked(choose, scope)
@@ -229,7 +229,7 @@ def draw_submemory(choose: Choices, scope: Scope) -> Submemory:
     return Submemory(desc, tuple(dims), tuple(offsets))
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_reshape(choose: Choices, scope: Scope) -> Reshape:
     """Axes split, joined, unit axes dropped and inserted, sometimes out of order or of another volume."""
     desc = _mostly_blocked(choose, scope)
@@ -272,7 +272,7 @@ def _join_some(choose: Choices, dims: list[int]) -> None:
             i += 1
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_permute(choose: Choices, scope: Scope) -> Permute:
     """Any permutation; one in five times with an entry replaced."""
     desc = _mostly_blocked(choose, scope)
@@ -282,7 +282,7 @@ def draw_permute(choose: Choices, scope: Scope) -> Permute:
     return Permute(desc, tuple(permutation))
 
 
-@checked(scope=Scope)
+@check_arguments(scope=Scope)
 def draw_pair(choose: Choices, scope: Scope) -> Pair:
     """A descriptor and itself, or one that differs in a stride, the type, the padding, the offset or the spelling."""
     desc = _mostly_blocked(choose, scope)

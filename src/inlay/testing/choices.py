@@ -12,9 +12,9 @@ thousand cases that a comparison with another implementation wants. Both draw fr
     >>> find(strategy(pair)(), lambda drawn: drawn[0] > 1)
     (2, 'a')
 
-`checked` refuses wrong arguments of drawing functions: `RULES` says by their names what is asked of them.
+`check_arguments` refuses wrong arguments of drawing functions: `RULES` says by their names what is asked of them.
 
-    >>> @checked()
+    >>> @check_arguments()
     ... def draw_mask(choose: Choices, ndims: int = 4) -> int:
     ...     return choose.integer(0, 2**ndims - 1)
     >>> draw_mask(Seeded(1), ndims=-1)
@@ -181,7 +181,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 """What refuses an argument of each name."""
 
 
-def checked(**kinds: type) -> Callable[[Callable[Concatenate[Choices, P], T]], Callable[Concatenate[Choices, P], T]]:
+def check_arguments(
+    **kinds: type,
+) -> Callable[[Callable[Concatenate[Choices, P], T]], Callable[Concatenate[Choices, P], T]]:
     """A decorator that refuses wrong arguments: by `RULES`, and those of `kinds` by their classes.
 
     Arguments that are left out are not looked at, so most draws cost nothing more.

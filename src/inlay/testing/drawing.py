@@ -24,7 +24,7 @@ from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.layout.axis import LETTERS
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
-from inlay.testing.choices import Choices, checked
+from inlay.testing.choices import Choices, check_arguments
 
 BLOCK_SIZES = (2, 3, 4, 5, 8, 12, 16)
 """The sizes that inner blocks are drawn from."""
@@ -41,13 +41,13 @@ Form: TypeAlias = Callable[[Choices, Dims, DataType], MemoryDesc]
 """Draws a descriptor of given dims and type."""
 
 
-@checked()
+@check_arguments()
 def draw_data_type(choose: Choices, *, sub_byte: bool = True) -> DataType:
     """Any data type; without those of 4 bits where `sub_byte` is False."""
     return choose.pick([t for t in DATA_TYPES.values() if sub_byte or not t.is_sub_byte])
 
 
-@checked()
+@check_arguments()
 def draw_shape(choose: Choices, ndims: int | None = None, *, max_size: int = 5000, zero: bool = True) -> Dims:
     """Dims with at most `max_size` elements, 1 to 5 of them unless `ndims` says how many; 0 among them if `zero`."""
     count = choose.integer(1, 5) if ndims is None else ndims
@@ -61,7 +61,7 @@ def draw_shape(choose: Choices, ndims: int | None = None, *, max_size: int = 500
     return tuple(choose.shuffled(dims))
 
 
-@checked()
+@check_arguments()
 def draw_tag(choose: Choices, ndims: int | None = None, *, min_blocks: int = 0, max_blocks: int = 3) -> FormatTag:
     """Any order of 1 to 6 axes, or of `ndims`, with so many inner blocks, several on one axis too."""
     count = choose.integer(1, 6) if ndims is None else ndims
@@ -77,7 +77,7 @@ def draw_tag(choose: Choices, ndims: int | None = None, *, min_blocks: int = 0, 
     return FormatTag(order, tuple(blocks))
 
 
-@checked()
+@check_arguments()
 def draw_layout(choose: Choices, *, max_size: int = 1000) -> Layout:
     """Any layout of 0 to 4 axes: strides of any sign, zero and overlapping ones, digits that end inside a block."""
     dims = draw_shape(choose, choose.integer(0, 4), max_size=max_size)
@@ -107,7 +107,7 @@ def _nested_layout(choose: Choices, dims: Dims, extents: list[list[int]]) -> Lay
     return Layout(dims, tuple(axes))
 
 
-@checked()
+@check_arguments()
 def draw_descriptor(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, broadcast: bool = False
 ) -> MemoryDesc:
@@ -196,7 +196,7 @@ def _broadcast(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
     return MemoryDesc(dims, data_type, strides=[0 if i in repeated else s for i, s in enumerate(strides)])
 
 
-@checked()
+@check_arguments()
 def draw_reorder_problem(
     choose: Choices, *, sub_byte: bool = False, convert: bool = False, large: bool = False
 ) -> tuple[MemoryDesc, MemoryDesc]:
@@ -209,7 +209,7 @@ def draw_reorder_problem(
     return draw_descriptor(choose, dims, src_type, broadcast=True), draw_descriptor(choose, dims, dst_type)
 
 
-@checked()
+@check_arguments()
 def draw_tile_shape(choose: Choices) -> Dims:
     """Two dims of 64 to 130, which fill whole vector tiles and leave tails, and up to two of 1 or 2."""
     wide = [choose.integer(64, 130) for _ in range(2)]
@@ -222,7 +222,7 @@ INDEX_TYPES = ("s32", "s64", "s8", "u8")
 _LARGEST = 60
 
 
-@checked()
+@check_arguments()
 def draw_sparse_descriptor(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, packed: bool = False
 ) -> MemoryDesc:
@@ -246,7 +246,7 @@ def _wide_enough(choose: Choices, limit: int) -> DataType:
     return DATA_TYPES[choose.pick([name for name in INDEX_TYPES if limit <= DATA_TYPES[name].highest])]
 
 
-@checked()
+@check_arguments()
 def draw_sparse_memory(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, ordered: bool = True
 ) -> Memory:

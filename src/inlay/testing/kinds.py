@@ -21,14 +21,14 @@ from inlay.layout import RUNTIME, Dims
 from inlay.reordering.attributes import ENTRIES, Attributes, Entry, Groups, ZeroPoints
 from inlay.reordering.compensation import require_extras
 from inlay.testing.cases import Scope, draw_any_kind
-from inlay.testing.choices import Choices, checked
+from inlay.testing.choices import Choices, check_arguments
 from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag, draw_tile_shape
 
 _SCALES = (0.5, 0.25, 0.75, 1.0, 2.0**-20)
 _SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "view")
 
 
-@checked()
+@check_arguments()
 def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
     """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`."""
     as_integer("ndims", ndims, 1)
@@ -51,7 +51,7 @@ def extras_of(choose: Choices, flags: int, ndims: int) -> Extras:
     )
 
 
-@checked()
+@check_arguments()
 def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
     """A descriptor with a layout and extras."""
     desc = draw_descriptor(choose)
@@ -64,7 +64,7 @@ def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
     return desc if flagged.is_zero else flagged
 
 
-@checked()
+@check_arguments()
 def draw_any_descriptor(choose: Choices) -> MemoryDesc:
     """A descriptor of any kind: with layouts of every spelling, extras, RUNTIME entries, and views of views."""
     match choose.pick(_SOURCES):
@@ -93,7 +93,7 @@ def _viewed(choose: Choices, desc: MemoryDesc) -> MemoryDesc:
         return desc
 
 
-@checked()
+@check_arguments()
 def draw_unbound(choose: Choices) -> tuple[MemoryDesc, MemoryDesc, str]:
     """A descriptor with RUNTIME dims, the one it becomes once they are bound, and the tag of both."""
     while True:
@@ -111,7 +111,7 @@ _EITHER = (False, True)
 _FLAGS = (1, 8, 9, 2, 3, 10, 11)
 
 
-@checked()
+@check_arguments()
 def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
     """Any attributes that a reorder between these descriptors can have, none of them included: see `attributes`."""
     found: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def _divisor(choose: Choices, n: int) -> int:
     return choose.pick([size for size in range(1, max(n, 2) + 1) if n % size == 0])
 
 
-@checked()
+@check_arguments()
 def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[MemoryDesc, MemoryDesc]:
     """A source, and int8 weights of equal dims with extras that a reorder computes: see `weight_problems`."""
     dims = draw_tile_shape(choose) if large else draw_shape(choose)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from inlay.arguments import index_of
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.initializers import Proto, element_type
@@ -187,7 +187,7 @@ def rebound_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = N
 
 
 def _extent(what: str, value: int) -> int:
-    number = index_of(value)
+    number = integer_or_none(value)
     if number is None or number < 1:
         raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from 1 on")
     return number

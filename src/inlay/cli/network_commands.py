@@ -19,10 +19,10 @@ import numpy as np
 import typer
 from numpy.lib import format as npy_format
 
-from inlay.cli.application import CleanOption, Watch, app, clear_abandoned
+from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
-from inlay.files import file_error, replacing, require_unused
+from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def plan(
         require_suffix(picture)
         require_unused(picture, model)
     require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
-    tier, how = choose_tier(costs, isa, threads, seconds, engine), algorithms_of(convolutions)
-    network = _loaded(model, open_dims(dims or ()), batch)
+    tier, how = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)
+    network = _loaded(model, parse_dim_options(dims or ()), batch)
     if isa is None and threads is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     found = _planned(network, tier, how, isa, threads, seconds, engine)
@@ -152,14 +152,14 @@ def run(
     """
     from inlay.graph.onnx.reading import load_for
 
-    named = split_named(inputs or ())
+    named = parse_input_files(inputs or ())
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
     require_engine_here(engine, None)
-    tier, how = choose_tier(costs, None, None, seconds, engine), algorithms_of(convolutions)
+    tier, how = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
-    with options_named("--batch N"):
+    with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
     if output is not None:
         require_names_for(output, network.outputs)
@@ -209,7 +209,7 @@ def _loaded(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network
     """The network, with what is wrong about its dims told in options of the command line too."""
     from inlay.graph.onnx.reading import load
 
-    with options_named():
+    with explain_dim_options():
         return load(model, dims=dims, batch=batch)
 
 
@@ -227,7 +227,7 @@ def _planned(
 
     if tier != "measured":
         return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how, engine=engine)
-    with Watch() as watch:
+    with MeasurementProgress() as watch:
         found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how, engine=engine)
     watch.report(found.sources)
     return found
@@ -301,7 +301,7 @@ def note_reference_engine(engine: str | None, effect: str) -> None:
         echo(f"note: {effect}, since {reason}", err=True)
 
 
-def algorithms_of(text: str | None) -> "Convolutions":
+def parse_convolutions(text: str | None) -> "Convolutions":
     """How convolutions are computed, as --convolutions says.
 
     Raises:
@@ -312,7 +312,7 @@ def algorithms_of(text: str | None) -> "Convolutions":
     return "direct" if text == "direct" else "auto"
 
 
-def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
+def parse_dim_options(texts: Sequence[str]) -> Mapping[str, int]:
     """Dims by name from texts such as `height=224`.
 
     Raises:
@@ -328,7 +328,7 @@ def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
 
 
 @contextmanager
-def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
+def explain_dim_options(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
     """Name these options of the command line in what is raised about dims."""
     try:
         yield
@@ -338,13 +338,13 @@ def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]
         raise InvalidArguments(f"{error}\n(here: {options})") from error
 
 
-def split_named(texts: Sequence[str]) -> dict[str | None, Path]:
+def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:
     """Files by the name of the input; None where the text is a file alone.
 
     Raises:
         InvalidArguments: a name comes twice, or a file without a name beside others.
 
-    >>> [(name, path.name) for name, path in split_named(["ids=a.npy", "mask=b.npy"]).items()]
+    >>> [(name, path.name) for name, path in parse_input_files(["ids=a.npy", "mask=b.npy"]).items()]
     [('ids', 'a.npy'), ('mask', 'b.npy')]
     """
     found: dict[str | None, Path] = {}
@@ -463,7 +463,7 @@ def write_outputs(target: Path, results: Mapping[str, Array]) -> None:
         FileError: it cannot be written.
     """
     require_names_for(target, list(results))
-    with replacing(target) as file:
+    with atomic_write(target) as file:
         if target.suffix.lower() == ".npy":
             npy_format.write_array(file, next(iter(results.values())), allow_pickle=False)
             return

@@ -8,8 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from inlay.cli.application import TypeOption, Watch, app, parse_dims
-from inlay.cli.networks import EngineOption, algorithms_of, choose_tier, open_dims, options_named, require_engine_here
+from inlay.cli.application import MeasurementProgress, TypeOption, app, parse_dims
+from inlay.cli.network_commands import (
+    EngineOption,
+    choose_tier,
+    explain_dim_options,
+    parse_convolutions,
+    parse_dim_options,
+    require_engine_here,
+)
 from inlay.cli.output import echo
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
@@ -135,9 +142,12 @@ def _of_network(path: str, rounds: int | None, seconds: float | None, options: M
     require_engine_here(options["engine"], None)
     costs: Any = choose_tier(options["costs"], None, None, seconds, options["engine"])
     named: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "engine", "peers")}
-    named |= {"dims": open_dims(options["dim"] or ()), "convolutions": algorithms_of(options["convolutions"])}
+    named |= {
+        "dims": parse_dim_options(options["dim"] or ()),
+        "convolutions": parse_convolutions(options["convolutions"]),
+    }
     named |= {"rounds": ROUNDS if rounds is None else rounds, "compiles": options["torch-compile"]}
-    with Watch() as watch, options_named():
+    with MeasurementProgress() as watch, explain_dim_options():
         told = watch.tell if costs == "measured" else None
         report = bench_network(path, costs=costs, seconds=seconds, progress=told, **named)
     watch.report(report.sources)
