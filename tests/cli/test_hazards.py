@@ -210,11 +210,11 @@ def _make_two_links_to_each_other(path: Path) -> None:
     [
         (
             _make_two_links_to_each_other,
-            "cannot write p.safetensors: its links lead in a circle; remove one of them",
+            "cannot write p.safetensors: its links form a cycle; remove one of them",
         ),
         (
             lambda path: path.symlink_to(path.resolve()),
-            "cannot write p.safetensors: its links lead in a circle; remove one of them",
+            "cannot write p.safetensors: its links form a cycle; remove one of them",
         ),
         (
             lambda path: path.symlink_to("/nowhere/else/p.safetensors"),
@@ -434,6 +434,6 @@ def test_any_number_of_digits_is_read_or_refused_in_words() -> None:
             open_memories("w.safetensors")
         length = len(json.dumps(described))
         assert str(caught.value) == (
-            "cannot read w.safetensors: its layout text is damaged, tensor w: its descriptor takes "
+            "cannot read w.safetensors: its layout text is damaged, tensor w: its descriptor has "
             f"{length} characters of JSON: at most 1048576 are read; convert the original again"
         )

@@ -193,13 +193,13 @@ def test_what_was_measured_before_an_interrupt_is_kept(
         pytest.skip("no oneDNN")
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     write_classifier(batch=2)
-    tell = MeasurementProgress.tell
+    tell = MeasurementProgress.update
 
     def interrupted(self: MeasurementProgress, done: int, total: int) -> None:
         tell(self, done, total)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(MeasurementProgress, "tell", interrupted)
+    monkeypatch.setattr(MeasurementProgress, "update", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert cli.main(["plan", "net.onnx"]) == 130
@@ -426,9 +426,9 @@ def test_a_bar_is_drawn_only_where_a_person_watches(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("inlay.cli.application._new_bar", lambda: (Bar(), 0))
     with MeasurementProgress() as watch:
-        watch.tell(1, 3)
+        watch.update(1, 3)
     assert (drawn, watch.count) == ([], 1)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with MeasurementProgress() as watch:
-        watch.tell(2, 3)
+        watch.update(2, 3)
     assert [call() for call in drawn] == [(2, 3), "stopped"]

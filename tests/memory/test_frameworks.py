@@ -445,7 +445,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         lambda: permute_with_reorder(GAPS, (1, 0)),
         InvalidArguments,
         "no tag or pattern gives dims (3, 2) the format of MemoryDesc((2, 3), 'f32', strides=(5, 1)): "
-        "say the one you want as format=...",
+        "pass a format as format=...",
     ),
 ]
 

@@ -440,7 +440,7 @@ TORCH: list[tuple[str, Callable[[Any], object], type[InlayError], str]] = [
         "elsewhere",
         lambda torch: sparse.from_torch(torch.ones(2, 3).to_sparse().to("meta")),
         InvalidArguments,
-        "tensor is on meta: bring it here with cpu()",
+        "tensor is on meta: copy it to the CPU with cpu()",
     ),
     (
         "hybrid",

@@ -147,10 +147,10 @@ def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         (
             {"__metadata__": memory()},
             None,
-            "a tensor cannot be named __metadata__: the format keeps texts there; rename it",
+            "a tensor cannot be named __metadata__: the format stores metadata there; rename it",
         ),
-        ({1: memory()}, None, "the name of a tensor is 1: a safetensors file keeps texts, give a str"),
-        ({None: memory()}, None, "the name of a tensor is None: a safetensors file keeps texts, give a str"),
+        ({1: memory()}, None, "the name of a tensor is 1: a safetensors file stores texts, give a str"),
+        ({None: memory()}, None, "the name of a tensor is None: a safetensors file stores texts, give a str"),
         (
             {"\udcff": memory()},
             None,
@@ -161,11 +161,11 @@ def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         (
             {"a": memory()},
             {"inlay": "hello"},
-            "the key 'inlay' of the metadata is where descriptors are kept: use another key",
+            "the key 'inlay' of the metadata is reserved for descriptors: use another key",
         ),
-        ({"a": memory()}, {"k": 1}, "metadata['k'] is 1: a safetensors file keeps texts, give a str"),
-        ({"a": memory()}, {"k": None}, "metadata['k'] is None: a safetensors file keeps texts, give a str"),
-        ({"a": memory()}, {7: "v"}, "a key of the metadata is 7: a safetensors file keeps texts, give a str"),
+        ({"a": memory()}, {"k": 1}, "metadata['k'] is 1: a safetensors file stores texts, give a str"),
+        ({"a": memory()}, {"k": None}, "metadata['k'] is None: a safetensors file stores texts, give a str"),
+        ({"a": memory()}, {7: "v"}, "a key of the metadata is 7: a safetensors file stores texts, give a str"),
         ({"a": memory()}, {"k": "\ud800"}, "metadata['k'] is '\\ud800', which is no Unicode text: rename it"),
         ({"a": memory()}, "text", "metadata is 'text': give a mapping of texts to texts"),
     ],
@@ -189,7 +189,7 @@ def test_every_other_name_is_kept(name: str) -> None:
 
 
 def test_a_header_longer_than_the_library_reads_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safetensors_file, "_LONGEST_HEADER", 1000)
+    monkeypatch.setattr(safetensors_file, "_MAX_HEADER_BYTES", 1000)
     with pytest.raises(InvalidArguments) as caught:
         save_memories("m.safetensors", {"m": memory()}, {"k": "x" * 1000})
     assert str(caught.value) == (
@@ -201,7 +201,7 @@ def test_a_header_longer_than_the_library_reads_is_refused(directory: Path, monk
 
 @pytest.mark.heavy
 def test_the_longest_header_is_the_librarys() -> None:
-    spare = safetensors_file._LONGEST_HEADER - 200
+    spare = safetensors_file._MAX_HEADER_BYTES - 200
     save_memories("m.safetensors", {"m": memory()}, {"k": "x" * spare})
     assert list(open_memories("m.safetensors")) == ["m"]
     with pytest.raises(SafetensorError, match="header too large"):
@@ -211,7 +211,7 @@ def test_the_longest_header_is_the_librarys() -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("__metadata__.npy", "a tensor cannot be named __metadata__: the format keeps texts there; rename it"),
+        ("__metadata__.npy", "a tensor cannot be named __metadata__: the format stores metadata there; rename it"),
         (os.fsdecode(b"\xff\xfe.npy"), "the name of a tensor is '\\udcff\\udcfe', which is no Unicode text: rename it"),
     ],
 )
@@ -307,7 +307,7 @@ def test_an_output_whose_name_a_npz_file_would_cut_is_refused_before_it_runs(
     write_model(out="y\0b")
     assert cli.main(["run", "net.onnx", "--input", "image.npy", "--engine", "reference", "-o", "out.npz"]) == 2
     assert capsys.readouterr().err == (
-        "error: a .npz file cannot keep the output 'y\\x00b': names end at the character NUL there; rename the "
+        "error: a .npz file cannot store the output 'y\\x00b': names end at the character NUL there; rename the "
         "output in the model\n"
     )
     assert not (directory / "out.npz").exists()

@@ -180,11 +180,13 @@ def from_torch(tensor: Any) -> Memory:
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArguments(f"tensor is a {type(tensor).__name__}: give a torch.Tensor, or use from_array")
     if tensor.device.type != "cpu":
-        raise InvalidArguments(f"tensor lies on {tensor.device}: bring it to the CPU with tensor.cpu()")
+        raise InvalidArguments(f"tensor is on {tensor.device}: copy it to the CPU with tensor.cpu()")
     if tensor.layout != torch.strided:
         return sparse.from_torch(tensor)
     if tensor.is_neg():
-        raise InvalidArguments("tensor is the negative of what its memory holds: make it plain with resolve_neg()")
+        raise InvalidArguments(
+            "tensor has its negative bit set, so its memory holds negated values: call resolve_neg() first"
+        )
     if not tensor.ndim:
         raise InvalidArguments("tensor is a scalar, which has no axes to place: give it one with reshape(1)")
     data_type = as_data_type(str(tensor.dtype).removeprefix("torch."))
@@ -214,7 +216,7 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     data_type = desc.data_type
     dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.dtype.name, None)
     if dtype is None or data_type is None:
-        raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() gives an array")
+        raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() returns an array")
     if copy or strides is None or not memory.is_writable or any(stride < 0 for stride in strides):
         if copy is False:
             _refuse_view(memory)
@@ -238,7 +240,7 @@ def from_jax(array: Any) -> Memory:
     is_sharded = len(array.devices()) > 1
     devices = sorted(str(device) for device in array.devices() if device.platform != "cpu" or is_sharded)
     if devices:
-        raise InvalidArguments(f"array lies on {', '.join(devices)}: bring it to the host with jax.device_get(array)")
+        raise InvalidArguments(f"array is on {', '.join(devices)}: copy it to the host with jax.device_get(array)")
     return from_array(np.asarray(array))
 
 
@@ -315,5 +317,5 @@ def _same_format(desc: MemoryDesc, dims: Dims) -> MemoryDesc:
         return MemoryDesc(dims, desc.data_type, pattern=desc.pattern)
     except InvalidArguments:
         raise InvalidArguments(
-            f"no tag or pattern gives dims {dims} the format of {desc!r}: say the one you want as format=..."
+            f"no tag or pattern gives dims {dims} the format of {desc!r}: pass a format as format=..."
         ) from None

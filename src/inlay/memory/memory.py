@@ -331,7 +331,7 @@ def describe_layout_view(layout: Layout, buffer: object) -> tuple[MemoryDesc, An
     """
     if buffer is None:
         raise InvalidArguments(
-            "a Layout says no data type: give the array that it lies in, or describe the memory with "
+            "a Layout has no data type: give the array of its elements, or describe the memory with "
             "MemoryDesc.from_layout(layout, 'f32')"
         )
     if layout.has_runtime:

@@ -94,7 +94,7 @@ def _as_array(array: object) -> npt.NDArray[Any]:
     """Return `array` as a NumPy array, after checking that it has a data type and at least one axis."""
     if isinstance(array, (list, tuple, str, int, float)):
         raise InvalidArguments(
-            f"array is of type {type(array).__name__}, which says no data type: give an array, "
+            f"array is of type {type(array).__name__}, which has no data type: give an array, "
             "as np.asarray(values, np.float32) is"
         )
     logical = np.asarray(array) if isinstance(array, np.generic) else view_as_array(array)

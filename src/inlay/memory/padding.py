@@ -313,7 +313,8 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
         return
     if layout.overlaps:
         raise InvalidArguments(
-            f"elements of {desc!r} overlap, so its padding may lie on its data: give every element an offset of its own"
+            f"elements of {desc!r} overlap, so its padding may share bytes with its data: give every element an offset of "
+            "its own"
         )
     for box in _viewable_padding(desc, data_type):
         view, shift = box_view(box, buffer, data_type)
@@ -387,7 +388,7 @@ def apply_elementwise(f: Elementwise, values: npt.NDArray[Any]) -> npt.NDArray[A
     try:
         result = f(values)
     except TypeError as error:
-        raise InvalidArguments(f"f takes no array of {values.dtype}: {error}") from error
+        raise InvalidArguments(f"f does not accept an array of {values.dtype}: {error}") from error
     if not isinstance(result, np.ndarray):
         raise InvalidArguments(f"f must return an array: it returned a {type(result).__name__}")
     if (result.shape, result.dtype) != (values.shape, values.dtype):

@@ -76,7 +76,7 @@ def _byte_extent(desc: MemoryDesc) -> tuple[int, int, DataType]:
 
 _NO_LAYOUT = {
     "undef": "it describes nothing",
-    "any": "give a format tag, or ask a primitive which format it takes",
+    "any": "give a format tag, or query a primitive for its format",
     "sparse": "its elements are in several buffers, which inlay.to_dense joins",
     "host_scalar": "its value is passed with the call",
 }

@@ -298,7 +298,7 @@ def from_torch(tensor: Any) -> Memory:
             "to_sparse()"
         )
     if tensor.device.type != "cpu":
-        raise InvalidArguments(f"tensor is on {tensor.device}: bring it here with cpu()")
+        raise InvalidArguments(f"tensor is on {tensor.device}: copy it to the CPU with cpu()")
     dims, data_type = tuple(tensor.shape), as_data_type(str(tensor.dtype).removeprefix("torch."))
     if tensor.dense_dim():
         raise Unimplemented(

@@ -304,7 +304,7 @@ def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
         raise InvalidArguments(f"{plan.target} cannot hold tensor {tensor.label}: {tensor.refusal}")
     if not is_row_major(dst):
         raise FileError(
-            f"cannot write {plan.target}: a .npy file keeps only row-major tensors, not {dst}; "
+            f"cannot write {plan.target}: a .npy file stores only row-major tensors, not {dst}; "
             "write a .safetensors file instead"
         )
     npy_header(dst)

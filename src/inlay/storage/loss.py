@@ -209,8 +209,8 @@ def _type_range(data_type: DataType) -> _TypeRange:
     step = 2.0 ** (np.frexp(data_type.highest)[1] - 1 - int(limits.nmant))
     with np.errstate(over="ignore"):
         beyond = float(np.float64(data_type.highest) + np.float64(step / 2))
-    # `beyond` is a tie between the greatest number and the number that would follow it. Ties are rounded to even: to the
-    # number that would follow, except in f8_e4m3, whose greatest number is even because NaN has the next code.
+    # `beyond` is a tie between the greatest number and the number that would follow it. Ties are rounded to even, which
+    # is the number that would follow, except in f8_e4m3: there the next code is NaN, and the greatest number is even.
     if data_type.has_nan and not data_type.has_infinity:
         beyond = float(np.nextafter(beyond, np.inf))
     least = float(np.nextafter(-beyond, 0))

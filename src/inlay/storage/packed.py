@@ -145,7 +145,7 @@ def save_memories(path: str | Path, memories: Mapping[str, Memory], metadata: Ma
     """
     target = Path(path)
     if target.suffix != ".safetensors":
-        raise FileError(f"cannot keep descriptors in {target}: use the suffix .safetensors")
+        raise FileError(f"cannot store descriptors in {target}: use the suffix .safetensors")
     _require_memories(memories)
     _require_metadata(metadata)
     descs = {name: memory.desc for name, memory in memories.items()}
@@ -170,9 +170,7 @@ def _require_metadata(metadata: object) -> None:
         raise InvalidArguments(f"metadata is {metadata!r}: give a mapping of texts to texts")
     require_texts(metadata)
     if METADATA_KEY in metadata:
-        raise InvalidArguments(
-            f"the key {METADATA_KEY!r} of the metadata is where descriptors are kept: use another key"
-        )
+        raise InvalidArguments(f"the key {METADATA_KEY!r} of the metadata is reserved for descriptors: use another key")
 
 
 def _fit_to_size(memory: Memory, nbytes: int) -> Bytes:
@@ -265,7 +263,7 @@ def _from_version_1(description: object) -> MemoryDesc:
         raise InvalidArguments("a descriptor is a JSON object")
     length = len(json.dumps(description))
     if length > MAX_CHARACTERS:
-        raise InvalidArguments(f"its descriptor takes {length} characters of JSON: at most {MAX_CHARACTERS} are read")
+        raise InvalidArguments(f"its descriptor has {length} characters of JSON: at most {MAX_CHARACTERS} are read")
     by_tag = description.keys() == {"dims", "data_type", "tag"}
     if not by_tag and description.keys() != {"dims", "data_type", "padded_dims", "digits", "offset0"}:
         raise InvalidArguments("a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag")

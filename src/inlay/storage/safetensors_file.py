@@ -107,7 +107,7 @@ def require_names(names: Iterable[object]) -> None:
     for name in names:
         _require_text("the name of a tensor", name)
         if name == _METADATA:
-            raise InvalidArguments(f"a tensor cannot be named {_METADATA}: the format keeps texts there; rename it")
+            raise InvalidArguments(f"a tensor cannot be named {_METADATA}: the format stores metadata there; rename it")
 
 
 def require_texts(metadata: Mapping[Any, object]) -> None:
@@ -123,7 +123,7 @@ def require_texts(metadata: Mapping[Any, object]) -> None:
 
 def _require_text(what: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidArguments(f"{what} is {value!r}: a safetensors file keeps texts, give a str")
+        raise InvalidArguments(f"{what} is {value!r}: a safetensors file stores texts, give a str")
     try:
         value.encode()
     except UnicodeEncodeError:

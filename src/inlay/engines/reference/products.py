@@ -109,8 +109,8 @@ def real_sparse(name: str, memory: Memory, attributes: PrimitiveAttributes, memo
     shape, values = memory.desc.dims, entries.values.astype(np.float64)
     if name in attributes.scales:
         scale, _ = scale_of(name, shape, attributes, memories)
-        values *= np.broadcast_to(scale, shape)[np.unravel_index(entries.places, shape)]
-    return SparseArray(shape, entries.places, values)
+        values *= np.broadcast_to(scale, shape)[np.unravel_index(entries.flat_indices, shape)]
+    return SparseArray(shape, entries.flat_indices, values)
 
 
 def sparse_matmul(*, src: Factor, weights: Factor, bias: Array | None = None, shapes: Shapes) -> Results:
