@@ -1,4 +1,4 @@
-"""The cache directory: what other users could have put there is not used, and nothing in it hangs or fails."""
+"""The cache directory: files that other users could have written are ignored, and no file causes a hang or an error."""
 
 import os
 import resource

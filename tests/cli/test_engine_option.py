@@ -1,4 +1,4 @@
-"""Who computes for `inlay plan`, `run` and `bench`, what they say where NumPy does, and how much was measured."""
+"""Engine selection of `inlay plan`, `run` and `bench`, notes on the reference engine, and reports of measurements."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:
-    """What a command that succeeds prints to both streams."""
+    """Return the text on both streams of a successful command."""
     assert cli.main(args) == 0
     return capsys.readouterr()
 

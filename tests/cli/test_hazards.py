@@ -1,4 +1,4 @@
-"""Signals, closed streams, hostile names and odd targets: the command line ends in order and in words."""
+"""Signals, closed streams, hostile names and unusual targets: the command line ends cleanly and with a message."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""`inlay plan` and `inlay run`: what they print, what they write, and what they say when they cannot."""
+"""`inlay plan` and `inlay run`: output, written files, and errors."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def _in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture(autouse=True)
 def has_engine() -> Iterator[bool]:
-    """Whether oneDNN computes; where it is not installed the reference engine is chosen, and no note is printed."""
+    """Return True if oneDNN computes; otherwise the reference engine is selected, and no note is printed."""
     before = list(engine._default)
     is_here = engine.explain_fallback() is None
     if not is_here:
@@ -84,7 +84,7 @@ def expected() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def succeed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """What a successful command prints."""
+    """Return the output of a successful command."""
     assert cli.main(args) == 0
     out, err = capsys.readouterr()
     assert err == ""

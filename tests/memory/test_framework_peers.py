@@ -1,4 +1,4 @@
-"""Tensors of PyTorch and arrays of JAX: shared with memory where possible, the same elements always."""
+"""Conversion of PyTorch tensors and JAX arrays: without a copy if possible, with equal elements always."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,6 @@
-"""The laws of the boundary: orders are permutations of letters, descriptors of frameworks see their own buffers.
+"""Axis orders are permutations of letters, and descriptors of framework tensors read the framework's buffer.
 
-What a framework's tensor means is computed here a second time, by reshape and transpose of NumPy, written out by hand.
+The expected logical arrays are computed by NumPy's reshape and transpose, written for each framework and role.
 """
 
 import re

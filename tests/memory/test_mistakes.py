@@ -1,4 +1,4 @@
-"""The typical mistakes with memory, each with the whole text of its error."""
+"""Wrong uses of memory and reorders, each with the whole text of its error."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Sparse memory holds what a dense one holds: conversions are exact, whatever the encoding, type, order and layout."""
+"""Conversions between sparse and dense memory are exact, for every encoding, data type, order and layout."""
 
 from math import prod
 from typing import Any

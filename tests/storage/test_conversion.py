@@ -1,4 +1,4 @@
-"""The laws of files: nothing is lost and nothing is half-written."""
+"""Conversion of files: results are complete and equal the source, and no partial file is written."""
 
 import json
 import struct
@@ -41,7 +41,7 @@ def stored(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def data_offsets(path: Path) -> dict[str, int]:
-    """Where each tensor begins in the file."""
+    """Return the offset of each tensor in the file, in bytes."""
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])

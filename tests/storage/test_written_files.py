@@ -1,4 +1,4 @@
-"""Every file that is written opens in its own reader, and what could not be read again is refused before a byte."""
+"""Every written file can be read by its usual reader; content that could not be read again is refused first."""
 
 import json
 import os
@@ -238,7 +238,7 @@ def test_a_file_whose_name_cannot_name_a_tensor_is_refused(
 def test_a_path_with_a_nul_is_refused(act: Callable[[Any], object], suffix: str) -> None:
     with pytest.raises(InlayError) as caught:
         act(Path(f"a\0.{suffix}"))
-    if "keep descriptors" in str(caught.value):
+    if "store descriptors" in str(caught.value):
         return
     action = "read" if act in (open_memories, require_file) else "write"
     assert str(caught.value) == (

@@ -89,10 +89,12 @@ class _InterruptGuard:
 
 
 def _exit_on_signal(signum: int, _: FrameType | None) -> None:
+    """Signal handler: exit with the code that shells use for a process ended by this signal."""
     raise SystemExit(128 + signum)
 
 
 def _report_internal_error(kind: type[BaseException], value: BaseException, _: TracebackType | None) -> None:
+    """Handler of uncaught exceptions (`sys.excepthook`): print the exception without a traceback."""
     echo(
         f"internal error: {kind.__name__}: {value}\nthis is a defect of Inlay, please report it; "
         "INLAY_DEBUG=1 shows where it happened",

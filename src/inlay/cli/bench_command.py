@@ -82,25 +82,22 @@ def bench(
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
-    src_type = None if data_type == "f32" else data_type
-    reorder_options: dict[str, Any] = {"dtype": src_type, "to-dtype": to_type, "tune": tune}
+    dtype = None if data_type == "f32" else data_type
+    reorder_only: dict[str, Any] = {"dtype": dtype, "to-dtype": to_type, "tune": tune}
     what, head = what or [], ""
     if machine:
-        rounds_options: dict[str, Any] = {"rounds": rounds, "seconds": seconds}
-        _refuse_options(network_options | reorder_options | rounds_options, "--machine", "a reorder or a network")
+        others = network_options | reorder_only | {"rounds": rounds, "seconds": seconds}
+        _refuse_options(others, "--machine", "a reorder or a network")
         report = _bench_machine(what)
     elif len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
-        _refuse_options(reorder_options, "a network", "a reorder")
+        _refuse_options(reorder_only, "a network", "a reorder")
         report = _bench_network(what[0], rounds, seconds, network_options)
     else:
         _require_reorder(what)
         _refuse_options(network_options, "a reorder", "a network")
         report = _bench_reorder(what, data_type, to_type, rounds, seconds, tune)
         head = f"{what[0]} -> {what[1]}, "
-    if as_json:
-        echo(json.dumps(report.as_json(), indent=2))
-        return
-    echo(f"{head}{report}")
+    echo(json.dumps(report.as_json(), indent=2) if as_json else f"{head}{report}")
 
 
 def _require_reorder(what: list[str]) -> None:

@@ -411,6 +411,7 @@ def summarize_output(name: str, array: Array) -> Iterator[str]:
 
 
 def _summarize_values(array: Array) -> str:
+    """Return up to 4 values, or range and mean of the finite values; for truth values, the number that is true."""
     if array.size == 0:
         return "no elements"
     if array.dtype.kind == "b":

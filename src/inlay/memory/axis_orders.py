@@ -278,6 +278,7 @@ def _permute(value: Any, order: AxisOrder, axes: tuple[int, ...]) -> Any:
 
 
 def _require_axes(what: str, count: int, order: AxisOrder) -> None:
+    """Check that a shape or array has as many axes as the order."""
     if count != order.ndims:
         raise InvalidArguments(f"the order {order} has {order.ndims} axes, the {what} has {count}")
 

@@ -93,6 +93,7 @@ def allocate(nbytes: int) -> Bytes:
 
 
 def _is_poison_requested() -> bool:
+    """Return True if INLAY_POISON is 1."""
     setting = os.environ.get("INLAY_POISON", "")
     if setting not in ("", "0", "1"):
         raise InvalidArguments(
@@ -186,6 +187,7 @@ def _refuse_buffer(buffer: object, name: str, reason: str) -> NoReturn:
 
 
 def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> None:
+    """Check that the elements of a buffer are of `data_type` or raw bytes; 4-bit elements must be raw bytes."""
     if array.dtype == _BYTES_TYPE:
         return
     if data_type.is_sub_byte:
@@ -266,6 +268,7 @@ def _as_number(value: object) -> npt.NDArray[Any]:
 
 
 def _require_exact(number: float, data_type: DataType) -> None:
+    """Check that an integer type can represent a number exactly."""
     if number != number or number in (float("inf"), float("-inf")) or number != int(number):
         raise InvalidArguments(f"the value of a host scalar is {number}: {data_type} holds whole numbers only")
     if not data_type.lowest <= number <= data_type.highest:

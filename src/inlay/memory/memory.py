@@ -115,12 +115,14 @@ class Memory:
         self._set(desc, values, (), address, address + low, address + high)
 
     def _fill(self, desc: MemoryDesc, values: Bytes, *index_buffers: Bytes) -> None:
+        """Set all fields of sparse memory or of a host scalar, in which values begin at the first byte."""
         address = address_of(values)
         self._set(desc, values, index_buffers, address, address, address + desc.size)
 
     def _set(
         self, desc: MemoryDesc, buffer: Bytes, index_buffers: tuple[Bytes, ...], address: int, begin: int, end: int
     ) -> None:
+        """Set all fields, by the setters of the slots."""
         _set_desc(self, desc)
         _set_buffer(self, buffer)
         _set_index_buffers(self, index_buffers)
@@ -189,6 +191,7 @@ class Memory:
         self._buffer[:] = encode_scalar(value, self._scalar_type())
 
     def _scalar_type(self) -> DataType:
+        """Return the data type of a host scalar; other memory raises an error."""
         if self._desc.kind != "host_scalar" or self._desc.data_type is None:
             raise InvalidArguments(f"value belongs to host scalars: {self._desc!r} has elements, see `unpack`")
         return self._desc.data_type
@@ -341,6 +344,7 @@ def describe_layout_view(layout: Layout, buffer: object) -> tuple[MemoryDesc, An
 
 
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:
+    """Check that a buffer has at least `high` bytes and is aligned to its elements, to at most 8 bytes."""
     if buffer.size < high:
         raise InvalidArguments(f"buffer of {buffer.size} bytes is too small: {desc!r} reaches {high} bytes")
     if address_of(buffer) % min(data_type.itemsize, 8):

@@ -313,8 +313,8 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
         return
     if layout.overlaps:
         raise InvalidArguments(
-            f"elements of {desc!r} overlap, so its padding may share bytes with its data: give every element an offset of "
-            "its own"
+            f"elements of {desc!r} overlap, so its padding may share bytes with its data: give every element an offset "
+            "of its own"
         )
     for box in _viewable_padding(desc, data_type):
         view, shift = box_view(box, buffer, data_type)

@@ -55,6 +55,7 @@ def byte_extent(desc: object) -> tuple[int, int, DataType]:
 
 @lru_cache(maxsize=512)
 def _byte_extent(desc: MemoryDesc) -> tuple[int, int, DataType]:
+    """Compute `byte_extent` of a descriptor, with a cache."""
     if isinstance(desc.layout, kinds.Opaque) and desc.data_type is not None:
         return 0, desc.layout.nbytes, desc.data_type
     if not isinstance(desc.layout, Layout) or desc.data_type is None:

@@ -160,6 +160,7 @@ def check(memory: Memory, *, ordered: bool = True) -> None:
 
 
 def _entries(source: object) -> Entries:
+    """Return the stored elements of a `Memory`, or the elements of an array that have a bit set."""
     return collect_entries(source.desc, source.buffers) if isinstance(source, Memory) else array_entries(source)
 
 
@@ -258,6 +259,7 @@ def to_scipy(memory: Memory) -> Any:
 
 
 def _require_scipy_type(desc: MemoryDesc) -> DataType:
+    """Return the data type of the values after checking that SciPy's sparse arrays support it."""
     data_type = desc.data_types[0]
     if data_type is None or data_type.name not in _SCIPY_TYPES:
         raise Unimplemented(
@@ -316,6 +318,7 @@ def from_torch(tensor: Any) -> Memory:
 
 
 def _from_torch_csr(tensor: Any, dims: tuple[int, ...], data_type: DataType) -> Memory:
+    """Wrap a `torch.sparse_csr` tensor; indices are not validated here."""
     if len(dims) != 2:
         raise Unimplemented(f"tensor of shape {dims} is a batch of matrices: convert one by one, or use to_sparse()")
     values, indices, pointers = tensor.values(), tensor.col_indices(), tensor.crow_indices()

@@ -188,6 +188,7 @@ def _has_ordered_rows(columns: int, nnz: int, indices: npt.NDArray[Any], pointer
 
 
 def _is_within(coordinates: npt.NDArray[Any], dim: int) -> bool:
+    """Return True if all coordinates along an axis are at least 0 and below its dim."""
     return not coordinates.size or bool(coordinates.min() >= 0 and coordinates.max() < dim)
 
 
@@ -254,6 +255,7 @@ def _refuse_order(dims: Dims, flat_indices: Positions, k: int) -> NoReturn:
 
 
 def _coordinate(dims: Dims, flat_index: int) -> Dims:
+    """Return the coordinate of the element with this row-major index."""
     return tuple(int(x) for x in np.unravel_index(flat_index, dims))
 
 
@@ -466,6 +468,7 @@ def collect_entries(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
 
 
 def _write_dense(codes: Codes, dst: MemoryDesc, buffer: Bytes) -> None:
+    """Reorder row-major codes of elements of the type of `dst` into dense memory."""
     _, data_type = dst.require_layout("reorder")
     carrier = data_type.widened
     if carrier != data_type:

@@ -346,6 +346,7 @@ def convert(
     losses: list[ConversionLoss] = []
 
     def record(loss: ConversionLoss) -> None:
+        """Check the loss of one tensor, and add it to the result if it is not 0."""
         if not allow_loss:
             require_little_loss(loss)
         if loss.share:

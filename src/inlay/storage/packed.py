@@ -155,6 +155,7 @@ def save_memories(path: str | Path, memories: Mapping[str, Memory], metadata: Ma
 
 
 def _require_memories(memories: object) -> None:
+    """Check that `memories` is a mapping of valid names to `Memory`."""
     if not isinstance(memories, Mapping):
         raise InvalidArguments(f"memories is {memories!r}: give a mapping of names to Memory")
     require_names(memories)
@@ -164,6 +165,7 @@ def _require_memories(memories: object) -> None:
 
 
 def _require_metadata(metadata: object) -> None:
+    """Check that `metadata` is None or a mapping of texts to texts without the key of Inlay."""
     if metadata is None:
         return
     if not isinstance(metadata, Mapping):
@@ -298,6 +300,7 @@ def _list(value: object, what: str) -> list[object]:
 
 
 def _integers(value: object, what: str) -> Dims:
+    """Return a JSON list of 64-bit integers as a tuple; error messages call it `what`."""
     values = _list(value, what)
     numbers = [v for v in values if type(v) is int and abs(v) < 2**63]
     if len(numbers) != len(values):

@@ -209,6 +209,7 @@ def _draw_sparse(choose: Choices, scope: Scope, encoding: str, dims: Dims, data_
 
 
 def _draw_mostly_blocked(choose: Choices, scope: Scope) -> MemoryDesc:
+    """Draw a descriptor of any kind in one of ten cases, else a blocked one."""
     return draw_any_kind(choose, scope) if choose.pick(_ONE_IN_TEN) else draw_blocked(choose, scope)
 
 

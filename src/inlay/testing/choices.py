@@ -139,6 +139,7 @@ def _require_choices(name: str, value: object) -> None:
 
 
 def _require_small_dims(name: str, value: object) -> None:
+    """Check that `value` is a tuple or list of known dims with at most `_MOST_ELEMENTS` elements."""
     # Iterators are refused, because this check would consume them.
     if not isinstance(value, (tuple, list)):
         raise InvalidArguments(f"{name} is {shown(value)}: give a tuple of integers")

@@ -139,6 +139,7 @@ def _draw_entry(choose: Choices, name: str, kind: type[Entry], dims: Dims, least
 
 
 def _draw_divisor(choose: Choices, n: int) -> int:
+    """Draw a divisor of `n`; of 0, draw 1 or 2."""
     return choose.pick([size for size in range(1, max(n, 2) + 1) if n % size == 0])
 
 
