@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.misses import Reason, Unreadable
 from benchmarks.timing import mean_ratio
-from inlay.files import replacing
+from inlay.files import atomic_write
 from inlay.measure.statistics import Spread, spread
 
 NETWORKS = ("squeezenet", "shufflenet", "inception_v1", "densenet121", "resnet50", "vgg19", "bert")
@@ -125,7 +125,7 @@ class Folder:
             shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True, exist_ok=True)
         found = _in_process(name, batch, "run" if piece == "run" else "plan", rounds, cache)
-        with replacing(self._file(name, batch)) as file:
+        with atomic_write(self._file(name, batch)) as file:
             file.write(json.dumps({**known.found, piece: found}, indent=1).encode())
 
     def _file(self, name: str, batch: int) -> Path:

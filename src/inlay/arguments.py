@@ -1,6 +1,6 @@
-"""What every function asks of a plain argument: that it is a truth value, an integer in a range, some integers.
+"""Checks of plain arguments: truth values, integers in a range, sequences.
 
-Each check gives Python's own type back, or refuses with the name of the argument, the value and what would be right.
+Each check returns a Python value, or raises an error with the name of the argument, the value and the allowed values.
 """
 
 from collections.abc import Iterable
@@ -9,30 +9,30 @@ from operator import index
 from inlay.errors import InvalidArguments, shown
 
 MOST_BITS = 256
-"""The bits of the largest integer that is taken where nothing else bounds it: every message can be printed."""
+"""Maximum size of an integer argument without other limits, in bits, so that messages can print it."""
 
 
-def as_flag(what: str, value: object) -> bool:
-    """`value` as a bool; NumPy's are accepted.
+def as_flag(name: str, value: object) -> bool:
+    """Return `value` as a bool; NumPy's truth values are accepted.
 
     Raises:
-        InvalidArguments: it is no truth value, such as a number or an array.
+        InvalidArguments: `value` is no truth value, but for example a number or an array.
 
     >>> as_flag("digits", True)
     True
     """
     if isinstance(value, bool):
         return value
-    # Their class has no name that every release of NumPy has.
+    # The class of NumPy's truth values is `bool` or `bool_`, depending on the release.
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_") and not hasattr(value, "char"):
         return bool(value)
-    raise InvalidArguments(f"{what} is {shown(value)}: give True or False")
+    raise InvalidArguments(f"{name} is {shown(value)}: give True or False")
 
 
-def index_of(value: object) -> int | None:
-    """`value` as a Python integer, or None where it is none: NumPy's are, truth values are not.
+def integer_or_none(value: object) -> int | None:
+    """Return `value` as a Python integer, or None if it is no integer; NumPy's integers are, truth values are not.
 
-    >>> index_of(3), index_of(True), index_of(3.0)
+    >>> integer_or_none(3), integer_or_none(True), integer_or_none(3.0)
     (3, None, None)
     """
     try:
@@ -41,39 +41,39 @@ def index_of(value: object) -> int | None:
         return None
 
 
-def as_integer(what: str, value: object, least: int | None = None, most: int | None = None) -> int:
-    """`value` as a Python integer from `least` to `most`; NumPy's are accepted, truth values are not.
+def as_integer(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
+    """Return `value` as a Python integer from `least` to `most`; NumPy's integers are accepted, truth values are not.
 
     Raises:
-        InvalidArguments: it is no integer, or not in the range.
+        InvalidArguments: `value` is no integer, or not in the range.
 
     >>> as_integer("axis", 3, 0, 3)
     3
     """
-    number = index_of(value)
+    number = integer_or_none(value)
     if number is None:
-        raise InvalidArguments(f"{what} is {shown(value)}: give an integer")
+        raise InvalidArguments(f"{name} is {shown(value)}: give an integer")
     if number.bit_length() > MOST_BITS:
-        raise InvalidArguments(f"{what} is {shown(number)}: give one of at most {MOST_BITS} bits")
+        raise InvalidArguments(f"{name} is {shown(number)}: give one of at most {MOST_BITS} bits")
     if least is not None and number < least:
-        raise InvalidArguments(f"{what} is {number}: give {least} or more")
+        raise InvalidArguments(f"{name} is {number}: give {least} or more")
     if most is not None and number > most:
-        raise InvalidArguments(f"{what} is {number}: give {most} or less")
+        raise InvalidArguments(f"{name} is {number}: give {most} or less")
     return number
 
 
-def entries_of(what: str, values: object) -> tuple[object, ...]:
-    """The entries of a sequence or another iterable of a few entries, but of no text, mapping or set.
+def as_entries(name: str, values: object) -> tuple[object, ...]:
+    """Return the entries of a sequence or another ordered iterable as a tuple; texts, mappings and sets are refused.
 
     Raises:
-        InvalidArguments: `values` has no entries in an order.
+        InvalidArguments: `values` is no such iterable.
 
-    >>> entries_of("dims", [2, 3])
+    >>> as_entries("dims", [2, 3])
     (2, 3)
     """
     if isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict, set, frozenset)):
         try:
             return tuple(values)
         except TypeError:
-            pass  # NumPy's arrays without axes call themselves iterable
-    raise InvalidArguments(f"{what} is {shown(values)}: give a sequence of integers")
+            pass  # NumPy arrays without axes have `__iter__`, but it raises TypeError
+    raise InvalidArguments(f"{name} is {shown(values)}: give a sequence of integers")

@@ -1,9 +1,9 @@
-"""Files that appear whole or not at all, and the words for what can go wrong with them.
+"""Atomic writes of files, checks of paths, and error messages for what the operating system refuses.
 
-A result is written under a temporary name in the directory of its target, flushed to the disk and then renamed over
-the target, so a reader sees the old file or the new one and never a part. Whatever goes wrong, the temporary file is
-removed and the target is as it was. Only a process that is killed leaves one, and a later one can tell that it did: the
-lock on the file ended with its writer.
+`atomic_write` writes under a temporary name in the directory of the target, flushes the file to disk and renames it to
+the target. So a reader sees the old file or the new one, never a part. If an exception is raised, the temporary file is
+removed and the target is unchanged. Only a killed process leaves a temporary file. `find_abandoned` recognizes it: the
+writer holds a lock on the file, and the operating system releases the lock when the process ends.
 """
 
 import errno
@@ -23,23 +23,23 @@ from inlay.errors import FileError
 
 try:
     import fcntl
-except ImportError:  # the system locks files in another way, and removes none that is open
+except ImportError:  # Windows, which does not remove open files
     fcntl = None  # type: ignore[assignment]
 
 Progress: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes that were just written."""
+"""A callback that gets the number of bytes of each write."""
 
 _PIECE = 1 << 23
-"""Bytes handed to the operating system at once: enough to be fast, few enough for a smooth progress bar."""
+"""Bytes per write: large enough for full speed, small enough for frequent updates of a progress bar."""
 
-_SHOWN = 40
-"""Characters of the name of a file in that of its temporary file; a name may have 255 bytes."""
+_NAME_CHARACTERS = 40
+"""Number of characters of the target's name in the name of its temporary file; names are limited to 255 bytes."""
 
 _SUFFIX = ".inlay.tmp"
-"""The end of the names of temporary files."""
+"""Suffix of temporary files."""
 
-_MOVES_OPEN_FILES = os.name == "posix"
-"""Whether a file may be renamed while it is open: so it stays locked until it is in place."""
+_CAN_RENAME_OPEN_FILES = os.name == "posix"
+"""True if a file can be renamed while it is open, so that it stays locked until it has its final name."""
 
 _REASONS = {
     errno.ENOENT: "there is no such file; check the name",
@@ -51,13 +51,13 @@ _REASONS = {
     errno.EDQUOT: "the disk quota is used up; free space or write elsewhere",
     errno.EFBIG: "it passes the size limit of this process or file system; raise it (ulimit -f) or write elsewhere",
     errno.EROFS: "the file system is read-only; write elsewhere",
-    errno.ELOOP: "its links lead in a circle; remove one of them",
+    errno.ELOOP: "its links form a cycle; remove one of them",
     errno.ENAMETOOLONG: "the name is too long; use a shorter one",
 }
 
 
 def file_error(action: str, path: Path, error: OSError) -> FileError:
-    """The `FileError` that says `action` failed on `path` because of `error`.
+    """Return a `FileError` which states that `action` failed on `path` because of `error`.
 
     >>> print(file_error("read", Path("a.npy"), FileNotFoundError(errno.ENOENT, "")))
     cannot read a.npy: there is no such file; check the name
@@ -66,29 +66,29 @@ def file_error(action: str, path: Path, error: OSError) -> FileError:
 
 
 def reason_of(error: OSError) -> str:
-    """What the operating system refused, and what helps, as far as it is known."""
+    """Return the reason of an error of the operating system, with a remedy for the common ones."""
     return _REASONS.get(error.errno or 0) or error.strerror or str(error)
 
 
 def require_path(path: Path, action: str = "read") -> None:
-    """Refuse a path that no file can have.
+    """Check that a path contains no NUL character.
 
     Raises:
-        FileError: it contains the character NUL.
+        FileError: it does.
     """
     if "\0" in str(path):
         raise FileError(f"cannot {action} {str(path)!r}: no file name contains the character NUL; check the name")
 
 
 def require_file(path: Path) -> int:
-    """The size in bytes of the regular file `path`.
+    """Check that `path` is a regular file that can be read, and return its size in bytes.
 
     Raises:
-        FileError: there is no such file, it may not be read, or it is a directory or a device.
+        FileError: there is no such file, this user may not read it, or it is a directory or a device.
     """
     require_path(path)
     try:
-        # Its status before its content: to open a pipe would wait for its writer.
+        # Check the type before opening: opening a pipe would block until it has a writer.
         status = path.stat()
         if S_ISREG(status.st_mode):
             path.open("rb").close()
@@ -100,8 +100,8 @@ def require_file(path: Path) -> int:
     raise FileError(f"cannot read {path}: it is a device or pipe; copy its content into a file")
 
 
-def same_file(first: Path, second: Path) -> bool:
-    """Whether both paths lead to one existing file, by whatever links."""
+def is_same_file(first: Path, second: Path) -> bool:
+    """Return True if both paths lead, directly or through links, to the same existing file."""
     try:
         return first.samefile(second)
     except (OSError, ValueError):
@@ -109,30 +109,31 @@ def same_file(first: Path, second: Path) -> bool:
 
 
 def require_unused(target: Path, *sources: Path) -> None:
-    """Refuse to write to a file that is being read.
+    """Check that the file to write is not one of the files that are read.
 
     Raises:
-        FileError: `target` is one of `sources`, by whatever links.
+        FileError: `target` and one of `sources` lead, directly or through links, to the same file.
     """
-    if any(same_file(source, target) for source in sources):
+    if any(is_same_file(source, target) for source in sources):
         raise FileError(f"cannot write {target}: it is the file that is being read; choose another name")
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file, open for writing, that takes the place of `target` when the block ends without an error.
+def atomic_write(target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file for writing, and rename it to `target` when the `with` block ends.
 
     Post-conditions:
-        The block ended: `target` holds what was written, with the permissions of the file it replaces if there was
-        one. The block raised: `target` is as it was and its directory holds no new file. The process was killed: a
-        temporary file may be left, which `abandoned` finds.
+        After a block without an exception, `target` has the written content, and the permissions of the file that it
+        replaces, if there was one.
+        After a block with an exception, `target` is unchanged and its directory has no new file.
+        If the process is killed, a temporary file may remain, which `find_abandoned` finds.
 
     Raises:
-        FileError: the file cannot be created, written or put in place.
+        FileError: the file cannot be created, written or renamed.
     """
     require_path(target, "write")
     try:
-        final = _writable(target)
+        final = _resolve_target(target)
         temporary, file = _new_temporary(final)
         try:
             with file:
@@ -141,7 +142,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
                 if final.exists():
                     shutil.copymode(final, temporary)
-                if not _MOVES_OPEN_FILES:
+                if not _CAN_RENAME_OPEN_FILES:
                     file.close()
                 temporary.replace(final)
         finally:
@@ -153,85 +154,90 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         raise file_error("write", target, error) from error
 
 
-def abandoned(target: Path) -> list[Path]:
-    """Temporary files that writers of `target` left behind because they were killed; those still being written are not.
+def find_abandoned(target: Path) -> list[Path]:
+    """Return the temporary files that killed writers of `target` left; files of running writers are not included.
 
-    >>> abandoned(Path("weights.safetensors"))
+    >>> find_abandoned(Path("weights.safetensors"))
     []
     """
     try:
         final = target.resolve()
-        found = sorted(final.parent.glob(f".*.{_digest(final)}.*{_SUFFIX}"))
-        return [path for path in found if _is_abandoned(path)]
+        candidates = sorted(final.parent.glob(f".*.{_name_digest(final)}.*{_SUFFIX}"))
+        return [path for path in candidates if _is_abandoned(path)]
     except (OSError, RuntimeError, ValueError):
         return []
 
 
 def remove_abandoned(target: Path) -> list[Path]:
-    """Remove the files that `abandoned` finds, and return them.
+    """Remove the files that `find_abandoned` returns, and return their paths.
 
     Raises:
-        FileError: one cannot be removed.
+        FileError: a file cannot be removed.
     """
-    found = abandoned(target)
-    for path in found:
+    paths = find_abandoned(target)
+    for path in paths:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise file_error("remove", path, error) from error
-    return found
+    return paths
 
 
 def _new_temporary(final: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside `final`, locked as long as it is open: who finds it locked knows that its writer lives."""
+    """Create a temporary file in the directory of `final`, and lock it; the lock shows that its writer is running."""
     while True:
-        path = final.with_name(f".{final.name[:_SHOWN]}.{_digest(final)}.{os.urandom(4).hex()}{_SUFFIX}")
+        path = final.with_name(f".{final.name[:_NAME_CHARACTERS]}.{_name_digest(final)}.{os.urandom(4).hex()}{_SUFFIX}")
         file = path.open("xb")
-        if _lock(file) is not False and path.exists():
+        if _try_lock(file) is not False and path.exists():
             return path, file
-        file.close()  # somebody took it for abandoned before it was locked
+        file.close()  # another process removed it as abandoned before it was locked: try again
 
 
-def _digest(final: Path) -> str:
-    """What tells temporary files of one target from those of another: names may be longer than is shown of them."""
+def _name_digest(final: Path) -> str:
+    """Return a digest of the whole name of the target, since temporary names contain only a part of it."""
     return sha256(os.fsencode(final.name)).hexdigest()[:12]
 
 
 def _is_abandoned(path: Path) -> bool:
+    """Return True if `path` is a regular file without a lock."""
     try:
         if not S_ISREG(path.lstat().st_mode):
             return False
         with path.open("rb") as file:
-            return _lock(file) is True
+            return _try_lock(file) is True
     except OSError:
         return False
 
 
-def _lock(file: BinaryIO) -> bool | None:
-    """Lock an open file until it is closed; False if another one has it locked, None where files cannot be locked."""
+def _try_lock(file: BinaryIO) -> bool | None:
+    """Try to lock an open file until it is closed.
+
+    Return True if it is locked now, False if another process or file object holds the lock, None if locks are not
+    supported.
+    """
     if fcntl is None:
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # the file system has no locks
+    except OSError:  # the file system does not support locks
         return None
     return True
 
 
-def _writable(target: Path) -> Path:
-    """Where a file named `target` really goes: links are followed.
+def _resolve_target(target: Path) -> Path:
+    """Follow symbolic links from `target`, and return the path of the file to write.
 
     Raises:
-        FileError: a directory or a device is in the way, or there is no directory for it.
-        OSError: links lead in a circle, or the file may not be written.
+        FileError: the path is a directory or a device, or its parent directory does not exist.
+        OSError: links form a cycle, or this user may not write the file.
     """
     try:
         final = target.resolve()
     except RuntimeError:
         raise OSError(errno.ELOOP, "") from None
-    if final.is_symlink():  # nothing is left to follow, so the links lead in a circle
+    if final.is_symlink():  # `resolve` stops at a link only if links form a cycle
         raise OSError(errno.ELOOP, "")
     if not final.parent.exists():
         link = f"it is a link to {final}, and " if target.is_symlink() else ""
@@ -246,14 +252,14 @@ def _writable(target: Path) -> Path:
 
 
 def write_pieces(file: BinaryIO, pieces: Iterable[npt.NDArray[np.uint8]], progress: Progress | None = None) -> None:
-    """Append `pieces` to `file` one after the other; at most one is held here."""
+    """Append `pieces` to `file`, with at most one piece in memory at a time."""
     for piece in pieces:
         write_bytes(file, piece, progress)
-        del piece  # or it would live on while the next is made
+        del piece  # free its memory before the iterator makes the next piece
 
 
 def write_bytes(file: BinaryIO, data: npt.NDArray[np.uint8], progress: Progress | None = None) -> None:
-    """Append `data` to `file` in parts, telling `progress` after each."""
+    """Append `data` to `file` in parts of `_PIECE` bytes, and call `progress` after each part."""
     for begin in range(0, data.size, _PIECE):
         piece = data[begin : begin + _PIECE]
         file.write(np.ascontiguousarray(piece).data)

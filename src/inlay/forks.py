@@ -1,12 +1,14 @@
-"""Forks: locks that a forked child does not inherit in a locked state, and what has to be done around a fork.
+"""Fork safety: locks that are free in a forked child, and functions that are called around a fork.
 
-A fork copies one thread. A lock that another thread holds stays locked in the child for ever. There are two remedies:
+A fork copies only the calling thread. A lock that another thread holds at this moment would stay locked in the child
+forever. This module has two kinds of locks for that, and a registry of functions:
 
-    hold_across_forks(lock)     guards a library that keeps locks and state of its own: a fork waits until it is free
-    RenewedLock()               guards values of Python that are replaced at once: the child has a new, free one
-    at_fork(...)                what else is called: in the parent before the fork, or in the child after it
+    hold_across_forks(lock)     a fork waits until `lock` is free; for a library with internal locks and state
+    ForkResetLock()             the child gets a new, free lock; for Python values that are replaced in one assignment
+    at_fork(...)                functions to call in the parent before the fork, and in the child after it
 
-The calls of `before` run while all of these locks are held. Where the system cannot fork, nothing is registered.
+Functions registered as `before` are called while all locks of `hold_across_forks` are held. On systems without fork,
+nothing is registered.
 """
 
 import os
@@ -15,53 +17,54 @@ from collections.abc import Callable
 from types import TracebackType
 from weakref import WeakSet
 
-_held: list["threading.RLock"] = []
+_locks: list["threading.RLock"] = []
 _acquired: list["threading.RLock"] = []
 _before: list[Callable[[], object]] = []
 _after_in_child: list[Callable[[], object]] = []
-_renewed: "WeakSet[RenewedLock]" = WeakSet()
+_reset_locks: "WeakSet[ForkResetLock]" = WeakSet()
 
 
 def hold_across_forks(lock: "threading.RLock") -> None:
-    """Hold `lock` across every fork of this process, so that no fork happens while another thread holds it.
+    """Acquire `lock` before every fork of this process and release it afterwards: no other thread holds it at a fork.
 
-    A fork acquires these locks in the reverse order of their registration: a thread may acquire a lock while it holds
-    one that was registered later, not the other way round.
+    A fork acquires these locks in the reverse order of their registration. To avoid a deadlock, a thread that holds one
+    of them may only acquire locks that were registered before it.
     """
-    _held.append(lock)
+    _locks.append(lock)
 
 
 def at_fork(*, before: Callable[[], object] | None = None, after_in_child: Callable[[], object]) -> None:
-    """Call `before` before every fork of this process, and `after_in_child` in the child; both may not raise."""
+    """Register functions to call in the parent before every fork, and in the child after it; they must not raise."""
     if before is not None:
         _before.append(before)
     _after_in_child.append(after_in_child)
 
 
-class RenewedLock:
-    """A lock that is free in a forked child, even if another thread of the parent holds it."""
+class ForkResetLock:
+    """A lock that is free in a forked child, even if another thread of the parent holds it at the fork."""
 
     __slots__ = ("__weakref__", "_lock")
 
     def __init__(self) -> None:
-        """Create it unlocked."""
+        """Create an unlocked lock."""
         self._lock = threading.Lock()
-        _renewed.add(self)
+        _reset_locks.add(self)
 
     def __enter__(self) -> None:
-        """Wait until it is free, and acquire it."""
+        """Acquire the lock, and wait for it if necessary."""
         self._lock.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Release it."""
+        """Release the lock."""
         self._lock.release()
 
 
 def _acquire_all() -> None:
-    # Another thread may register more while this one waits: what is released is what was acquired.
-    for lock in reversed(list(_held)):
+    """Acquire all locks of `hold_across_forks`, then call the functions registered as `before`."""
+    # Another thread may register a lock while this one waits, so `_acquired` lists the locks to release.
+    for lock in reversed(list(_locks)):
         lock.acquire()
         _acquired.append(lock)
     for call in list(_before):
@@ -73,8 +76,9 @@ def _release_all() -> None:
         _acquired.pop().release()
 
 
-def _renew() -> None:
-    for lock in list(_renewed):
+def _reset_child() -> None:
+    """In a forked child: replace all `ForkResetLock`s, call the registered functions, release the locks."""
+    for lock in list(_reset_locks):
         lock._lock = threading.Lock()
     for call in list(_after_in_child):
         call()
@@ -82,4 +86,4 @@ def _renew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_acquire_all, after_in_parent=_release_all, after_in_child=_renew)
+    os.register_at_fork(before=_acquire_all, after_in_parent=_release_all, after_in_child=_reset_child)

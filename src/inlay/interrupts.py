@@ -1,8 +1,8 @@
-"""Ctrl-C while the command line is loaded: the process ends at once, with the code that Ctrl-C has later.
+"""Handling of Ctrl-C while the command line is loaded: the process ends at once with exit code 130.
 
-Loading takes a tenth of a second and more. An interrupt that reaches an extension module in that time comes out of it
-as a traceback, or as an import that failed. This module is loaded before all others and changes nothing in a process
-that uses Inlay as a library.
+Loading takes a tenth of a second or more. An interrupt inside the initialization of an extension module would appear as
+a traceback, or as a failed import. This module is loaded before all others. It changes nothing in a process that uses
+Inlay as a library.
 """
 
 import os
@@ -12,18 +12,18 @@ from pathlib import PurePath
 from types import FrameType
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+"""Exit code after Ctrl-C."""
 
 
 def end(_: int, __: FrameType | None) -> None:
-    """End the process without a word: nothing is begun yet."""
+    """Signal handler: end the process without a message, since no work has begun."""
     os._exit(INTERRUPTED)
 
 
 def is_command(arguments: list[str]) -> bool:
-    """Whether a process with these arguments is the command line, as `inlay` or `python -m inlay`.
+    """Return True if these are the arguments of the command line: of `inlay` or of `python -m inlay`.
 
-    Python names a module that it is about to run `-m`.
+    While Python loads a module for `python -m`, the first argument is `-m`.
 
     >>> is_command(["/usr/bin/inlay", "plan"]), is_command(["-m", "plan"]), is_command(["train.py"]), is_command([])
     (True, True, False, False)
@@ -31,8 +31,11 @@ def is_command(arguments: list[str]) -> bool:
     return bool(arguments) and PurePath(arguments[0]).stem in ("inlay", "-m")
 
 
-def _watch() -> None:
-    """Take the place of Python's own handler; a shell starts what it puts in the background with interrupts ignored."""
+def _install_handler() -> None:
+    """Install the signal handler if this is the command line and Python's handler is active.
+
+    Interrupts may be ignored instead: a shell does that for processes in the background.
+    """
     if is_command(getattr(sys, "argv", [])) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         try:
             signal.signal(signal.SIGINT, end)
@@ -40,4 +43,4 @@ def _watch() -> None:
             return
 
 
-_watch()
+_install_handler()

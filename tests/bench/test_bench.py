@@ -20,7 +20,7 @@ from inlay.measure.disturbance import IdleWait
 from inlay.measure.interleaved import Call, measure_interleaved
 from inlay.measure.statistics import Spread
 from inlay.memory import Memory, Reorder
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import tuning
 from inlay.reordering.choice import Choice, Decision
 from inlay.testing import reorder_problems

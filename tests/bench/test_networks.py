@@ -271,7 +271,7 @@ def test_what_cannot_be_measured_is_refused(options: Mapping[str, Any], text: st
     [
         (
             ["nchw", "nhwc"],
-            "bench takes a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
+            "bench measures a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
             "`inlay bench model.onnx`, or --machine: 'nchw nhwc' is none of them",
         ),
         (["net.onnx", "--tune"], "--tune is for a reorder, and a network is given: leave it out"),

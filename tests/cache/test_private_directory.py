@@ -1,4 +1,4 @@
-"""The cache directory: what other users could have put there is not used, and nothing in it hangs or fails."""
+"""The cache directory: files that other users could have written are ignored, and no file causes a hang or an error."""
 
 import os
 import resource
@@ -16,7 +16,7 @@ from inlay import cache
 from inlay.cache import private_directory
 from inlay.errors import FileError
 from inlay.graph.costs.book import Book, Entry, Price
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled
 from inlay.reordering import target as target_module
 from inlay.reordering.machine_code import ir_of
@@ -61,7 +61,7 @@ def test_a_directory_that_others_could_exchange_is_not_used(
     open_to_others = directory.parents[above - 1]
     before = stat.S_IMODE(open_to_others.stat().st_mode)
     open_to_others.chmod(mode)
-    monkeypatch.setattr(private_directory, "_is_of_one", lambda group: False)
+    monkeypatch.setattr(private_directory, "_is_private_group", lambda group: False)
     forget_memory(monkeypatch)
     assert cache.read_object(kept.stem) is None
     assert refusal() == (
@@ -80,7 +80,7 @@ def test_the_sticky_bit_and_a_group_of_one_protect_what_is_in_a_directory(
     directory.parent.chmod(0o1777)
     assert cache.read_object(KEY) == b"code"
     directory.parent.chmod(0o775)
-    monkeypatch.setattr(private_directory, "_is_of_one", lambda group: group == directory.parent.stat().st_gid)
+    monkeypatch.setattr(private_directory, "_is_private_group", lambda group: group == directory.parent.stat().st_gid)
     assert cache.read_object(KEY) == b"code"
 
 
@@ -96,13 +96,13 @@ def test_a_group_of_one_has_the_name_of_the_user_and_no_other_member(monkeypatch
     ]:
         entry = grp.struct_group((name, "x", number, members))
         monkeypatch.setattr(grp, "getgrgid", lambda _, entry=entry: entry)
-        assert private_directory._is_of_one(number) is is_his
+        assert private_directory._is_private_group(number) is is_his
 
     def unknown(_: int) -> None:
         raise KeyError
 
     monkeypatch.setattr(grp, "getgrgid", unknown)
-    assert not private_directory._is_of_one(user.pw_gid)
+    assert not private_directory._is_private_group(user.pw_gid)
 
 
 @needs_root
@@ -196,7 +196,7 @@ def _endless(path: Path) -> None:
 
 
 def _writable_by_others(path: Path) -> None:
-    path.write_bytes(cache._seal(KEY, b"code") + b"code")
+    path.write_bytes(cache._digest(KEY, b"code") + b"code")
     path.chmod(0o666)
 
 
@@ -211,13 +211,13 @@ def _directory(path: Path) -> None:
 
 def _link_to_a_sound_one(path: Path) -> None:
     elsewhere = path.parents[2] / "elsewhere"
-    elsewhere.write_bytes(cache._seal(KEY, b"code") + b"code")
+    elsewhere.write_bytes(cache._digest(KEY, b"code") + b"code")
     elsewhere.chmod(0o600)
     path.symlink_to(elsewhere)
 
 
 def _of_another_user(path: Path) -> None:
-    path.write_bytes(cache._seal(KEY, b"code") + b"code")
+    path.write_bytes(cache._digest(KEY, b"code") + b"code")
     path.chmod(0o600)
     os.chown(path, OTHER, OTHER)
 
@@ -410,7 +410,7 @@ def test_no_content_of_another_user_is_read_while_he_exchanges_the_directory(
     cache.write_object(KEY, b"ours")
     evil = public_directory.parent / "evil"
     evil.mkdir(mode=0o700)
-    (evil / f"{KEY}.o").write_bytes(cache._seal(KEY, b"theirs") + b"theirs")
+    (evil / f"{KEY}.o").write_bytes(cache._digest(KEY, b"theirs") + b"theirs")
     for path in (evil / f"{KEY}.o", evil):
         os.chown(path, OTHER, OTHER)
     code = (

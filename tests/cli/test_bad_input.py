@@ -1,4 +1,4 @@
-"""Typical mistakes: each gives one clear error, pinned whole, with exit code 2, and leaves every file as it was."""
+"""Wrong input: each prints one error, with its whole text, has exit code 2, and leaves all files unchanged."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Mistake(NamedTuple):
     """One block of `mistakes.txt`."""
 
     name: str
-    """What is wrong."""
+    """Name of the mistake, used as the test's id."""
     arguments: list[str]
     """The command line."""
     text: str
@@ -37,7 +37,7 @@ class Mistake(NamedTuple):
 
 
 def make_files() -> None:
-    """What the mistakes are made with, in the current directory."""
+    """Write the files that the mistakes name into the current directory."""
     array = np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4)
     np.save("a.npy", array)
     np.save("flat.npy", np.arange(640, dtype=np.float32))
@@ -119,7 +119,7 @@ class ApiMistake(NamedTuple):
     """A call that is refused."""
 
     name: str
-    """What is wrong."""
+    """Name of the mistake, used as the test's id."""
     call: Callable[[], object]
     """The call."""
     error: type[inlay.InlayError]

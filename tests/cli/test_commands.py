@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it returns, and what it leaves behind."""
+"""The command line: output, exit codes, and files."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def _in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """What a successful command prints."""
+    """Return the output of a successful command."""
     assert cli.main(args) == 0
     out, err = capsys.readouterr()
     assert err == ""

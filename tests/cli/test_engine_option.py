@@ -1,4 +1,4 @@
-"""Who computes for `inlay plan`, `run` and `bench`, what they say where NumPy does, and how much was measured."""
+"""Engine selection of `inlay plan`, `run` and `bench`, notes on the reference engine, and reports of measurements."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from inlay import cli, load, plan
-from inlay.cli.application import Watch
+from inlay.cli.application import MeasurementProgress
 from inlay.engines import onednn
 from inlay.engines.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
@@ -70,7 +70,7 @@ def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:
-    """What a command that succeeds prints to both streams."""
+    """Return the text on both streams of a successful command."""
     assert cli.main(args) == 0
     return capsys.readouterr()
 
@@ -291,5 +291,5 @@ def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_lines_on_what_was_measured(capsys: pytest.CaptureFixture[str], sources: CostSources | None, text: str) -> None:
-    Watch().report(sources)
+    MeasurementProgress().report(sources)
     assert capsys.readouterr() == ("", text)

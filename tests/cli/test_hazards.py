@@ -1,4 +1,4 @@
-"""Signals, closed streams, hostile names and odd targets: the command line ends in order and in words."""
+"""Signals, closed streams, hostile names and unusual targets: the command line ends cleanly and with a message."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 import inlay
 from inlay import cli, storage
 from inlay.errors import FileError, printable, printable_lines
-from inlay.files import abandoned, replacing
+from inlay.files import atomic_write, find_abandoned
 from inlay.layout import Axis, Digit, Layout
 from inlay.storage import open_memories
 
@@ -137,8 +137,8 @@ def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(
 KILLED = """
     import os, signal, sys
     from pathlib import Path
-    from inlay.files import replacing
-    with replacing(Path(sys.argv[1])) as file:
+    from inlay.files import atomic_write
+    with atomic_write(Path(sys.argv[1])) as file:
         file.write(b"x" * 2_000_000)
         file.flush()
         if sys.argv[2] == "die":
@@ -156,14 +156,14 @@ def test_what_a_killed_run_left_is_named_and_removed_on_request(
     for target in ("p.safetensors", "other.safetensors"):
         assert program(KILLED, target, "die").returncode == -signal.SIGKILL
     (directory / ".p.safetensors.0123.tmp").write_bytes(b"of another program")
-    (left,) = abandoned(Path("p.safetensors"))
+    (left,) = find_abandoned(Path("p.safetensors"))
     assert cli.main(CONVERT) == 0
     assert capsys.readouterr().err == f"note: {left} (2.0 MB) is left from a run that was killed: --clean removes it\n"
     assert left.exists()
     assert cli.main([*CONVERT, "--clean"]) == 0
     assert capsys.readouterr().err == f"removed {left}\n"
     assert not left.exists()
-    assert len(abandoned(Path("other.safetensors"))) == 1
+    assert len(find_abandoned(Path("other.safetensors"))) == 1
     assert (directory / ".p.safetensors.0123.tmp").exists()
     assert cli.main(CONVERT) == 0
     assert capsys.readouterr().err == ""
@@ -177,7 +177,7 @@ def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pyt
         assert writer.stdin is not None
         assert writer.stdout is not None
         assert writer.stdout.readline() == "writing\n"
-        assert abandoned(Path("p.safetensors")) == []
+        assert find_abandoned(Path("p.safetensors")) == []
         assert cli.main([*CONVERT, "--clean"]) == 0
         assert capsys.readouterr().err == ""
         writer.stdin.write("\n")
@@ -189,9 +189,9 @@ def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pyt
 @pytest.mark.parametrize("name", ["x" * 250, "漢" * 83, "a[b]*?.npy"])
 def test_names_as_long_as_they_may_be_are_written(directory: Path, name: str) -> None:
     alike = name[:-1] + "z"
-    with replacing(Path(name)) as file, replacing(Path(alike)):
+    with atomic_write(Path(name)) as file, atomic_write(Path(alike)):
         file.write(b"content")
-        assert abandoned(Path(name)) == []
+        assert find_abandoned(Path(name)) == []
     assert Path(name).read_bytes() == b"content"
     assert sorted(path.name for path in directory.iterdir()) == sorted(["a.npy", name, alike])
 
@@ -210,11 +210,11 @@ def _make_two_links_to_each_other(path: Path) -> None:
     [
         (
             _make_two_links_to_each_other,
-            "cannot write p.safetensors: its links lead in a circle; remove one of them",
+            "cannot write p.safetensors: its links form a cycle; remove one of them",
         ),
         (
             lambda path: path.symlink_to(path.resolve()),
-            "cannot write p.safetensors: its links lead in a circle; remove one of them",
+            "cannot write p.safetensors: its links form a cycle; remove one of them",
         ),
         (
             lambda path: path.symlink_to("/nowhere/else/p.safetensors"),
@@ -434,6 +434,6 @@ def test_any_number_of_digits_is_read_or_refused_in_words() -> None:
             open_memories("w.safetensors")
         length = len(json.dumps(described))
         assert str(caught.value) == (
-            "cannot read w.safetensors: its layout text is damaged, tensor w: its descriptor takes "
+            "cannot read w.safetensors: its layout text is damaged, tensor w: its descriptor has "
             f"{length} characters of JSON: at most 1048576 are read; convert the original again"
         )

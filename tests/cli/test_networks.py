@@ -1,4 +1,4 @@
-"""`inlay plan` and `inlay run`: what they print, what they write, and what they say when they cannot."""
+"""`inlay plan` and `inlay run`: output, written files, and errors."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inlay import cli, load, plan
-from inlay.cli.application import Watch
+from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explained, figures
 from inlay.primitives import engine, set_engine
@@ -32,7 +32,7 @@ def _in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture(autouse=True)
 def has_engine() -> Iterator[bool]:
-    """Whether oneDNN computes; where it is not installed the reference engine is chosen, and no note is printed."""
+    """Return True if oneDNN computes; otherwise the reference engine is selected, and no note is printed."""
     before = list(engine._default)
     is_here = engine.explain_fallback() is None
     if not is_here:
@@ -84,7 +84,7 @@ def expected() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def succeed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """What a successful command prints."""
+    """Return the output of a successful command."""
     assert cli.main(args) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -193,13 +193,13 @@ def test_what_was_measured_before_an_interrupt_is_kept(
         pytest.skip("no oneDNN")
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     write_classifier(batch=2)
-    tell = Watch.tell
+    tell = MeasurementProgress.update
 
-    def interrupted(self: Watch, done: int, total: int) -> None:
+    def interrupted(self: MeasurementProgress, done: int, total: int) -> None:
         tell(self, done, total)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Watch, "tell", interrupted)
+    monkeypatch.setattr(MeasurementProgress, "update", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert cli.main(["plan", "net.onnx"]) == 130
@@ -425,10 +425,10 @@ def test_a_bar_is_drawn_only_where_a_person_watches(monkeypatch: pytest.MonkeyPa
             drawn.append(lambda: "stopped")
 
     monkeypatch.setattr("inlay.cli.application._new_bar", lambda: (Bar(), 0))
-    with Watch() as watch:
-        watch.tell(1, 3)
+    with MeasurementProgress() as watch:
+        watch.update(1, 3)
     assert (drawn, watch.count) == ([], 1)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with Watch() as watch:
-        watch.tell(2, 3)
+    with MeasurementProgress() as watch:
+        watch.update(2, 3)
     assert [call() for call in drawn] == [(2, 3), "stopped"]

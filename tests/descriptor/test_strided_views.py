@@ -162,7 +162,7 @@ Memory: offsets 0 to 5; rows begin with offset: a,b
 def test_mistakes_are_told() -> None:
     layout = Layout.from_strides((4,), (-1,))
     assert refusal(InvalidArguments, lambda: Memory(layout)) == (
-        "a Layout says no data type: give the array that it lies in, or describe the memory with "
+        "a Layout has no data type: give the array of its elements, or describe the memory with "
         "MemoryDesc.from_layout(layout, 'f32')"
     )
     small = refusal(InvalidArguments, lambda: Memory(layout, np.zeros(3, np.uint8)))

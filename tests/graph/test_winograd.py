@@ -208,7 +208,7 @@ def test_who_wants_direct_convolutions_gets_them() -> None:
     wrong: Any = "winograd"
     with pytest.raises(InvalidArguments) as caught:
         plan(graph(), costs=Preferring(), convolutions=wrong)
-    assert str(caught.value) == "convolutions are 'winograd': give auto, whichever takes less, or direct"
+    assert str(caught.value) == "convolutions are 'winograd': give auto, the fastest, or direct"
 
 
 @pytest.mark.parametrize("convolutions", CHOICES)
@@ -356,9 +356,7 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str],
     path.write_bytes(model(1))
     for command in (["plan", str(path)], ["run", str(path), "-i", "x.npy"], ["bench", str(path)]):
         assert cli.main([*command, "--convolutions", "fft"]) == 2
-        assert capsys.readouterr().err == (
-            "error: --convolutions is 'fft': give auto, whichever takes less, or direct\n"
-        )
+        assert capsys.readouterr().err == ("error: --convolutions is 'fft': give auto, the fastest, or direct\n")
     assert cli.main(["bench", "ab", "ba", "8x8", "--convolutions", "direct"]) == 2
     assert capsys.readouterr().err == ("error: --convolutions is for a network, and a reorder is given: leave it out\n")
 

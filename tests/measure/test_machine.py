@@ -23,7 +23,7 @@ from inlay.machine import (
     reported_caches,
 )
 from inlay.measure.calibration import Calibration, CopySample
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled, memory_levels
 from inlay.reordering.planning import ReorderPlan, plan_reorder
 from inlay.reordering.problem import build_reorder_problem

@@ -1,4 +1,4 @@
-"""The laws of arrays at the boundary: views where both sides can say the strides, copies that keep every element."""
+"""Conversion from and to arrays: views if both sides support the strides, else copies with equal elements."""
 
 import gc
 import sys

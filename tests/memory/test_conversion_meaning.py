@@ -1,7 +1,7 @@
-"""The table of frameworks against the frameworks: a convolution in logical order gives what they give.
+"""`CONVENTIONS` against the frameworks: a convolution over logical axes computes what the framework computes.
 
-A convolution, a deconvolution and a layer of gates are written out over oneDNN's logical axes. Their weights are a
-framework's own array, seen through the descriptor that the table gives; so a letter in a wrong place is a wrong result.
+A convolution, a deconvolution and a layer of gates are implemented over oneDNN's logical axes. Their weights are arrays
+of a framework, read through the descriptor from `CONVENTIONS`, so a wrong letter causes a wrong result.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def logical(
 
 
 def convolution(src: Array, weights: Array) -> Array:
-    """Of src (N, G, I, H, W) with weights (G, O, I, KH, KW), as (N, G, O, H', W')."""
+    """Convolve src (N, G, I, H, W) with weights (G, O, I, KH, KW); return (N, G, O, H', W')."""
     kernel = weights.shape[3:]
     windows = np.lib.stride_tricks.sliding_window_view(src, kernel, (3, 4))
     result: Array = np.einsum("ngihwyx,goiyx->ngohw", windows, weights)
@@ -39,7 +39,7 @@ def convolution(src: Array, weights: Array) -> Array:
 
 
 def deconvolution(src: Array, weights: Array) -> Array:
-    """Of src (N, G, I, H, W) with weights (G, O, I, KH, KW): each element of src spreads over the kernel."""
+    """Deconvolve src (N, G, I, H, W) with weights (G, O, I, KH, KW): each element of src spreads over the kernel."""
     n, groups, _, height, width = src.shape
     out, (rows, columns) = weights.shape[1], weights.shape[3:]
     dst = np.zeros((n, groups, out, height + rows - 1, width + columns - 1), src.dtype)
@@ -62,7 +62,7 @@ def joined(dst: Array) -> Array:
 
 
 def onnx_run(operation: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> list[Array]:
-    """What ONNX's reference evaluator gives."""
+    """Return the results of ONNX's reference evaluator."""
     helper = pytest.importorskip("onnx.helper", reason="onnx is not installed")
     evaluator = pytest.importorskip("onnx.reference", reason="onnx is not installed")
     float_type = 1

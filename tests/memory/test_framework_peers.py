@@ -1,4 +1,4 @@
-"""Tensors of PyTorch and arrays of JAX: shared with memory where possible, the same elements always."""
+"""Conversion of PyTorch tensors and JAX arrays: without a copy if possible, with equal elements always."""
 
 from collections.abc import Callable
 from typing import Any
@@ -104,11 +104,11 @@ class TestFromTorch:
             ),
             (
                 lambda torch: torch.ones(3, device="meta"),
-                "tensor lies on meta: bring it to the CPU with tensor.cpu()",
+                "tensor is on meta: copy it to the CPU with tensor.cpu()",
             ),
             (
                 lambda torch: torch.zeros(2, dtype=torch.complex64).conj().imag,
-                "tensor is the negative of what its memory holds: make it plain with resolve_neg()",
+                "tensor has its negative bit set, so its memory holds negated values: call resolve_neg() first",
             ),
             (
                 lambda torch: torch.ones(3, dtype=torch.complex32),
@@ -186,7 +186,7 @@ class TestToTorch:
     def test_types_that_torch_has_not_are_refused(self, torch: Any) -> None:
         with pytest.raises(InvalidArguments) as caught:
             to_torch(Memory(MemoryDesc((4,), "s4")))
-        assert str(caught.value) == "PyTorch has no tensors of s4: memory.unpack() gives an array"
+        assert str(caught.value) == "PyTorch has no tensors of s4: memory.unpack() returns an array"
 
 
 class TestJax:

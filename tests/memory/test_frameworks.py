@@ -1,6 +1,6 @@
-"""The laws of the boundary: orders are permutations of letters, descriptors of frameworks see their own buffers.
+"""Axis orders are permutations of letters, and descriptors of framework tensors read the framework's buffer.
 
-What a framework's tensor means is computed here a second time, by reshape and transpose of NumPy, written out by hand.
+The expected logical arrays are computed by NumPy's reshape and transpose, written for each framework and role.
 """
 
 import re
@@ -445,7 +445,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         lambda: permute_with_reorder(GAPS, (1, 0)),
         InvalidArguments,
         "no tag or pattern gives dims (3, 2) the format of MemoryDesc((2, 3), 'f32', strides=(5, 1)): "
-        "say the one you want as format=...",
+        "pass a format as format=...",
     ),
 ]
 

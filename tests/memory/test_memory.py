@@ -1,4 +1,4 @@
-"""The laws of memory: buffers are wrapped without a copy or refused, packed arrays come back bit for bit."""
+"""`Memory`: buffers are wrapped without a copy or refused; unpacked arrays equal packed arrays bit for bit."""
 
 import array
 import copy

@@ -1,4 +1,4 @@
-"""The typical mistakes with memory, each with the whole text of its error."""
+"""Wrong uses of memory and reorders, each with the whole text of its error."""
 
 import copy
 import pickle
@@ -48,7 +48,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         lambda: Memory(MemoryDesc((2, 3), "f32", "any")),
         InvalidArguments,
         "memory needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any; "
-        "give a format tag, or ask a primitive which format it takes",
+        "give a format tag, or query a primitive for its format",
     ),
     (
         "kind_undef",
@@ -258,13 +258,13 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "pack_text",
         lambda: pack("image.png", "nchw"),
         InvalidArguments,
-        "array is of type str, which says no data type: give an array, as np.asarray(values, np.float32) is",
+        "array is of type str, which has no data type: give an array, as np.asarray(values, np.float32) is",
     ),
     (
         "pack_lists",
         lambda: pack([[1, 2], [3, 4]], "ab"),
         InvalidArguments,
-        "array is of type list, which says no data type: give an array, as np.asarray(values, np.float32) is",
+        "array is of type list, which has no data type: give an array, as np.asarray(values, np.float32) is",
     ),
     (
         "pack_dates",
@@ -321,7 +321,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         lambda: pack(np.zeros((2, 3), np.float32), "any"),
         InvalidArguments,
         "memory needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any; "
-        "give a format tag, or ask a primitive which format it takes",
+        "give a format tag, or query a primitive for its format",
     ),
     (
         "masked_array",

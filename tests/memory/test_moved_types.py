@@ -1,4 +1,4 @@
-"""Types that only move: truth values, other integers and complex numbers, bit for bit, in formats and files."""
+"""Types without conversions (bool, other integers, complex numbers) are copied bit for bit, in formats and files."""
 
 import math
 from pathlib import Path

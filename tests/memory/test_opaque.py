@@ -1,4 +1,4 @@
-"""Memory of an opaque format: bytes that its engine alone understands."""
+"""Memory of an opaque format, whose bytes only its engine can read and write."""
 
 import copy
 import pickle

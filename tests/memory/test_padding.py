@@ -1,6 +1,6 @@
-"""The laws of padding: found where it is not zero, made zero and nothing else, kept zero by functions.
+"""Padding: nonzero lanes are found, zeros are written into padding only, and `map_padded` leaves it zero.
 
-The oracle goes through every coordinate of a tensor by `Layout.offset`, and reads and masks single elements.
+The oracle iterates over every coordinate of a tensor with `Layout.offset`, and reads and masks single elements.
 """
 
 from collections.abc import Callable
@@ -359,8 +359,8 @@ MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
         "zero_overlap",
         lambda: zero_padding(REPEATED),
         InvalidArguments,
-        "elements of MemoryDesc((2, 3), 'u8', strides=(0, 1), padded_dims=(3, 4)) overlap, so its padding may lie on "
-        "its data: give every element an offset of its own",
+        "elements of MemoryDesc((2, 3), 'u8', strides=(0, 1), padded_dims=(3, 4)) overlap, so its padding may "
+        "share bytes with its data: give every element an offset of its own",
     ),
     (
         "map_read_only",

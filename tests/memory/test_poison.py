@@ -1,4 +1,4 @@
-"""The laws of poison: new memory holds it on demand, moves write what they always do, and what nobody wrote shows."""
+"""Poison: new memory has it if requested, reorders write the same bytes as without it, unwritten bytes stand out."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ class TestPoison:
 
 
 def copied_without_padding() -> Memory:
-    """What a careless kernel makes: every element is right, and padding is whatever new memory holds."""
+    """Return memory as a careless kernel writes it: elements are correct, padding has the bytes of new memory."""
     memory = Memory(BLOCKED)
     elements = memory.buffer.view(np.float32)
     for x in np.ndindex(BLOCKED.dims):

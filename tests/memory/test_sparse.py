@@ -1,4 +1,4 @@
-"""Sparse memory holds what a dense one holds: conversions are exact, whatever the encoding, type, order and layout."""
+"""Conversions between sparse and dense memory are exact, for every encoding, data type, order and layout."""
 
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ import inlay
 from inlay import Memory, MemoryDesc, pack, reorder, to_coo, to_csr, to_dense
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.memory import sparse
-from inlay.memory.buffers import positions_in
+from inlay.memory.buffers import index_arrays
 from inlay.testing import Seeded, data_types, descriptors, draw_sparse_memory, shapes, sparse_memories
 
 MATRIX = np.array([[0, 0, 5, 0], [0, 0, 0, 0], [7, 0, 0, 0]], np.float32)
@@ -39,7 +39,7 @@ def scattered(memory: Memory) -> npt.NDArray[Any]:
     assert desc.data_type is not None
     values = memory.buffers[0][: desc.size].view(desc.data_type.dtype)
     dense = np.zeros(desc.dims, f"u{desc.data_type.itemsize}").view(desc.data_type.dtype)
-    held = [part.tolist() for part in positions_in(desc, memory.buffers)]
+    held = [part.tolist() for part in index_arrays(desc, memory.buffers)]
     for k in range(desc.nnz):
         if desc.sparse_encoding == "csr":
             row = max(i for i in range(desc.dims[0]) if held[1][i] <= k)
@@ -60,7 +60,7 @@ def dense_arrays(draw: st.DrawFn, data_type: DataType | None = None, ndims: int 
 
 def views(memory: Memory) -> list[list[int]]:
     """Every buffer of sparse memory but the values, as numbers."""
-    return [part.tolist() for part in positions_in(memory.desc, memory.buffers)]
+    return [part.tolist() for part in index_arrays(memory.desc, memory.buffers)]
 
 
 # Between dense, CSR and COO

@@ -1,4 +1,4 @@
-"""The typical mistakes with sparse memory, each with the whole text of its error."""
+"""Wrong uses of sparse memory, each with the whole text of its error."""
 
 import builtins
 import sys
@@ -175,7 +175,7 @@ POSITIONS: list[tuple[str, Callable[[], Memory], str]] = [
         "as sum_duplicates() of SciPy and coalesce() of torch do",
     ),
 ]
-"""What every reader of sparse memory refuses."""
+"""Errors that every reader of sparse memory raises."""
 
 USE: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
     (
@@ -440,7 +440,7 @@ TORCH: list[tuple[str, Callable[[Any], object], type[InlayError], str]] = [
         "elsewhere",
         lambda torch: sparse.from_torch(torch.ones(2, 3).to_sparse().to("meta")),
         InvalidArguments,
-        "tensor is on meta: bring it here with cpu()",
+        "tensor is on meta: copy it to the CPU with cpu()",
     ),
     (
         "hybrid",

@@ -1,4 +1,4 @@
-"""docs/architecture.md names every package, and nothing that does not exist."""
+"""docs/architecture.md names every package, and only names that exist."""
 
 import importlib
 import pkgutil
@@ -10,11 +10,11 @@ from tests.support.paths import ROOT
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 TEXT = re.sub(r"^>>>.*$", "", PAGE, flags=re.MULTILINE)
 WITHIN = ("inlay", "inlay.graph", "inlay.reordering")
-"""Where the page leaves the beginning of a name out."""
+"""Prefixes that the page leaves out of names."""
 
 
 def found(name: str) -> bool:
-    """Whether a name with dots leads to a module, a class or a function."""
+    """Return True if a dotted name is that of a module, a class or a function."""
     head, _, rest = name.partition(".")
     for package in WITHIN:
         at: object = importlib.import_module(package)

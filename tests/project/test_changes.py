@@ -1,4 +1,4 @@
-"""The fragments in changes/ make a changelog: towncrier refuses all of them where one has another name."""
+"""The names of the fragments in changes/: towncrier rejects all fragments if one name is wrong."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Data types: codes and widths are oneDNN's, every name finds its type, what cannot be stored is refused by name."""
+"""Data types: codes and widths equal those of oneDNN, every name is resolved, unsupported types raise an error."""
 
 import copy
 import json

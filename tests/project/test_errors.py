@@ -1,4 +1,4 @@
-"""Errors: each is what it says to those who know Inlay and to those who do not, and survives a pickle."""
+"""Error classes: base classes, statuses of oneDNN, markers in notation errors, pickling."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Mutants of every kind of file that is read: refused in words or read, never slow, never large."""
+"""Mutated files of every kind are read, or refused with an error of Inlay, in bounded time and memory."""
 
 import json
 import os
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="limits of time and m
 
 
 def fuzz(kind: str, seed: int, count: int, directory: Path) -> dict[str, int]:
-    """How many mutants were read, and how many refused."""
+    """Return the numbers of mutants that were read and that were refused."""
     environment = os.environ | {"INLAY_FUZZ_DIR": str(directory)}
     call = [sys.executable, str(Path(fuzz_files.__file__)), kind, str(seed), str(count)]
     done = subprocess.run(call, capture_output=True, text=True, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""A forked child computes, whatever the other threads of its parent did when it was forked, or says at once why not."""
+"""A forked child computes, or raises an error at once, whatever other threads of its parent did at the fork."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from inlay.forks import RenewedLock, hold_across_forks
+from inlay.forks import ForkResetLock, hold_across_forks
 from tests.oracles import onednn as oracle
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -22,7 +22,7 @@ WITH_ONEDNN = ("primitives", "creating", "sessions")
 
 
 def forked(kind: str, rounds: int) -> Counter[str]:
-    """How often children of the program said what."""
+    """Return the number of children of the program for each output."""
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "INLAY_CACHE_DIR": os.devnull}
     command = [sys.executable, "-m", PROGRAM, kind, str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=environment)
@@ -32,7 +32,7 @@ def forked(kind: str, rounds: int) -> Counter[str]:
 
 
 def expected(rounds: int) -> Counter[str]:
-    """What children of a process that used oneDNN say: those of a runtime other than OpenMP are refused."""
+    """Return the expected output of children of a process that used oneDNN: an error for runtimes other than OpenMP."""
     from inlay.engines.onednn import load_library
 
     library = load_library()
@@ -87,7 +87,7 @@ def status_of_child(work: AbstractContextManager[object]) -> int:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_renewed_lock_is_free_in_a_child_although_a_thread_of_the_parent_holds_it() -> None:
-    lock, held, done = RenewedLock(), threading.Event(), threading.Event()
+    lock, held, done = ForkResetLock(), threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock:

@@ -1,4 +1,4 @@
-"""`import inlay` is light, its public names are all there, and no name is both a function and a module."""
+"""`import inlay` loads few modules, all public names exist, and no name is both a function and a module."""
 
 import importlib
 import importlib.metadata as metadata

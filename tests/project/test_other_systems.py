@@ -1,4 +1,4 @@
-"""What needs no engine works where Linux's own modules, functions and files are absent, and gives the same."""
+"""All functions that need no engine return the same results without modules, functions and files of Linux."""
 
 import os
 import re
@@ -10,7 +10,7 @@ PROGRAM = "tests.support.other_systems"
 
 
 def printed(folder: Path, *options: str) -> tuple[str, str]:
-    """What the program prints to both streams, without the seconds that conversions take."""
+    """Return the text of the program on both streams, without the seconds that conversions take."""
     folder.mkdir()
     command = [sys.executable, "-m", PROGRAM, str(folder), *options]
     environment = os.environ | {"INLAY_CACHE_DIR": str(folder / "cache")}

@@ -1,4 +1,4 @@
-"""Every public callable, with every argument wrong in over a hundred ways: one sentence of Inlay's, or a result.
+"""Every public callable, with over a hundred wrong values for each argument, returns a result or raises a clear error.
 
 What comes out may be a result, an `InlayError`, or Python's own TypeError for a call that does not fit a signature:
 nothing out of the inside, no warning, and no text that cannot be printed.
@@ -31,7 +31,7 @@ CHECKED = [subject for subject in SUBJECTS if not subject.name.startswith(NOT_YE
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """What calls change for the whole process is as it was before."""
+    """Restore the process-wide state that calls change."""
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ def limited() -> Iterator[None]:
 
 
 class Caught:
-    """What comes out of a block, whatever it is; an interrupt by the keyboard goes on."""
+    """Record the exception of a block, of any class; an interrupt by the keyboard goes on."""
 
     error: BaseException | None = None
 
@@ -69,7 +69,7 @@ class Caught:
 
 
 def fault_of(subject: Subject, parameter: str, value: Any) -> str | None:
-    """What came out that should not have; None where all is well."""
+    """Return the fault of an outcome, or None if it is allowed."""
     with Caught() as caught, warnings.catch_warnings(), limited():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", PerformanceWarning)

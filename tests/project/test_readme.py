@@ -1,4 +1,4 @@
-"""The commands in README.md and docs/cli.md print what the pages say, and the demo keeps its promise."""
+"""The commands in README.md and docs/cli.md print the text on the pages, and all results of the demo are equal."""
 
 import re
 import shlex
@@ -23,9 +23,9 @@ class Example(NamedTuple):
     """One command of a page."""
 
     arguments: list[str]
-    """What follows `$ inlay`."""
+    """Arguments after `$ inlay`."""
     expected: str
-    """What the page says it prints; `...` stands for anything."""
+    """Expected output; `...` stands for any text."""
 
 
 def examples(page: str) -> list[Example]:
@@ -39,7 +39,7 @@ def examples(page: str) -> list[Example]:
 
 
 def make_files() -> None:
-    """What the pages say is there."""
+    """Write the files that the pages name."""
     np.save("image.npy", np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4))
     np.save("blob.npy", np.arange(1280, dtype=np.float32))
     weights = {

@@ -1,4 +1,4 @@
-"""The soak finds what is wrong, says which case it was, and makes it small; and ten thousand cases of it are right."""
+"""The soak test finds a fault, reports and shrinks its case; and ten thousand of its cases pass."""
 
 import os
 import signal
@@ -124,7 +124,7 @@ def test_a_wrong_byte_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(*options: str) -> str:
-    """What the program prints."""
+    """Return the output of the program."""
     command = [sys.executable, str(SOAK), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""Statements of the documents that specify memory descriptors: what is mended, and what is kept as oneDNN decides it.
+"""Statements of the documents that specify memory descriptors: corrected errors, and decisions adopted from oneDNN.
 
 A test is named after its statement; the documents are A, the specification of memory formats, B, the RFC of reshape and
 permute_axes, C, MegEngine's tensor layout, D, Understanding memory formats, and E, memory::desc.

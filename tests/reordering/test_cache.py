@@ -14,7 +14,7 @@ from hypothesis import given
 from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled, emit, planning
 from inlay.reordering import target as target_module
 from inlay.reordering.emit_team import team_ir

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.machine import MemoryModel
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled, planning, threads, tuning
 from inlay.reordering.attributes import Attributes, Scales
 from inlay.reordering.choice import BY_MODEL, Choice, Decision

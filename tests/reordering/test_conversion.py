@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compile_reorder, compiled
 from inlay.reordering.ir import Arithmetic
 from inlay.reordering.reference import convert

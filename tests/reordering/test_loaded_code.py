@@ -17,7 +17,7 @@ import pytest
 
 import inlay
 from inlay.errors import OutOfMemory
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compensation, compiled, machine_code, target
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.compensation import build_channel_sums

@@ -15,7 +15,7 @@ import inlay
 from inlay.errors import InvalidArguments
 from inlay.machine import MemoryModel
 from inlay.memory import Memory
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import machine_code, planning, threads
 from inlay.reordering.threads import choose_thread_count
 

@@ -15,7 +15,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Layout
 from inlay.memory import Memory, Reorder
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, view_codes
 from inlay.reordering.kernel import TableShape, build_table, table_shape

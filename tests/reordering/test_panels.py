@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compile_reorder, compiled, panels, planning, threads
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.nest import Guard, Loop, LoopNest

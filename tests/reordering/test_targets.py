@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compile_reorder, compiled, planning, threads
 from inlay.reordering.target import TARGETS, Target, host_target
 from inlay.testing import reorder_problems

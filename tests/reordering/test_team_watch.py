@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compile_reorder, threads
 from inlay.reordering.threads import BACKOFF_NS, SLACK_NS, TRIAL_CALLS, TeamWatch
 

@@ -1,4 +1,4 @@
-"""The laws of files: nothing is lost and nothing is half-written."""
+"""Conversion of files: results are complete and equal the source, and no partial file is written."""
 
 import json
 import struct
@@ -15,10 +15,10 @@ from safetensors.numpy import load_file, save_file
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.files import replacing
+from inlay.files import atomic_write
 from inlay.memory import Memory, pack
 from inlay.storage import convert, open_memories, parse_rule, plan_conversion, save_memories
-from inlay.storage.safetensors_file import Entry, write_safetensors
+from inlay.storage.safetensors_file import TensorEntry, write_safetensors
 from tests.support.tensor_files import Array, numbered, run
 
 TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
@@ -41,7 +41,7 @@ def stored(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def data_offsets(path: Path) -> dict[str, int]:
-    """Where each tensor begins in the file."""
+    """Return the offset of each tensor in the file, in bytes."""
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
@@ -259,7 +259,7 @@ def test_progress_hears_of_every_byte(tmp_path: Path) -> None:
 def test_the_writer_holds_one_piece_at_a_time(tmp_path: Path) -> None:
     held: list[weakref.ref[Array]] = []
 
-    def data(entry: Entry) -> Iterator[Array]:
+    def data(entry: TensorEntry) -> Iterator[Array]:
         for _ in range(2):
             assert not any(reference() is not None for reference in held)
             array = np.zeros(entry.nbytes // 2, np.uint8)
@@ -267,7 +267,7 @@ def test_the_writer_holds_one_piece_at_a_time(tmp_path: Path) -> None:
             yield array
             del array
 
-    entries = [Entry(f"t{i}", "U8", (1 << 24,), 1 << 24) for i in range(3)]
+    entries = [TensorEntry(f"t{i}", "U8", (1 << 24,), 1 << 24) for i in range(3)]
     write_safetensors(tmp_path / "a.safetensors", entries, {}, data)
     assert len(held) == 6
 
@@ -290,7 +290,7 @@ def test_a_replaced_file_keeps_its_permissions_and_its_links(tmp_path: Path) -> 
     target.write_text("old")
     target.chmod(0o640)
     link.symlink_to(target)
-    with replacing(link) as file:
+    with atomic_write(link) as file:
         file.write(b"new")
     assert link.is_symlink()
     assert target.read_text() == "new"

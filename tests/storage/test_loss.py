@@ -1,4 +1,4 @@
-"""A conversion to another data type tells what it loses, and refuses to lose much."""
+"""The loss of a conversion to another data type is reported, and more than 0.1 % is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def every_value(source: DataType) -> Array:
 
 
 def counted_by_converting(values: Array, dst: DataType) -> tuple[int, int, int]:
-    """What became of the elements, seen from the conversion that was carried out and exact numbers."""
+    """Classify the elements by the result of the conversion and exact numbers."""
     flat = pack(values, "a")
     result = reorder(flat, MemoryDesc(flat.desc.dims, dst, "a")).unpack()
     with np.errstate(invalid="ignore"):  # a signaling NaN is a NaN
@@ -116,7 +116,7 @@ def counted_by_converting(values: Array, dst: DataType) -> tuple[int, int, int]:
 
 
 def in_range(before: float, after: float, dst: DataType) -> bool:
-    """Whether rounding alone leads from one number to the other."""
+    """Return True if rounding alone leads from one number to the other."""
     if before == after:
         return True
     if not np.isfinite(before) or not np.isfinite(after):

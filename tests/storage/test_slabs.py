@@ -1,4 +1,4 @@
-"""Conversions slab by slab give the bytes that one reorder of the whole tensor gives."""
+"""Conversion slab by slab writes the same bytes as one reorder of the whole tensor."""
 
 from pathlib import Path
 

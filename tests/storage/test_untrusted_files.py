@@ -1,4 +1,4 @@
-"""Files come from anywhere: nothing in one is believed unchecked, and a damaged one is an error in words."""
+"""Untrusted files: all content is validated, and a damaged file raises an error of Inlay."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Every file that is written opens in its own reader, and what could not be read again is refused before a byte."""
+"""Every written file can be read by its usual reader; content that could not be read again is refused first."""
 
 import json
 import os
@@ -147,10 +147,10 @@ def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         (
             {"__metadata__": memory()},
             None,
-            "a tensor cannot be named __metadata__: the format keeps texts there; rename it",
+            "a tensor cannot be named __metadata__: the format stores metadata there; rename it",
         ),
-        ({1: memory()}, None, "the name of a tensor is 1: a safetensors file keeps texts, give a str"),
-        ({None: memory()}, None, "the name of a tensor is None: a safetensors file keeps texts, give a str"),
+        ({1: memory()}, None, "the name of a tensor is 1: a safetensors file stores texts, give a str"),
+        ({None: memory()}, None, "the name of a tensor is None: a safetensors file stores texts, give a str"),
         (
             {"\udcff": memory()},
             None,
@@ -161,11 +161,11 @@ def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         (
             {"a": memory()},
             {"inlay": "hello"},
-            "the key 'inlay' of the metadata is where descriptors are kept: use another key",
+            "the key 'inlay' of the metadata is reserved for descriptors: use another key",
         ),
-        ({"a": memory()}, {"k": 1}, "metadata['k'] is 1: a safetensors file keeps texts, give a str"),
-        ({"a": memory()}, {"k": None}, "metadata['k'] is None: a safetensors file keeps texts, give a str"),
-        ({"a": memory()}, {7: "v"}, "a key of the metadata is 7: a safetensors file keeps texts, give a str"),
+        ({"a": memory()}, {"k": 1}, "metadata['k'] is 1: a safetensors file stores texts, give a str"),
+        ({"a": memory()}, {"k": None}, "metadata['k'] is None: a safetensors file stores texts, give a str"),
+        ({"a": memory()}, {7: "v"}, "a key of the metadata is 7: a safetensors file stores texts, give a str"),
         ({"a": memory()}, {"k": "\ud800"}, "metadata['k'] is '\\ud800', which is no Unicode text: rename it"),
         ({"a": memory()}, "text", "metadata is 'text': give a mapping of texts to texts"),
     ],
@@ -189,7 +189,7 @@ def test_every_other_name_is_kept(name: str) -> None:
 
 
 def test_a_header_longer_than_the_library_reads_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safetensors_file, "_LONGEST_HEADER", 1000)
+    monkeypatch.setattr(safetensors_file, "_MAX_HEADER_BYTES", 1000)
     with pytest.raises(InvalidArguments) as caught:
         save_memories("m.safetensors", {"m": memory()}, {"k": "x" * 1000})
     assert str(caught.value) == (
@@ -201,7 +201,7 @@ def test_a_header_longer_than_the_library_reads_is_refused(directory: Path, monk
 
 @pytest.mark.heavy
 def test_the_longest_header_is_the_librarys() -> None:
-    spare = safetensors_file._LONGEST_HEADER - 200
+    spare = safetensors_file._MAX_HEADER_BYTES - 200
     save_memories("m.safetensors", {"m": memory()}, {"k": "x" * spare})
     assert list(open_memories("m.safetensors")) == ["m"]
     with pytest.raises(SafetensorError, match="header too large"):
@@ -211,7 +211,7 @@ def test_the_longest_header_is_the_librarys() -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("__metadata__.npy", "a tensor cannot be named __metadata__: the format keeps texts there; rename it"),
+        ("__metadata__.npy", "a tensor cannot be named __metadata__: the format stores metadata there; rename it"),
         (os.fsdecode(b"\xff\xfe.npy"), "the name of a tensor is '\\udcff\\udcfe', which is no Unicode text: rename it"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_file_whose_name_cannot_name_a_tensor_is_refused(
 def test_a_path_with_a_nul_is_refused(act: Callable[[Any], object], suffix: str) -> None:
     with pytest.raises(InlayError) as caught:
         act(Path(f"a\0.{suffix}"))
-    if "keep descriptors" in str(caught.value):
+    if "store descriptors" in str(caught.value):
         return
     action = "read" if act in (open_memories, require_file) else "write"
     assert str(caught.value) == (
@@ -307,7 +307,7 @@ def test_an_output_whose_name_a_npz_file_would_cut_is_refused_before_it_runs(
     write_model(out="y\0b")
     assert cli.main(["run", "net.onnx", "--input", "image.npy", "--engine", "reference", "-o", "out.npz"]) == 2
     assert capsys.readouterr().err == (
-        "error: a .npz file cannot keep the output 'y\\x00b': names end at the character NUL there; rename the "
+        "error: a .npz file cannot store the output 'y\\x00b': names end at the character NUL there; rename the "
         "output in the model\n"
     )
     assert not (directory / "out.npz").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled, machine_code
 
 SRC = MemoryDesc((3, 19, 5, 7), "f32", "nchw")

@@ -27,7 +27,7 @@ from inlay.layout import (
 )
 from inlay.machine import MemoryModel
 from inlay.memory import Memory, Reorder
-from inlay.memory.moves import find_reorder, reach
+from inlay.memory.reorder_cache import byte_extent, find_reorder
 from inlay.reordering import compiled, planning, threads
 from inlay.reordering.attributes import (
     PLAIN,
@@ -134,7 +134,7 @@ def run_case(case: Case) -> None:
 
 
 def _buffer(case: Case, desc: MemoryDesc) -> GuardedBuffer:
-    _, end, data_type = reach(desc)
+    _, end, data_type = byte_extent(desc)
     return GuardedBuffer(end, case.flush, max(case.align, data_type.itemsize))
 
 

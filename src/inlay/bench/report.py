@@ -28,7 +28,7 @@ from inlay.machine import MemoryModel, ReportedCache, model_document, reported_c
 from inlay.measure.interleaved import Call, measure_interleaved
 from inlay.measure.statistics import Spread, paired_ratio
 from inlay.memory import Memory
-from inlay.memory.reordered import pack, tuned
+from inlay.memory.pack_reorder import pack, tune_reorder
 from inlay.primitives.engine import Operation
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.choice import BY_MODEL, UNMEASURED
@@ -307,7 +307,7 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
     if reorder.plan is None:
         raise InvalidArguments(f"a tensor of dims {src.dims} has no elements: there is nothing to time")
     if tune is not None:
-        tuned(src, dst, reorder.problem, tune, again=True)
+        tune_reorder(src, dst, reorder.problem, tune, again=True)
         reorder = compile_reorder(src, dst)
     two, one, moved = Memory(dst), _filled(src), reorder.problem.moved_bytes
     calls = {INLAY: _call(reorder, one, two)}

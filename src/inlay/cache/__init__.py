@@ -1,13 +1,27 @@
-"""Files kept between processes: machine code, tuned choices, costs of kernels, the machine model.
+"""The on-disk cache: machine code, tuning results, costs of kernels and the machine model, shared between processes.
 
-They lie in a directory that only the user can write to: `INLAY_CACHE_DIR`, or `inlay` in the user's cache directory as
-`platformdirs` finds it (see `private_directory`). Everything that reads or writes there goes through this package. The
-name of a file is the digest of what its content follows from, which `reordering.target` says for machine code. The
-content begins with a digest of itself, so a file that was cut short, damaged or put there by somebody else's mistake is
-not used but written again. A file appears by renaming: two processes that write the same one both succeed; who changes
-a file takes its lock. `size_limit` bounds the directory.
+The cache is a directory that only its user can write to: `INLAY_CACHE_DIR`, or `inlay` in the user's cache directory
+according to `platformdirs`. All reads and writes of the cache go through this package, in this order of modules:
 
-No part of this may fail a reorder or a plan: where the directory cannot be used, code is compiled anew.
+    private_directory   opens the directory, checks owners and permissions, reads and writes files
+    size_limit          removes the least recently used files when the directory is too large
+    __init__            objects by key, and locks
+
+The name of a file is the SHA-256 digest of the inputs that determine its content (for machine code, see
+`reordering.target`). A file begins with a digest of its key and content; a file that is truncated, damaged or stored
+under another key is ignored and written again. A file is written under a temporary name and renamed, so two processes
+can write the same file. A process that modifies a file holds its lock.
+
+If the directory cannot be used, reorders and plans still work: `read_object` returns None, `write_object` does nothing,
+and code is compiled again.
+
+Terms:
+
+    object          the content that is stored under a key
+    key             the SHA-256 digest of the inputs that determine an object
+    kind            the suffix of the file name, such as `o` for machine code
+    sticky bit      the permission bit of a directory in which users may rename and remove only their own files (POSIX,
+                    `S_ISVTX`)
 """
 
 import os
@@ -22,33 +36,33 @@ from inlay.errors import FileError
 from inlay.files import file_error
 
 _DIGEST = sha256().digest_size
-_LARGEST = 1 << 26
-"""Bytes of the largest file that is read: 64 MiB, a hundred times what the largest holds."""
+_MAX_FILE_BYTES = 1 << 26
+"""Maximum size of a file that is read, in bytes: 64 MiB, a hundred times the size of the largest object."""
 
 
 def require_cache_directory() -> Path:
     """Return the directory of the cache, and create it if it does not exist.
 
     Raises:
-        FileError: it cannot be created, it or a directory on the way belongs to another user, or other users may write
-            to one of them.
+        FileError: the directory cannot be created; or it, or one of its parents, belongs to another user, or other
+            users may write to it.
     """
-    with _opened() as directory:
+    with _open_directory() as directory:
         return directory.path
 
 
-def chosen_directory() -> str:
-    """Return the directory of the cache as the environment names it now; it need not exist."""
+def configured_directory() -> str:
+    """Return the directory of the cache that the environment currently specifies; it may not exist."""
     return os.environ.get("INLAY_CACHE_DIR") or str(_user_cache_directory())
 
 
-def _opened() -> PrivateDirectory:
-    """The directory, open.
+def _open_directory() -> PrivateDirectory:
+    """Open the directory of the cache.
 
     Raises:
         FileError: as `require_cache_directory`.
     """
-    path = Path(chosen_directory())
+    path = Path(configured_directory())
     try:
         path = path.expanduser()
     except RuntimeError as error:
@@ -63,51 +77,51 @@ def _user_cache_directory() -> Path:
 
 
 def object_key(*parts: str) -> str:
-    """The name under which the object that follows from `parts` is kept."""
+    """Return the key of the object that these inputs determine."""
     return sha256("\0".join(parts).encode()).hexdigest()
 
 
 def read_object(key: str, kind: str = "o") -> bytes | None:
-    """The object of this kind kept under `key`, or None if there is no sound one."""
+    """Return the object of this kind stored under `key`, or None if there is none or its digest is wrong."""
     try:
-        with _opened() as directory:
-            content = directory.read(f"{key}.{kind}", _LARGEST)
+        with _open_directory() as directory:
+            content = directory.read(f"{key}.{kind}", _MAX_FILE_BYTES)
     except FileError:
         return None
     if content is None:
         return None
     digest, data = content[:_DIGEST], content[_DIGEST:]
-    return data if digest == _seal(key, data) else None
+    return data if digest == _digest(key, data) else None
 
 
 def write_object(key: str, data: bytes, kind: str = "o") -> None:
-    """Keep `data` of this kind under `key`; nothing happens where the directory cannot be written."""
+    """Store an object of this kind under `key`; do nothing if the directory cannot be written."""
     with suppress(FileError):
         store_object(key, data, kind)
 
 
 def store_object(key: str, data: bytes, kind: str = "o") -> None:
-    """Store `data` of this kind under `key`.
+    """Store an object of this kind under `key`.
 
     Raises:
         FileError: the directory cannot be used or written; no part of the file remains.
         InvalidArguments: INLAY_CACHE_MB is no number.
     """
-    with _opened() as directory:
+    with _open_directory() as directory:
         try:
-            directory.write(f"{key}.{kind}", _seal(key, data) + data)
+            directory.write(f"{key}.{kind}", _digest(key, data) + data)
         except OSError as error:
             raise file_error("write to the cache directory", directory.path, error) from error
     size_limit.count_written(directory.path, len(data) + _DIGEST)
 
 
 @contextmanager
-def locked(key: str, seconds: float) -> Iterator[None]:
-    """Hold the lock of `key`, a file that only this user can open, for the time of the block.
+def hold_lock(key: str, seconds: float) -> Iterator[None]:
+    """Hold the lock of `key` during the `with` block; the lock is a file that only this user can open.
 
     Raises:
         FileError: the directory cannot be used or written, or its file system has no locks.
-        TimeoutError: another process, or another thread of this one, holds the lock for `seconds`.
+        TimeoutError: another process or thread held the lock for `seconds`.
     """
     from filelock import FileLock, Timeout
 
@@ -124,10 +138,10 @@ def locked(key: str, seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # what was to be written is
+        with suppress(OSError):  # the caller has finished its write
             lock.release()
 
 
-def _seal(key: str, data: bytes) -> bytes:
-    """A digest that holds for this data under this key only."""
+def _digest(key: str, data: bytes) -> bytes:
+    """Return the digest of a key and its data."""
     return sha256(key.encode() + data).digest()

@@ -1,14 +1,14 @@
-"""A directory that only this user can write to, open for as long as its files are read and written.
+"""A directory that only this user can write to, held open while its files are read and written.
 
-What is read from it is run as machine code, so nobody else may have put it there. The directory is opened once and
-every file is opened relative to it: whoever exchanges a directory on the path meanwhile changes nothing. The directory
-and the files have to belong to this user and be closed to the writing of others, and so have the directories on the way
-to it, which could be exchanged as a whole, except where the sticky bit protects what is in them (as in /tmp). Symbolic
-links in the path are followed, and what they lead to is checked. A directory on the way may be writable by a group that
-has no other member, as where every user has a group of the same name.
+Files from this directory are executed as machine code, so other users must not be able to write them. The directory is
+opened once, and files are opened relative to its descriptor. So replacing a directory on the path has no effect after
+the check. The directory and its files must belong to this user and must not be writable by others. The same holds for
+the parent directories, because whoever can write to a parent can replace the directory; a parent with the sticky bit
+(such as /tmp) is safe. Symbolic links in the path are followed, and their targets are checked. A parent may be writable
+by a group whose only member is this user, as on systems where every user has a group of the same name.
 
-Where the system has no owners or cannot open relative to a directory (Windows), paths are used and nothing is checked:
-there the user's profile is private.
+On systems without file owners, or without relative opening (Windows), paths are used and nothing is checked: there the
+profile directory of the user is private.
 """
 
 import os
@@ -20,15 +20,15 @@ from pathlib import Path
 from inlay.errors import FileError
 from inlay.files import file_error
 
-_USED_WITHIN = 86_400.0
-"""Seconds after which a file that is read is marked as used again."""
+_MARK_INTERVAL = 86_400.0
+"""Minimum time between two updates of the modification time of a file that is read, in seconds."""
 _RELATIVE = {os.open, os.rename, os.unlink} <= os.supports_dir_fd
 _HAS_OWNERS = hasattr(os, "geteuid")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def _flags(*names: str) -> int:
-    """The flags of `os.open` of these names that the system has."""
+    """Return the flags of `os.open` with these names, without those that this system lacks."""
     value = 0
     for name in names:
         value |= getattr(os, name, 0)
@@ -36,28 +36,28 @@ def _flags(*names: str) -> int:
 
 
 _DIRECTORY = _flags("O_RDONLY", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
-# Not to wait for the writer of a pipe.
+# O_NONBLOCK: opening a pipe without a writer must not block.
 _READ = _flags("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 _WRITE = _flags("O_WRONLY", "O_CREAT", "O_EXCL", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
 
 
 class PrivateDirectory:
-    """A private directory, made if need be; a context that closes it."""
+    """A private directory, created if it does not exist; a context manager that closes it."""
 
     __slots__ = ("_descriptor", "path")
 
     def __init__(self, path: Path) -> None:
-        """Open `path`.
+        """Open the directory `path`.
 
         Raises:
-            FileError: it cannot be created or opened, it or a directory on the way to it belongs to another user, or
-                other users may write to one of them.
+            FileError: the directory cannot be created or opened; or it, or one of its parents, belongs to another user,
+                or other users may write to it.
         """
         self.path = path
-        """The directory as it was named."""
+        """Path that the caller passed."""
         self._descriptor: int | None = None
         try:
-            _make(path)
+            _create_directories(path)
             final = Path(os.path.realpath(path))
             if _RELATIVE:
                 self._descriptor = os.open(final, _DIRECTORY)
@@ -71,18 +71,18 @@ class PrivateDirectory:
             raise file_error("create the cache directory", path, error) from error
 
     def read(self, name: str, most: int) -> bytes | None:
-        """The content of a file of this user; None if there is none, or it is no sound one.
+        """Return the content of a file, or None if there is none or it must not be used.
 
-        Not sound is what is no regular file, belongs to another user, may be written by others, or is longer than
-        `most` bytes.
+        A file must not be used if it is not a regular file, belongs to another user, is writable by others, or has more
+        than `most` bytes.
         """
         try:
-            descriptor = os.open(self._place(name), _READ, dir_fd=self._descriptor)
+            descriptor = os.open(self._open_path(name), _READ, dir_fd=self._descriptor)
         except OSError:
             return None
         try:
             status = os.fstat(descriptor)
-            if not _is_sound(status) or status.st_size > most:
+            if not _is_trusted_file(status) or status.st_size > most:
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read(most + 1)
@@ -94,22 +94,25 @@ class PrivateDirectory:
         return content if len(content) <= most else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file that appears whole, readable by this user alone.
+        """Write a file, readable by this user only, under a temporary name, and rename it.
 
         Raises:
-            OSError: it cannot be written; no part of it remains.
+            OSError: the file cannot be written; no part of it remains.
         """
         temporary = f".{name[:16]}-{os.urandom(8).hex()}"
-        descriptor = os.open(self._place(temporary), _WRITE, 0o600, dir_fd=self._descriptor)
+        descriptor = os.open(self._open_path(temporary), _WRITE, 0o600, dir_fd=self._descriptor)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
             os.replace(
-                self._place(temporary), self._place(name), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor
+                self._open_path(temporary),
+                self._open_path(name),
+                src_dir_fd=self._descriptor,
+                dst_dir_fd=self._descriptor,
             )
         finally:
-            with suppress(OSError):  # where all went well it is gone
-                os.unlink(self._place(temporary), dir_fd=self._descriptor)
+            with suppress(OSError):  # after a successful rename there is no temporary file
+                os.unlink(self._open_path(temporary), dir_fd=self._descriptor)
 
     def close(self) -> None:
         """Close the directory."""
@@ -117,8 +120,8 @@ class PrivateDirectory:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _place(self, name: str) -> str:
-        """What to open: a name where the directory is open, else a path."""
+    def _open_path(self, name: str) -> str:
+        """Return the argument for `os.open`: the name if the directory has a descriptor, else the whole path."""
         return name if self._descriptor is not None else str(self.path / name)
 
     def __enter__(self) -> "PrivateDirectory":
@@ -131,17 +134,17 @@ class PrivateDirectory:
 
 
 def _mark_used(descriptor: int, status: os.stat_result) -> None:
-    """Let a file that was read be among the last that are removed; once a day is enough."""
-    if os.utime in os.supports_fd and time.time() - status.st_mtime > _USED_WITHIN:
+    """Set the modification time of a file that was read to now, at most once a day, for `size_limit`."""
+    if os.utime in os.supports_fd and time.time() - status.st_mtime > _MARK_INTERVAL:
         with suppress(OSError):
             os.utime(descriptor)
 
 
-def _make(path: Path) -> None:
-    """Make the directory, and those on the way to it, private to this user.
+def _create_directories(path: Path) -> None:
+    """Create the directory and its missing parents, accessible to this user only.
 
     Raises:
-        OSError: a file is in the way, or there is no permission.
+        OSError: a part of the path is a file, or this user has no permission.
     """
     if path.is_dir():
         return
@@ -151,6 +154,7 @@ def _make(path: Path) -> None:
 
 
 def _require_private(path: Path, status: os.stat_result) -> None:
+    """Check that the directory belongs to this user and is not writable by others."""
     if status.st_uid != os.geteuid():
         raise FileError(f"the cache directory {path} belongs to another user, whose machine code is not run")
     if status.st_mode & _OTHERS_WRITE:
@@ -158,9 +162,9 @@ def _require_private(path: Path, status: os.stat_result) -> None:
 
 
 def _require_safe_parents(path: Path, final: Path) -> None:
-    """Refuse a directory that another user could put one of his own in place of.
+    """Check that no other user can replace the directory by renaming one of its parents.
 
-    Whoever owns the root directory can do everything; in a container that need not be user 0.
+    The owner of the root directory is trusted; in a container it may be another user than user 0.
     """
     trusted = {0, os.geteuid(), final.anchor and os.stat(final.anchor).st_uid}  # noqa: PTH116  no link
     remedy = "set INLAY_CACHE_DIR to a directory in one that is yours alone"
@@ -168,22 +172,22 @@ def _require_safe_parents(path: Path, final: Path) -> None:
         status = parent.lstat()
         if status.st_uid not in trusted:
             raise FileError(f"the cache directory {path} is in {parent}, which belongs to another user: {remedy}")
-        if _may_be_exchanged(status):
+        if _is_replaceable_by_others(status):
             raise FileError(
                 f"the cache directory {path} is in {parent}, to which other users may write: chmod go-w {parent}, or "
                 f"{remedy}"
             )
 
 
-def _may_be_exchanged(status: os.stat_result) -> bool:
-    """Whether other users may rename what is in a directory."""
+def _is_replaceable_by_others(status: os.stat_result) -> bool:
+    """Return True if other users may rename the entries of the directory with this status."""
     if not status.st_mode & _OTHERS_WRITE or status.st_mode & stat.S_ISVTX:
         return False
-    return bool(status.st_mode & stat.S_IWOTH) or not _is_of_one(status.st_gid)
+    return bool(status.st_mode & stat.S_IWOTH) or not _is_private_group(status.st_gid)
 
 
-def _is_of_one(group: int) -> bool:
-    """Whether a group is that of this user alone: his first one, of his name, and without other members."""
+def _is_private_group(group: int) -> bool:
+    """Return True if a group is the primary group of this user, has the user's name and no other members."""
     try:
         import grp
         import pwd
@@ -194,7 +198,8 @@ def _is_of_one(group: int) -> bool:
     return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
 
 
-def _is_sound(status: os.stat_result) -> bool:
+def _is_trusted_file(status: os.stat_result) -> bool:
+    """Return True for a regular file that belongs to this user and is not writable by others."""
     if not stat.S_ISREG(status.st_mode):
         return False
     return not _HAS_OWNERS or (status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE)

@@ -1,9 +1,9 @@
-"""The size of the cache directory is bounded: the files that were used longest ago are removed.
+"""The size limit of the cache directory: the least recently used files are removed.
 
-    INLAY_CACHE_MB=512    so many MB (10^6 bytes) are kept, 256 by default; 0 keeps nothing beyond a process
+    INLAY_CACHE_MB=512    limit in MB (10^6 bytes); 256 by default; 0: a file is removed when it has been written
 
-A file counts as used when it is written and when it is read: reading sets its time of modification, once a day, as
-times of access are not kept on most systems. Other processes may write and remove files meanwhile: that is no error.
+A file is used when it is written or read. A read sets its modification time, at most once a day, because most systems
+do not record access times. Other processes may write and remove files at the same time.
 """
 
 import os
@@ -13,28 +13,28 @@ from contextlib import suppress
 from pathlib import Path
 
 from inlay.errors import InvalidArguments
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 
 VARIABLE = "INLAY_CACHE_MB"
 DEFAULT_BYTES = 256_000_000
-KEPT = 0.75
-"""The part of the bound that is left when files are removed, so that it is not done for each new file."""
-_LOOKS = 16
-"""How often the directory is looked through while as many bytes are written as it may hold."""
-_STRAY_AFTER = 86_400.0
-"""Seconds after which a temporary file belongs to a process that ended in the middle of writing."""
+TRIM_SHARE = 0.75
+"""Share of the limit that remains after files are removed, so that not every new file exceeds the limit again."""
+_SCANS_PER_LIMIT = 16
+"""Number of scans of the directory while as many bytes as the limit are written."""
+_STRAY_AGE = 86_400.0
+"""Age after which a temporary file is assumed to be left by a process that was killed, in seconds."""
 _OBJECT = re.compile(r"[0-9a-f]{64}\.[a-z]+")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}-.+")
 
-_written: float = float("inf")  # bytes since the directory was looked through last; it was not yet
-_counting = RenewedLock()
+_written: float = float("inf")  # bytes written since the last scan of the directory; infinity before the first scan
+_counter_lock = ForkResetLock()
 
 
 def cache_limit() -> int:
-    """The bytes that the cache directory may hold.
+    """Return the limit of the size of the cache directory, in bytes.
 
     Raises:
-        InvalidArguments: INLAY_CACHE_MB is no number of at least 0.
+        InvalidArguments: INLAY_CACHE_MB is not a number of at least 0.
     """
     text = os.environ.get(VARIABLE)
     if not text:
@@ -49,27 +49,27 @@ def cache_limit() -> int:
 
 
 def count_written(directory: Path, nbytes: int) -> None:
-    """Take note of a file of so many bytes that was written, and trim the directory now and then.
+    """Record that a file of `nbytes` bytes was written, and trim the directory after every sixteenth of the limit.
 
     Raises:
         InvalidArguments: as `cache_limit`.
     """
     global _written
     limit = cache_limit()
-    with _counting:
+    with _counter_lock:
         _written += nbytes
-        if _written < limit / _LOOKS:
+        if _written < limit / _SCANS_PER_LIMIT:
             return
         _written = 0
     trim(directory, limit)
 
 
 def trim(directory: Path, limit: int) -> int:
-    """Remove the files used longest ago if the directory holds over `limit` bytes; return the bytes that it holds then.
+    """Remove the least recently used files if the directory has more than `limit` bytes; return its size afterwards.
 
-    Files that Inlay did not write stay. Stray temporary files of processes that ended go.
+    Only files of the cache are counted and removed. Old temporary files of killed processes are removed too.
     """
-    found = []
+    files = []
     now = time.time()
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -78,13 +78,13 @@ def trim(directory: Path, limit: int) -> int:
                     continue
                 status = entry.stat(follow_symlinks=False)
                 if _OBJECT.fullmatch(entry.name) and not entry.name.endswith(".lock"):
-                    found.append((status.st_mtime, status.st_size, entry.path))
-                elif _TEMPORARY.fullmatch(entry.name) and now - status.st_mtime > _STRAY_AFTER:
+                    files.append((status.st_mtime, status.st_size, entry.path))
+                elif _TEMPORARY.fullmatch(entry.name) and now - status.st_mtime > _STRAY_AGE:
                     Path(entry.path).unlink()
-    total = sum(size for _, size, _ in found)
-    wanted = limit * KEPT if total > limit else total
-    for _, size, path in sorted(found):
-        if total <= wanted:
+    total = sum(size for _, size, _ in files)
+    target = limit * TRIM_SHARE if total > limit else total
+    for _, size, path in sorted(files):
+        if total <= target:
             break
         with suppress(OSError):
             Path(path).unlink()

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print.
+"""The command line: parses arguments, calls the library, prints results.
 
     inlay show nChw8c 2x17x5x4 --offsets
     inlay offset nChw8c 2x17x5x4 1,16,4,3
@@ -9,12 +9,21 @@
     inlay run resnet50.onnx --input photo.npy
     inlay bench model.onnx --batch 8
 
-The exit code is 0 when all went well, 2 with one message on the error stream when it did not, and 130 after Ctrl-C; it
-is 1, without a message, where the reader of the output, such as `head`, stops early. With INLAY_DEBUG set in the
-environment an error keeps its traceback.
+The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
+without a message, if the reader of the output, such as `head`, ends early. With INLAY_DEBUG in the environment, errors
+are reported with a traceback.
 
-`application` has the application and the kinds of arguments that commands share, `output` prints; the commands are in
-`describing` (show, offset, names), `converting`, `networks` (plan, run) and `timing` (bench).
+Each module uses those before it:
+
+    output              prints text on the output and the error stream
+    application         the application, argument types and progress of measurements, shared by all commands
+    layout_commands     `inlay show`, `inlay offset`, `inlay names`
+    convert_command     `inlay convert`
+    network_commands    `inlay plan`, `inlay run`
+    bench_command       `inlay bench`
+
+Terms: an *argument* is given by its position, an *option* by its name (POSIX, "Utility Argument Syntax"); a *tier* is
+the source of kernel costs: measured, probed or analytic (see `inlay.graph.costs`).
 """
 
 import os
@@ -28,59 +37,64 @@ from typing import Any
 import typer
 
 from inlay import interrupts
-from inlay.cli import converting, describing, networks, timing  # each adds its commands
+from inlay.cli import bench_command, convert_command, layout_commands, network_commands  # each adds its commands
 from inlay.cli.application import app
 from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
-_COMMANDS = (describing, converting, networks, timing)
+_COMMANDS = (layout_commands, convert_command, network_commands, bench_command)
 
 
-_MEMORY = {
+_MEMORY_REMEDIES = {
     "convert": "the largest tensor and its result have to fit; free memory, or convert to a smaller type",
     "run": "give arrays of a smaller batch, or free memory",
     "plan": "plan a smaller batch (--batch N), or free memory",
     "bench": "give smaller dims or a smaller batch, or free memory",
 }
-"""What helps where memory does not suffice, by command."""
+"""Remedies for insufficient memory, by command."""
 
 
-class _Interrupts:
-    """A block that Ctrl-C ends without a word, whatever became of the interrupt on its way out.
+class _InterruptGuard:
+    """A context manager in which Ctrl-C ends the block without a message.
 
-    In an extension module that is being loaded it turns into an import that failed.
+    It suppresses any exception after an interrupt, because the initialization of an extension module turns
+    KeyboardInterrupt into ImportError.
     """
 
     def __init__(self) -> None:
-        self.happened = False
-        self._before: Any = None
+        self.was_interrupted = False
+        self._previous: Any = None
 
-    def __enter__(self) -> "_Interrupts":
+    def __enter__(self) -> "_InterruptGuard":
         if threading.current_thread() is not threading.main_thread():
-            return self  # which alone hears of signals
-        self._before = signal.getsignal(signal.SIGINT)
-        # A shell starts what it puts in the background with interrupts ignored: that stays.
-        if self._before in (signal.default_int_handler, interrupts.end):
+            return self  # only the main thread can install signal handlers
+        self._previous = signal.getsignal(signal.SIGINT)
+        # Interrupts stay ignored if they are ignored now, as in processes that a shell starts in the background.
+        if self._previous in (signal.default_int_handler, interrupts.end):
             signal.signal(signal.SIGINT, self._interrupt)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
-        if self._before in (signal.default_int_handler, interrupts.end):
+        if self._previous in (signal.default_int_handler, interrupts.end):
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.happened = kind is not None and (self.happened or issubclass(kind, (KeyboardInterrupt, typer.Abort)))
-        return self.happened
+        self.was_interrupted = kind is not None and (
+            self.was_interrupted or issubclass(kind, (KeyboardInterrupt, typer.Abort))
+        )
+        return self.was_interrupted
 
     def _interrupt(self, _: int, __: FrameType | None) -> None:
-        self.happened = True
+        self.was_interrupted = True
         raise KeyboardInterrupt
 
 
-def _stop(signum: int, _: FrameType | None) -> None:
+def _exit_on_signal(signum: int, _: FrameType | None) -> None:
+    """Signal handler: exit with the code that shells use for a process ended by this signal."""
     raise SystemExit(128 + signum)
 
 
-def _report_defect(kind: type[BaseException], value: BaseException, _: TracebackType | None) -> None:
+def _report_internal_error(kind: type[BaseException], value: BaseException, _: TracebackType | None) -> None:
+    """Handler of uncaught exceptions (`sys.excepthook`): print the exception without a traceback."""
     echo(
         f"internal error: {kind.__name__}: {value}\nthis is a defect of Inlay, please report it; "
         "INLAY_DEBUG=1 shows where it happened",
@@ -89,15 +103,15 @@ def _report_defect(kind: type[BaseException], value: BaseException, _: Traceback
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line `args` (those of the process by default) and return its exit code.
+    """Run the command line with these arguments (those of the process if None), and return the exit code.
 
-    Every error that Inlay raises on purpose, and every misuse of an option, is one message on the error stream.
+    Errors of Inlay and wrong options are printed as one message on the error stream.
     """
     debug = bool(os.environ.get("INLAY_DEBUG"))
     if args is None:
-        _take_over(debug)
+        _set_up_process(debug)
     words = sys.argv[1:] if args is None else list(args)
-    with _Interrupts():
+    with _InterruptGuard():
         try:
             command = typer.main.get_command(app)
             result = command.main(args=words, prog_name="inlay", standalone_mode=False)
@@ -110,20 +124,20 @@ def main(args: Sequence[str] | None = None) -> int:
     return interrupts.INTERRUPTED
 
 
-def _take_over(debug: bool) -> None:
-    """Make this process that of a command: its streams, its requests to end, its defects."""
+def _set_up_process(debug: bool) -> None:
+    """Set up standard streams, signal handlers and the report of internal errors of this process."""
     open_closed_streams()
     if not debug:
-        sys.excepthook = _report_defect
-    # A polite request to end, or a terminal that closes, runs the same clean-up as Ctrl-C.
+        sys.excepthook = _report_internal_error
+    # SIGTERM, and SIGHUP when the terminal closes, run the same clean-up as Ctrl-C.
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores the second
-            signal.signal(number, _stop)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
+            signal.signal(number, _exit_on_signal)
 
 
 def _message(error: typer.TyperException | InlayError | OSError | MemoryError, words: Sequence[str]) -> str:
-    """What is wrong and what helps."""
+    """Return the message for an error, with a remedy; `words` are the arguments of the command line."""
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         remedy = f"\nsee `{context.command_path} --help`" if context else ""
@@ -132,5 +146,5 @@ def _message(error: typer.TyperException | InlayError | OSError | MemoryError, w
         return str(error)
     if isinstance(error, OSError):
         return f"the operating system refuses: {error}; check memory, disk and permissions"
-    command = next((word for word in words if word in _MEMORY), "bench")
-    return f"the memory of this machine does not suffice: {_MEMORY[command]}"
+    command = next((word for word in words if word in _MEMORY_REMEDIES), "bench")
+    return f"the memory of this machine does not suffice: {_MEMORY_REMEDIES[command]}"

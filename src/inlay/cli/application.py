@@ -1,7 +1,7 @@
-"""What commands share: the application, kinds of arguments, a note on files that killed runs left, and a progress bar.
+"""Shared parts of all commands: the application, argument types, clean-up of temporary files, progress of measurements.
 
-`Watch` tells how far measuring is, and afterwards how much was measured, and how long that took. The bar is drawn on
-the error stream, and only where a person watches it.
+`MeasurementProgress` draws a progress bar while kernels are measured, on the error stream and only if that is a
+terminal. Afterwards it reports the number of measurements and their run time.
 """
 
 import re
@@ -16,7 +16,7 @@ import typer
 from inlay import __version__
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
-from inlay.files import abandoned, remove_abandoned
+from inlay.files import find_abandoned, remove_abandoned
 from inlay.layout import Dims
 from inlay.measure.interleaved import clock
 
@@ -43,7 +43,7 @@ TypeOption = Annotated[str, typer.Option("--dtype", metavar="TYPE", help=TYPE_HE
 
 
 def parse_dims(text: str) -> Dims:
-    """Whole numbers joined by `x` or by commas.
+    """Parse dims: integers separated by `x` or by commas.
 
     Raises:
         InvalidArguments: a part of `text` is not a whole number.
@@ -55,7 +55,7 @@ def parse_dims(text: str) -> Dims:
 
 
 def parse_coordinate(text: str) -> Dims:
-    """Whole numbers joined by commas.
+    """Parse a coordinate: integers separated by commas.
 
     Raises:
         InvalidArguments: a part of `text` is not a whole number.
@@ -67,6 +67,7 @@ def parse_coordinate(text: str) -> Dims:
 
 
 def _whole_numbers(text: str, separator: str, rule: str) -> Dims:
+    """Parse integers separated by `separator`; error messages begin with `rule`."""
     parts = [part.strip() for part in text.split(separator)]
     for part in parts:
         if not re.fullmatch(r"-?[0-9]{1,40}", part):
@@ -75,10 +76,10 @@ def _whole_numbers(text: str, separator: str, rule: str) -> Dims:
 
 
 def clear_abandoned(target: Path, remove: bool) -> None:
-    """Tell on the error stream which files killed runs left beside `target`, and `remove` them if that is asked for.
+    """Print on the error stream which temporary files killed processes left beside `target`; if `remove`, remove them.
 
     Raises:
-        FileError: one cannot be removed.
+        FileError: a file cannot be removed.
     """
     from rich.filesize import decimal
 
@@ -86,7 +87,7 @@ def clear_abandoned(target: Path, remove: bool) -> None:
         for path in remove_abandoned(target):
             echo(f"removed {printable(str(path))}", err=True)
         return
-    for path in abandoned(target):
+    for path in find_abandoned(target):
         with suppress(OSError):
             echo(
                 f"note: {printable(str(path))} ({decimal(path.stat().st_size)}) is left from a run that was killed: "
@@ -95,8 +96,8 @@ def clear_abandoned(target: Path, remove: bool) -> None:
             )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         echo(f"inlay {__version__}")
         raise typer.Exit
 
@@ -107,24 +108,24 @@ def common(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take the options that come before a command."""
+    """Accept the options before a command."""
 
 
-class Watch:
-    """Somebody to be told how far measuring is."""
+class MeasurementProgress:
+    """Progress of the measurement of kernels: a context manager that draws a progress bar and reports at the end."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start at 0."""
         self.count = 0
-        """How many things were measured."""
+        """Number of kernels and reorders that were measured."""
         self.seconds = 0.0
-        """How long that took, from the beginning of the block to the last of them."""
+        """Time from the start of the block to the last measurement, in seconds."""
         self._started = clock()
         self._bar: Progress | None = None
         self._task: Any = None
 
-    def tell(self, done: int, total: int) -> None:
-        """Take note that `done` of `total` things are measured."""
+    def update(self, done: int, total: int) -> None:
+        """Record and draw that `done` of `total` kernels and reorders are measured."""
         self.count, self.seconds = done, clock() - self._started
         if self._bar is None and sys.stderr.isatty():
             self._bar, self._task = _new_bar()
@@ -132,7 +133,7 @@ class Watch:
             self._bar.update(self._task, completed=done, total=total)
 
     def report(self, sources: "CostSources | None") -> None:
-        """Print on the error stream how many kernels were measured, and why others were not or will be again."""
+        """Print on the error stream the number of kernels that were measured, estimated, or could not be stored."""
         if sources is None:
             return
         of = f" of {sources.total}" if sources.measured < sources.total else ""
@@ -149,20 +150,21 @@ class Watch:
                 err=True,
             )
 
-    def __enter__(self) -> "Watch":
-        """Begin to watch."""
+    def __enter__(self) -> "MeasurementProgress":
+        """Start the clock."""
         self._started = clock()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         if self._bar is not None:
             self._bar.stop()
 
 
 def _new_bar() -> "tuple[Progress, Any]":
+    """Start a progress bar on the error stream, and return it with its task."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

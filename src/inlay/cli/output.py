@@ -1,7 +1,7 @@
-"""The border between Inlay and a terminal: everything that a command prints passes here.
+"""Output of commands to the terminal: all text that a command prints passes through this module.
 
-Whatever names from files are in it, no control code gets out (see `printable`). A stream that is closed swallows what
-is written to it; one that cannot take it is an error of its own, not one of the files that are converted.
+Control codes in names from files are escaped (see `printable`). Text for a closed stream is discarded. An error of a
+stream is reported as such, and not as an error of the files that the command reads or writes.
 """
 
 import errno
@@ -15,7 +15,7 @@ from inlay.files import reason_of
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print `text` and a line end on the output, or on the error stream.
+    """Print `text`, with control codes escaped, and a line end on the output or the error stream.
 
     Raises:
         FileError: the stream cannot be written, as on a full disk.
@@ -24,7 +24,7 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def write(text: str, *, err: bool = False) -> None:
-    """Print `text`, which may set colors, and a line end.
+    """Print `text`, which may contain color codes, and a line end on the output or the error stream.
 
     Raises:
         FileError: the stream cannot be written, as on a full disk.
@@ -32,20 +32,20 @@ def write(text: str, *, err: bool = False) -> None:
     try:
         typer.echo(text, err=err)
     except OSError as error:
-        if error.errno == errno.EPIPE:  # the reader has enough: the command line ends without a word
+        if error.errno == errno.EPIPE:  # the reader of the output ended: the command ends without a message
             raise
         raise FileError(f"cannot write the {'error stream' if err else 'output'}: {reason_of(error)}") from error
 
 
 def open_closed_streams() -> None:
-    """Put the null device where a standard stream is closed, as by `>&-` or in a daemon.
+    """Open the null device for each standard stream that is closed, as by `>&-` or in a daemon.
 
-    Otherwise the next file that is opened takes the number of the stream, and what a library prints lands in it.
+    Otherwise the next file that is opened gets the descriptor of the stream, and a library that prints writes to it.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is `number`
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -22,7 +22,7 @@ import re
 from math import prod
 from typing import assert_never
 
-from inlay.arguments import index_of
+from inlay.arguments import integer_or_none
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.described import Described, kind
@@ -65,7 +65,7 @@ def checked_nnz(dims: Dims, nnz: object) -> int:
         InvalidArguments: `dims` are no shape, or `nnz` is no integer, negative, RUNTIME, or larger than their volume.
     """
     require_dims(dims)
-    count = index_of(nnz)
+    count = integer_or_none(nnz)
     if count is None:
         raise InvalidArguments(f"nnz is {shown(nnz)}: give the number of stored elements as an integer")
     if count < 0:

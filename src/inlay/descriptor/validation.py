@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from math import prod
 from typing import NoReturn
 
-from inlay.arguments import index_of
+from inlay.arguments import integer_or_none
 from inlay.data_type import DataType
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Axis, Dims, Layout
@@ -61,7 +61,7 @@ def _refuse_values(what: str, values: object) -> NoReturn:
 
 
 def _as_integer(what: str, i: int, value: object) -> int:
-    number = index_of(value)
+    number = integer_or_none(value)
     if number is None:
         raise InvalidArguments(f"{what}[{i}] is {shown(value)}: entries are integers")
     if not RUNTIME <= number <= LARGEST:

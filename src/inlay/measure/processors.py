@@ -35,7 +35,7 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 
-from inlay.forks import RenewedLock, at_fork
+from inlay.forks import ForkResetLock, at_fork
 from inlay.measure.interleaved import Clock, clock
 
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -270,7 +270,7 @@ def _stay_on(processor: int) -> None:
 
 _RECENT = 1.0  # seconds for which a result is used again
 _CLEARLY_FREE = 0.9  # and from which on one measurement suffices
-_measuring = RenewedLock()
+_measuring = ForkResetLock()
 _last: tuple[float, Processors] | None = None
 
 

@@ -47,7 +47,7 @@ class TimingTable:
         self._new: dict[str, Any] = {}
         self._least: dict[str, float] = {}
         self._patience = _PATIENCE
-        self._directory = cache.chosen_directory()
+        self._directory = cache.configured_directory()
 
     def get(self, key: str) -> Any:
         """Return what `put` stored, here or in another process, as JSON holds it; None where nothing was.
@@ -73,7 +73,7 @@ class TimingTable:
         """Add what is new to the file, and set `unsaved` where that is impossible."""
         if not self._new:
             return
-        if cache.chosen_directory() != self._directory:  # a table that dies late would fill a directory not its own
+        if cache.configured_directory() != self._directory:  # a table that dies late would fill a directory not its own
             self.unsaved = f"the cache directory is no longer {self._directory}: set it before anything is measured"
             return
         try:
@@ -96,7 +96,7 @@ class TimingTable:
             FileError: the directory of the cache cannot be used or written.
             TimeoutError: another process holds the lock.
         """
-        with cache.locked(self.name, self._patience):
+        with cache.hold_lock(self.name, self._patience):
             found = read_table(cache.read_object(self.name, self.kind))
             times = {key: _least(seconds, found.get(key)) for key, seconds in self._least.items()}
             added = self._new | times

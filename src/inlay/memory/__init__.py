@@ -1,8 +1,8 @@
-"""Memory: a descriptor together with the bytes it describes, and the moves between memories.
+"""Memory objects: a descriptor with the bytes it describes, and the reorders between them.
 
-A `Memory` wraps any buffer without a copy, or allocates its own; `pack` moves a logical array into a format, `unpack`
-brings it back, `reorder` moves one memory into another format, and a `Reorder` is such a move compiled once for many
-calls:
+A `Memory` wraps any buffer without a copy, or allocates one. `pack` copies a logical array into a memory format,
+`unpack` copies it back, and `reorder` copies one memory into another format. A `Reorder` is a reorder that is compiled
+once and called many times:
 
     >>> import numpy as np
     >>> from inlay.memory import pack
@@ -13,25 +13,45 @@ calls:
     >>> np.array_equal(packed.unpack(), image)
     True
 
-Buffers are checked once, when wrapped, against everything the layout can reach; moves then check in microseconds that
-both sides are what was compiled and do not lie on one another. Nothing outside elements and padding is ever written.
+A buffer is checked when it is wrapped: it must hold every byte that the layout can address. A reorder then checks in
+microseconds that both sides have the descriptors it was compiled for and share no bytes. It writes elements and padding
+and no other byte.
 
-The modules in the order that data flows:
+Data flows through the modules in this order:
 
-    buffers        a caller's bytes and our own: elements, values of 4 bits, host scalars, the buffers of sparse memory
-    moves          what runs between two addresses
-    entries        what sparse memory stores, and conversions from and to it
-    memory         `Memory`, and NumPy views by a layout
-    reordered      from logical arrays to memory, and from memory to memory
-    padding        padding lanes in a buffer, found and made zero
-    padded         the padding of a `Memory`: checked, made zero, and kept zero by functions
-    sparse         CSR and COO from dense arrays and back, SciPy's and torch's
-    axis_orders    how frameworks order axes, and what oneDNN calls them
-    frameworks     arrays of NumPy, PyTorch and JAX as `Memory`, and back
+    buffers         bytes of callers and bytes that Inlay allocates; 4-bit elements; host scalars; sparse buffers
+    reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
+    sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
+    memory          `Memory`; NumPy views described by a layout
+    pack_reorder    `pack`, `reorder`, `Reorder`
+    padding         padding lanes of a buffer: find nonzero ones, write zeros
+    memory_padding  the same for a `Memory`; elementwise functions that leave padding zero
+    sparse          CSR and COO memory from and to dense arrays, SciPy and torch
+    axis_orders     axis orders of frameworks (NHWC, HWIO, ...) and oneDNN's names for them
+    frameworks      arrays of NumPy, PyTorch and JAX from and to `Memory`
+
+Terms:
+
+    memory, memory descriptor   a buffer, and its dims, data type and memory format (oneDNN: `dnnl_memory_t`,
+                                `dnnl_memory_desc_t`)
+    logical array               a NumPy array in row-major order with the dims of the descriptor and no padding
+    reorder                     a copy between two memory formats, with conversion of the data type and, by attributes,
+                                scales and zero points (oneDNN: `dnnl_reorder_primitive_desc_create`)
+    padding                     the elements between the dims and the padded dims, which blocked formats keep zero
+                                (oneDNN developer guide, "Understanding Memory Formats")
+    lane                        one element of padding
+    code                        the unsigned integer with the bits of an element
+    host scalar                 one number that is passed with a call, without a device buffer (oneDNN:
+                                `dnnl_memory_desc_create_host_scalar`)
+    handle                      the buffer of a memory; sparse memory has several (oneDNN: `dnnl_memory_create_v2`)
+    CSR, COO                    sparse encodings: compressed sparse rows, and coordinates (Saad, "Iterative Methods for
+                                Sparse Linear Systems", section 3.4; oneDNN: `dnnl_csr`, `dnnl_coo`)
+    packed encoding             values of a blocked tensor without the zeros, with a bitmask (oneDNN: `dnnl_packed`)
+    poison                      the byte 0xFF in new memory, which makes reads of unwritten bytes visible
 """
 
 from inlay.memory.memory import Memory, as_strided
-from inlay.memory.padded import check_padding, map_padded, zero_padding
-from inlay.memory.reordered import Reorder, pack, reorder
+from inlay.memory.memory_padding import check_padding, map_padded, zero_padding
+from inlay.memory.pack_reorder import Reorder, pack, reorder
 
 __all__ = ["Memory", "Reorder", "as_strided", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]

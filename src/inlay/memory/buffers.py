@@ -1,31 +1,33 @@
-"""Bytes: those of a caller's buffer, seen without a copy, and our own, aligned.
+"""Byte buffers: views of a caller's buffer without a copy, and aligned buffers that Inlay allocates.
 
-Whatever a caller has - an array of NumPy or ml_dtypes, bytes, a memory map, a tensor of another framework - becomes a
-flat array of bytes in address order. Our own bytes are zero; large ones start on a boundary of 2 MiB and are offered to
-the operating system for huge pages, since a move through pages of 4 KiB spends much of its time on their addresses.
+A caller passes an array of NumPy or ml_dtypes, bytes, a memory map, or a tensor of another framework. All become a flat
+array of bytes in address order. New buffers are zero. Buffers of 2 MiB and more start at a multiple of 2 MiB, and the
+operating system is advised to back them with huge pages: with pages of 4 KiB, address translation takes much of the
+time of a reorder.
 
-**Poison.** Code that relies on new memory being zero works until it is given a buffer that was used before. With
-INLAY_POISON=1 in the environment our own bytes are 0xFF instead: NaN in every float type that has one, and not zero in
-the others. What a move writes is the same as ever, zeros in padding included; what nobody wrote shows.
+**Poison.** Code that relies on new memory being zero works until a caller passes a buffer that was used before. With
+INLAY_POISON=1 in the environment, new buffers hold 0xFF in every byte: NaN in every float type that has NaN, nonzero in
+all other types. The bytes that a reorder writes, zeros in padding included, do not depend on it; bytes that no reorder
+wrote stand out.
 
-The **code** of an element is the unsigned integer of its bits. Codes of 4 bits lie one in each byte of an array:
+The **code** of an element is the unsigned integer with its bits. An array of 4-bit codes has one code in each byte:
 
 >>> from inlay.data_type import DATA_TYPES
->>> decoded(np.array([1, 15], np.uint8), DATA_TYPES["s4"])
+>>> decode_elements(np.array([1, 15], np.uint8), DATA_TYPES["s4"])
 array([1, -1], dtype=int4)
 
-A host scalar has one value: a number goes in as the bytes of its data type, and comes back. Floats are rounded to the
-type, to nearest even; integers must be exact and in range.
+A host scalar is one number, stored as the bytes of its data type. Floats are rounded to the type, ties to even;
+integers must be exact and in range.
 
->>> scalar_bytes(-2, DATA_TYPES["s4"]).tolist(), scalar_value(scalar_bytes(-2, DATA_TYPES["s4"]), DATA_TYPES["s4"])
+>>> encode_scalar(-2, DATA_TYPES["s4"]).tolist(), decode_scalar(encode_scalar(-2, DATA_TYPES["s4"]), DATA_TYPES["s4"])
 ([14], -2)
 
-A dense tensor has one buffer, a sparse one several (oneDNN's handles): values first, then what says where they belong.
-Each is checked by itself, when wrapped, and is an array of its own type afterwards. Values of 4 bits lie one in a byte,
-the code in its low half: oneDNN's sizes count a byte for each.
+A dense tensor has one buffer. A sparse tensor has several (oneDNN's handles): the values, then indices and pointers.
+Each buffer is checked when it is wrapped, and is an array of its own type afterwards. A 4-bit value takes one byte,
+with the code in the low half: oneDNN's sizes count one byte for each.
 
 >>> from inlay.descriptor import MemoryDesc
->>> [f"{h.name}: {h.count} of {h.data_type}" for h in handles_of(MemoryDesc.csr((3, 4), "f32", 2))]
+>>> [f"{h.name}: {h.count} of {h.data_type}" for h in buffer_handles(MemoryDesc.csr((3, 4), "f32", 2))]
 ['values: 2 of f32', 'indices: 2 of s32', 'pointers: 4 of s32']
 """
 
@@ -51,23 +53,25 @@ from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 LINE = 64
-"""Every buffer of ours starts at a multiple of so many bytes: a cache line."""
+"""Alignment of every buffer that Inlay allocates, in bytes: one cache line."""
 
 HUGE_PAGE = 2 << 20
-"""Every buffer of ours that has so many bytes starts at a multiple of them."""
+"""Alignment of buffers of at least this many bytes, in bytes: one huge page."""
 
 POISON = 0xFF
-"""What each of our own bytes holds where INLAY_POISON asks for it."""
+"""Value of every byte of a new buffer when INLAY_POISON is 1."""
 
 _LARGEST = 2**62
 
 
 def allocate(nbytes: int) -> Bytes:
-    """Zero bytes at an address that is a multiple of 64, or of 2 MiB if they are that many; poison where asked for.
+    """Allocate `nbytes` bytes of zeros, or of poison when INLAY_POISON is 1.
+
+    The address is a multiple of 64, and of 2 MiB if there are at least 2 MiB.
 
     Raises:
-        OutOfMemory: the operating system has not so many bytes.
-        InvalidArguments: INLAY_POISON is set to something else than 1, 0 or nothing.
+        OutOfMemory: the operating system cannot provide the bytes.
+        InvalidArguments: INLAY_POISON is set and is neither 1 nor 0 nor empty.
 
     >>> buffer = allocate(1000)
     >>> buffer.size, buffer.ctypes.data % 64, int(buffer.max())
@@ -76,66 +80,70 @@ def allocate(nbytes: int) -> Bytes:
     try:
         if nbytes > _LARGEST:
             raise MemoryError
-        new = (
-            _aligned_pages(nbytes) if nbytes >= HUGE_PAGE else _aligned(np.zeros(nbytes + LINE, np.uint8), nbytes, LINE)
-        )
+        if nbytes >= HUGE_PAGE:
+            buffer = _map_pages(nbytes)
+        else:
+            buffer = _align(np.zeros(nbytes + LINE, np.uint8), nbytes, LINE)
     except (MemoryError, OSError):
         problem = f"{nbytes} bytes cannot be allocated: reorder in parts (`submemory`), or give a memory-mapped buffer"
         raise OutOfMemory(problem) from None
-    if _poisoned():
-        new[:] = POISON
-    return new
+    if _is_poison_requested():
+        buffer[:] = POISON
+    return buffer
 
 
-def _poisoned() -> bool:
-    wanted = os.environ.get("INLAY_POISON", "")
-    if wanted not in ("", "0", "1"):
+def _is_poison_requested() -> bool:
+    """Return True if INLAY_POISON is 1."""
+    setting = os.environ.get("INLAY_POISON", "")
+    if setting not in ("", "0", "1"):
         raise InvalidArguments(
-            f"INLAY_POISON is {wanted!r}: set it to 1 to fill new memory with 0xFF in place of zeros, or to 0"
+            f"INLAY_POISON is {setting!r}: set it to 1 to fill new memory with 0xFF in place of zeros, or to 0"
         )
-    return wanted == "1"
+    return setting == "1"
 
 
-def _aligned_pages(nbytes: int) -> Bytes:
-    # A mapping is shared unless told otherwise, and shared pages are never huge.
+def _map_pages(nbytes: int) -> Bytes:
+    """Return zero bytes of a new anonymous mapping, at a multiple of `HUGE_PAGE`, with advice to use huge pages."""
+    # Mappings are shared by default, and the kernel backs shared mappings with small pages only.
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     pages = mmap.mmap(-1, nbytes + HUGE_PAGE, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        # A kernel built without huge pages refuses the advice, and nothing is lost.
+        # A kernel without support for huge pages rejects the advice; the mapping stays usable.
         with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
-    return _aligned(np.frombuffer(pages, np.uint8), nbytes, HUGE_PAGE)
+    return _align(np.frombuffer(pages, np.uint8), nbytes, HUGE_PAGE)
 
 
-def _aligned(whole: Bytes, nbytes: int, boundary: int) -> Bytes:
-    start = -address_of(whole) % boundary
-    return whole[start : start + nbytes]
+def _align(buffer: Bytes, nbytes: int, alignment: int) -> Bytes:
+    """Return `nbytes` bytes of `buffer` that start at a multiple of `alignment`."""
+    start = -address_of(buffer) % alignment
+    return buffer[start : start + nbytes]
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Where the element at the origin lies."""
+    """Return the address of the first element of an array."""
     return int(array.__array_interface__["data"][0])
 
 
-# Bytes of a caller
+# Buffers of callers
 
 
 _BYTES_TYPE = np.dtype(np.uint8)
 
 
-def bytes_of(buffer: object, data_type: DataType, name: str = "buffer") -> Bytes:
-    """The bytes of a buffer of elements of `data_type`, or of raw bytes (uint8), in address order, without a copy.
+def view_as_bytes(buffer: object, data_type: DataType, name: str = "buffer") -> Bytes:
+    """Return the bytes of a buffer in address order, without a copy.
 
-    `name` is what messages call it.
+    `buffer` holds elements of `data_type`, or raw bytes (uint8). Error messages call it `name`.
 
     Raises:
         InvalidArguments: `buffer` cannot be read as memory, holds another type, or has gaps between its elements.
 
     >>> from inlay.data_type import DATA_TYPES
-    >>> bytes_of(np.array([1.0], np.float32), DATA_TYPES["f32"]).tolist()
+    >>> view_as_bytes(np.array([1.0], np.float32), DATA_TYPES["f32"]).tolist()
     [0, 0, 128, 63]
     """
-    array = array_of(buffer, name)
+    array = view_as_array(buffer, name)
     _require_type(array, data_type, name)
     if not array.flags.forc:
         raise InvalidArguments(
@@ -146,11 +154,13 @@ def bytes_of(buffer: object, data_type: DataType, name: str = "buffer") -> Bytes
     return flat.view(np.uint8)
 
 
-def array_of(buffer: object, name: str = "buffer") -> npt.NDArray[Any]:
-    """An array over the memory of `buffer`, without a copy: NumPy's own, `__array_interface__`, bytes-like, DLPack.
+def view_as_array(buffer: object, name: str = "buffer") -> npt.NDArray[Any]:
+    """Return an array over the memory of `buffer`, without a copy.
+
+    `buffer` is a NumPy array, or supports `__array_interface__`, DLPack or the buffer protocol.
 
     Raises:
-        InvalidArguments: `buffer` is none of these, or its owner does not export it.
+        InvalidArguments: `buffer` supports none of these, or its owner refuses to export it.
     """
     if isinstance(buffer, np.ndarray):
         if hasattr(buffer, "mask"):
@@ -177,6 +187,7 @@ def _refuse_buffer(buffer: object, name: str, reason: str) -> NoReturn:
 
 
 def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> None:
+    """Check that the elements of a buffer are of `data_type` or raw bytes; 4-bit elements must be raw bytes."""
     if array.dtype == _BYTES_TYPE:
         return
     if data_type.is_sub_byte:
@@ -194,8 +205,11 @@ def _require_type(array: npt.NDArray[Any], data_type: DataType, name: str) -> No
 # Codes
 
 
-def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    """The values of an array of codes, each in as many bytes as its type has, at least one."""
+def decode_elements(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """Return the values of an array of codes, as an array of the NumPy type of `data_type`.
+
+    A code takes the bytes of its type; a 4-bit code takes one byte.
+    """
     if not data_type.is_sub_byte:
         return codes.view(data_type.dtype)
     if data_type.kind == "signed":
@@ -203,8 +217,11 @@ def decoded(codes: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
     return codes.astype(np.uint8).view(data_type.dtype)
 
 
-def encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
-    """The codes of an array of values, each in as many bytes as its type has, at least one."""
+def encode_elements(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
+    """Return the codes of an array of values, as an array of unsigned integers.
+
+    A code takes the bytes of its type; a 4-bit code takes one byte.
+    """
     if not data_type.is_sub_byte:
         return np.ascontiguousarray(array).view(f"u{data_type.itemsize}")
     signed = data_type.kind == "signed"
@@ -214,8 +231,10 @@ def encoded(array: npt.NDArray[Any], data_type: DataType) -> npt.NDArray[Any]:
 # Host scalars
 
 
-def scalar_bytes(value: object, data_type: DataType) -> Bytes:
-    """The bytes of `value`, a number or an array of one, as `data_type`; values of 4 bits lie in the low half of one.
+def encode_scalar(value: object, data_type: DataType) -> Bytes:
+    """Return the bytes of one number as `data_type`.
+
+    `value` is a number or an array of one element. A 4-bit value is the low half of one byte.
 
     Raises:
         InvalidArguments: `value` is no number, or an integer type cannot hold it.
@@ -229,12 +248,12 @@ def scalar_bytes(value: object, data_type: DataType) -> Bytes:
     elif data_type.kind != "float":
         number = number.astype(np.int64 if data_type.kind == "signed" else np.uint64).astype(data_type.dtype)
     if data_type.is_sub_byte:
-        return encoded(number, data_type)
+        return encode_elements(number, data_type)
     return number.view(np.uint8).copy()
 
 
 def _as_number(value: object) -> npt.NDArray[Any]:
-    """An array of the one number.
+    """Return an array with the number as its only element.
 
     Raises:
         InvalidArguments: `value` is no number.
@@ -249,6 +268,7 @@ def _as_number(value: object) -> npt.NDArray[Any]:
 
 
 def _require_exact(number: float, data_type: DataType) -> None:
+    """Check that an integer type can represent a number exactly."""
     if number != number or number in (float("inf"), float("-inf")) or number != int(number):
         raise InvalidArguments(f"the value of a host scalar is {number}: {data_type} holds whole numbers only")
     if not data_type.lowest <= number <= data_type.highest:
@@ -257,9 +277,9 @@ def _require_exact(number: float, data_type: DataType) -> None:
         )
 
 
-def scalar_value(data: Bytes, data_type: DataType) -> Any:
-    """The value that the bytes hold, as a NumPy or ml_dtypes scalar."""
-    return decoded(data, data_type)[0]
+def decode_scalar(data: Bytes, data_type: DataType) -> Any:
+    """Return the number whose bytes are `data`, as a NumPy or ml_dtypes scalar."""
+    return decode_elements(data, data_type)[0]
 
 
 # Buffers of sparse memory
@@ -269,25 +289,25 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class BufferHandle:
     """One buffer of a sparse tensor."""
 
     name: str
-    """What it holds: `values`, `indices`, `pointers`, `indices of axis 1`."""
+    """Name for messages: `values`, `indices`, `pointers`, `indices of axis 1`, `block offsets`, `bitmask`."""
     data_type: DataType
-    """Of its elements; one of 4 bits is a byte wide here."""
+    """Data type of the elements; an 8-bit type in place of a 4-bit one."""
     count: int
-    """How many elements it holds."""
+    """Number of elements."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Size of the buffer, in bytes."""
         return self.count * self.data_type.itemsize
 
 
 @lru_cache(maxsize=512)
-def handles_of(desc: MemoryDesc) -> tuple[Handle, ...]:
-    """The buffers of a sparse descriptor, in oneDNN's order.
+def buffer_handles(desc: MemoryDesc) -> tuple[BufferHandle, ...]:
+    """Return the name, data type and size of each buffer of a sparse descriptor, in oneDNN's order.
 
     Raises:
         InvalidArguments: `desc` is not sparse.
@@ -313,21 +333,21 @@ def handles_of(desc: MemoryDesc) -> tuple[Handle, ...]:
         raise Unimplemented(f"memory needs known dims: {desc!r} has RUNTIME ones, bind them first")
     counts = sparse_counts(desc.dims, placement)
     return tuple(
-        Handle(name, data_type.in_whole_bytes, count)
+        BufferHandle(name, data_type.in_whole_bytes, count)
         for name, data_type, count in zip(names, desc.data_types, counts, strict=True)
         if data_type is not None
     )
 
 
-def wrapped(desc: MemoryDesc, buffers: object) -> tuple[Bytes, ...]:
-    """The bytes of a caller's buffers, each checked, without a copy.
+def wrap_buffers(desc: MemoryDesc, buffers: object) -> tuple[Bytes, ...]:
+    """Check the buffers of sparse memory that a caller passes, and return their bytes without a copy.
 
     Raises:
-        InvalidArguments: `buffers` is no sequence of as many as needed, or one is too small, not contiguous, of another
-            type, not aligned to its elements, or no buffer.
-        Unimplemented: as `handles_of`.
+        InvalidArguments: `buffers` is not a list or tuple of the right length, or a buffer is too small, not
+            contiguous, of another type, not aligned to its elements, or cannot be read as memory.
+        Unimplemented: as `buffer_handles`.
     """
-    handles = handles_of(desc)
+    handles = buffer_handles(desc)
     names = ", ".join(handle.name for handle in handles)
     if not isinstance(buffers, (list, tuple)):
         raise InvalidArguments(
@@ -335,42 +355,44 @@ def wrapped(desc: MemoryDesc, buffers: object) -> tuple[Bytes, ...]:
         )
     if len(buffers) != len(handles):
         raise InvalidArguments(f"{desc!r} has {len(handles)} buffers, not {len(buffers)}: give {names}")
-    return tuple(_checked(i, handle, buffer) for i, (handle, buffer) in enumerate(zip(handles, buffers, strict=True)))
+    pairs = zip(handles, buffers, strict=True)
+    return tuple(_wrap_buffer(i, handle, buffer) for i, (handle, buffer) in enumerate(pairs))
 
 
-def _checked(i: int, handle: Handle, buffer: object) -> Bytes:
+def _wrap_buffer(i: int, handle: BufferHandle, buffer: object) -> Bytes:
+    """Check buffer number `i` of sparse memory, and return its bytes without a copy."""
     name = f"buffer {i} ({handle.name})"
-    found = bytes_of(buffer, handle.data_type, name)
-    if found.size < handle.nbytes:
+    data = view_as_bytes(buffer, handle.data_type, name)
+    if data.size < handle.nbytes:
         raise InvalidArguments(
-            f"{name} of {found.size} bytes is too small: {handle.count} elements of {handle.data_type} take "
+            f"{name} of {data.size} bytes is too small: {handle.count} elements of {handle.data_type} take "
             f"{handle.nbytes} bytes"
         )
-    if handle.count and address_of(found) % handle.data_type.itemsize:
+    if handle.count and address_of(data) % handle.data_type.itemsize:
         raise InvalidArguments(
             f"{name} starts at an address that is no multiple of the {handle.data_type.itemsize} bytes of "
             f"{handle.data_type}: copy it to an array of its own"
         )
-    return found
+    return data
 
 
-def allocated(desc: MemoryDesc) -> tuple[Bytes, ...]:
-    """New buffers of zero bytes.
+def allocate_buffers(desc: MemoryDesc) -> tuple[Bytes, ...]:
+    """Allocate the buffers of sparse memory, filled with zeros.
 
     Raises:
-        Unimplemented: as `handles_of`.
-        OutOfMemory: there is no room for them.
+        Unimplemented: as `buffer_handles`.
+        OutOfMemory: the operating system cannot provide the bytes.
     """
-    return tuple(allocate(handle.nbytes) for handle in handles_of(desc))
+    return tuple(allocate(handle.nbytes) for handle in buffer_handles(desc))
 
 
-def codes_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
-    """The stored values as codes, the unsigned integers of their bits: the memory itself, not a copy."""
-    handle = handles_of(desc)[0]
+def value_codes(desc: MemoryDesc, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
+    """Return the codes of the stored values: a view of the first buffer, not a copy."""
+    handle = buffer_handles(desc)[0]
     return buffers[0][: handle.nbytes].view(f"u{handle.data_type.itemsize}")
 
 
-def positions_in(desc: MemoryDesc, buffers: Sequence[Bytes]) -> list[npt.NDArray[Any]]:
-    """Indices and pointers, each in its own type: the memory itself, not a copy."""
-    handles = handles_of(desc)[1:]
+def index_arrays(desc: MemoryDesc, buffers: Sequence[Bytes]) -> list[npt.NDArray[Any]]:
+    """Return indices and pointers (packed memory: offsets and bitmask), each in its own type: views, not copies."""
+    handles = buffer_handles(desc)[1:]
     return [b[: h.nbytes].view(h.data_type.dtype) for h, b in zip(handles, buffers[1:], strict=True)]

@@ -1,7 +1,7 @@
-"""Arrays of NumPy, PyTorch and JAX as `Memory`, and back; and the names that frameworks have for axes.
+"""Convert arrays of NumPy, PyTorch and JAX to `Memory` and back, and name the axes of frameworks.
 
-Inside Inlay there is one dialect, oneDNN's: images are N, C, H, W and weights O, I, H, W, whatever the order in memory.
-What other frameworks call them is in `axis_orders`, whose names are offered here too:
+Inlay uses oneDNN's logical axis order: images are N, C, H, W and weights O, I, H, W, in every memory format. The orders
+of other frameworks are defined in `axis_orders`, whose names are exported here too:
 
     >>> from inlay.memory.frameworks import AxisOrder, framework_desc
     >>> AxisOrder.parse("HWIO").tag == AxisOrder.parse("hwio").tag
@@ -9,20 +9,20 @@ What other frameworks call them is in `axis_orders`, whose names are offered her
     >>> framework_desc("tensorflow", "weights", (3, 3, 64, 128), "f32").dims
     (128, 64, 3, 3)
 
-An array is dims, a type, strides and an address, and so is a memory with a plain layout: nothing is copied where both
-sides can say the same. Strides keep their meaning: a PyTorch tensor in `channels_last` is a memory in nhwc.
+An array has dims, a type, strides and an address, and so has a memory with a plain layout. So nothing is copied if both
+sides support the type and the strides. A PyTorch tensor in `channels_last` becomes a memory in format nhwc.
 
     >>> import numpy as np
     >>> image = np.zeros((2, 5, 4, 17), np.float32).transpose(0, 3, 1, 2)
     >>> from_array(image).desc
     MemoryDesc((2, 17, 5, 4), 'f32', 'acdb')
 
-What has no plain layout - blocks, CSR, elements of 4 bits - is copied on the way out. PyTorch's bf16 and floats of 8
-bits, which NumPy has through ml_dtypes only, cross as bytes. PyTorch and JAX are imported when one of their functions
-is called. `from_array` and `Memory` take DLPack; DLPack out is NumPy's, `to_numpy(memory).__dlpack__()`.
+Memory without a plain layout (blocks, CSR, 4-bit elements) is copied when it is converted to an array. bf16 and 8-bit
+floats of PyTorch, which NumPy supports only through ml_dtypes, are passed as bytes. PyTorch and JAX are imported when
+one of their functions is called. `from_array` and `Memory` accept DLPack; `to_numpy(memory).__dlpack__()` exports it.
 
-`MemoryDesc.permute_axes` relabels axes and moves nothing, so the format becomes another: `aBc8b` becomes `aCb8c`. Where
-the next operation wants the format that it had, data has to move, which `permute_with_reorder` does:
+`MemoryDesc.permute_axes` relabels axes and moves no data, so the format changes: `aBc8b` becomes `aCb8c`. If the next
+operation needs the original format, data must move, which `permute_with_reorder` does:
 
     ({a, b, c}, fmt=aBc8b)  -->  ({a, c, b}, fmt=aBc8b)
 
@@ -55,7 +55,7 @@ from inlay.memory.axis_orders import (
     from_logical,
     to_logical,
 )
-from inlay.memory.buffers import Bytes, array_of
+from inlay.memory.buffers import Bytes, view_as_array
 from inlay.memory.memory import require_memory
 from inlay.notation.format_tag import FormatTag
 
@@ -84,29 +84,28 @@ __all__ = [
 
 
 def from_array(array: object) -> Memory:
-    """A memory over the elements of an array, without a copy; its descriptor has the array's dims, type and strides.
+    """Wrap an array as `Memory` without a copy; the descriptor has the dims, type and strides of the array.
 
-    Strides may be negative, 0 or overlapping: memory whose elements share bytes can be read and not written.
+    Strides may be negative or 0, and elements may overlap; memory with overlapping elements is read, but no reorder
+    writes to it. `array` is a NumPy or ml_dtypes array, or has `__array_interface__`, DLPack or the buffer protocol.
 
-    `array` is a NumPy or ml_dtypes array, or anything with `__array_interface__`, DLPack or the buffer protocol.
-
-    Post-condition: result.unpack() equals `array`, and what is written into one is seen in the other.
+    Post-condition: result.unpack() equals `array`, and a write to one is visible in the other.
 
     Raises:
-        InvalidArguments: `array` is none of these, has no axes, strides that are no multiple of its elements, a type
-            that cannot be stored or has 4 bits: `inlay.pack` moves the elements of all but the first.
+        InvalidArguments: `array` supports none of these protocols; it has no axes; a stride is not a multiple of the
+            element size; or no descriptor has its type, or the type has 4 bits. `inlay.pack` copies arrays with such
+            strides and 4-bit types.
 
     >>> from_array(np.zeros((3, 4), np.int8).T).desc
     MemoryDesc((4, 3), 's8', 'ba')
     """
-    return Memory(np.asarray(array_of(array)))
+    return Memory(np.asarray(view_as_array(array)))
 
 
 def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
-    """The elements as a NumPy or ml_dtypes array of shape `memory.desc.dims`, without padding.
+    """Return the elements as a NumPy or ml_dtypes array of shape `memory.desc.dims`, without padding.
 
-    With `copy=None` it is a view where the layout is plain, and a copy otherwise; False refuses to copy, True always
-    does.
+    If `copy` is None, the result is a view if the layout is plain, and a copy otherwise. True always copies.
 
     Raises:
         InvalidArguments: `memory` is no Memory, or `copy` is False and the layout is not plain or has 4-bit elements.
@@ -126,28 +125,28 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     layout, data_type = desc.require_layout("to_numpy")
     width = data_type.itemsize
     steps = [stride * width for stride in strides]
-    view = np.ndarray(desc.dims, data_type.dtype, memory.buffer.data, _start(desc) * width, steps)
+    view = np.ndarray(desc.dims, data_type.dtype, memory.buffer.data, _first_element(desc) * width, steps)
     if not layout.is_non_overlapping:
-        # One write would change several elements.
+        # One write would change several elements of the array.
         view.flags.writeable = False
     return view
 
 
-def _start(desc: MemoryDesc) -> int:
-    """Where a view of `desc` starts, in elements: one without elements may start beyond its buffer."""
+def _first_element(desc: MemoryDesc) -> int:
+    """Return the offset of the first element, in elements; 0 if there are none, since it may be outside the buffer."""
     return 0 if 0 in desc.dims else desc.offset0
 
 
 def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
-    """Elements from one coordinate to the next on each axis; None where an axis has blocks, or bytes hold two."""
+    """Return the stride of each axis, in elements, or None if an axis has blocks or the elements have 4 bits."""
     require_memory(memory)
     layout, data_type = memory.desc.layout, memory.desc.data_type
     if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
         return None
-    # An axis of one coordinate may be blocked: only its first digit is ever 0.
+    # An axis of dim 1 may have blocks: its only coordinate is 0, and so are all its digits.
     if any(axis.inner for axis, dim in zip(layout.axes, memory.desc.dims, strict=True) if dim > 1):
         return None
-    # What steps nowhere needs no stride, and PyTorch wants none that is negative.
+    # The stride of an axis of dim 1 is never used; PyTorch refuses negative ones.
     return tuple(
         axis.stride if dim > 1 else max(0, axis.stride) for axis, dim in zip(layout.axes, memory.desc.dims, strict=True)
     )
@@ -164,49 +163,52 @@ def _refuse_view(memory: Memory) -> NoReturn:
 
 
 def from_torch(tensor: Any) -> Memory:
-    """A memory over the elements of a PyTorch tensor on the CPU, without a copy.
+    """Wrap a PyTorch tensor on the CPU as `Memory`, without a copy.
 
-    Its format is what the strides say: nhwc for a tensor in `channels_last`. Sparse tensors become CSR or COO.
-    Gradients are left behind.
+    The format follows from the strides: nhwc for a tensor in `channels_last`. Sparse tensors become CSR or COO.
+    Gradients are not part of the memory.
 
-    Post-condition: what is written into one is seen in the other.
+    Post-condition: a write to one is visible in the other.
 
     Raises:
         MissingExtra: PyTorch is not installed.
-        InvalidArguments: `tensor` is none, is a scalar, or lies on another device; its type cannot be stored; or it is
-            sparse, and `sparse.from_torch` refuses it.
-        Unimplemented: it is sparse, and `sparse.from_torch` cannot read it.
+        InvalidArguments: `tensor` is no tensor, is a scalar, or is on another device; no descriptor has its type; or it
+            is sparse and `sparse.from_torch` refuses it.
+        Unimplemented: `tensor` is sparse, and `sparse.from_torch` does not support it.
     """
-    torch = _required("torch", "from_torch")
+    torch = _import_optional("torch", "from_torch")
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArguments(f"tensor is a {type(tensor).__name__}: give a torch.Tensor, or use from_array")
     if tensor.device.type != "cpu":
-        raise InvalidArguments(f"tensor lies on {tensor.device}: bring it to the CPU with tensor.cpu()")
+        raise InvalidArguments(f"tensor is on {tensor.device}: copy it to the CPU with tensor.cpu()")
     if tensor.layout != torch.strided:
         return sparse.from_torch(tensor)
     if tensor.is_neg():
-        raise InvalidArguments("tensor is the negative of what its memory holds: make it plain with resolve_neg()")
+        raise InvalidArguments(
+            "tensor has its negative bit set, so its memory holds negated values: call resolve_neg() first"
+        )
     if not tensor.ndim:
         raise InvalidArguments("tensor is a scalar, which has no axes to place: give it one with reshape(1)")
     data_type = as_data_type(str(tensor.dtype).removeprefix("torch."))
     layout = Layout.from_strides(tensor.shape, tensor.stride())
-    # NumPy has no bf16 of PyTorch's, and no gaps in bytes: the storage crosses as bytes, all of it.
+    # Tensor.numpy() does not support bf16, and a view as bytes allows no gaps: pass the whole storage as bytes.
     storage: Bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage()).numpy()
     return Memory(place_lowest_first(layout, data_type), storage[tensor.storage_offset() * data_type.itemsize :])
 
 
 def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
-    """The elements as a PyTorch tensor of shape `memory.desc.dims`, without padding.
+    """Return the elements as a PyTorch tensor of shape `memory.desc.dims`, without padding.
 
     `copy` is as for `to_numpy`. PyTorch has no read-only tensors, so read-only memory is copied. CSR and COO memory
-    become sparse tensors, which share what `sparse.to_torch` says.
+    become sparse tensors by `sparse.to_torch`.
 
     Raises:
         MissingExtra: PyTorch is not installed.
-        InvalidArguments: `memory` is no Memory, PyTorch has no such type, or `copy` is False and no view is possible.
-        Unimplemented: `memory` is sparse, and PyTorch has no such sparse type.
+        InvalidArguments: `memory` is no Memory, PyTorch lacks the data type, or `copy` is False and no view is
+            possible.
+        Unimplemented: `memory` is sparse, and PyTorch has no sparse tensors of its data type.
     """
-    torch = _required("torch", "to_torch")
+    torch = _import_optional("torch", "to_torch")
     strides = _plain_strides(memory)
     desc = memory.desc
     if isinstance(desc.layout, (kinds.CSR, kinds.COO)) and copy is not False:
@@ -214,55 +216,56 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     data_type = desc.data_type
     dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.dtype.name, None)
     if dtype is None or data_type is None:
-        raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() gives an array")
+        raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() returns an array")
     if copy or strides is None or not memory.is_writable or any(stride < 0 for stride in strides):
         if copy is False:
             _refuse_view(memory)
         flat = memory.unpack().reshape(-1).view(np.uint8)
         return torch.from_numpy(flat).view(dtype).reshape(desc.dims)
     whole = memory.buffer[: memory.buffer.size // data_type.itemsize * data_type.itemsize]
-    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, _start(desc))
+    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, _first_element(desc))
 
 
 def from_jax(array: Any) -> Memory:
-    """A read-only memory over the elements of a JAX array on the CPU, without a copy where JAX gives none.
+    """Wrap a JAX array on the CPU as read-only `Memory`, without a copy if `np.asarray(array)` makes none.
 
     Raises:
         MissingExtra: JAX is not installed.
-        InvalidArguments: `array` is none, is a scalar, lies on another device or on several, or its type cannot be
-            stored or has 4 bits.
+        InvalidArguments: `array` is no JAX array, is a scalar, or is on another device or on several; no descriptor has
+            its type; or the type has 4 bits.
     """
-    jax = _required("jax", "from_jax")
+    jax = _import_optional("jax", "from_jax")
     if not isinstance(array, jax.Array):
         raise InvalidArguments(f"array is a {type(array).__name__}: give a jax.Array, or use from_array")
-    places = sorted(str(device) for device in array.devices() if device.platform != "cpu" or len(array.devices()) > 1)
-    if places:
-        raise InvalidArguments(f"array lies on {', '.join(places)}: bring it to the host with jax.device_get(array)")
+    is_sharded = len(array.devices()) > 1
+    devices = sorted(str(device) for device in array.devices() if device.platform != "cpu" or is_sharded)
+    if devices:
+        raise InvalidArguments(f"array is on {', '.join(devices)}: copy it to the host with jax.device_get(array)")
     return from_array(np.asarray(array))
 
 
 def to_jax(memory: Memory) -> Any:
-    """The elements as a JAX array of shape `memory.desc.dims`: always a copy, since JAX's arrays never change.
+    """Return the elements as a JAX array of shape `memory.desc.dims`: always a copy, since JAX arrays are immutable.
 
     Raises:
         MissingExtra: JAX is not installed.
-        InvalidArguments: `memory` is no Memory, or JAX would make a narrower type of its own.
+        InvalidArguments: `memory` is no Memory, or JAX is configured to convert its type to a narrower one.
     """
-    jax = _required("jax", "to_jax")
+    jax = _import_optional("jax", "to_jax")
     values = to_numpy(memory)
-    held = jax.dtypes.canonicalize_dtype(values.dtype)
-    if held != values.dtype:
+    target = jax.dtypes.canonicalize_dtype(values.dtype)
+    if target != values.dtype:
         raise InvalidArguments(
-            f"JAX would turn {values.dtype} into {held}: allow 64 bits with jax.config.update('jax_enable_x64', True)"
+            f"JAX would turn {values.dtype} into {target}: allow 64 bits with jax.config.update('jax_enable_x64', True)"
         )
     return jax.numpy.array(values, copy=True)
 
 
-def _required(module: str, purpose: str) -> Any:
-    """A package that is no dependency of Inlay.
+def _import_optional(module: str, purpose: str) -> Any:
+    """Import a package that is not a dependency of Inlay, for the function `purpose`.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: the package is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -272,23 +275,24 @@ def _required(module: str, purpose: str) -> Any:
         raise MissingExtra(f"{purpose} needs {module}, which is not installed: pip install {module}") from None
 
 
-# A transposition that moves data
+# Transposition
 
 
 def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: FormatTag | str | None = None) -> Memory:
-    """New memory in which axis i of `memory` is axis `permutation[i]`, in the format that `memory` has, or in `format`.
+    """Copy `memory` into new memory, in which axis i of `memory` becomes axis `permutation[i]`.
 
-    The format is kept as a rule, a tag or a pattern: padding follows from the new dims.
+    The result has the format `format`, or the tag or pattern of `memory` if `format` is None. Its padding follows from
+    the new dims.
 
     Post-conditions:
         result.unpack() equals memory.unpack().transpose(inverse of `permutation`).
-        result.desc.tag == memory.desc.tag, where neither `format` nor a pattern says otherwise.
+        result.desc.tag == memory.desc.tag if `format` is None and `memory` has a tag.
 
     Raises:
-        InvalidArguments: `memory` is no Memory, `permutation` is not each axis once, or no tag or pattern gives
-            the new dims the format of `memory`, as with gaps between elements, and no `format` is given.
-        FormatTagError: `format` cannot be read.
-        OutOfMemory: there is no room for the result.
+        InvalidArguments: `memory` is no Memory, `permutation` is not each axis once, or `format` is None and no tag or
+            pattern describes the format of `memory` for the new dims, as with gaps between elements.
+        FormatTagError: `format` is text that is no tag.
+        OutOfMemory: the operating system cannot provide the bytes of the result.
 
     >>> import numpy as np
     >>> from inlay.memory import pack
@@ -300,18 +304,18 @@ def permute_with_reorder(memory: Memory, permutation: Iterable[int], format: For
     require_memory(memory)
     relabeled = memory.desc.permute_axes(permutation)
     dims = relabeled.dims
-    wanted = _preserved(memory.desc, dims) if format is None else MemoryDesc(dims, relabeled.data_type, format)
-    return reorder(Memory(relabeled, memory.buffer), wanted)
+    dst = _same_format(memory.desc, dims) if format is None else MemoryDesc(dims, relabeled.data_type, format)
+    return reorder(Memory(relabeled, memory.buffer), dst)
 
 
-def _preserved(desc: MemoryDesc, dims: Dims) -> MemoryDesc:
-    """The format of `desc` for other dims."""
+def _same_format(desc: MemoryDesc, dims: Dims) -> MemoryDesc:
+    """Return the descriptor with the tag or pattern of `desc` and other dims."""
     if desc.tag is not None:
         return MemoryDesc(dims, desc.data_type, desc.tag)
     try:
-        # For other dims, oneDNN's rules may refuse the strides that a pattern gives.
+        # With other dims, the strides of a pattern may violate oneDNN's rules.
         return MemoryDesc(dims, desc.data_type, pattern=desc.pattern)
     except InvalidArguments:
         raise InvalidArguments(
-            f"no tag or pattern gives dims {dims} the format of {desc!r}: say the one you want as format=..."
+            f"no tag or pattern gives dims {dims} the format of {desc!r}: pass a format as format=..."
         ) from None

@@ -1,16 +1,15 @@
-"""`Memory`: a descriptor with its bytes, checked once when they are wrapped, and the way back to a logical array.
+"""`Memory`: a descriptor with its bytes, checked once when they are wrapped.
 
-An array of NumPy has dims, a type, strides and an address, so it is a memory as it lies, whatever its strides are:
-negative in `a[::-1]`, 0 where it was broadcast, overlapping in sliding windows. Its memory begins at the lowest byte
-that an element has.
+A NumPy array has dims, a type, strides and an address, so a `Memory` can wrap it whatever its strides are: negative in
+`a[::-1]`, 0 after a broadcast, overlapping in sliding windows. The memory begins at the lowest byte of any element.
 
->>> desc, buffer = view_of(np.arange(6, dtype=np.uint8)[::-1])
+>>> desc, buffer = describe_view(np.arange(6, dtype=np.uint8)[::-1])
 >>> desc.offset((0,)), desc.strides, buffer.tolist()
 (5, (-1,), [0, 1, 2, 3, 4, 5])
 
-`as_strided` is the way back from `Layout.from_array`. A plain layout has what an array needs, one stride per axis, and
-nothing else: no data and no data type. `as_strided` lends it the elements of an array and checks first that every
-offset lies among them, which NumPy's function of that name does not.
+`as_strided` is the inverse of `Layout.from_array`. A plain layout has one stride per axis, but no data and no data
+type. `as_strided` takes both from an array, and checks that every offset is an index of that array. NumPy's function
+of the same name does not check.
 
 >>> import numpy as np
 >>> from inlay.layout import Layout
@@ -33,15 +32,15 @@ from inlay.memory.buffers import (
     Bytes,
     address_of,
     allocate,
-    allocated,
-    array_of,
-    bytes_of,
-    scalar_bytes,
-    scalar_value,
-    wrapped,
+    allocate_buffers,
+    decode_scalar,
+    encode_scalar,
+    view_as_array,
+    view_as_bytes,
+    wrap_buffers,
 )
-from inlay.memory.entries import dense_array
-from inlay.memory.moves import logical_array, reach
+from inlay.memory.reorder_cache import byte_extent, logical_array
+from inlay.memory.sparse_entries import unpack_sparse
 from inlay.notation.format_tag import FormatTag
 
 
@@ -56,90 +55,96 @@ class Memory:
            [4., 5., 6.]], dtype=float32)
     """
 
-    __slots__ = ("_buffer", "_desc", "_others", "address", "begin", "end")
+    __slots__ = ("_buffer", "_desc", "_index_buffers", "address", "begin", "end")
 
     _buffer: Bytes
     _desc: MemoryDesc
-    _others: tuple[Bytes, ...]
+    _index_buffers: tuple[Bytes, ...]
     address: int
-    """Of the first byte of the buffer; offsets of the descriptor count from here. Of several buffers, the values'."""
+    """Address of the first byte of the buffer, from which the descriptor counts offsets; of sparse memory, the address
+    of the values."""
     begin: int
-    """Address of the lowest byte that an element or padding has."""
+    """Address of the lowest byte of any element or padding."""
     end: int
-    """Address past the highest byte that an element or padding has."""
+    """Address after the highest byte of any element or padding."""
 
     def __init__(self, desc: MemoryDesc | Layout | npt.NDArray[Any], buffer: object = None) -> None:
-        """Wrap `buffer`, or new zero bytes (poison with INLAY_POISON=1, see `buffers`) if it is None.
+        """Wrap `buffer`, or allocate zero bytes (poison with INLAY_POISON=1, see `buffers`) if it is None.
 
-        An array in the place of the descriptor is wrapped as it lies, with any strides: a view that is turned round,
-        broadcast, or of sliding windows. A `Layout` in its place says where the elements of the array `buffer` lie; the
-        lowest one is the first. Elements that share memory can be read and not written.
+        In place of the descriptor, `desc` may be an array, which is wrapped with its own strides: reversed, broadcast
+        and sliding-window views too. Or it is a `Layout` that gives the offsets of the elements of the array `buffer`,
+        counted so that the lowest is 0. If elements overlap, the memory can be read, but no reorder writes to it.
 
-        A buffer is anything with the buffer protocol, `__array_interface__` or DLPack, contiguous, that holds elements
-        of the descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. New bytes are
-        `desc.size`, or as many as the layout reaches if that is more, and start at a multiple of 64 (2 MiB if large).
+        `buffer` is contiguous, has the buffer protocol, `__array_interface__` or DLPack, and holds elements of the
+        descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. A new buffer has
+        `desc.size` bytes, or all bytes that the layout can address if these are more. It starts at a multiple of 64
+        bytes, or of 2 MiB if it is that large.
 
-        Memory of an opaque format is as many bytes as its engine asks for, which that engine alone can read and write.
+        Memory of an opaque format has the number of bytes that its engine specifies; only this engine can read and
+        write it.
 
-        The memory of a host scalar takes its value, a number, in place of a buffer.
+        Memory of a host scalar takes a number in place of a buffer.
 
-        Sparse memory takes a list of buffers, `desc.num_handles` of them: values, indices and pointers for CSR, values
-        and the indices of each axis for COO. What they say is not checked here; `sparse.check` does.
+        Sparse memory takes a list of `desc.num_handles` buffers: values, indices and pointers for CSR; values and the
+        indices of each axis for COO. Indices and pointers are not validated here, but by `sparse.check`.
 
         Raises:
-            InvalidArguments: `desc` has no layout (any, the zero descriptor), is an array that `view_of` refuses or a
-                Layout without an array, or is a host scalar without a value or with one that its type cannot hold; it
-                reaches below the start of the buffer; or `buffer` is too small, not contiguous, of another type, not
-                aligned to its elements, or no buffer; or there are not as many as sparse memory has.
+            InvalidArguments: `desc` has no layout (any, the zero descriptor), is an array that `describe_view` refuses,
+                is a Layout without an array, or is a host scalar without a value or with one that its type cannot hold;
+                `desc` addresses bytes before the start of the buffer; `buffer` is too small, not contiguous, of another
+                type, not aligned to its elements, or cannot be read as memory; or sparse memory gets the wrong number
+                of buffers.
             Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is packed and has no tag.
-            OutOfMemory: there is no room for new bytes.
+            OutOfMemory: the operating system cannot provide the bytes.
         """
-        desc, buffer = _described(desc, buffer)
+        desc, buffer = _resolve_arguments(desc, buffer)
         if getattr(desc, "kind", None) == "sparse":
-            self._fill(desc, *(allocated(desc) if buffer is None else wrapped(desc, buffer)))
+            self._fill(desc, *(allocate_buffers(desc) if buffer is None else wrap_buffers(desc, buffer)))
             return
         if getattr(desc, "kind", None) == "host_scalar" and buffer is not None:
             assert desc.data_type is not None
-            self._fill(desc, scalar_bytes(buffer, desc.data_type))
+            self._fill(desc, encode_scalar(buffer, desc.data_type))
             return
-        low, high, data_type = reach(desc)
+        low, high, data_type = byte_extent(desc)
         if buffer is None:
             values = allocate(max(desc.size, high))
         else:
-            values = bytes_of(buffer, data_type)
+            values = view_as_bytes(buffer, data_type)
             _require_fit(desc, values, high, data_type)
         address = address_of(values)
         self._set(desc, values, (), address, address + low, address + high)
 
-    def _fill(self, desc: MemoryDesc, values: Bytes, *others: Bytes) -> None:
+    def _fill(self, desc: MemoryDesc, values: Bytes, *index_buffers: Bytes) -> None:
+        """Set all fields of sparse memory or of a host scalar, in which values begin at the first byte."""
         address = address_of(values)
-        self._set(desc, values, others, address, address, address + desc.size)
+        self._set(desc, values, index_buffers, address, address, address + desc.size)
 
     def _set(
-        self, desc: MemoryDesc, buffer: Bytes, others: tuple[Bytes, ...], address: int, begin: int, end: int
+        self, desc: MemoryDesc, buffer: Bytes, index_buffers: tuple[Bytes, ...], address: int, begin: int, end: int
     ) -> None:
+        """Set all fields, by the setters of the slots."""
         _set_desc(self, desc)
         _set_buffer(self, buffer)
-        _set_others(self, others)
+        _set_index_buffers(self, index_buffers)
         _set_address(self, address)
         _set_begin(self, begin)
         _set_end(self, end)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set `value`, of a host scalar; everything else follows from descriptor and buffer.
+        """Set `value`, the number of a host scalar; all other attributes are read-only.
 
-        Machine code reads and writes at `address`, so nobody sets it; that reading it costs no call is why it is no
-        property.
+        Machine code reads and writes at `address`, so callers must not change it. `address` is a slot and not a
+        property because a slot is read without a call.
 
         Raises:
-            AttributeError: it is another attribute.
+            AttributeError: `name` is another attribute.
         """
         if name != "value":
             raise AttributeError(f"{name} of a Memory cannot be set: make a new Memory of a descriptor and a buffer")
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete nothing.
+        """Refuse to delete an attribute.
 
         Raises:
             AttributeError: always.
@@ -148,75 +153,76 @@ class Memory:
 
     @property
     def desc(self) -> MemoryDesc:
-        """What the bytes mean."""
+        """Descriptor of the bytes."""
         return self._desc
 
     @property
     def buffer(self) -> Bytes:
-        """All bytes, in address order: the memory itself, not a copy.
+        """All bytes in address order: a view of the memory, not a copy.
 
         Raises:
-            InvalidArguments: there are several buffers.
+            InvalidArguments: the memory has several buffers.
         """
-        if self._others:
+        if self._index_buffers:
             raise InvalidArguments(f"memory of {self._desc!r} has {self._desc.num_handles} buffers: read `buffers`")
         return self._buffer
 
     @property
     def buffers(self) -> tuple[Bytes, ...]:
-        """The bytes of each buffer, in the order of `desc.data_types`: the memory itself, not a copy."""
-        return (self._buffer, *self._others)
+        """Bytes of each buffer, in the order of `desc.data_types`: views of the memory, not copies."""
+        return (self._buffer, *self._index_buffers)
 
     @property
     def value(self) -> Any:
-        """The value of a host scalar, as a NumPy or ml_dtypes scalar; it may be set.
+        """Number of a host scalar, as a NumPy or ml_dtypes scalar; may be assigned.
 
         Raises:
-            InvalidArguments: the descriptor is no host scalar, or its type cannot hold the new value.
+            InvalidArguments: the descriptor is no host scalar, or its type cannot hold the assigned number.
 
         >>> zero_point = Memory(MemoryDesc.host_scalar("s32"), 3)
         >>> zero_point.value = 4
         >>> int(zero_point.value)
         4
         """
-        return scalar_value(self._buffer, self._scalar_type())
+        return decode_scalar(self._buffer, self._scalar_type())
 
     @value.setter
     def value(self, value: object) -> None:
-        self._buffer[:] = scalar_bytes(value, self._scalar_type())
+        self._buffer[:] = encode_scalar(value, self._scalar_type())
 
     def _scalar_type(self) -> DataType:
+        """Return the data type of a host scalar; other memory raises an error."""
         if self._desc.kind != "host_scalar" or self._desc.data_type is None:
             raise InvalidArguments(f"value belongs to host scalars: {self._desc!r} has elements, see `unpack`")
         return self._desc.data_type
 
     @property
     def is_writable(self) -> bool:
-        """Whether elements may be written."""
-        if not self._others:
+        """True if every buffer may be written."""
+        if not self._index_buffers:
             return self._buffer.flags.writeable
         return all(buffer.flags.writeable for buffer in self.buffers)
 
     def unpack(self) -> npt.NDArray[Any]:
-        """The elements as a new logical array of shape `desc.dims`, row-major, without padding.
+        """Return the elements as a new row-major array of shape `desc.dims`, without padding.
 
-        Types of 4 bits become ml_dtypes' arrays, which have one element in a byte. Sparse memory becomes dense.
+        4-bit types become arrays of ml_dtypes, with one element in each byte. Sparse memory becomes a dense array.
 
         Post-condition: pack(memory.unpack(), memory.desc) has the elements of `memory`, bit for bit.
 
         Raises:
-            OutOfMemory: there is no room for the array.
+            OutOfMemory: the operating system cannot provide the bytes of the array.
             InvalidArguments: sparse memory has wrong indices or pointers.
         """
-        if self._others:
-            return dense_array(self._desc, self.buffers)
+        if self._index_buffers:
+            return unpack_sparse(self._desc, self.buffers)
         return logical_array(self._desc, self.address)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """`unpack`, for NumPy: the logical array is always a copy.
+        """Return `unpack()`, which is always a copy; NumPy calls this in `np.asarray(memory)`.
 
         Raises:
-            InvalidArguments: no copy is allowed.
+            InvalidArguments: `copy` is False.
 
         >>> import numpy as np
         >>> np.asarray(Memory(MemoryDesc((2, 2), "f32", "ba"), np.arange(4, dtype=np.float32)))
@@ -230,28 +236,28 @@ class Memory:
 
     @property
     def extents(self) -> list[tuple[int, int]]:
-        """The first address of each buffer and the one past its last byte that is used."""
-        starts = map(address_of, self._others)
-        others = [(at, at + nbytes) for at, nbytes in zip(starts, self._desc.sizes[1:], strict=True)]
-        return [(self.begin, self.end), *others]
+        """Address range of each buffer: the first address, and the address after the last byte in use."""
+        starts = map(address_of, self._index_buffers)
+        index_ranges = [(start, start + nbytes) for start, nbytes in zip(starts, self._desc.sizes[1:], strict=True)]
+        return [(self.begin, self.end), *index_ranges]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by the descriptor and the bytes: an address is that of one buffer in one process."""
+        """Pickle and copy the descriptor and the bytes; addresses are valid in one process only."""
         if self._desc.kind == "host_scalar":
             return type(self), (self._desc, self.value)
-        return type(self), (self._desc, self.buffers if self._others else self._buffer)
+        return type(self), (self._desc, self.buffers if self._index_buffers else self._buffer)
 
     def __repr__(self) -> str:
-        """The descriptor and the number of bytes."""
+        """Return the descriptor and the number of bytes as text."""
         return f"<Memory of {self._desc!r}, {' + '.join(str(buffer.size) for buffer in self.buffers)} bytes>"
 
 
-# Only these write through the slots.
+# Setters of the slots. `Memory.__setattr__` refuses assignment, so only these write them.
 _set_desc = vars(Memory)["_desc"].__set__
 
 _set_buffer = vars(Memory)["_buffer"].__set__
 
-_set_others = vars(Memory)["_others"].__set__
+_set_index_buffers = vars(Memory)["_index_buffers"].__set__
 
 _set_address = vars(Memory)["address"].__set__
 
@@ -260,14 +266,14 @@ _set_begin = vars(Memory)["begin"].__set__
 _set_end = vars(Memory)["end"].__set__
 
 Format: TypeAlias = FormatTag | str | MemoryDesc
-"""Where elements shall go: a format tag or alias, or a whole descriptor."""
+"""Destination format: a format tag or alias, or a whole descriptor."""
 
 
 def require_memory(value: object, name: str = "memory") -> None:
-    """Refuse what is no `Memory`.
+    """Raise an error if `value` is not a `Memory`; the message calls it `name`.
 
     Raises:
-        InvalidArguments: `value`, which messages call `name`, is something else.
+        InvalidArguments: `value` is not a `Memory`.
     """
     if not isinstance(value, Memory):
         raise InvalidArguments(
@@ -275,32 +281,37 @@ def require_memory(value: object, name: str = "memory") -> None:
         )
 
 
-# What a memory is made from
+# Descriptors of arrays and layouts
 
 
-def _described(desc: Any, buffer: Any) -> tuple[MemoryDesc, Any]:
-    """The descriptor and the buffer that a caller means: an array describes itself, a layout lies in an array."""
+def _resolve_arguments(desc: Any, buffer: Any) -> tuple[MemoryDesc, Any]:
+    """Return descriptor and buffer for the arguments of `Memory`: `desc` may also be an array or a layout."""
     if isinstance(desc, np.ndarray) and buffer is None:
-        return view_of(desc)
-    return layout_over(desc, buffer) if isinstance(desc, Layout) else (desc, buffer)
+        return describe_view(desc)
+    return describe_layout_view(desc, buffer) if isinstance(desc, Layout) else (desc, buffer)
 
 
-def view_of(array: object) -> tuple[MemoryDesc, Bytes]:
-    """The descriptor of an array as it lies, and the bytes from its lowest element to its highest, without a copy.
+def describe_view(array: object) -> tuple[MemoryDesc, Bytes]:
+    """Return the descriptor of an array with its strides, and the bytes from its lowest element to its highest.
+
+    The bytes are a view of the array, not a copy.
 
     Raises:
-        InvalidArguments: `array` cannot be read as memory, has no axes, strides that are no multiple of its elements,
-            or a type that no descriptor has or that takes 4 bits in memory.
+        InvalidArguments: `array` cannot be read as memory; it has no axes; a stride is not a multiple of the element
+            size; or no descriptor has its data type, or the type takes 4 bits in memory.
     """
-    values = array_of(array, "array")
+    values = view_as_array(array, "array")
     desc = describe_array(values)
     layout, _ = desc.require_layout("a view")
     low, high = layout.byte_span(values.itemsize)
-    return desc, np.asarray(_Span(values, low, high - low))
+    return desc, np.asarray(_ByteView(values, low, high - low))
 
 
-class _Span:
-    """`nbytes` bytes of an array from `low` on, counted from its first element, without a copy; keeps it alive."""
+class _ByteView:
+    """An object that exports `nbytes` bytes of an array, from `low` bytes after its first element on.
+
+    It implements `__array_interface__`, copies nothing, and holds a reference to the array.
+    """
 
     def __init__(self, array: npt.NDArray[Any], low: int, nbytes: int) -> None:
         self.array = array
@@ -312,25 +323,28 @@ class _Span:
         }
 
 
-def layout_over(layout: Layout, buffer: object) -> tuple[MemoryDesc, Any]:
-    """The descriptor of elements that `layout` places in `buffer`, an array: the lowest one is its first.
+def describe_layout_view(layout: Layout, buffer: object) -> tuple[MemoryDesc, Any]:
+    """Return a descriptor with `layout` for the elements of the array `buffer`, and the array.
+
+    Offsets are shifted so that the lowest offset of the layout is the first element of the array.
 
     Raises:
-        InvalidArguments: `buffer` cannot be read as memory, or has a type that no descriptor has.
+        InvalidArguments: `buffer` cannot be read as memory, or no descriptor has its data type.
         Unimplemented: a dim or stride is RUNTIME.
     """
     if buffer is None:
         raise InvalidArguments(
-            "a Layout says no data type: give the array that it lies in, or describe the memory with "
+            "a Layout has no data type: give the array of its elements, or describe the memory with "
             "MemoryDesc.from_layout(layout, 'f32')"
         )
     if layout.has_runtime:
         raise Unimplemented("memory needs known dims and strides: this layout has RUNTIME ones, bind them first")
-    values = array_of(buffer)
+    values = view_as_array(buffer)
     return place_lowest_first(layout, as_data_type(values.dtype)), values
 
 
 def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType) -> None:
+    """Check that a buffer has at least `high` bytes and is aligned to its elements, to at most 8 bytes."""
     if buffer.size < high:
         raise InvalidArguments(f"buffer of {buffer.size} bytes is too small: {desc!r} reaches {high} bytes")
     if address_of(buffer) % min(data_type.itemsize, 8):
@@ -340,24 +354,24 @@ def _require_fit(desc: MemoryDesc, buffer: Bytes, high: int, data_type: DataType
         )
 
 
-# Views by a layout
+# NumPy views described by a layout
 
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def as_strided(elements: npt.NDArray[Scalar], layout: Layout, offset0: int = 0) -> npt.NDArray[Scalar]:
-    """The view of `elements`, an array of one dense axis, whose coordinates `layout` places from `offset0` on.
+    """Return a view of the one-dimensional dense array `elements` with the dims and strides of `layout`.
 
-    The view can be written to if `elements` can and the layout nests (`is_non_overlapping`): one write would else
-    change several elements.
+    `offset0` is the index of the element at the origin. The view is writable if `elements` is writable and
+    `layout.is_non_overlapping`; otherwise one write could change several elements.
 
     Post-conditions: result[x] is elements[offset0 + layout.offset(x)] for every coordinate x, and
     Layout.from_array(result) is equivalent to `layout`.
 
     Raises:
-        InvalidArguments: `elements` is no array of one dense axis, `layout` is none or not plain, `offset0` is no
-            integer, or the layout reaches beyond `elements`.
+        InvalidArguments: `elements` is not a dense array of one axis, `layout` is not a plain `Layout`, `offset0` is
+            not an integer, or the layout addresses elements outside the array.
         Unimplemented: `layout` has RUNTIME dims or strides.
 
     >>> backwards = as_strided(np.arange(6), Layout.from_strides((6,), (-1,)), 5)

@@ -1,8 +1,8 @@
 """Padding: the lanes between the dims and the padded dims, which blocked formats keep zero.
 
-17 channels in blocks of 8 take the room of 24, and everybody who reads blocks counts on zeros in the other 7: a
-convolution sums over all 24. Whoever writes whole blocks has to leave them zero. `exp` over all bytes of such a memory
-does not, since exp(0) is 1; then the damage is found here, by coordinate:
+17 channels in blocks of 8 take the space of 24. Kernels rely on zeros in the other 7 lanes: a convolution sums over all
+24. So code that writes whole blocks must write zeros there. `exp` over all bytes of such a memory violates this, since
+exp(0) is 1. `find_dirty` reports the lanes that are not zero:
 
     >>> import numpy as np
     >>> from inlay.descriptor import MemoryDesc
@@ -16,11 +16,11 @@ does not, since exp(0) is 1; then the damage is found here, by coordinate:
     >>> buffer.sum()
     np.float32(17.0)
 
-This module works on descriptors and bytes; `check_padding`, `zero_padding` and `map_padded` of `inlay.memory` do the
-same for a `Memory`.
+The functions here take a descriptor and bytes; `check_padding`, `zero_padding` and `map_padded` of `inlay.memory` take
+a `Memory`.
 
-**Zero** means equal to zero: -0.0 is clean too, because adding it changes no sum. Of e8m0, which has no zero, it is the
-code 0, and that is what a reorder writes.
+**Zero** means equal to zero: -0.0 counts as zero, because adding it changes no sum. The type e8m0 has no zero; there
+the code 0 counts as zero, which is the code that a reorder writes into padding.
 
 An elementwise function may run over a whole buffer, padding included, exactly if f(0) == 0: relu, tanh, negation and
 multiplication keep padding zero; exp, cos, sigmoid and addition of a bias do not.
@@ -29,10 +29,10 @@ multiplication keep padding zero; exp, cos, sigmoid and addition of a bias do no
     (True, False)
 
 A range of coordinates along one axis is a few runs, in each of which the digits vary independently
-(`layout.axis.runs`). One run of each axis makes a **box**, and a box is what NumPy calls a strided array: a view,
-whatever the layout. The padding of a tensor is at most one range of coordinates per axis, so a few views hold all of it
-and nothing else, and the time of a check grows with the padding and not with the tensor. Whether all of a box is zero
-is one reduction; only a box that is not clean is looked at lane by lane.
+(`layout.axis.runs`). One run of each axis makes a **box**. In every layout, a box is a strided array of NumPy: a view.
+The padding of a tensor is at most one range of coordinates per axis. So a few views hold all padding and nothing else,
+and the time of a check grows with the padding and not with the tensor. One reduction tests whether a box is all zero;
+only a box with nonzero lanes is searched lane by lane.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,9 +49,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS, Step, runs
-from inlay.memory.buffers import Bytes, decoded
+from inlay.memory.buffers import Bytes, decode_elements
 
-# Boxes of coordinates, as views of a buffer
+# Boxes of coordinates as views of a buffer
 
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -59,27 +59,27 @@ Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One run of each axis."""
+    """A set of coordinates that is a strided array: one run of each axis."""
 
     start: Dims
-    """The first coordinate."""
+    """Smallest coordinate of the box."""
     offset: int
-    """Elements from the start of the buffer to it, `offset0` included."""
+    """Offset of `start` in the buffer, in elements, including `offset0`."""
     steps: tuple[tuple[Step, ...], ...]
-    """Per axis, the digits, most significant first."""
+    """Digits of each axis, most significant first."""
 
     @property
     def shape(self) -> Dims:
-        """The extents of all digits, axis by axis: the shape of the view."""
+        """Extents of all digits, axis by axis: the shape of the view."""
         return tuple(step.extent for steps in self.steps for step in steps)
 
     @property
     def strides(self) -> Dims:
-        """The strides of all digits, in elements."""
+        """Strides of all digits, axis by axis, in elements."""
         return tuple(step.stride for steps in self.steps for step in steps)
 
-    def place(self, index: int) -> tuple[Dims, int]:
-        """The coordinate and the offset of the lane with this row-major index."""
+    def locate(self, index: int) -> tuple[Dims, int]:
+        """Return the coordinate and the offset, in elements, of the lane with this row-major index in the box."""
         values = iter(np.unravel_index(index, self.shape))
         coordinate, offset = [], self.offset
         for start, steps in zip(self.start, self.steps, strict=True):
@@ -92,20 +92,22 @@ class Box:
 
 
 def boxes(desc: MemoryDesc, begin: Dims, end: Dims) -> Iterator[Box]:
-    """The coordinates from `begin` to before `end`, an entry per axis, as boxes that share no coordinate.
+    """Yield disjoint boxes that together hold the coordinates x with begin[i] <= x[i] < end[i] for every axis i.
 
     Raises:
         InvalidArguments: `desc` has no layout.
     """
     layout, _ = desc.require_layout("boxes")
-    ranges = [tuple(runs(axis, low, high)) for axis, low, high in zip(layout.axes, begin, end, strict=True)]
-    for chosen in product(*ranges):
-        offset = desc.offset0 + sum(run.offset for run in chosen)
-        yield Box(tuple(run.start for run in chosen), offset, tuple(run.steps for run in chosen))
+    runs_of_axes = [tuple(runs(axis, low, high)) for axis, low, high in zip(layout.axes, begin, end, strict=True)]
+    for one_each in product(*runs_of_axes):
+        offset = desc.offset0 + sum(run.offset for run in one_each)
+        yield Box(tuple(run.start for run in one_each), offset, tuple(run.steps for run in one_each))
 
 
 def padding_boxes(desc: MemoryDesc) -> Iterator[Box]:
-    """The coordinates of padding: those below the padded dims with an entry that is not below its dim.
+    """Yield disjoint boxes that together hold the coordinates of padding.
+
+    These are the coordinates below the padded dims with at least one entry that is not below its dim.
 
     Raises:
         InvalidArguments: `desc` has no layout.
@@ -120,41 +122,41 @@ def padding_boxes(desc: MemoryDesc) -> Iterator[Box]:
         yield from boxes(desc, begin, (*dims[:i], *padded[i:]))
 
 
-def even_boxes(box: Box) -> Iterator[Box]:
-    """The same lanes in boxes of even strides, so that nibbles of one box lie in the same half of their bytes."""
+def even_stride_boxes(box: Box) -> Iterator[Box]:
+    """Split a box into boxes of even strides, whose 4-bit elements are all low or all high halves of their bytes."""
     for i, steps in enumerate(box.steps):
         for j, step in enumerate(steps):
             if step.stride % 2 and step.extent > 1:
                 for half in (0, 1):
-                    yield from even_boxes(_every_second(box, i, j, half))
+                    yield from even_stride_boxes(_alternate_lanes(box, i, j, half))
                 return
     yield box
 
 
-def _every_second(box: Box, i: int, j: int, half: int) -> Box:
-    """The lanes in which digit j of axis i is even, or odd if `half` is 1."""
+def _alternate_lanes(box: Box, i: int, j: int, half: int) -> Box:
+    """Return the lanes of a box in which digit j of axis i is even, or odd if `half` is 1."""
     step = box.steps[i][j]
-    thinned = Step((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
-    steps = (*box.steps[i][:j], thinned, *box.steps[i][j + 1 :])
+    doubled = Step((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
+    steps = (*box.steps[i][:j], doubled, *box.steps[i][j + 1 :])
     start = (*box.start[:i], box.start[i] + half * step.weight, *box.start[i + 1 :])
     return Box(start, box.offset + half * step.stride, (*box.steps[:i], steps, *box.steps[i + 1 :]))
 
 
-def lanes(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
-    """The elements of a box as a view of `buffer`, one unsigned integer each, and how far their codes are shifted.
+def box_view(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
+    """Return the codes of the elements of a box as a view of `buffer`, and the bit position of a code in its integer.
 
-    Elements of 128 bits are two integers along one more axis. Types of 4 bits need a box of even strides: the view is
-    of whole bytes, and the shift is 0 or 4.
+    An element is one unsigned integer; an element of 128 bits is two integers along one more axis. 4-bit types need a
+    box of even strides: the view has whole bytes, and the bit position is 0 or 4. It is 0 for all other types.
 
     Raises:
-        InvalidArguments: the box does not lie within `buffer`.
+        InvalidArguments: `buffer` does not contain all elements of the box.
 
     >>> box = next(padding_boxes(MemoryDesc((3,), "u8", "A4a")))
-    >>> lanes(box, np.arange(4, dtype=np.uint8), MemoryDesc((3,), "u8").data_type)
+    >>> box_view(box, np.arange(4, dtype=np.uint8), MemoryDesc((3,), "u8").data_type)
     (array([3], dtype=uint8), 0)
     """
     first, shift = divmod(box.offset * data_type.bits, 8)
-    # A digit of one value has no stride, and may be an odd one.
+    # A digit of extent 1 is never stepped along; its stride may be odd, so 0 is used.
     strides = [stride * data_type.bits // 8 if n > 1 else 0 for n, stride in zip(box.shape, box.strides, strict=True)]
     halves = data_type.itemsize // 16 * 2
     shape, strides = (box.shape, strides) if not halves else ((*box.shape, halves), [*strides, 8])
@@ -167,7 +169,7 @@ def lanes(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
     return view, shift
 
 
-# What a check of padding answers
+# Reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,35 +177,35 @@ class DirtyLane:
     """A lane of padding that is not zero."""
 
     coordinate: Dims
-    """Its coordinate, of which at least one entry is beyond the dims."""
+    """Logical coordinate; at least one entry is not below its dim."""
     offset: int
-    """Elements from the start of the buffer, `offset0` included."""
+    """Offset from the start of the buffer, in elements, including `offset0`."""
     byte_offset: int
-    """Bytes from the start of the buffer; of two elements of 4 bits in a byte, that with the odd `offset` is high."""
+    """Offset from the start of the buffer, in bytes. A 4-bit element with an odd `offset` is the high half of it."""
     held: bytes
-    """What it holds, in address order; an element of 4 bits as one byte."""
+    """Bytes of the element in address order; a 4-bit element is one byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaddingReport:
-    """What the padding of a memory holds."""
+    """The result of a check of padding."""
 
     desc: MemoryDesc
-    """What was checked."""
+    """Descriptor of the memory that was checked."""
     lanes: int
-    """How many lanes of padding there are, in elements."""
+    """Number of lanes of padding."""
     dirty: int
-    """How many of them are not zero."""
+    """Number of lanes of padding that are not zero."""
     first: tuple[DirtyLane, ...]
-    """The first dirty lanes, in row-major order of their coordinates."""
+    """The first nonzero lanes, in row-major order of their coordinates."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether every lane of padding is zero."""
+        """True if every lane of padding is zero."""
         return not self.dirty
 
     def __str__(self) -> str:
-        """What was found, for a reader: one line if clean, otherwise one more for each of the first dirty lanes."""
+        """Return the report as text: one line, and one more for each lane of `first`."""
         if not self.lanes:
             return f"clean: {self.desc!r} has no padding"
         if self.is_clean:
@@ -218,71 +220,75 @@ class PaddingReport:
 
 
 def _row(desc: MemoryDesc, data_type: DataType, lane: DirtyLane) -> tuple[str, ...]:
+    """Return the cells of the report on one lane."""
     beyond = [f"{LETTERS[i]} >= {dim}" for i, dim in enumerate(desc.dims) if lane.coordinate[i] >= dim]
     return (
         f"({', '.join(map(str, lane.coordinate))}{',' * (desc.ndims == 1)})",
         f"beyond {', '.join(beyond)}",
         f"element {lane.offset}",
         f"byte {lane.byte_offset}",
-        f"holds {decoded(np.frombuffer(lane.held, np.uint8), data_type)[0]!s} ({lane.held.hex(' ')})",
+        f"holds {decode_elements(np.frombuffer(lane.held, np.uint8), data_type)[0]!s} ({lane.held.hex(' ')})",
     )
 
 
-# Padding found and made zero
+# Finding nonzero padding, and writing zeros
 
 
 MOST_NAMED = 8
-"""How many dirty lanes a report names, unless told otherwise."""
+"""Default for the number of nonzero lanes that a report lists."""
 
 
 def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED) -> PaddingReport:
-    """What the padding of the tensor that `desc` describes in `buffer` holds; at most `most` dirty lanes are named.
+    """Report the nonzero lanes in the padding of the tensor that `desc` describes in `buffer`.
 
-    `buffer` holds bytes, in one dimension. Data and gaps are not read.
+    `buffer` is an array of bytes with one axis. Only padding is read. The report lists at most `most` lanes.
 
     Raises:
-        InvalidArguments: `desc` has no layout, or `buffer` is smaller than what it reaches.
+        InvalidArguments: `desc` has no layout, or addresses bytes beyond `buffer`.
         Unimplemented: a dim or stride is RUNTIME.
     """
     layout, data_type = desc.require_layout("check_padding")
     count = 0
     first: list[DirtyLane] = []
     padded = layout.size - prod(desc.dims)
-    for box in _boxes(desc, data_type) if padded else ():
-        view, shift = lanes(box, buffer, data_type)
+    for box in _viewable_padding(desc, data_type) if padded else ():
+        view, shift = box_view(box, buffer, data_type)
         mask = view.dtype.type(value_bits(data_type) << shift)
         if not np.bitwise_or.reduce(view, axis=None) & mask:
             continue
         dirty = ((view & mask) != 0).reshape(*box.shape, -1).any(axis=-1)
         count += int(np.count_nonzero(dirty))
-        first += [_lane(box, index, view, shift, data_type) for index in _first_true(dirty, most)]
+        first += [_dirty_lane(box, index, view, shift, data_type) for index in _first_true(dirty, most)]
         first = sorted(first, key=lambda lane: lane.coordinate)[:most]
     return PaddingReport(desc, padded, count, tuple(first))
 
 
-def _boxes(desc: MemoryDesc, data_type: DataType) -> list[Box]:
-    """The padding, as `lanes` can view it."""
-    found = padding_boxes(desc)
-    return [half for box in found for half in even_boxes(box)] if data_type.is_sub_byte else list(found)
+def _viewable_padding(desc: MemoryDesc, data_type: DataType) -> list[Box]:
+    """Return the boxes of padding, split so that `box_view` accepts each: with even strides for 4-bit types."""
+    padding = padding_boxes(desc)
+    if data_type.is_sub_byte:
+        return [part for box in padding for part in even_stride_boxes(box)]
+    return list(padding)
 
 
 def _first_true(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], most: int) -> list[int]:
-    """The row-major indices of the first `most` True entries."""
+    """Return the row-major indices of the first `most` True entries."""
     flat = flags.reshape(-1)
-    found: list[int] = []
+    indices: list[int] = []
     begin = 0
-    while len(found) < most and begin < flat.size:
-        # argmax stops at the first True, where flatnonzero would list all of them.
+    while len(indices) < most and begin < flat.size:
+        # argmax stops at the first True; flatnonzero would search the whole array.
         begin += int(flat[begin:].argmax())
         if not flat[begin]:
             break
-        found.append(begin)
+        indices.append(begin)
         begin += 1
-    return found
+    return indices
 
 
-def _lane(box: Box, index: int, view: Codes, shift: int, data_type: DataType) -> DirtyLane:
-    coordinate, offset = box.place(index)
+def _dirty_lane(box: Box, index: int, view: Codes, shift: int, data_type: DataType) -> DirtyLane:
+    coordinate, offset = box.locate(index)
+    """Return the lane with this row-major index in a box, with its bytes."""
     code = view[np.unravel_index(index, box.shape)]
     held = bytes([int(code) >> shift & 15]) if data_type.is_sub_byte else code.tobytes()
     return DirtyLane(coordinate, offset, offset * data_type.bits // 8, held)
@@ -296,8 +302,8 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
         Every other bit of `buffer` is unchanged.
 
     Raises:
-        InvalidArguments: `desc` has no layout or its elements overlap, so that padding may lie on data; `buffer` is
-            read-only, or smaller than what `desc` reaches.
+        InvalidArguments: `desc` has no layout, or its elements overlap, so that padding may share bytes with data;
+            `buffer` is read-only, or `desc` addresses bytes beyond it.
         Unimplemented: a dim or stride is RUNTIME.
     """
     layout, data_type = desc.require_layout("zero_padding")
@@ -307,10 +313,11 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
         return
     if layout.overlaps:
         raise InvalidArguments(
-            f"elements of {desc!r} overlap, so its padding may lie on its data: give every element an offset of its own"
+            f"elements of {desc!r} overlap, so its padding may share bytes with its data: give every element an offset "
+            "of its own"
         )
-    for box in _boxes(desc, data_type):
-        view, shift = lanes(box, buffer, data_type)
+    for box in _viewable_padding(desc, data_type):
+        view, shift = box_view(box, buffer, data_type)
         if data_type.is_sub_byte:
             view &= np.uint8(0xF0 >> shift)
         else:
@@ -318,7 +325,9 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
 
 
 def value_bits(data_type: DataType) -> int:
-    """The bits of a code, or of each half of 64 bits, that must be 0 for the value to be zero: all but a float's sign.
+    """Return the mask of the bits that are 0 in every code of zero: all bits except the sign of a float.
+
+    For types of more than 64 bits, it is the mask of each half of 64 bits.
 
     >>> from inlay.data_type import DATA_TYPES
     >>> [hex(value_bits(DATA_TYPES[name])) for name in ("s8", "bf16", "e8m0")]
@@ -332,17 +341,18 @@ def value_bits(data_type: DataType) -> int:
 
 
 Elementwise: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-"""Takes an array of any shape, and gives one of the same shape and type, each entry from the entry at its place."""
+"""A function from an array of any shape to an array of the same shape and type, entry by entry."""
 
 
 def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
-    """Whether f(0) == 0 in this type, so that `f` may run over padding. -0.0 equals 0.
+    """Return True if f(0) == 0 in this type (-0.0 counts as 0), so that `f` may be applied to padding.
 
-    `f` is a ufunc or any function of arrays. It is called twice: with zeros, and with a zero beside a one, where a
-    function that is not elementwise (softmax, subtraction of the mean) shows itself.
+    `f` is a ufunc or any function of arrays. It is called twice: with two zeros, and with a zero and a one. A function
+    that is not elementwise (softmax, subtraction of the mean) returns different values for the first zero.
 
     Raises:
-        InvalidArguments: `data_type` is none, or `f` gives an array of another shape or type, or is not elementwise.
+        InvalidArguments: `data_type` is no data type, or `f` returns an array of another shape or type, or is not
+            elementwise.
 
     >>> preserves_padding(lambda x: x + 1)
     False
@@ -350,35 +360,35 @@ def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
     True
     """
     kind = as_data_type(data_type)
-    # The code 0, which is what padding holds: of e8m0, which has no zero, that is 2**-127.
+    # Padding holds the code 0, which is 2**-127 in e8m0, a type without zero.
     zeros = np.zeros(2 * kind.itemsize, np.uint8).view(kind.dtype)
-    beside = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
+    zero_and_one = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
     with np.errstate(all="ignore"):
-        alone, together = applied(f, zeros.copy()), applied(f, beside)
-    if alone[0] != together[0] and not (_is_nan(alone[0]) and _is_nan(together[0])):
+        beside_zero, beside_one = apply_elementwise(f, zeros.copy()), apply_elementwise(f, zero_and_one)
+    if beside_zero[0] != beside_one[0] and not (_is_nan(beside_zero[0]) and _is_nan(beside_one[0])):
         raise InvalidArguments(
-            f"f is not elementwise: it gives {alone[0]} for 0 beside another 0, and {together[0]} beside 1; "
+            f"f is not elementwise: it gives {beside_zero[0]} for 0 beside another 0, and {beside_one[0]} beside 1; "
             "unpack the memory, apply f, and pack the result"
         )
-    return bool((alone == zeros).all())
+    return bool((beside_zero == zeros).all())
 
 
 def _is_nan(value: Any) -> bool:
     return bool(value != value)
 
 
-def applied(f: Elementwise, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """f(values), an array of the shape and type of `values`.
+def apply_elementwise(f: Elementwise, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return f(values), after checking that it is an array with the shape and type of `values`.
 
     Raises:
-        InvalidArguments: it is not.
+        InvalidArguments: `f` cannot be called with such an array, or the result is another one.
     """
     if not callable(f):
         raise InvalidArguments(f"f is {shown(f)}: give a function of arrays, such as np.tanh")
     try:
         result = f(values)
     except TypeError as error:
-        raise InvalidArguments(f"f takes no array of {values.dtype}: {error}") from error
+        raise InvalidArguments(f"f does not accept an array of {values.dtype}: {error}") from error
     if not isinstance(result, np.ndarray):
         raise InvalidArguments(f"f must return an array: it returned a {type(result).__name__}")
     if (result.shape, result.dtype) != (values.shape, values.dtype):

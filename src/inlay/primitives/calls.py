@@ -24,7 +24,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.memory import Memory, pack, reorder
-from inlay.memory.entries import require_stored
+from inlay.memory.sparse_entries import validate_sparse
 from inlay.primitives.algorithms import ALL_ELTWISE, BINARY
 from inlay.primitives.attributes import (
     PLAIN,
@@ -325,12 +325,12 @@ def checked(
 def checking(memories: Sequence[Memory], run: Callable[[], None]) -> Callable[[], None]:
     """What checks where the elements of all these sparse memories belong, each time, and then runs `run`.
 
-    It raises InvalidArguments as `memory.conversion.require_stored`.
+    It raises InvalidArguments as `memory.conversion.validate_sparse`.
     """
 
     def run_checked() -> None:
         for memory in memories:
-            require_stored(memory.desc, memory.buffers)
+            validate_sparse(memory.desc, memory.buffers)
         run()
 
     return run_checked

@@ -12,8 +12,8 @@ from typing import ClassVar, get_args
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
-from inlay.memory.buffers import handles_of
-from inlay.memory.entries import retyped
+from inlay.memory.buffers import buffer_handles
+from inlay.memory.sparse_entries import with_data_type
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, Engine, EngineLike, Implementation, Operation, get_engine
 from inlay.primitives.primitive import Primitive
@@ -65,10 +65,10 @@ class Reorder(Primitive):
         if result.kind == "any" and isinstance(source.layout, Layout):
             result = MemoryDesc.from_layout(source.layout, type_of(result), dims=source.dims)
         elif result.kind == "any" and source.kind == "sparse":
-            result = retyped(source, type_of(result))
+            result = with_data_type(source, type_of(result))
         for side in (source, result):
             if side.kind == "sparse":
-                handles_of(side)
+                buffer_handles(side)
         self._create("forward_inference", {"src": source, "dst": result}, {}, attributes, engine, avoid)
 
     @classmethod

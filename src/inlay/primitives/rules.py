@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from inlay.arguments import index_of
+from inlay.arguments import integer_or_none
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
@@ -337,7 +337,7 @@ def integer(place: str, name: str, value: Any, least: int) -> int:
     Raises:
         InvalidArguments: it is something else.
     """
-    number = index_of(value)
+    number = integer_or_none(value)
     if number is None:
         raise InvalidArguments(f"{place}: {name} is {shown(value)}: give an integer")
     if number < least:

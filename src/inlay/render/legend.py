@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from inlay.arguments import entries_of
+from inlay.arguments import as_entries
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.queries import bytes_text
 from inlay.errors import FormatTagError, InvalidArguments, shown
@@ -72,7 +72,7 @@ def checked_names(names: object, ndims: int) -> tuple[str, ...]:
     Raises:
         InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
     """
-    values: tuple[object, ...] = entries_of("names", names) if not isinstance(names, str) else tuple(names)
+    values: tuple[object, ...] = as_entries("names", names) if not isinstance(names, str) else tuple(names)
     given = [value for value in values if isinstance(value, str)]
     if len(given) < len(values):
         raise InvalidArguments(f"names are {shown(names)}: give one text for each axis, such as 'oihw'")

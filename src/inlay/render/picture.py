@@ -10,7 +10,7 @@ from typing import Literal
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.files import replacing
+from inlay.files import atomic_write
 from inlay.render.compose import compose
 from inlay.render.legend import Legend, legend
 from inlay.render.scene import Room, Scene
@@ -104,5 +104,5 @@ class Picture:
                 raise InvalidArguments(
                     f"a picture is saved as .svg, .html or .txt, not {suffix or 'without an ending'!r}"
                 )
-        with replacing(target) as file:
+        with atomic_write(target) as file:
             file.write(content.encode())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.reordering import emit, emit_sums, panels
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Kernel
@@ -42,7 +42,7 @@ class MachineCode:
 MOST_KERNELS = 1024
 """Number of recently used kernels that stay loaded even if nothing refers to them."""
 _codes: WeakValueDictionary[tuple[AnyKernel, Target], MachineCode] = WeakValueDictionary()
-_compiling = RenewedLock()
+_compiling = ForkResetLock()
 
 
 @lru_cache(maxsize=MOST_KERNELS)

@@ -35,7 +35,7 @@ from math import prod
 import numpy as np
 
 from inlay.errors import OutOfMemory
-from inlay.forks import RenewedLock, at_fork
+from inlay.forks import ForkResetLock, at_fork
 from inlay.measure.calibration import Buffer
 from inlay.reordering.conversion import LINE
 from inlay.reordering.ir import Code, module_text
@@ -216,7 +216,7 @@ def _require_stride(where: object) -> int:
 BUFFER_BYTES = 1 << 19
 """Distance in bytes from one buffer of the pool to the next."""
 _FEWEST_BUFFERS = 4
-_making_pool = RenewedLock()
+_making_pool = ForkResetLock()
 _pool: "BufferPool | None" = None
 
 

@@ -50,9 +50,9 @@ from typing import SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from inlay.arguments import index_of
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, shown
-from inlay.forks import RenewedLock, at_fork
+from inlay.forks import ForkResetLock, at_fork
 from inlay.measure.processors import allowed_processors
 from inlay.reordering.emit_team import PARKED, PREVIOUS_STATE, SLOT_WORDS, SPIN_LIMIT, SYMBOLS, WAITING, team_ir
 from inlay.reordering.target import Target, host_target, load_permanently
@@ -89,7 +89,7 @@ def set_num_threads(n: SupportsIndex | None) -> None:
     if n is None:
         _limit = None
         return
-    count = index_of(n)
+    count = integer_or_none(n)
     if count is None or count < 1:
         raise InvalidArguments(
             f"the number of threads is {shown(n)}: give a whole number from 1 on, or None for every processor"
@@ -462,7 +462,7 @@ def _give_way() -> None:
 
 
 _team: Team | None = None
-_making = RenewedLock()
+_making = ForkResetLock()
 
 
 def _forget() -> None:

@@ -25,7 +25,7 @@ from math import ceil, log2
 from statistics import median
 
 from inlay.errors import Unimplemented
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.machine import MemoryModel
 from inlay.measure.interleaved import Call, Clock, clock, interleave, rotate, seconds_per_call
 from inlay.measure.statistics import spread
@@ -44,7 +44,7 @@ SECONDS = 1.0
 MOST = 12
 """Maximum number of candidates, including the plan of the models."""
 _COMPILING = 0.4  # share of the budget after which no further candidate is compiled
-_one_at_a_time = RenewedLock()
+_one_at_a_time = ForkResetLock()
 
 
 def tune(

@@ -1,16 +1,27 @@
-"""Tensors in files: open them by memory-map, keep packed ones with their descriptor, convert whole files.
+"""Tensors in files: open them by memory map, save memory with its descriptor, convert all tensors of a file.
 
-A *packed* tensor is bytes plus a descriptor: a safetensors file keeps the bytes as `U8` and the descriptor as JSON in
-its metadata, so every safetensors reader opens the file and Inlay opens it as `Memory`, without a copy. The modules in
-the order that data flows:
+A tensor in any memory format is stored in a safetensors file as bytes of type `U8`, with its descriptor as JSON in the
+metadata. So every safetensors reader opens the file, and Inlay opens the tensor as `Memory` without a copy.
 
-    store               what a file holds and where the bytes lie, known without reading them
-    npy                 the store of one array
-    safetensors_file    the store of named tensors
-    packed              packed tensors, written and opened
+Data flows through the modules in this order:
+
+    store               the tensors of a file, with type, shape and byte range, known from the header alone
+    npy                 reader and writer of .npy files: one array
+    safetensors_file    reader and writer of .safetensors files: named tensors and metadata
+    packed              tensors with their descriptors in safetensors files
     loss                the shares of elements that become zero or saturate in another data type
-    conversion          a plan, a plain value that names every tensor with its source and destination descriptor; and
-                        the executor, which takes one tensor at a time and puts the finished file in place in one step
+    conversion          the plan of a conversion, and its execution tensor by tensor
+
+Terms:
+
+    store           a file of tensors, opened for reading
+    packed tensor   a tensor whose descriptor is in the metadata, because type and shape in the file do not define its
+                    layout (not the packed encoding of sparse memory)
+    metadata        the texts that a safetensors file has beside its tensors, under the key `__metadata__` of its header
+                    (https://huggingface.co/docs/safetensors, "Format")
+    .npy            NumPy's format of one array (NEP 1)
+    slab            a range of the outermost axis of a tensor, which is one range of bytes of the file
+    saturation      conversion of a number beyond the range of a type to its greatest or least value
 """
 
 from inlay.storage.conversion import ConversionPlan, ConversionStep, FormatRule, convert, parse_rule, plan_conversion

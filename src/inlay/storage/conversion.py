@@ -1,23 +1,23 @@
-"""Conversion of a file of tensors: a plan, and the executor that carries it out.
+"""Conversion of all tensors of a file: planning, and execution.
 
     plan = plan_conversion("resnet50.safetensors", "packed.safetensors", ["conv*.weight=OIhw16i16o"])
     print(plan)
     convert(plan)
 
-A plan is made from headers alone: it names every tensor with its source and destination descriptor and refuses what
-cannot be done before a byte is written. The executor takes one tensor at a time: its bytes are read, reordered and
-appended to the new file slab by slab; the file takes its name when all is done. What a new data type loses is counted
-on the way, and too much of it is refused.
+`plan_conversion` reads only headers. The plan lists every tensor with its source and destination descriptor, and errors
+are raised before a byte is written. `convert` processes one tensor at a time: it reads, reorders and appends its bytes
+to a temporary file, slab by slab, and renames the file at the end. It counts the elements that the new data type cannot
+represent, and raises an error if there are too many.
 
-A **slab** is a range of the outermost axis of the source, so its bytes are one range of the file: a megabyte is read,
-counted and reordered while it is in the cache. All slabs but the last have equal descriptors, and one compiled reorder
-moves them. Where the axis is the outermost of the destination too, each slab is a range of the result and nothing else
-is held; else the result is put together in memory.
+A **slab** is a range of the outermost axis of the source, so its bytes are one range of the file. A slab has about
+1 MiB, so it stays in the cache while it is read, counted and reordered. All slabs except the last have equal
+descriptors and use the same compiled reorder. If the axis is also the outermost of the destination, each slab is one
+range of the result, and only one slab is in memory. Otherwise the whole result is assembled in memory:
 
     source, ab     slab 0 | slab 1 | slab 2            read one after the other into one buffer
     result, ba     every slab is a range of each row
 
-Formats without such an axis, and elements of less than a byte, are one slab.
+A tensor is converted as a whole if its format has no such axis, or if its elements have 4 bits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,39 +39,39 @@ from inlay.memory.buffers import Bytes, allocate
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.loss import ConversionLoss, LossCounter, require_little_loss
 from inlay.storage.npy import npy_header, write_npy
-from inlay.storage.packed import entry_of, is_row_major, metadata_of, open_store, require_suffix
-from inlay.storage.safetensors_file import Entry, require_names, write_safetensors
+from inlay.storage.packed import is_row_major, make_entry, metadata_of, open_store, require_suffix
+from inlay.storage.safetensors_file import TensorEntry, require_names, write_safetensors
 from inlay.storage.store import Store, StoredTensor, StoreReader, row_major
 
 # Rules
 
 
 PLAIN = "plain"
-"""The word for row-major in place of a tag, whatever the number of dims."""
+"""Name that stands for row-major in place of a tag, for any number of dims."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatRule:
-    """Which tensors have which format: `conv*.weight=OIhw16i16o`, or a format alone for every tensor."""
+    """A format for tensors by name: `conv*.weight=OIhw16i16o`, or a format alone for every tensor."""
 
     pattern: str | None
-    """A shell pattern for tensor names (`*`, `?`, `[abc]`); None matches every tensor."""
+    """Shell pattern for tensor names (`*`, `?`, `[abc]`); None matches every tensor."""
     tag: FormatTag | None
-    """The format; None is row-major, written `plain`."""
+    """Format; None means row-major, written `plain`."""
     text: str
-    """The rule as it was written."""
+    """Text from which the rule was parsed."""
 
     def matches(self, name: str) -> bool:
-        """Whether the rule is for the tensor `name`."""
+        """Return True if the rule applies to the tensor `name`."""
         return self.pattern is None or fnmatchcase(name, self.pattern)
 
 
 def parse_rule(text: str) -> FormatRule:
-    """Read `TAG` or `PATTERN=TAG`; the tag may be an alias, or `plain` for row-major.
+    """Parse `TAG` or `PATTERN=TAG`; the tag may be an alias, or `plain` for row-major.
 
     Raises:
         InvalidArguments: the pattern is empty.
-        FormatTagError: the tag is not a tag.
+        FormatTagError: TAG is no format tag.
 
     >>> rule = parse_rule("conv*.weight=OIhw16i16o")
     >>> rule.matches("conv1.weight"), rule.matches("fc.weight"), str(rule.tag)
@@ -90,24 +90,24 @@ def parse_rule(text: str) -> FormatRule:
 
 @dataclass(frozen=True, slots=True)
 class ConversionStep:
-    """What happens to one tensor."""
+    """The conversion of one tensor."""
 
     tensor: StoredTensor
     """The tensor in the source file."""
     src: MemoryDesc | None
-    """The descriptor its bytes are read by; None when they are copied as they are."""
+    """Descriptor of the source; None if the bytes are copied unchanged."""
     dst: MemoryDesc | None
-    """The descriptor its bytes are written by; None when no descriptor can be made of the tensor."""
-    entry: Entry
-    """How it is kept in the new file."""
+    """Descriptor of the result; None if the tensor has none, as a scalar."""
+    entry: TensorEntry
+    """Header entry in the new file."""
 
     @property
     def is_copy(self) -> bool:
-        """Whether the bytes are copied as they are."""
+        """True if the bytes are copied unchanged."""
         return self.src is None or self.src == self.dst
 
     def __str__(self) -> str:
-        """One line: name, source, destination."""
+        """Return one line of text: name, source, destination."""
         if self.src is None or self.is_copy:
             shape = "x".join(map(str, self.tensor.shape))
             return f"{self.tensor.label}: {self.tensor.stored_type} {shape}, copied, {self.entry.nbytes} bytes"
@@ -118,29 +118,29 @@ class ConversionStep:
 
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
-    """A conversion of one file into another, ready to be carried out, printed or tested."""
+    """The plan of a conversion of one file into another, for `convert`."""
 
     source: Store
-    """The file that is read."""
+    """The file to read."""
     target: Path
-    """The file that will be written."""
+    """The file to write."""
     steps: tuple[ConversionStep, ...]
-    """One per tensor of the new file."""
+    """One step for each tensor of the new file."""
     metadata: Mapping[str, str]
-    """The texts of the new file: those of the source, and the descriptors."""
+    """Metadata of the new file: that of the source, and the descriptors."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of tensor data that will be written."""
+        """Size of all tensor data to write, in bytes."""
         return sum(step.entry.nbytes for step in self.steps)
 
     @property
     def converted(self) -> int:
-        """How many tensors are not just copied."""
+        """Number of tensors that are not copied unchanged."""
         return sum(not step.is_copy for step in self.steps)
 
     def __str__(self) -> str:
-        """One line per tensor."""
+        """Return one line of text for each tensor."""
         return "\n".join(map(str, self.steps))
 
 
@@ -152,19 +152,20 @@ def plan_conversion(
     data_type: DataTypeLike | None = None,
     dims: Dims | None = None,
 ) -> ConversionPlan:
-    """Plan the conversion of the tensors of `source` that a rule of `to` matches; the others are copied as they are.
+    """Plan the conversion of the tensors of `source` that a rule of `to` matches; other tensors are copied unchanged.
 
-    The first rule that matches a tensor holds. A rule of `from_` says that the file has no descriptor of a tensor,
-    only its memory in that format: the shape in the file is then one entry per letter of the tag and one per inner
-    block, or one entry for all with the logical `dims` given. `data_type` converts the elements of the tensors matched.
+    The first matching rule of `to` defines the format of a tensor, and `data_type`, if not None, its data type. A rule
+    of `from_` defines the format of a tensor that the file stores without a descriptor. The shape in the file is then
+    one entry for each letter of the tag and one for each inner block; or a single entry, and `dims` are the logical
+    dims.
 
     Raises:
-        InvalidArguments: a rule does not fit: no tensor matches it, it has another number of letters than a tensor
-            that it matches, or no descriptor can be made of the tensor. Or `target` cannot keep the name of a tensor:
-            that of a .npy file is the stem of the file name.
-        FormatTagError: a rule has no tag that can be read.
+        InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
+            matches a tensor without a descriptor; or `target` cannot store the name of a tensor. (The name of the
+            tensor in a .npy file is the stem of the file name.)
+        FormatTagError: a rule has no valid tag.
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
-        FileError: `source` cannot be read, `target` is the same file or cannot keep the result.
+        FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
     """
     source, target = Path(source), Path(target)
     require_suffix(source)
@@ -174,19 +175,20 @@ def plan_conversion(
         raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")
     store = open_store(source)
     require_unused(target, source)
-    for required in (*to_rules, *from_rules):
-        _require_match(required, store)
+    for rule in (*to_rules, *from_rules):
+        _require_match(rule, store)
     target_type = None if data_type is None else as_data_type(data_type)
     steps = []
     for tensor in store.tensors:
-        rule = next((r for r in to_rules if r.matches(tensor.name)), None)
-        written_by = next((r for r in from_rules if r.matches(tensor.name)), None)
-        steps.append(_plan_step(tensor, rule, written_by, target_type, dims))
+        to_rule = next((rule for rule in to_rules if rule.matches(tensor.name)), None)
+        from_rule = next((rule for rule in from_rules if rule.matches(tensor.name)), None)
+        steps.append(_plan_step(tensor, to_rule, from_rule, target_type, dims))
     plan = ConversionPlan(store, target, tuple(steps), {})
     return _plan_npy(plan) if target.suffix == ".npy" else _plan_safetensors(plan)
 
 
 def _require_match(rule: FormatRule, store: Store) -> None:
+    """Check that the rule matches a tensor of the store."""
     if any(rule.matches(t.name) for t in store.tensors):
         return
     if not store.tensors:
@@ -203,25 +205,30 @@ def _plan_step(
     data_type: DataTypeLike | None,
     dims: Dims | None,
 ) -> ConversionStep:
+    """Return the step of one tensor, for the rules that match it."""
     src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
-    is_mere_plain = to_rule is not None and to_rule.tag is None and data_type is None
-    if to_rule is None or (src is None and is_mere_plain):
+    # A tensor without a descriptor, such as a scalar, is row-major already.
+    is_only_row_major = to_rule is not None and to_rule.tag is None and data_type is None
+    if to_rule is None or (src is None and is_only_row_major):
         return _copy_step(tensor, src)
     if src is None:
         raise InvalidArguments(f"{to_rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
-    dst = _destination(tensor, src, to_rule, data_type)
-    return ConversionStep(tensor, src, dst, entry_of(tensor.name, dst))
+    dst = _destination_desc(tensor, src, to_rule, data_type)
+    return ConversionStep(tensor, src, dst, make_entry(tensor.name, dst))
 
 
 def _copy_step(tensor: StoredTensor, src: MemoryDesc | None) -> ConversionStep:
-    """The tensor as it is. Memory of a format that only `from_` knows keeps that format as its descriptor."""
+    """Return the step that copies a tensor unchanged; a descriptor from a rule of `from_` is stored in the new file."""
     if src is None or src == tensor.desc:
-        entry = Entry(tensor.name, tensor.stored_type, tensor.shape, tensor.nbytes)
+        entry = TensorEntry(tensor.name, tensor.stored_type, tensor.shape, tensor.nbytes)
         return ConversionStep(tensor, None, tensor.desc, entry)
-    return ConversionStep(tensor, src, src, entry_of(tensor.name, src))
+    return ConversionStep(tensor, src, src, make_entry(tensor.name, src))
 
 
-def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataTypeLike | None) -> MemoryDesc:
+def _destination_desc(
+    tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataTypeLike | None
+) -> MemoryDesc:
+    """Return the descriptor of the result for a rule of `to`."""
     src_type = src.require_layout(rule.text)[1]
     dst_type = src_type if data_type is None else as_data_type(data_type)
     if rule.tag is None:
@@ -235,14 +242,14 @@ def _destination(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_t
 
 
 def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None = None) -> MemoryDesc | None:
-    """The descriptor of a tensor of which the file only has the memory, in the format of `rule`.
+    """Return the descriptor, in the format of `rule`, of a tensor that the file stores without a descriptor.
 
-    The shape in the file is as the tag reads: one entry per letter (its blocks, where it is blocked), then one per
-    inner block; or it has one axis and `dims` are given.
+    The shape in the file has one entry for each letter of the tag (the number of blocks if the axis is blocked), then
+    one for each inner block. Or it has a single entry, and `dims` are the logical dims.
 
     Raises:
-        InvalidArguments: the shape does not fit the tag or `dims`, the file already has a descriptor, or none can be
-            made of the tensor.
+        InvalidArguments: the shape does not fit the tag or `dims`, the file has a descriptor of the tensor, or no
+            descriptor has its type or number of dims.
     """
     if rule.tag is None:
         return tensor.desc
@@ -265,13 +272,13 @@ def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None 
 
 
 def _memory_shape(desc: MemoryDesc, tag: FormatTag) -> Dims:
-    """The shape of the memory of `desc` as its tag reads."""
+    """Return the shape of the memory of `desc`: outer axes in the order of the tag, then inner blocks."""
     outer = (desc.padded_dims[axis] // tag.blocks(axis) for axis in tag.order)
     return (*outer, *(size for _, size in tag.inner_blocks))
 
 
 def _logical_dims(tensor: StoredTensor, tag: FormatTag) -> Dims:
-    """The dims, padding included, of memory whose shape is as `tag` reads."""
+    """Return the padded dims of a tensor whose shape in the file is outer axes in the order of `tag`, then blocks."""
     n, inner = tag.ndims, tuple(size for _, size in tag.inner_blocks)
     if len(tensor.shape) != n + len(inner) or tensor.shape[n:] != inner:
         blocks = f" and then {inner}" if inner else ""
@@ -286,6 +293,7 @@ def _logical_dims(tensor: StoredTensor, tag: FormatTag) -> Dims:
 
 
 def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
+    """Check that a .npy file can store the result, and return the plan."""
     if len(plan.steps) != 1:
         raise FileError(
             f"cannot write {plan.target}: a .npy file holds one array, {plan.source.path} has {len(plan.steps)} "
@@ -296,7 +304,7 @@ def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
         raise InvalidArguments(f"{plan.target} cannot hold tensor {tensor.label}: {tensor.refusal}")
     if not is_row_major(dst):
         raise FileError(
-            f"cannot write {plan.target}: a .npy file keeps only row-major tensors, not {dst}; "
+            f"cannot write {plan.target}: a .npy file stores only row-major tensors, not {dst}; "
             "write a .safetensors file instead"
         )
     npy_header(dst)
@@ -304,6 +312,7 @@ def _plan_npy(plan: ConversionPlan) -> ConversionPlan:
 
 
 def _plan_safetensors(plan: ConversionPlan) -> ConversionPlan:
+    """Check that a safetensors file can store the result, and return the plan with the metadata of the file."""
     require_names(step.entry.name for step in plan.steps)
     descs = {step.tensor.name: step.dst for step in plan.steps if step.dst is not None}
     for step in plan.steps:
@@ -313,42 +322,45 @@ def _plan_safetensors(plan: ConversionPlan) -> ConversionPlan:
     return ConversionPlan(plan.source, plan.target, plan.steps, metadata)
 
 
-# The executor
+# Execution
 
 
 def convert(
     plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False
 ) -> tuple[ConversionLoss, ...]:
-    """Carry out `plan`, telling `progress` the bytes written as they are; return what tensors lost by their new type.
+    """Execute `plan`, and return the loss of each tensor in which elements became zero or saturated.
 
-    Listed are the tensors of which elements became zero or saturated, in the order in which they were written.
+    `progress` is called with the number of bytes after each write. Losses are in the order in which tensors are
+    written.
 
     Post-conditions:
-        The target holds every tensor of the plan. When this raises, the target is as it was before and nothing else
-        has appeared beside it. Memory is bounded by the largest tensor and its result.
+        The target contains every tensor of the plan. If an exception is raised, the target is unchanged and no new file
+        is in its directory. Memory use is at most that of the largest tensor and its result.
 
     Raises:
-        InvalidArguments: over 0.1 % of the non-zero elements of a tensor would become zero or saturate, and
-            `allow_loss` is false.
-        FileError: the source became shorter or was rewritten meanwhile, or the target cannot be written.
-        OutOfMemory: there is no room for a tensor.
+        InvalidArguments: over 0.1 % of the nonzero elements of a tensor would become zero or saturate, and `allow_loss`
+            is False.
+        FileError: the source became shorter or was modified during the conversion, or the target cannot be written.
+        OutOfMemory: the operating system cannot provide the bytes of a tensor.
     """
     losses: list[ConversionLoss] = []
 
-    def keep(loss: ConversionLoss) -> None:
+    def record(loss: ConversionLoss) -> None:
+        """Check the loss of one tensor, and add it to the result if it is not 0."""
         if not allow_loss:
             require_little_loss(loss)
         if loss.share:
             losses.append(loss)
 
     with StoreReader(plan.source) as reader:
-        _write(plan, lambda step: _pieces(reader, step, keep), progress)
+        _write(plan, lambda step: _convert_tensor(reader, step, record), progress)
     return tuple(losses)
 
 
 def _write(
     plan: ConversionPlan, pieces: Callable[[ConversionStep], Iterator[Bytes]], progress: Progress | None
 ) -> None:
+    """Write the target; `pieces` yields the bytes of the result of a step."""
     if plan.target.suffix == ".npy":
         step = plan.steps[0]
         assert step.dst is not None
@@ -359,29 +371,31 @@ def _write(
     write_safetensors(plan.target, entries, plan.metadata, lambda entry: pieces(by_name[entry.name]), progress)
 
 
-def _pieces(reader: StoreReader, step: ConversionStep, keep: Callable[[ConversionLoss], None]) -> Iterator[Bytes]:
-    """The bytes of one tensor of the new file; what it loses is then told to `keep`."""
+def _convert_tensor(
+    reader: StoreReader, step: ConversionStep, record: Callable[[ConversionLoss], None]
+) -> Iterator[Bytes]:
+    """Yield the bytes of the result of one step, then call `record` with its loss."""
     if step.src is None or step.dst is None or step.is_copy:
         yield from reader.pieces(step.tensor)
         yield np.zeros(step.entry.nbytes - step.tensor.nbytes, np.uint8)
     else:
         src_type, dst_type = (desc.require_layout(step.entry.name)[1] for desc in (step.src, step.dst))
         counter = LossCounter(step.entry.name, src_type, dst_type)
-        yield from converted_pieces(reader, step.tensor, step.src, step.dst, step.entry.nbytes, counter)
-        keep(counter.loss)
+        yield from convert_in_slabs(reader, step.tensor, step.src, step.dst, step.entry.nbytes, counter)
+        record(counter.loss)
     reader.require_unchanged()
 
 
-def converted_pieces(
+def convert_in_slabs(
     reader: StoreReader, tensor: StoredTensor, src: MemoryDesc, dst: MemoryDesc, nbytes: int, counter: LossCounter
 ) -> Iterator[Bytes]:
-    """The `nbytes` bytes of a tensor in the format `dst`, in order; `counter` is told all that is read.
+    """Yield the `nbytes` bytes of a tensor converted from `src` to `dst`; `counter` counts the loss.
 
-    A piece may be overwritten by the next. Bytes that `dst` places nothing at are zero.
+    The next piece may overwrite the previous one. Bytes that contain no element are zero.
 
     Raises:
         FileError: the file cannot be read, or became shorter.
-        OutOfMemory: there is no room.
+        OutOfMemory: the operating system cannot provide the bytes of the tensor or its result.
     """
     slabs = cut_into_slabs(src, dst)
     if len(slabs) < 2:
@@ -393,7 +407,7 @@ def converted_pieces(
         return
     data = allocate(max(slab.src_nbytes for slab in slabs))
     is_ordered = _outermost_axis(dst) == _outermost_axis(src)
-    out = allocate(max(_reached(slab.dst) for slab in slabs) if is_ordered else nbytes)
+    out = allocate(max(_byte_extent(slab.dst) for slab in slabs) if is_ordered else nbytes)
     for slab in slabs:
         part = data[: slab.src_nbytes]
         reader.read_part(tensor, slab.src_begin, part)
@@ -401,38 +415,38 @@ def converted_pieces(
         counter.add(memory)
         reorder(memory, slab.dst, out=Memory(slab.dst, out if is_ordered else out[slab.dst_begin :]))
         if is_ordered:
-            yield out[: _reached(slab.dst)]
-    yield np.zeros(nbytes - _reached(dst), np.uint8) if is_ordered else out
+            yield out[: _byte_extent(slab.dst)]
+    yield np.zeros(nbytes - _byte_extent(dst), np.uint8) if is_ordered else out
 
 
 # Slabs
 
 
 _SLAB = 1 << 20
-"""Bytes of a slab, about: in the second-level cache while it is counted and reordered."""
+"""Approximate size of a slab of the source, in bytes, so that it fits in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """A part of a tensor on both sides of a conversion."""
+    """A range of one axis of a tensor, in the source and in the result of a conversion."""
 
     src: MemoryDesc
-    """What is read."""
+    """Descriptor of the range in the source."""
     dst: MemoryDesc
-    """What is written."""
+    """Descriptor of the range in the result."""
     src_begin: int
-    """The byte of the source at which its memory begins."""
+    """Offset of the range in the source, in bytes."""
     dst_begin: int
-    """The byte of the result at which its memory begins."""
+    """Offset of the range in the result, in bytes."""
 
     @property
     def src_nbytes(self) -> int:
-        """How many bytes are read."""
-        return _reached(self.src)
+        """Size of the range in the source, in bytes."""
+        return _byte_extent(self.src)
 
 
 def cut_into_slabs(src: MemoryDesc, dst: MemoryDesc) -> list[Slab]:
-    """The slabs of a tensor in order, none where it is not to be cut.
+    """Return the slabs of a tensor in order; none if it must be converted as a whole.
 
     >>> wide = MemoryDesc((1 << 20, 8), "f32", "ab")
     >>> slabs = cut_into_slabs(wide, MemoryDesc((1 << 20, 8), "bf16", "ba"))
@@ -444,17 +458,18 @@ def cut_into_slabs(src: MemoryDesc, dst: MemoryDesc) -> list[Slab]:
         return []
     src_axis, dst_axis = (desc.require_layout("a slab")[0].axes[axis] for desc in (src, dst))
     unit = lcm(src_axis.block, dst_axis.block)
-    rows = max(_SLAB * src.dims[axis] // _reached(src) // unit, 1) * unit
+    rows = max(_SLAB * src.dims[axis] // _byte_extent(src) // unit, 1) * unit
     slabs = []
     for begin in range(0, src.dims[axis], rows):
         end = min(begin + rows, src.dims[axis])
-        starts = (begin // one.block * one.stride * _itemsize(desc) for one, desc in ((src_axis, src), (dst_axis, dst)))
-        slabs.append(Slab(_range_of(src, axis, begin, end), _range_of(dst, axis, begin, end), *starts))
+        sides = ((src_axis, src), (dst_axis, dst))
+        starts = (begin // side.block * side.stride * _itemsize(desc) for side, desc in sides)
+        slabs.append(Slab(_range_desc(src, axis, begin, end), _range_desc(dst, axis, begin, end), *starts))
     return slabs
 
 
 def _outermost_axis(desc: MemoryDesc) -> int | None:
-    """The axis whose ranges are ranges of the memory, which has no gap; None if there is none."""
+    """Return the axis whose ranges are contiguous ranges of memory, or None if there is none or memory has gaps."""
     if not _has_whole_bytes(desc):
         return None
     layout, _ = desc.require_layout("a slab")
@@ -466,6 +481,7 @@ def _outermost_axis(desc: MemoryDesc) -> int | None:
 
 
 def _has_whole_bytes(desc: MemoryDesc) -> bool:
+    """Return True if elements are whole bytes, the first is at offset 0, and there are no extras."""
     data_type = desc.data_type
     is_plain = desc.offset0 == 0 and desc.extras == NO_EXTRAS
     return is_plain and data_type is not None and not data_type.is_sub_byte
@@ -475,16 +491,17 @@ def _itemsize(desc: MemoryDesc) -> int:
     return desc.require_layout("a slab")[1].itemsize
 
 
-def _reached(desc: MemoryDesc) -> int:
-    """The bytes from the first element to the last."""
+def _byte_extent(desc: MemoryDesc) -> int:
+    """Return the number of bytes from offset 0 to the end of the last element."""
     return desc.require_layout("a slab")[0].span[1] * _itemsize(desc)
 
 
-def _range_of(desc: MemoryDesc, axis: int, begin: int, end: int) -> MemoryDesc:
-    """The descriptor of coordinates `begin` to `end` of an axis, of memory that begins there."""
+def _range_desc(desc: MemoryDesc, axis: int, begin: int, end: int) -> MemoryDesc:
+    """Return the descriptor of the range `begin` to `end` of an axis, for memory that begins with the range."""
     layout, data_type = desc.require_layout("a slab")
     block = layout.axes[axis].block
-    stored = layout.dims[axis] - begin if end == desc.dims[axis] else -(-(end - begin) // block) * block
+    is_last = end == desc.dims[axis]
+    padded_dim = layout.dims[axis] - begin if is_last else -(-(end - begin) // block) * block
     dims, padded = list(desc.dims), list(layout.dims)
-    dims[axis], padded[axis] = end - begin, stored
+    dims[axis], padded[axis] = end - begin, padded_dim
     return MemoryDesc.from_layout(Layout(tuple(padded), layout.axes), data_type, dims=tuple(dims))

@@ -1,8 +1,8 @@
-"""The .npy store: one array, row-major or column-major, without a name and without a descriptor.
+"""The .npy format: one array, row-major or column-major, without a name and without a descriptor.
 
-NumPy's own functions read and write the header. Objects are never unpickled. The format has no words for the types of
-ml_dtypes (a bfloat16 array is saved as nameless two-byte records) and none for blocks, so only row-major tensors of
-NumPy's own types are written.
+NumPy's functions read and write the header. Python objects are never unpickled. The format cannot express the types of
+ml_dtypes (it stores a bfloat16 array as two-byte records without a type name) or blocked layouts. So only row-major
+tensors of NumPy's own types are written.
 """
 
 import warnings
@@ -18,24 +18,24 @@ from numpy.lib import format as npy_format
 from inlay.data_type import ALL_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
-from inlay.files import Progress, file_error, replacing, require_file, write_pieces
+from inlay.files import Progress, atomic_write, file_error, require_file, write_pieces
 from inlay.layout import Dims
 from inlay.memory.buffers import Bytes
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.store import Store, StoredTensor, require_dims_for_layout
 
-_NAMED = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
-"""The types whose name survives in a .npy header."""
+_NAMED_TYPES = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
+"""NumPy's own types, which a .npy header can name."""
 
-_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
-"""What NumPy raises on damaged headers, which it reads as Python literals."""
+_HEADER_ERRORS = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
+"""Exceptions that NumPy raises for damaged headers, which it evaluates as Python literals."""
 
 
 def read_npy(path: Path) -> Store:
-    """The store of the .npy file `path`; only its header is read.
+    """Open the .npy file `path` as a store; only its header is read.
 
     Raises:
-        FileError: the file is missing, is no .npy file, or is shorter than its header says.
+        FileError: the file is missing, is no .npy file, or is shorter than its header states.
     """
     size = require_file(path)
     try:
@@ -44,7 +44,7 @@ def read_npy(path: Path) -> Store:
             begin = file.tell()
     except OSError as error:
         raise file_error("read", path, error) from error
-    except _DAMAGE as error:
+    except _HEADER_ERRORS as error:
         raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
     if dtype.hasobject:
         raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
@@ -62,13 +62,16 @@ def read_npy(path: Path) -> Store:
 
 
 def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
-    """Shape, whether column-major, and type; one of `_DAMAGE` where there is no such header."""
+    """Read the header: return the shape, True if the array is column-major, and the type.
+
+    A damaged header raises one of `_HEADER_ERRORS`.
+    """
     version = npy_format.read_magic(file)
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"version {version}")
     with warnings.catch_warnings():
-        # NumPy warns about headers that Python 2 wrote; they are read all the same.
+        # NumPy reads headers that Python 2 wrote, but warns about them.
         warnings.simplefilter("ignore")
         header = readers[version](file)
     shape, column_major, dtype = header
@@ -78,6 +81,11 @@ def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
 
 
 def _descriptor(shape: Dims, column_major: bool, dtype: np.dtype[np.generic]) -> MemoryDesc:
+    """Return the descriptor of the array.
+
+    Raises:
+        InvalidArguments: no descriptor has this number of dims or this type.
+    """
     require_dims_for_layout(shape)
     if dtype.kind == "V":
         raise InvalidArguments(
@@ -89,25 +97,25 @@ def _descriptor(shape: Dims, column_major: bool, dtype: np.dtype[np.generic]) ->
 
 
 def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
-    """The type and shape under which a .npy file keeps the row-major tensor `desc`.
+    """Return the type and shape in the .npy header of the row-major tensor `desc`.
 
     Raises:
         FileError: a .npy file has no name for the data type.
     """
     data_type = desc.data_type
-    if data_type is None or data_type.dtype not in _NAMED:
+    if data_type is None or data_type.dtype not in _NAMED_TYPES:
         raise FileError(f"a .npy file has no name for data type {data_type}: write a .safetensors file instead")
     return data_type.dtype, desc.dims
 
 
 def write_npy(target: Path, desc: MemoryDesc, data: Iterable[Bytes], progress: Progress | None = None) -> None:
-    """Write the row-major tensor `desc`, whose elements are the pieces `data`, as the .npy file `target`.
+    """Write a row-major tensor as the .npy file `target`; `data` yields its bytes in order.
 
     Raises:
-        FileError: the data type has no name in the format, or the file cannot be written.
+        FileError: a .npy file has no name for the data type, or the file cannot be written.
     """
     dtype, shape = npy_header(desc)
     header = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with replacing(target) as file:
+    with atomic_write(target) as file:
         npy_format.write_array_header_1_0(file, header)
         write_pieces(file, data, progress)

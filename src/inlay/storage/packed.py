@@ -1,19 +1,19 @@
-"""Packed tensors in safetensors files: bytes, and the descriptor as JSON beside them.
+"""Packed tensors in safetensors files: the bytes of a tensor, with its descriptor as JSON in the metadata.
 
-Three ways to keep a tensor, chosen by its descriptor, the first that fits:
+A tensor is stored in the first of these forms that fits its descriptor:
 
-    row-major            its own type and dims; nothing else is needed
-    axes in an order     its own type, the shape as it lies in memory, and the descriptor in the metadata
-    everything else      U8, one axis, a multiple of 64 bytes long, and the descriptor in the metadata
+    row-major            its own type and dims, without a descriptor
+    permuted axes        its own type, the shape in memory order, and the descriptor in the metadata
+    all other layouts    U8, one axis, a multiple of 64 bytes, and the descriptor in the metadata
 
-The metadata has one text of ours, under the key `inlay`, so every safetensors reader opens the file:
+The metadata has one text of Inlay, under the key `inlay`; other safetensors readers ignore it:
 
     {"version": 2, "tensors": {"conv1.weight": {"inlay": "memory_desc", "version": 1, "kind": "blocked", ...}}}
 
-Each tensor has the object that `MemoryDesc.to_json` writes. Version 1 of the text is still read: its tensors have
-`dims`, `data_type` and `tag`, or, in place of `tag`, `padded_dims`, `digits` (per axis, extent and stride of each) and
-`offset0`. A file comes from anywhere, so nothing in the text is believed: it must have exactly this form, the
-descriptor passes the checks of every `MemoryDesc`, and it must need exactly the bytes that the file has.
+Each tensor has the object that `MemoryDesc.to_json` returns. Version 1 of the text can still be read: its tensors have
+`dims`, `data_type` and `tag`, or, instead of `tag`, `padded_dims`, `digits` (for each axis, extent and stride of each
+digit) and `offset0`. Files may be untrusted. So the text must have exactly this form, each descriptor passes the checks
+of `MemoryDesc`, and its type and shape in the file must be exactly those that Inlay would write.
 """
 
 import json
@@ -35,7 +35,7 @@ from inlay.notation.format_tag import FormatTag
 from inlay.storage.npy import read_npy
 from inlay.storage.safetensors_file import (
     ALIGNMENT,
-    Entry,
+    TensorEntry,
     read_header,
     require_names,
     require_texts,
@@ -44,10 +44,10 @@ from inlay.storage.safetensors_file import (
 from inlay.storage.store import Store, StoredTensor, row_major
 
 METADATA_KEY = "inlay"
-"""Where the text of this module lies among the texts of a safetensors file."""
+"""Key of Inlay's text in the metadata of a safetensors file."""
 
 VERSION = 2
-"""The version of the text's form that this module writes; it reads 1 too."""
+"""Version of the text that this module writes; versions 1 and 2 can be read."""
 
 STORED_TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -70,27 +70,28 @@ STORED_TYPES: Mapping[str, str] = MappingProxyType(
         "complex64": "C64",
     }
 )
-"""safetensors' name of each data type; the 4-bit types and complex128 have none and are kept as bytes."""
+"""Name of each data type in safetensors. The 4-bit types and complex128 have none and are stored as U8."""
 
 _DATA_TYPES = {stored: name for name, stored in STORED_TYPES.items()}
 
 
 def open_store(path: Path) -> Store:
-    """The store of the .npy or .safetensors file `path`, by its suffix; only headers are read.
+    """Open a .npy or .safetensors file as a store; only its header is read.
 
     Raises:
-        FileError: the suffix is another one, or the file is missing, truncated, or not what its suffix says.
+        FileError: the suffix is another one, or the file is missing, truncated, or not in the format of its suffix.
     """
     if path.suffix == ".npy":
         return read_npy(path)
     require_suffix(path)
     entries, metadata = read_header(path)
-    described = _descriptions(path, metadata.pop(METADATA_KEY, None), entries)
-    return Store(path, tuple(_stored_tensor(path, e, described.get(e.name)) for e in entries), metadata)
+    descriptions = _parse_descriptions(path, metadata.pop(METADATA_KEY, None), entries)
+    tensors = tuple(_describe_entry(path, entry, descriptions.get(entry.name)) for entry in entries)
+    return Store(path, tensors, metadata)
 
 
 def require_suffix(path: Path) -> None:
-    """Refuse a file whose suffix names none of the formats.
+    """Check that the suffix of a file is that of a supported format.
 
     Raises:
         FileError: the suffix is neither .npy nor .safetensors.
@@ -100,25 +101,28 @@ def require_suffix(path: Path) -> None:
 
 
 def open_memories(path: str | Path) -> dict[str, Memory]:
-    """Every tensor of a .npy or .safetensors file as read-only `Memory`, by name; the data is mapped, not copied.
+    """Open the tensors of a .npy or .safetensors file as read-only `Memory`, by name; the data is mapped, not copied.
 
-    Tensors of which no descriptor can be made (scalars, types such as BOOL) are left out.
+    Scalars and tensors of a type without descriptors are left out.
 
-    The file must not become shorter while the memories are used: the operating system ends a process that touches
-    mapped bytes which are gone (SIGBUS). Renaming another file over it is safe.
+    The file must not become shorter while the memories are used: the operating system ends a process that reads mapped
+    bytes beyond the end of a file (SIGBUS). Renaming another file over it is safe.
 
     Raises:
-        FileError: the file is missing, truncated, not what its suffix says, or its descriptors do not fit its bytes.
+        FileError: the file is missing, truncated or not in the format of its suffix, or its descriptors do not fit its
+            bytes.
     """
     store = open_store(Path(path))
     return {t.name: memory_of(store, t, t.desc) for t in store.tensors if t.desc is not None}
 
 
 def memory_of(store: Store, tensor: StoredTensor, desc: MemoryDesc) -> Memory:
-    """The bytes of `tensor` as read-only memory of `desc`: mapped, or a copy where another writer misaligned them.
+    """Return the bytes of `tensor` as read-only memory described by `desc`.
+
+    The bytes are mapped, or copied if they do not begin at a multiple of the element size.
 
     Raises:
-        InvalidArguments: `desc` reaches beyond the bytes of the tensor.
+        InvalidArguments: `desc` addresses bytes beyond those of the tensor.
     """
     data = store.data(tensor)
     if tensor.begin % desc.require_layout("memory")[1].itemsize:
@@ -128,29 +132,30 @@ def memory_of(store: Store, tensor: StoredTensor, desc: MemoryDesc) -> Memory:
 
 
 def save_memories(path: str | Path, memories: Mapping[str, Memory], metadata: Mapping[str, str] | None = None) -> None:
-    """Write `memories` as a safetensors file that keeps their descriptors, with the texts `metadata` beside them.
+    """Write memories with their descriptors, by name, into a safetensors file with these texts as metadata.
 
-    Post-condition: `open_memories` of the file gives memories of equal descriptors and bytes.
+    Post-condition: `open_memories` of the file returns memories with equal descriptors and bytes.
 
     Raises:
         InvalidArguments: `memories` is no mapping of texts to memories, or `metadata` no mapping of texts to texts; a
-            text cannot be kept, such as the tensor name `__metadata__` or the key `inlay` of the metadata; a descriptor
-            has no layout, or one that reaches before the first byte. Nothing is written then.
+            text is not allowed, such as the tensor name `__metadata__` or the metadata key `inlay`; or a descriptor has
+            no layout, or addresses bytes before the first. No file is written.
         Unimplemented: a dim or stride is RUNTIME.
         FileError: the file cannot be written.
     """
     target = Path(path)
     if target.suffix != ".safetensors":
-        raise FileError(f"cannot keep descriptors in {target}: use the suffix .safetensors")
+        raise FileError(f"cannot store descriptors in {target}: use the suffix .safetensors")
     _require_memories(memories)
     _require_metadata(metadata)
     descs = {name: memory.desc for name, memory in memories.items()}
-    entries = [entry_of(name, desc) for name, desc in descs.items()]
+    entries = [make_entry(name, desc) for name, desc in descs.items()]
     texts = {**(metadata or {}), **metadata_of(descs)}
-    write_safetensors(target, entries, texts, lambda entry: [_file_bytes(memories[entry.name], entry.nbytes)])
+    write_safetensors(target, entries, texts, lambda entry: [_fit_to_size(memories[entry.name], entry.nbytes)])
 
 
 def _require_memories(memories: object) -> None:
+    """Check that `memories` is a mapping of valid names to `Memory`."""
     if not isinstance(memories, Mapping):
         raise InvalidArguments(f"memories is {memories!r}: give a mapping of names to Memory")
     require_names(memories)
@@ -160,30 +165,29 @@ def _require_memories(memories: object) -> None:
 
 
 def _require_metadata(metadata: object) -> None:
+    """Check that `metadata` is None or a mapping of texts to texts without the key of Inlay."""
     if metadata is None:
         return
     if not isinstance(metadata, Mapping):
         raise InvalidArguments(f"metadata is {metadata!r}: give a mapping of texts to texts")
     require_texts(metadata)
     if METADATA_KEY in metadata:
-        raise InvalidArguments(
-            f"the key {METADATA_KEY!r} of the metadata is where descriptors are kept: use another key"
-        )
+        raise InvalidArguments(f"the key {METADATA_KEY!r} of the metadata is reserved for descriptors: use another key")
 
 
-def _file_bytes(memory: Memory, nbytes: int) -> Bytes:
-    """The bytes of `memory` from its origin, cut or filled with zeros to `nbytes`."""
+def _fit_to_size(memory: Memory, nbytes: int) -> Bytes:
+    """Return the bytes of `memory`, truncated or extended with zeros to `nbytes`."""
     data = memory.buffer.reshape(-1).view(np.uint8)
     if data.size >= nbytes:
         return data[:nbytes]
     return np.concatenate([data, np.zeros(nbytes - data.size, np.uint8)])
 
 
-def entry_of(name: str, desc: MemoryDesc) -> Entry:
-    """How the tensor `name` is kept in a safetensors file.
+def make_entry(name: str, desc: MemoryDesc) -> TensorEntry:
+    """Return the header entry of the tensor `name` with descriptor `desc`: its type, shape and size in the file.
 
     Raises:
-        InvalidArguments: `desc` has no layout, or one that reaches before the first byte.
+        InvalidArguments: `desc` has no layout, or addresses bytes before the first.
         Unimplemented: a dim or stride is RUNTIME.
     """
     layout, data_type = desc.require_layout(f"tensor {name}")
@@ -194,32 +198,32 @@ def entry_of(name: str, desc: MemoryDesc) -> Entry:
     order = _plain_order(desc)
     if order is not None and data_type.name in STORED_TYPES:
         shape = tuple(desc.dims[axis] for axis in order)
-        return Entry(name, STORED_TYPES[data_type.name], shape, prod(shape) * data_type.bits // 8)
+        return TensorEntry(name, STORED_TYPES[data_type.name], shape, prod(shape) * data_type.bits // 8)
     nbytes = required_bytes(desc)
-    return Entry(name, "U8", (nbytes,), nbytes)
+    return TensorEntry(name, "U8", (nbytes,), nbytes)
 
 
 def required_bytes(desc: MemoryDesc) -> int:
-    """The bytes that a packed tensor has in a file: all that its layout reaches, up to a multiple of 64."""
+    """Return the size of a packed tensor in a file: all bytes that its layout addresses, rounded up to 64 bytes."""
     layout, data_type = desc.require_layout("a file")
-    reached = -(-(desc.offset0 + layout.span[1]) * data_type.bits // 8)
-    return -(-max(desc.size, reached) // ALIGNMENT) * ALIGNMENT
+    end = -(-(desc.offset0 + layout.span[1]) * data_type.bits // 8)
+    return -(-max(desc.size, end) // ALIGNMENT) * ALIGNMENT
 
 
 def _plain_order(desc: MemoryDesc) -> Dims | None:
-    """The axes from outermost to innermost when `desc` is a dense order of axes without padding, else None."""
+    """Return the axes from outermost to innermost if `desc` is dense without blocks and padding, else None."""
     tag = None if desc.tag is None else FormatTag.parse(desc.tag)
     return tag.order if tag is not None and not tag.inner_blocks else None
 
 
 def is_row_major(desc: MemoryDesc) -> bool:
-    """Whether the type and shape in a file say where every element of `desc` lies."""
+    """Return True if `desc` is dense and row-major with elements of whole bytes: type and shape define its layout."""
     data_type = desc.data_type
     return data_type is not None and not data_type.is_sub_byte and _plain_order(desc) == tuple(range(desc.ndims))
 
 
 def metadata_of(descs: Mapping[str, MemoryDesc]) -> dict[str, str]:
-    """The text that keeps `descs` by tensor name; nothing when type and shape say all."""
+    """Return the metadata with the descriptors, by tensor name, of tensors that are not row-major; empty if all are."""
     tensors = {name: describe(desc) for name, desc in sorted(descs.items()) if not is_row_major(desc)}
     if not tensors:
         return {}
@@ -227,7 +231,7 @@ def metadata_of(descs: Mapping[str, MemoryDesc]) -> dict[str, str]:
 
 
 def describe(desc: MemoryDesc) -> dict[str, Any]:
-    """`desc` as the values of the metadata's text.
+    """Return `desc` as a JSON object for the metadata.
 
     Raises:
         InvalidArguments: `desc` has no layout.
@@ -239,45 +243,47 @@ def describe(desc: MemoryDesc) -> dict[str, Any]:
     layout, _ = desc.require_layout("a file")
     if layout.has_runtime:
         raise Unimplemented("a file needs known dims and strides: this descriptor has RUNTIME ones, bind them first")
-    described: dict[str, Any] = json.loads(desc.to_json())
-    return described
+    description: dict[str, Any] = json.loads(desc.to_json())
+    return description
 
 
-def from_description(described: object, version: int = VERSION) -> MemoryDesc:
-    """The descriptor of which `describe` gave these values, or did when it wrote `version` of the text.
+def from_description(description: object, version: int = VERSION) -> MemoryDesc:
+    """Return the descriptor for a JSON object of the metadata, written by this `version` of the text.
 
     Raises:
-        InvalidArguments: `described` has another form, or breaks a rule of descriptors.
+        InvalidArguments: `description` has another form, or violates a rule of descriptors.
 
     >>> from_description({"dims": [4, 6], "data_type": "s8", "tag": "ba"}, version=1).strides
     (1, 4)
     """
-    return _from_first_version(described) if version == 1 else MemoryDesc.from_json(json.dumps(described))
+    return _from_version_1(description) if version == 1 else MemoryDesc.from_json(json.dumps(description))
 
 
-def _from_first_version(described: object) -> MemoryDesc:
-    if not isinstance(described, dict):
+def _from_version_1(description: object) -> MemoryDesc:
+    """Return the descriptor for an object of version 1 of the text."""
+    if not isinstance(description, dict):
         raise InvalidArguments("a descriptor is a JSON object")
-    length = len(json.dumps(described))
+    length = len(json.dumps(description))
     if length > MAX_CHARACTERS:
-        raise InvalidArguments(f"its descriptor takes {length} characters of JSON: at most {MAX_CHARACTERS} are read")
-    by_tag = described.keys() == {"dims", "data_type", "tag"}
-    if not by_tag and described.keys() != {"dims", "data_type", "padded_dims", "digits", "offset0"}:
+        raise InvalidArguments(f"its descriptor has {length} characters of JSON: at most {MAX_CHARACTERS} are read")
+    by_tag = description.keys() == {"dims", "data_type", "tag"}
+    if not by_tag and description.keys() != {"dims", "data_type", "padded_dims", "digits", "offset0"}:
         raise InvalidArguments("a descriptor has dims, data_type and tag, or padded_dims, digits and offset0 for tag")
-    dims, data_type = _integers(described["dims"], "dims"), _text(described["data_type"], "data_type")
+    dims, data_type = _integers(description["dims"], "dims"), _text(description["data_type"], "data_type")
     if not dims:
         raise InvalidArguments("a tensor has one dim or more")
     if by_tag:
-        return MemoryDesc(dims, data_type, FormatTag.parse(_text(described["tag"], "tag")))
-    layout = _layout(_integers(described["padded_dims"], "padded_dims"), described["digits"])
-    (offset0,) = _integers([described["offset0"]], "offset0")
+        return MemoryDesc(dims, data_type, FormatTag.parse(_text(description["tag"], "tag")))
+    layout = _layout(_integers(description["padded_dims"], "padded_dims"), description["digits"])
+    (offset0,) = _integers([description["offset0"]], "offset0")
     return MemoryDesc.from_layout(layout, data_type, dims=dims, offset0=offset0)
 
 
 def _layout(padded_dims: Dims, digits: object) -> Layout:
+    """Return the layout with these digits: for each axis, a list of pairs of extent and stride."""
     axes = []
-    for spelled in _list(digits, "digits"):
-        pairs = [_integers(pair, "a digit") for pair in _list(spelled, "digits")]
+    for digits_of_axis in _list(digits, "digits"):
+        pairs = [_integers(pair, "a digit") for pair in _list(digits_of_axis, "digits")]
         if not pairs or any(len(pair) != 2 for pair in pairs):
             raise InvalidArguments("digits are pairs of extent and stride, one pair or more per axis")
         axes.append(Axis(pairs[0][1], tuple(Digit(extent, stride) for extent, stride in pairs[1:])))
@@ -294,6 +300,7 @@ def _list(value: object, what: str) -> list[object]:
 
 
 def _integers(value: object, what: str) -> Dims:
+    """Return a JSON list of 64-bit integers as a tuple; error messages call it `what`."""
     values = _list(value, what)
     numbers = [v for v in values if type(v) is int and abs(v) < 2**63]
     if len(numbers) != len(values):
@@ -307,16 +314,16 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _descriptions(path: Path, text: str | None, entries: Sequence[Entry]) -> dict[str, tuple[int, object]]:
-    """The descriptors of the metadata's text by tensor name, with the text's version, not yet looked at."""
+def _parse_descriptions(path: Path, text: str | None, entries: Sequence[TensorEntry]) -> dict[str, tuple[int, object]]:
+    """Parse Inlay's text: return, by tensor name, the version of the text and the JSON object of the descriptor."""
     if text is None:
         return {}
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, "it is not JSON") from error
+        raise _damaged_text(path, "it is not JSON") from error
     if not isinstance(value, dict) or not isinstance(value.get("tensors"), dict):
-        raise _damaged(path, "it does not list tensors")
+        raise _damaged_text(path, "it does not list tensors")
     version = value.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:
         raise FileError(
@@ -325,41 +332,43 @@ def _descriptions(path: Path, text: str | None, entries: Sequence[Entry]) -> dic
         )
     missing = sorted(value["tensors"].keys() - {e.name for e in entries})
     if missing:
-        raise _damaged(path, f"it describes tensor {printable(missing[0])}, which the file does not have")
-    return {name: (version, described) for name, described in value["tensors"].items()}
+        raise _damaged_text(path, f"it describes tensor {printable(missing[0])}, which the file does not have")
+    return {name: (version, description) for name, description in value["tensors"].items()}
 
 
-def _damaged(path: Path, reason: str) -> FileError:
+def _damaged_text(path: Path, reason: str) -> FileError:
     return FileError(f"cannot read {path}: its layout text is damaged, {reason}; convert the original again")
 
 
-def _stored_tensor(path: Path, entry: Entry, described: tuple[int, object] | None) -> StoredTensor:
+def _describe_entry(path: Path, entry: TensorEntry, description: tuple[int, object] | None) -> StoredTensor:
+    """Return the tensor of a header entry, with the descriptor from the metadata if there is one."""
     desc, refusal = None, ""
-    if described is None:
+    if description is None:
         try:
             desc = _plain_descriptor(entry)
         except InvalidArguments as error:
             refusal = str(error)
     else:
         try:
-            desc = from_description(described[1], described[0])
+            desc = from_description(description[1], description[0])
             _require_fit(desc, entry)
         except InlayError as error:
-            raise _damaged(path, f"tensor {printable(entry.name)}: {error}") from error
-    place = (entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes)
-    return StoredTensor(*place, desc, refusal, is_packed=described is not None)
+            raise _damaged_text(path, f"tensor {printable(entry.name)}: {error}") from error
+    fields = (entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes)
+    return StoredTensor(*fields, desc, refusal, is_packed=description is not None)
 
 
-def _plain_descriptor(entry: Entry) -> MemoryDesc:
+def _plain_descriptor(entry: TensorEntry) -> MemoryDesc:
+    """Return the row-major descriptor for the type and shape of a header entry."""
     if entry.stored_type not in _DATA_TYPES:
         known = ", ".join(_DATA_TYPES)
         raise InvalidArguments(f"its type is {entry.stored_type}, and a layout places {known}; convert it first")
     return row_major(entry.shape, _DATA_TYPES[entry.stored_type])
 
 
-def _require_fit(desc: MemoryDesc, entry: Entry) -> None:
-    """Refuse a descriptor that is not the one of these bytes."""
-    needed = entry_of(entry.name, desc)
+def _require_fit(desc: MemoryDesc, entry: TensorEntry) -> None:
+    """Check that a tensor with this descriptor is stored with the type and shape of `entry`."""
+    needed = make_entry(entry.name, desc)
     if (needed.stored_type, needed.shape) != (entry.stored_type, entry.shape):
         raise InvalidArguments(
             f"its descriptor needs {needed.stored_type} {needed.shape}, the file has {entry.stored_type} {entry.shape}"

@@ -1,13 +1,16 @@
-"""The safetensors store: named tensors, their types and shapes, and texts beside them.
+"""The safetensors format: named tensors with types and shapes, and texts as metadata.
 
     8 bytes   length of the header, little-endian
-    header    JSON: name -> type, shape, first and last byte; "__metadata__" -> texts
-    data      the tensors, one after the other without holes
+    header    JSON: name -> type, shape, byte range; "__metadata__" -> texts
+    data      the tensors, one after the other without gaps
 
-The library checks the whole header when it opens a file: JSON, types, shapes against bytes, no holes, no overlap, and
-the length of the file. It does not say where the bytes lie, so the header is read a second time here for the offsets.
-It can only write tensors that are all in memory at once, so the writer here streams instead: one tensor at a time. The
-data starts on a 64-byte boundary, and the tensors whose length is a multiple of 64 bytes come first, so these keep it.
+The safetensors library checks the whole header when it opens a file: JSON syntax, types, shapes against byte counts, no
+gaps, no overlap, and the length of the file. It does not return the byte offsets, so `read_header` reads the header
+again for them. The library can only write tensors that are all in memory at once. So the writer here streams one tensor
+at a time. The data starts at a multiple of 64 bytes. Tensors whose size is a multiple of 64 bytes come first, so each
+of them also starts at a multiple of 64.
+
+Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
 import json
@@ -17,43 +20,43 @@ from pathlib import Path
 from typing import Any
 
 from inlay.errors import FileError, InvalidArguments
-from inlay.files import Progress, file_error, replacing, require_file, write_pieces
+from inlay.files import Progress, atomic_write, file_error, require_file, write_pieces
 from inlay.layout import Dims
 from inlay.memory.buffers import Bytes
 
 ALIGNMENT = 64
-"""Bytes: the boundary on which the data of a file begins."""
+"""Alignment of the data in a file, in bytes."""
 
 TYPE_BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "C64": 64}
 TYPE_BITS |= {"F32": 32, "I32": 32, "U32": 32, "F64": 64, "I64": 64, "U64": 64}
-"""Bits of an element by the library's name of its type; 8 where not listed."""
+"""Bits per element, by the name of the type in safetensors; types that are not listed have 8."""
 
 
-_TEXTS = "__metadata__"
-"""The name in the header under which the format keeps texts."""
+_METADATA = "__metadata__"
+"""Key of the metadata in the header."""
 
-_LONGEST_HEADER = 100_000_000
-"""Bytes: what the safetensors library reads at most, its `MAX_HEADER_SIZE`."""
+_MAX_HEADER_BYTES = 100_000_000
+"""Maximum size of a header that the safetensors library reads, in bytes (`MAX_HEADER_SIZE` in its source)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One tensor as the header states it."""
+class TensorEntry:
+    """The header entry of one tensor."""
 
     name: str
-    """Its name."""
+    """Name of the tensor."""
     stored_type: str
-    """The library's name of its type, such as `BF16`."""
+    """Name of the data type in safetensors, such as `BF16`."""
     shape: Dims
-    """Its shape, in elements."""
+    """Shape, in elements."""
     nbytes: int
-    """Its length in bytes."""
+    """Size, in bytes."""
     begin: int = 0
-    """Where its bytes begin, counted from the start of the file; not used when writing."""
+    """Offset of the first byte from the start of the file, in bytes; ignored by the writer."""
 
 
-def read_header(path: Path) -> tuple[tuple[Entry, ...], dict[str, str]]:
-    """Every tensor of the safetensors file `path` in the order of the bytes, and the texts beside them.
+def read_header(path: Path) -> tuple[tuple[TensorEntry, ...], dict[str, str]]:
+    """Return the entries of the safetensors file `path`, in the order of their bytes, and its metadata.
 
     Raises:
         FileError: the file is missing, truncated, or no safetensors file.
@@ -73,44 +76,45 @@ def read_header(path: Path) -> tuple[tuple[Entry, ...], dict[str, str]]:
         raise FileError(
             f"cannot read {path}: it is truncated or not a safetensors file; copy it again from its source"
         ) from error
-    metadata = header.pop(_TEXTS, None) or {}
-    entries = sorted((_entry(name, item, 8 + length) for name, item in header.items()), key=lambda e: (e.begin, e.name))
+    metadata = header.pop(_METADATA, None) or {}
+    entries = [_parse_entry(name, item, 8 + length) for name, item in header.items()]
+    entries.sort(key=lambda entry: (entry.begin, entry.name))
     if any(e.nbytes < 0 or e.begin + e.nbytes > size for e in entries):
         raise FileError(f"cannot read {path}: it changed while it was being opened; try again")
     return tuple(entries), metadata
 
 
-def _entry(name: str, item: Mapping[str, Any], data_begin: int) -> Entry:
+def _parse_entry(name: str, item: Mapping[str, Any], data_begin: int) -> TensorEntry:
     begin, end = item["data_offsets"]
-    return Entry(name, item["dtype"], tuple(item["shape"]), end - begin, data_begin + begin)
+    return TensorEntry(name, item["dtype"], tuple(item["shape"]), end - begin, data_begin + begin)
 
 
-def in_file_order(entries: Iterable[Entry]) -> list[Entry]:
-    """`entries` in the order in which they are written: each begins on a boundary of its own element size.
+def in_file_order(entries: Iterable[TensorEntry]) -> list[TensorEntry]:
+    """Sort entries in the order in which they are written, so that each begins at a multiple of its element size.
 
-    Multiples of 64 bytes come first and stay on 64-byte boundaries; then wide elements before narrow ones; then
-    by name, so that the same tensors always give the same file.
+    Tensors whose size is a multiple of 64 bytes come first. The others follow by decreasing element size. Ties are
+    sorted by name, so that the same tensors always result in the same file.
     """
     return sorted(entries, key=lambda e: (e.nbytes % ALIGNMENT != 0, -TYPE_BITS.get(e.stored_type, 8), e.name))
 
 
 def require_names(names: Iterable[object]) -> None:
-    """Refuse names of tensors under which a file could not be read again.
+    """Check that a file with tensors of these names can be read again.
 
     Raises:
-        InvalidArguments: one is no text, no Unicode, or the name under which the format keeps texts.
+        InvalidArguments: a name is no text, is not valid Unicode, or is the key of the metadata.
     """
     for name in names:
         _require_text("the name of a tensor", name)
-        if name == _TEXTS:
-            raise InvalidArguments(f"a tensor cannot be named {_TEXTS}: the format keeps texts there; rename it")
+        if name == _METADATA:
+            raise InvalidArguments(f"a tensor cannot be named {_METADATA}: the format stores metadata there; rename it")
 
 
 def require_texts(metadata: Mapping[Any, object]) -> None:
-    """Refuse texts beside tensors that a file could not keep.
+    """Check that a file can store this metadata.
 
     Raises:
-        InvalidArguments: a key or a value is no text, or no Unicode.
+        InvalidArguments: a key or a value is no text, or not valid Unicode.
     """
     for key, value in metadata.items():
         _require_text("a key of the metadata", key)
@@ -119,7 +123,7 @@ def require_texts(metadata: Mapping[Any, object]) -> None:
 
 def _require_text(what: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidArguments(f"{what} is {value!r}: a safetensors file keeps texts, give a str")
+        raise InvalidArguments(f"{what} is {value!r}: a safetensors file stores texts, give a str")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -128,37 +132,38 @@ def _require_text(what: str, value: object) -> None:
 
 def write_safetensors(
     target: Path,
-    entries: Iterable[Entry],
+    entries: Iterable[TensorEntry],
     metadata: Mapping[str, str],
-    data: Callable[[Entry], Iterable[Bytes]],
+    data: Callable[[TensorEntry], Iterable[Bytes]],
     progress: Progress | None = None,
 ) -> None:
-    """Write the safetensors file `target`, asking `data` for the pieces of one entry after the other.
+    """Write the safetensors file `target`; `data` returns the bytes of an entry as an iterable of pieces.
 
-    Post-conditions: the safetensors library opens the file. At any time at most one piece of one entry is held here.
+    Post-conditions: the safetensors library can open the file. At most one piece of one entry is in memory at a time.
 
     Raises:
-        InvalidArguments: a name or a text cannot be kept (see `require_names`, `require_texts`), or all together are
-            longer than the library reads; nothing is written.
+        InvalidArguments: a name or a text is not allowed (see `require_names`, `require_texts`), or the header is
+            longer than the library can read. No file is written.
         FileError: the file cannot be written.
     """
     ordered = in_file_order(entries)
     require_names(entry.name for entry in ordered)
     require_texts(metadata)
-    header = _header(ordered, metadata)
-    if len(header) > _LONGEST_HEADER:
+    header = _build_header(ordered, metadata)
+    if len(header) > _MAX_HEADER_BYTES:
         raise InvalidArguments(
             f"names and texts of {target} take {len(header)} bytes, and the safetensors library reads "
-            f"{_LONGEST_HEADER}: write several files, or leave out metadata"
+            f"{_MAX_HEADER_BYTES}: write several files, or leave out metadata"
         )
-    with replacing(target) as file:
+    with atomic_write(target) as file:
         file.write(header)
         for entry in ordered:
             write_pieces(file, data(entry), progress)
 
 
-def _header(ordered: Iterable[Entry], metadata: Mapping[str, str]) -> bytes:
-    header: dict[str, object] = {_TEXTS: dict(metadata)} if metadata else {}
+def _build_header(ordered: Iterable[TensorEntry], metadata: Mapping[str, str]) -> bytes:
+    """Return the length and the header as bytes, padded with spaces to a multiple of `ALIGNMENT`."""
+    header: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     begin = 0
     for entry in ordered:
         offsets = [begin, begin + entry.nbytes]

@@ -1,14 +1,14 @@
-"""A store: what a file of tensors holds, whatever its format.
+"""A store: a file of tensors, with the type, shape and byte range of each, independent of the file format.
 
     weights.safetensors
         conv1.weight   F32  (64, 3, 7, 7)   bytes 37632 from 1024
         conv1.bias     F32  (64,)           bytes   256 from 38656
 
-Opening a store reads the header alone. The data is mapped, so a file larger than memory costs nothing until a tensor
-of it is used. Everything a header claims is checked against the length of the file before a byte is mapped.
+Opening a store reads only the header. The data is mapped, so pages of the file are read when they are first used.
+Every offset in a header is checked against the length of the file before a byte is mapped.
 
 A mapped file must not become shorter while its bytes are used: the operating system then ends the process (SIGBUS).
-`StoreReader` reads in place of mapping, so a file that somebody cuts short or rewrites meanwhile is an error in words.
+`StoreReader` reads the file instead, so truncation or a concurrent write raises an exception.
 """
 
 import os
@@ -30,7 +30,7 @@ from inlay.memory.buffers import Bytes, allocate
 from inlay.notation.format_tag import FormatTag
 
 _PIECE = 1 << 20
-"""Bytes that are read at once where a tensor is copied as it is: they are written while they are in the cache."""
+"""Bytes per read when a tensor is copied unchanged, so that they are in the cache when they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +38,25 @@ class StoredTensor:
     """One tensor of a file."""
 
     name: str
-    """Its name in the file; the stem of the file name where the format keeps none."""
+    """Name in the file; the stem of the file name in formats without names."""
     stored_type: str
-    """The element type as the file states it: `F32`, `BOOL`, or NumPy's text in a .npy file."""
+    """Element type in the notation of the file: `F32`, `BOOL`, or NumPy's type string in a .npy file."""
     shape: Dims
-    """The shape as the file states it."""
+    """Shape in the file."""
     begin: int
-    """Where its bytes begin, counted from the start of the file."""
+    """Offset of the first byte from the start of the file, in bytes."""
     nbytes: int
-    """How many bytes it has."""
+    """Size, in bytes."""
     desc: MemoryDesc | None
-    """The descriptor of these bytes; None where none can be made: a scalar, or a type such as BOOL."""
+    """Descriptor of the bytes; None for a scalar or a type without descriptors, such as F6_E2M3."""
     refusal: str = ""
-    """Why no descriptor can be made, and what helps; empty where there is one."""
+    """Reason why `desc` is None, with a remedy; empty if there is a descriptor."""
     is_packed: bool = False
-    """Whether the descriptor was read from Inlay's metadata and not from the type and shape."""
+    """True if `desc` is from Inlay's metadata; False if it follows from type and shape."""
 
     @property
     def label(self) -> str:
-        """The name as it may be shown."""
+        """Name without control characters, for messages."""
         return printable(self.name)
 
 
@@ -65,14 +65,14 @@ class Store:
     """A file of tensors, opened for reading."""
 
     path: Path
-    """The file."""
+    """Path of the file."""
     tensors: tuple[StoredTensor, ...]
-    """Every tensor, in the order of the bytes."""
+    """All tensors, in the order of their bytes in the file."""
     metadata: Mapping[str, str]
-    """The texts that the file keeps beside its tensors, without Inlay's own."""
+    """Metadata of the file, without the text that Inlay writes."""
 
     def data(self, tensor: StoredTensor) -> Bytes:
-        """The bytes of `tensor`, mapped and read-only."""
+        """Map the bytes of `tensor` read-only, and return them."""
         if tensor.nbytes == 0:
             return np.empty(0, np.uint8)
         mapped = np.memmap(self.path, np.uint8, "r", offset=tensor.begin, shape=(tensor.nbytes,))
@@ -80,34 +80,34 @@ class Store:
 
 
 class StoreReader:
-    """The file of a store, open for reading without a map; a context that closes it."""
+    """The file of a store, opened for reading without a memory map; a context manager that closes it."""
 
     def __init__(self, store: Store) -> None:
         """Open the file.
 
         Raises:
-            FileError: it is missing or may not be read.
+            FileError: the file is missing, or this user may not read it.
         """
         self._path = store.path
         try:
             self._file: BinaryIO = store.path.open("rb", buffering=0)
-            self._state = _state_of(self._file)
+            self._state = _file_state(self._file)
         except OSError as error:
             raise file_error("read", store.path, error) from error
 
     def read(self, tensor: StoredTensor) -> Bytes:
-        """Read all bytes of `tensor` into memory that begins on a multiple of 64.
+        """Read all bytes of `tensor` into a new buffer at an address that is a multiple of 64.
 
         Raises:
             FileError: the file cannot be read, or became shorter.
-            OutOfMemory: there is no room for the bytes.
+            OutOfMemory: the operating system cannot provide the bytes.
         """
         data = allocate(tensor.nbytes)
         self._fill(data, tensor.begin)
         return data
 
     def read_part(self, tensor: StoredTensor, begin: int, data: Bytes) -> None:
-        """Fill `data` with the bytes of `tensor` from its byte `begin` on.
+        """Fill `data` with the bytes of `tensor` that start at its byte `begin`.
 
         Raises:
             FileError: the file cannot be read, or became shorter.
@@ -115,7 +115,7 @@ class StoreReader:
         self._fill(data, tensor.begin + begin)
 
     def pieces(self, tensor: StoredTensor) -> Iterator[Bytes]:
-        """The bytes of `tensor` in order, at most 1 MiB at a time; a piece is overwritten by the next.
+        """Yield the bytes of `tensor` in order, at most 1 MiB at a time; the next piece overwrites the previous one.
 
         Raises:
             FileError: the file cannot be read, or became shorter.
@@ -127,15 +127,16 @@ class StoreReader:
             yield piece
 
     def require_unchanged(self) -> None:
-        """Refuse a file that somebody wrote to since it was opened: bytes of both contents may have been read.
+        """Check that nobody wrote to the file since it was opened, so that all bytes read are from one version.
 
         Raises:
-            FileError: its length or its time of modification changed.
+            FileError: the length or the modification time of the file changed.
         """
-        if _state_of(self._file) != self._state:
+        if _file_state(self._file) != self._state:
             raise FileError(f"cannot read {self._path}: it changed while it was being read; try again")
 
     def _fill(self, buffer: Bytes, begin: int) -> None:
+        """Fill `buffer` with bytes of the file that start at byte `begin`."""
         view, done = buffer.data, 0
         try:
             self._file.seek(begin)
@@ -160,16 +161,17 @@ class StoreReader:
         self._file.close()
 
 
-def _state_of(file: BinaryIO) -> tuple[int, int]:
+def _file_state(file: BinaryIO) -> tuple[int, int]:
+    """Return the length, in bytes, and the modification time, in nanoseconds, of an open file."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
 
 
 def require_dims_for_layout(shape: Dims) -> None:
-    """Refuse the shape of a tensor that no layout can place.
+    """Check that a descriptor can have as many dims as `shape`.
 
     Raises:
-        InvalidArguments: there are no dims, or more than a descriptor has.
+        InvalidArguments: there are no dims, or more than 12.
     """
     if not 1 <= len(shape) <= len(LETTERS):
         has = "it is a scalar" if not shape else f"it has {len(shape)} dims"
@@ -177,10 +179,10 @@ def require_dims_for_layout(shape: Dims) -> None:
 
 
 def row_major(dims: Dims, data_type: DataTypeLike) -> MemoryDesc:
-    """The descriptor of a row-major tensor: letters in their order, dims of 0 included.
+    """Return the descriptor of a row-major tensor; dims may be 0.
 
     Raises:
-        InvalidArguments: there are no dims, or more than a descriptor has, or they are too large.
+        InvalidArguments: there are no dims, or more than 12, or they are too large.
     """
     require_dims_for_layout(dims)
     return MemoryDesc(dims, data_type, FormatTag(tuple(range(len(dims)))))

@@ -1,8 +1,8 @@
-"""Random descriptors and everything that describes memory: for tests of Inlay and of code that uses it.
+"""Random descriptors, layouts, attributes and sparse memory, for tests of Inlay and of code that uses it.
 
-Hypothesis strategies draw small values (thousands of elements) that are as unlike as the rules allow: unit and zero
-dims, blocks of odd sizes, two or three blocks on one axis, padding, gaps, submemories, digits in an order no tag can
-say. A law that holds for what is drawn here is worth more than any list of formats:
+Hypothesis strategies draw small tensors (thousands of elements) that cover the rules of descriptors: dims of 1 and 0,
+blocks of odd sizes, two or three blocks on one axis, padding, gaps, submemories, and digits in orders that no tag
+describes. A property test with them covers more formats than a list does:
 
     >>> from hypothesis import given, settings
     >>> @settings(max_examples=20, deadline=None, database=None)
@@ -12,21 +12,30 @@ say. A law that holds for what is drawn here is worth more than any list of form
     ...         assert desc.offset([0] * desc.ndims) == desc.offset0
     >>> every_coordinate_has_an_address()
 
-Behind each strategy is a function of `Choices`, which a seeded generator can make too, ten times faster and more, but
-without shrinking. Where a hundred thousand cases are wanted, draw from that:
+Each strategy calls a function that takes a source of choices (`Choices`). The source `Seeded`, Python's random
+generator, is at least ten times as fast as Hypothesis but does not shrink failing cases. Use it for many cases:
 
     >>> choose = Seeded(7)
     >>> descs = [draw_descriptor(choose, broadcast=True) for _ in range(1000)]
     >>> {desc.kind for desc in descs} == {"blocked", "digits"}
     True
 
-In the order in which they build on each other:
+Each module uses those before it:
 
-    choices       where drawn values come from
+    choices       sources of random choices: Hypothesis and a seeded generator
     drawing       shapes, tags, layouts, descriptors, sparse memory
-    cases         operations on descriptors, with arguments worth asking
+    cases         calls of descriptor operations with valid and invalid arguments
     kinds         descriptors of every kind, attributes, int8 weights
-    strategies    all of these for Hypothesis
+    strategies    Hypothesis strategies for these values
+
+Terms:
+
+    strategy        a description of random values from which Hypothesis draws (Hypothesis documentation, "Strategies")
+    shrinking       the search of Hypothesis for the simplest value that still fails
+    choice          one random decision: an integer, a pick from a list, a permutation
+    tag, pattern    notations of memory formats; see `inlay.notation`
+    digit           one factor of the index of an axis, with its own stride; see `inlay.layout`
+    extras          compensation and scale of int8 weights (oneDNN: `memory_extra_desc_t`)
 """
 
 from inlay.testing.cases import (

@@ -1,8 +1,9 @@
-"""Where drawn values come from: `Choices`, which Hypothesis and a seeded generator both offer.
+"""Sources of random choices: the protocol `Choices`, with an implementation by Hypothesis and a seeded one.
 
-Everything in this room is drawn by functions of a `Choices`. `strategy` makes a Hypothesis strategy of such a function:
-a failing case is shrunk and kept. `Seeded` answers from Python's generator, ten times faster and more: for the hundred
-thousand cases that a comparison with another implementation wants. Both draw from the same cases, by the same rules.
+All values of this package are drawn by functions that take a `Choices`. `strategy` turns such a function into a
+Hypothesis strategy, which shrinks and stores failing cases. `Seeded` uses Python's random generator and is at least ten
+times as fast, for comparisons with another implementation on a hundred thousand cases. Both draw from the same set of
+values.
 
     >>> def pair(choose: Choices) -> tuple[int, str]:
     ...     return choose.integer(1, 3), choose.pick("ab")
@@ -12,9 +13,9 @@ thousand cases that a comparison with another implementation wants. Both draw fr
     >>> find(strategy(pair)(), lambda drawn: drawn[0] > 1)
     (2, 'a')
 
-`checked` refuses wrong arguments of drawing functions: `RULES` says by their names what is asked of them.
+The decorator `check_arguments` checks the arguments of a drawing function by their names, with the checks in `RULES`:
 
-    >>> @checked()
+    >>> @check_arguments()
     ... def draw_mask(choose: Choices, ndims: int = 4) -> int:
     ...     return choose.integer(0, 2**ndims - 1)
     >>> draw_mask(Seeded(1), ndims=-1)
@@ -50,81 +51,81 @@ class Choices(Protocol):
     """A source of choices; the first option, or the least number, is the simplest."""
 
     def integer(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, both included."""
+        """Return an integer from `low` to `high`, both included."""
         ...
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options; one that is listed twice is twice as likely."""
+        """Return one of the options; an option that is listed twice is twice as likely."""
         ...
 
     def several(self, options: Sequence[T], least: int, most: int) -> list[T]:
-        """From `least` to `most` picks; an option may be picked again."""
+        """Return `least` to `most` picks with replacement."""
         ...
 
     def shuffled(self, values: Sequence[T]) -> list[T]:
-        """All values in some order."""
+        """Return all values in random order."""
         ...
 
 
 class Seeded:
-    """Choices from Python's random generator: the same ones for the same seed."""
+    """Choices by Python's random generator, reproducible by the seed."""
 
     def __init__(self, seed: int) -> None:
-        """Begin with the choices of `seed`.
+        """Initialize the generator.
 
         Raises:
-            InvalidArguments: it is no integer.
+            InvalidArguments: `seed` is no integer.
         """
         self._random = Random(as_integer("seed", seed))
 
     def integer(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, all equally likely."""
+        """Return an integer from `low` to `high`, uniformly distributed."""
         return self._random.randint(low, high)
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options."""
+        """Return one of the options."""
         return self._random.choice(options)
 
     def several(self, options: Sequence[T], least: int, most: int) -> list[T]:
-        """A number of picks; all numbers are equally likely."""
+        """Return `least` to `most` picks with replacement; their number is uniformly distributed."""
         return self._random.choices(options, k=self._random.randint(least, most))
 
     def shuffled(self, values: Sequence[T]) -> list[T]:
-        """All values, each order equally likely."""
+        """Return all values in random order, uniformly distributed."""
         return self._random.sample(values, len(values))
 
 
 class Drawn:
-    """Choices that Hypothesis makes, and remakes when it shrinks."""
+    """Choices by Hypothesis, which makes simpler ones when it shrinks a failing case."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
 
     def integer(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`."""
+        """Return an integer from `low` to `high`."""
         return self._draw(st.integers(low, high))
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options."""
+        """Return one of the options."""
         return self._draw(st.sampled_from(options))
 
     def several(self, options: Sequence[T], least: int, most: int) -> list[T]:
-        """A number of picks."""
+        """Return `least` to `most` picks with replacement."""
         return self._draw(st.lists(st.sampled_from(options), min_size=least, max_size=most))
 
     def shuffled(self, values: Sequence[T]) -> list[T]:
-        """All values in some order."""
+        """Return all values in random order."""
         return self._draw(st.permutations(values))
 
 
 def strategy(function: Callable[Concatenate[Choices, P], T]) -> Callable[P, st.SearchStrategy[T]]:
-    """The Hypothesis strategy that draws what `function` makes of choices."""
+    """Return a function that makes the Hypothesis strategy of a drawing function, from its remaining arguments."""
 
     @st.composite
-    def drawn(draw: st.DrawFn, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def draw_value(draw: st.DrawFn, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return function(Drawn(draw), *args, **kwargs)
 
-    return drawn
+    return draw_value
 
 
 _MOST_BLOCKS = 64
@@ -138,7 +139,8 @@ def _require_choices(name: str, value: object) -> None:
 
 
 def _require_small_dims(name: str, value: object) -> None:
-    # An iterator would be read here, and empty where it is drawn from.
+    """Check that `value` is a tuple or list of known dims with at most `_MOST_ELEMENTS` elements."""
+    # Iterators are refused, because this check would consume them.
     if not isinstance(value, (tuple, list)):
         raise InvalidArguments(f"{name} is {shown(value)}: give a tuple of integers")
     dims = as_integers(name, value)
@@ -153,14 +155,14 @@ def _require_desc(name: str, value: object) -> None:
 
 
 Rule: TypeAlias = Callable[[str, object], object]
-"""Refuses a wrong argument, of which it is told the name and the value."""
+"""A check of an argument by name and value, which raises an error for a wrong value."""
 
 
-def _integer(least: int, most: int) -> Rule:
+def _integer_rule(least: int, most: int) -> Rule:
     return lambda name, value: as_integer(name, value, least, most)
 
 
-def _type(name: str, value: object) -> None:
+def _require_data_type(name: str, value: object) -> None:
     as_data_type(value)  # type: ignore[arg-type]
 
 
@@ -170,21 +172,23 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "dims": _require_small_dims,
         "src": _require_desc,
         "dst": _require_desc,
-        "ndims": _integer(0, MAX_NDIMS),
-        "max_size": _integer(1, _MOST_ELEMENTS),
-        "min_blocks": _integer(0, _MOST_BLOCKS),
-        "max_blocks": _integer(0, _MOST_BLOCKS),
-        **dict.fromkeys(("data_type", "index_type", "pointer_type"), _type),
+        "ndims": _integer_rule(0, MAX_NDIMS),
+        "max_size": _integer_rule(1, _MOST_ELEMENTS),
+        "min_blocks": _integer_rule(0, _MOST_BLOCKS),
+        "max_blocks": _integer_rule(0, _MOST_BLOCKS),
+        **dict.fromkeys(("data_type", "index_type", "pointer_type"), _require_data_type),
         **dict.fromkeys(("sub_byte", "zero", "broadcast", "gpu", "convert", "large", "packed", "ordered"), as_flag),
     }
 )
-"""What refuses an argument of each name."""
+"""Checks of arguments of drawing functions, by argument name."""
 
 
-def checked(**kinds: type) -> Callable[[Callable[Concatenate[Choices, P], T]], Callable[Concatenate[Choices, P], T]]:
-    """A decorator that refuses wrong arguments: by `RULES`, and those of `kinds` by their classes.
+def check_arguments(
+    **kinds: type,
+) -> Callable[[Callable[Concatenate[Choices, P], T]], Callable[Concatenate[Choices, P], T]]:
+    """Return a decorator that checks arguments: by `RULES`, and those named in `kinds` by their classes.
 
-    Arguments that are left out are not looked at, so most draws cost nothing more.
+    Only arguments that the caller passes are checked, so draws with default arguments take no extra time.
     """
 
     def decorate(function: Callable[Concatenate[Choices, P], T]) -> Callable[Concatenate[Choices, P], T]:

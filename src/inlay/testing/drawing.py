@@ -1,4 +1,4 @@
-"""Shapes, tags, layouts and descriptors as functions of `Choices`: small, and as unlike as the rules allow.
+"""Functions that draw small shapes, tags, layouts, descriptors and sparse memory from a source of choices.
 
     >>> from inlay.testing.choices import Seeded
     >>> draw_descriptor(Seeded(3), (17, 3), "f32").dims
@@ -6,9 +6,9 @@
     >>> draw_sparse_memory(Seeded(2), (3, 4), "f32").desc.dims
     (3, 4)
 
-What is drawn has thousands of elements at most: unit and zero dims, blocks of odd sizes, two or three blocks on one
-axis, padding, gaps, submemories, digits in an order no tag can say. Sparse memory is filled from the meaning of each
-encoding: no code is shared with `inlay.memory.sparse`, so what is drawn here can judge it.
+Tensors have at most a few thousand elements. They include dims of 1 and 0, blocks of odd sizes, two or three blocks on
+one axis, padding, gaps, submemories, and digits in orders that no tag describes. Sparse memory is filled according to
+the definition of each encoding, without code of `inlay.memory.sparse`, so tests can check that module against it.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.layout.axis import LETTERS
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
-from inlay.testing.choices import Choices, checked
+from inlay.testing.choices import Choices, check_arguments
 
 BLOCK_SIZES = (2, 3, 4, 5, 8, 12, 16)
-"""The sizes that inner blocks are drawn from."""
+"""Sizes of inner blocks."""
 
 CONVERTIBLE = tuple(DATA_TYPES)
-"""The types between which a reorder converts."""
+"""Names of the data types between which a reorder converts."""
 
 _LARGEST_BLOCK = 256
 _LARGEST_PADDED = 20_000
@@ -38,32 +38,32 @@ _SELDOM = (False,) * 19 + (True,)
 _EITHER = (False, True)
 
 Form: TypeAlias = Callable[[Choices, Dims, DataType], MemoryDesc]
-"""Draws a descriptor of given dims and type."""
+"""A function that draws a descriptor with these dims and this data type."""
 
 
-@checked()
+@check_arguments()
 def draw_data_type(choose: Choices, *, sub_byte: bool = True) -> DataType:
-    """Any data type; without those of 4 bits where `sub_byte` is False."""
+    """Draw a data type; 4-bit types only if `sub_byte`."""
     return choose.pick([t for t in DATA_TYPES.values() if sub_byte or not t.is_sub_byte])
 
 
-@checked()
+@check_arguments()
 def draw_shape(choose: Choices, ndims: int | None = None, *, max_size: int = 5000, zero: bool = True) -> Dims:
-    """Dims with at most `max_size` elements, 1 to 5 of them unless `ndims` says how many; 0 among them if `zero`."""
+    """Draw dims with a product of at most `max_size`: `ndims` of them, or 1 to 5 if None; if `zero`, one may be 0."""
     count = choose.integer(1, 5) if ndims is None else ndims
     dims: list[int] = []
     for left in reversed(range(count)):
-        # What is left is shared out, or the first axis would take nearly all of it.
-        room = int((max_size // prod(dims)) ** (1 / (left + 1)) * 2)
-        dims.append(choose.integer(1, max(1, min(room, max_size // prod(dims)))))
+        # Limit each dim to about the same share, since the first could otherwise use nearly all elements.
+        share = int((max_size // prod(dims)) ** (1 / (left + 1)) * 2)
+        dims.append(choose.integer(1, max(1, min(share, max_size // prod(dims)))))
     if zero and count and choose.pick(_SELDOM):
         dims[0] = 0
     return tuple(choose.shuffled(dims))
 
 
-@checked()
+@check_arguments()
 def draw_tag(choose: Choices, ndims: int | None = None, *, min_blocks: int = 0, max_blocks: int = 3) -> FormatTag:
-    """Any order of 1 to 6 axes, or of `ndims`, with so many inner blocks, several on one axis too."""
+    """Draw a tag of `ndims` axes (1 to 6 if None) in any order, with inner blocks; an axis may have several."""
     count = choose.integer(1, 6) if ndims is None else ndims
     if not count or min_blocks > max_blocks:
         raise InvalidArguments(
@@ -77,9 +77,9 @@ def draw_tag(choose: Choices, ndims: int | None = None, *, min_blocks: int = 0, 
     return FormatTag(order, tuple(blocks))
 
 
-@checked()
+@check_arguments()
 def draw_layout(choose: Choices, *, max_size: int = 1000) -> Layout:
-    """Any layout of 0 to 4 axes: strides of any sign, zero and overlapping ones, digits that end inside a block."""
+    """Draw a layout of 0 to 4 axes, with strides of any sign or 0, overlapping elements, and incomplete blocks."""
     dims = draw_shape(choose, choose.integer(0, 4), max_size=max_size)
     extents = [choose.several((1, *BLOCK_SIZES), 0, 3) for _ in dims]
     if choose.pick(_EITHER):
@@ -87,75 +87,83 @@ def draw_layout(choose: Choices, *, max_size: int = 1000) -> Layout:
             Axis(choose.integer(-30, 30), tuple(Digit(e, choose.integer(-30, 30)) for e in inner)) for inner in extents
         ]
         return Layout(dims, tuple(axes))
-    return _nested_layout(choose, dims, extents)
+    return _draw_nested_layout(choose, dims, extents)
 
 
-def _nested_layout(choose: Choices, dims: Dims, extents: list[list[int]]) -> Layout:
-    """The digits one inside another in a drawn order, sometimes with a gap, sometimes backwards."""
-    counts = [(-(-dim // prod(inner)), *inner) for dim, inner in zip(dims, extents, strict=True)]
-    strides = [[0] * len(digits) for digits in counts]
-    places = [(i, j) for i, digits in enumerate(counts) for j in range(len(digits))]
-    need = 1
-    for i, j in choose.shuffled(places):
-        stride = need + choose.pick((0, 0, 0, 1, 5))
+def _draw_nested_layout(choose: Choices, dims: Dims, extents: list[list[int]]) -> Layout:
+    """Draw a layout whose digits nest in random order; some strides leave a gap, some are negative."""
+    all_extents = [(-(-dim // prod(inner)), *inner) for dim, inner in zip(dims, extents, strict=True)]
+    strides = [[0] * len(axis_extents) for axis_extents in all_extents]
+    digits = [(i, j) for i, axis_extents in enumerate(all_extents) for j in range(len(axis_extents))]
+    min_stride = 1
+    for i, j in choose.shuffled(digits):
+        stride = min_stride + choose.pick((0, 0, 0, 1, 5))
         strides[i][j] = stride * choose.pick((1, 1, -1))
-        need = stride * max(1, counts[i][j])
+        min_stride = stride * max(1, all_extents[i][j])
     axes = [
-        Axis(steps[0], tuple(Digit(e, s) for e, s in zip(digits[1:], steps[1:], strict=True)))
-        for digits, steps in zip(counts, strides, strict=True)
+        Axis(steps[0], tuple(Digit(e, s) for e, s in zip(axis_extents[1:], steps[1:], strict=True)))
+        for axis_extents, steps in zip(all_extents, strides, strict=True)
     ]
     return Layout(dims, tuple(axes))
 
 
-@checked()
+@check_arguments()
 def draw_descriptor(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, broadcast: bool = False
 ) -> MemoryDesc:
-    """A descriptor with addresses: by tag, strides with gaps, a pattern, or a submemory of one of these.
+    """Draw a descriptor with a layout, made by a tag, by strides, by a pattern, or as a submemory.
 
-    Its elements do not overlap, so it can be a destination, unless `broadcast` lets strides be 0.
+    Elements do not overlap, so the descriptor can be a destination. If `broadcast`, strides may be 0 and elements
+    overlap.
     """
     chosen_dims = draw_shape(choose) if dims is None else dims
     chosen_type = draw_data_type(choose) if data_type is None else as_data_type(data_type)
-    forms: list[Form] = [_strided, _tagged, _tagged, _patterned, _part, *([_broadcast] if broadcast else [])]
+    forms: list[Form] = [
+        _draw_by_strides,
+        _draw_by_tag,
+        _draw_by_tag,
+        _draw_by_pattern,
+        _draw_submemory,
+        *([_draw_broadcast] if broadcast else []),
+    ]
     return choose.pick(forms)(choose, chosen_dims, chosen_type)
 
 
-def _tagged(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
-    """By a tag with up to three blocks."""
+def _draw_by_tag(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """Draw a descriptor made by a tag with up to three blocks."""
     tag = draw_tag(choose, len(dims), min_blocks=choose.pick((0, 1, 1, 2, 3)))
     while tag.inner_blocks and prod(tag.layout(dims).dims) > max(_LARGEST_PADDED, 4 * prod(dims)):
         tag = FormatTag(tag.order, tag.inner_blocks[:-1])
     try:
         return MemoryDesc(dims, data_type, tag)
     except InvalidArguments:
-        # Two elements of 4 bits share a byte, so that type has no odd strides; `_strided` rounds its own up.
-        return _strided(choose, dims, data_type)
+        # Strides of 4-bit types must be even, because two elements share a byte; `_draw_by_strides` ensures that.
+        return _draw_by_strides(choose, dims, data_type)
 
 
-def _strided(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
-    """By nested strides, some with a gap, some dims padded."""
+def _draw_by_strides(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """Draw a descriptor with nested strides; some strides leave a gap, some dims are padded."""
     padded = tuple(dim + choose.pick((0, 0, 0, 1, 3)) if dim else 0 for dim in dims)
     strides = nested_strides(choose, padded, data_type)
     return MemoryDesc(dims, data_type, strides=strides, padded_dims=padded)
 
 
 def nested_strides(choose: Choices, padded: Sequence[int], data_type: DataType) -> list[int]:
-    """Strides that oneDNN accepts for these padded dims, in some order, some with a gap."""
+    """Draw strides that oneDNN accepts for these padded dims: axes nest in random order, some strides leave a gap."""
     strides = [0] * len(padded)
-    need = 1
+    min_stride = 1
     for i in choose.shuffled(range(len(padded))):
         gap = choose.pick((0, 0, 0, 1, 2, 7))
-        stride = need + gap
+        stride = min_stride + gap
         if data_type.is_sub_byte and stride > 1:
             stride += stride % 2
         strides[i] = stride
-        need = stride * max(1, padded[i])
+        min_stride = stride * max(1, padded[i])
     return strides
 
 
-def _patterned(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
-    """By a pattern: every axis split into up to three digits, and all digits in any order."""
+def _draw_by_pattern(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """Draw a descriptor made by a pattern that splits every axis into up to three digits, in any order."""
     groups: list[list[str]] = []
     for i, dim in enumerate(dims):
         sizes = choose.several(BLOCK_SIZES, 0, 2)
@@ -167,11 +175,11 @@ def _patterned(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
     try:
         return MemoryDesc(dims, data_type, pattern=f"{left} -> {' '.join(order)}")
     except InvalidArguments:
-        return _strided(choose, dims, data_type)
+        return _draw_by_strides(choose, dims, data_type)
 
 
-def _part(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
-    """A submemory: whole blocks, the end of a parent, or part of one block."""
+def _draw_submemory(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """Draw a submemory of a blocked descriptor: whole blocks, the end of the parent, or a part of one block."""
     tag = draw_tag(choose, len(dims), min_blocks=1, max_blocks=2)
     offsets, parent_dims = [], []
     for i, dim in enumerate(dims):
@@ -181,26 +189,26 @@ def _part(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
         offsets.append(offset)
         parent_dims.append(offset + dim + beyond)
     if prod(tag.layout(parent_dims).dims) > max(_LARGEST_PADDED, 6 * prod(dims)):
-        return _strided(choose, dims, data_type)
+        return _draw_by_strides(choose, dims, data_type)
     try:
         parent = MemoryDesc(tuple(parent_dims), data_type, tag)
     except InvalidArguments:
-        return _strided(choose, dims, data_type)
+        return _draw_by_strides(choose, dims, data_type)
     return parent.submemory(dims, tuple(offsets))
 
 
-def _broadcast(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
-    """By strides of which at least one is 0."""
+def _draw_broadcast(choose: Choices, dims: Dims, data_type: DataType) -> MemoryDesc:
+    """Draw a descriptor with strides of which at least one is 0."""
     repeated = set(choose.several(range(len(dims)), 1, len(dims)))
     strides = nested_strides(choose, [1 if i in repeated else dim for i, dim in enumerate(dims)], data_type)
     return MemoryDesc(dims, data_type, strides=[0 if i in repeated else s for i, s in enumerate(strides)])
 
 
-@checked()
+@check_arguments()
 def draw_reorder_problem(
     choose: Choices, *, sub_byte: bool = False, convert: bool = False, large: bool = False
 ) -> tuple[MemoryDesc, MemoryDesc]:
-    """A source and a destination of equal dims that a reorder accepts: see `reorder_problems`."""
+    """Draw a source and a destination of equal dims that a reorder accepts: see `reorder_problems`."""
     if convert:
         src_type, dst_type = (as_data_type(choose.pick(CONVERTIBLE)) for _ in range(2))
     else:
@@ -209,60 +217,62 @@ def draw_reorder_problem(
     return draw_descriptor(choose, dims, src_type, broadcast=True), draw_descriptor(choose, dims, dst_type)
 
 
-@checked()
+@check_arguments()
 def draw_tile_shape(choose: Choices) -> Dims:
-    """Two dims of 64 to 130, which fill whole vector tiles and leave tails, and up to two of 1 or 2."""
-    wide = [choose.integer(64, 130) for _ in range(2)]
-    return tuple(choose.shuffled(wide + choose.several((1, 2), 0, 2)))
+    """Draw two dims of 64 to 130, which make whole vector tiles and remainders, and up to two dims of 1 or 2."""
+    large = [choose.integer(64, 130) for _ in range(2)]
+    return tuple(choose.shuffled(large + choose.several((1, 2), 0, 2)))
 
 
 INDEX_TYPES = ("s32", "s64", "s8", "u8")
-"""The types that indices and pointers are drawn from."""
+"""Data types of indices and pointers."""
 
 _LARGEST = 60
+"""Maximum number of elements of a sparse tensor whose dims are drawn."""
 
 
-@checked()
+@check_arguments()
 def draw_sparse_descriptor(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, packed: bool = False
 ) -> MemoryDesc:
-    """A CSR or COO descriptor, or a packed one if `packed`, that stores none, some or all of its elements.
+    """Draw a CSR or COO descriptor, or sometimes a packed one if `packed`, that stores none, some or all elements.
 
-    Types of indices and pointers are wide enough for every coordinate and for `nnz`.
+    The types of indices and pointers can represent every coordinate and `nnz`.
     """
     element = draw_data_type(choose) if data_type is None else as_data_type(data_type)
-    wants_rows = choose.pick(_EITHER) if dims is None else len(dims) == 2 and choose.pick(_EITHER)
-    shape = draw_shape(choose, 2 if wants_rows else None, max_size=_LARGEST) if dims is None else dims
+    is_csr = choose.pick(_EITHER) if dims is None else len(dims) == 2 and choose.pick(_EITHER)
+    shape = draw_shape(choose, 2 if is_csr else None, max_size=_LARGEST) if dims is None else dims
     nnz = choose.integer(0, prod(shape))
-    index_type, pointer_type = (_wide_enough(choose, limit) for limit in (max(shape), nnz))
+    index_type, pointer_type = (_draw_index_type(choose, limit) for limit in (max(shape), nnz))
     if packed and choose.pick(_EITHER):
         return MemoryDesc.packed(shape, element, nnz)
-    if wants_rows:
+    if is_csr:
         return MemoryDesc.csr(shape, element, nnz, index_type, pointer_type)
     return MemoryDesc.coo(shape, element, nnz, index_type)
 
 
-def _wide_enough(choose: Choices, limit: int) -> DataType:
-    return DATA_TYPES[choose.pick([name for name in INDEX_TYPES if limit <= DATA_TYPES[name].highest])]
+def _draw_index_type(choose: Choices, largest: int) -> DataType:
+    """Draw an index type that can represent `largest`."""
+    return DATA_TYPES[choose.pick([name for name in INDEX_TYPES if largest <= DATA_TYPES[name].highest])]
 
 
-@checked()
+@check_arguments()
 def draw_sparse_memory(
     choose: Choices, dims: Dims | None = None, data_type: DataTypeLike | None = None, *, ordered: bool = True
 ) -> Memory:
-    """CSR or COO memory with any bits for values, zeros among them; entries in any order unless `ordered`."""
+    """Draw CSR or COO memory with random bits as values; entries are in row-major order only if `ordered`."""
     desc = draw_sparse_descriptor(choose, dims, data_type)
-    places = choose.shuffled(range(prod(desc.dims)))[: desc.nnz]
+    flat_indices = choose.shuffled(range(prod(desc.dims)))[: desc.nnz]
     if ordered:
-        places.sort()
+        flat_indices.sort()
     elif desc.sparse_encoding == "csr":
-        places.sort(key=lambda place: place // desc.dims[1])
-    positions = [axis.tolist() for axis in np.unravel_index(np.array(places, np.int64), desc.dims)]
+        flat_indices.sort(key=lambda flat_index: flat_index // desc.dims[1])
+    positions = [axis.tolist() for axis in np.unravel_index(np.array(flat_indices, np.int64), desc.dims)]
     if desc.sparse_encoding == "csr":
         rows, columns = positions
         positions = [columns, [sum(row < i for row in rows) for i in range(desc.dims[0] + 1)]]
     assert desc.data_type is not None
-    codes = [choose.integer(0, 2**desc.data_type.bits - 1) for _ in places]
+    codes = [choose.integer(0, 2**desc.data_type.bits - 1) for _ in flat_indices]
     values = np.array(codes, f"u{desc.data_type.itemsize}").view(np.uint8)
-    held = [np.array(p, t.dtype) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
-    return Memory(desc, [values, *held])
+    indices = [np.array(p, t.dtype) for p, t in zip(positions, desc.data_types[1:], strict=True) if t is not None]
+    return Memory(desc, [values, *indices])

@@ -1,6 +1,6 @@
-"""Descriptors of every kind, attributes and int8 weights as functions of `Choices`.
+"""Functions that draw descriptors of every kind, extras of int8 weights, and attributes of reorders.
 
-What is drawn here is what serialization and other closed matches must all know, and what a reorder computes on the way.
+Tests of serialization use them, since serialization must support every kind, and tests of reorders with attributes.
 
 >>> from inlay.testing.choices import Seeded
 >>> choose = Seeded(3)
@@ -21,16 +21,16 @@ from inlay.layout import RUNTIME, Dims
 from inlay.reordering.attributes import QUANTIZATION_TYPES, Attributes, Groups, QuantizationAttribute, ZeroPoints
 from inlay.reordering.compensation import require_extras
 from inlay.testing.cases import Scope, draw_any_kind
-from inlay.testing.choices import Choices, checked
+from inlay.testing.choices import Choices, check_arguments
 from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag, draw_tile_shape
 
 _SCALES = (0.5, 0.25, 0.75, 1.0, 2.0**-20)
 _SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "view")
 
 
-@checked()
+@check_arguments()
 def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
-    """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`."""
+    """Draw extras of int8 weights: flags, masks of one or more of `ndims` axes, scale; GPU flags too if `gpu`."""
     as_integer("ndims", ndims, 1)
     flags = choose.integer(1, 31)
     if gpu:
@@ -39,7 +39,7 @@ def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
 
 
 def extras_of(choose: Choices, flags: int, ndims: int) -> Extras:
-    """These flags with what they need."""
+    """Draw extras with these flags, and with the masks, scale and sizes that the flags require."""
     geometry = choose.pick(((), tuple(range(12)))) if flags & 32 else ()
     return Extras(
         flags,
@@ -51,22 +51,22 @@ def extras_of(choose: Choices, flags: int, ndims: int) -> Extras:
     )
 
 
-@checked()
+@check_arguments()
 def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
-    """A descriptor with a layout and extras."""
+    """Draw a descriptor with a layout and extras."""
     desc = draw_descriptor(choose)
     layout, data_type = desc.require_layout("extras")
     extras = draw_extras(choose, desc.ndims, gpu=gpu)
-    # Some views of 4-bit elements have strides that no constructor takes.
+    # Some views of 4-bit elements have strides that no constructor accepts: return them without extras.
     flagged = MemoryDesc.from_layout(
         layout, data_type, dims=desc.dims, offset0=desc.offset0, extras=extras, allow_empty=True
     )
     return desc if flagged.is_zero else flagged
 
 
-@checked()
+@check_arguments()
 def draw_any_descriptor(choose: Choices) -> MemoryDesc:
-    """A descriptor of any kind: with layouts of every spelling, extras, RUNTIME entries, and views of views."""
+    """Draw a descriptor of any kind: any layout, with extras, with RUNTIME dims and strides, opaque, and views."""
     match choose.pick(_SOURCES):
         case "kind":
             return draw_any_kind(choose, Scope(huge=False))
@@ -75,15 +75,15 @@ def draw_any_descriptor(choose: Choices) -> MemoryDesc:
         case "flagged":
             return draw_flagged(choose, gpu=True)
         case "opaque":
-            said = {"name": choose.pick(("wino", "rnn_packed")), "nbytes": choose.integer(0, 2**40)}
-            head = {"inlay": "memory_desc", "version": 1, "kind": "opaque", "data_type": draw_data_type(choose).name}
-            return MemoryDesc.from_json(json.dumps({**head, "dims": draw_shape(choose), **said}))
+            opaque = {"name": choose.pick(("wino", "rnn_packed")), "nbytes": choose.integer(0, 2**40)}
+            header = {"inlay": "memory_desc", "version": 1, "kind": "opaque", "data_type": draw_data_type(choose).name}
+            return MemoryDesc.from_json(json.dumps({**header, "dims": draw_shape(choose), **opaque}))
         case _:
-            return _viewed(choose, draw_descriptor(choose, broadcast=True))
+            return _draw_view(choose, draw_descriptor(choose, broadcast=True))
 
 
-def _viewed(choose: Choices, desc: MemoryDesc) -> MemoryDesc:
-    """Half of it, its axes relabeled and unit axes inserted, where these views exist."""
+def _draw_view(choose: Choices, desc: MemoryDesc) -> MemoryDesc:
+    """Draw a view of `desc`: halve some axes, permute the axes and insert axes of dim 1, as far as possible."""
     half = tuple(dim // 2 if dim > 1 and choose.pick((True, False)) else dim for dim in desc.dims)
     try:
         desc = desc.submemory(half, (0,) * desc.ndims)
@@ -93,16 +93,16 @@ def _viewed(choose: Choices, desc: MemoryDesc) -> MemoryDesc:
         return desc
 
 
-@checked()
+@check_arguments()
 def draw_unbound(choose: Choices) -> tuple[MemoryDesc, MemoryDesc, str]:
-    """A descriptor with RUNTIME dims, the one it becomes once they are bound, and the tag of both."""
+    """Draw a descriptor with RUNTIME dims, the descriptor with these dims bound, and the tag of both."""
     while True:
         known = draw_shape(choose)
         tag = draw_tag(choose, len(known))
         dims = tuple(RUNTIME if choose.pick((True, False)) else dim for dim in known)
         data_type = draw_data_type(choose)
         bound = MemoryDesc(known, data_type, tag, allow_empty=True)
-        # Two elements of 4 bits share a byte, so that type has no odd strides.
+        # Tags with odd strides have no descriptor of a 4-bit type, because two elements share a byte.
         if not bound.is_zero:
             return MemoryDesc(dims, data_type, tag), bound, str(tag)
 
@@ -111,42 +111,43 @@ _EITHER = (False, True)
 _FLAGS = (1, 8, 9, 2, 3, 10, 11)
 
 
-@checked()
+@check_arguments()
 def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
-    """Any attributes that a reorder between these descriptors can have, none of them included: see `attributes`."""
-    found: dict[str, Any] = {}
+    """Draw attributes, possibly none, that a reorder between these descriptors accepts: see `attributes`."""
+    fields: dict[str, Any] = {}
     for name, kind in QUANTIZATION_TYPES.items():
         _, data_type = (src if name.startswith("src") else dst).require_layout(name)
         if (kind is not ZeroPoints or data_type.kind != "float") and choose.pick(_EITHER):
             least_mask = int(name == "src_scales" and data_type.name in ("s4", "u4"))
-            found[name] = _entry(choose, name, kind, src.dims, least_mask)
+            fields[name] = _draw_entry(choose, name, kind, src.dims, least_mask)
     if choose.pick((False, False, True)):
-        found["sum"] = choose.pick((1.0, 0.5, -3.0))
-    return Attributes(**found, rounding_mode=choose.pick(("nearest", "nearest", "nearest", "stochastic")))
+        fields["sum"] = choose.pick((1.0, 0.5, -3.0))
+    return Attributes(**fields, rounding_mode=choose.pick(("nearest", "nearest", "nearest", "stochastic")))
 
 
-def _entry(
+def _draw_entry(
     choose: Choices, name: str, kind: type[QuantizationAttribute], dims: Dims, least_mask: int
 ) -> QuantizationAttribute:
-    """Scales or zero points: those of the source in groups too, and zero points of the destination s32."""
+    """Draw scales or zero points; those of the source may have groups, zero points of the destination are s32."""
     mask = choose.integer(least_mask, 2 ** len(dims) - 1)
     groups: Groups = ()
     if name.startswith("src") and len(dims) > 1 and choose.pick(_EITHER):
         mask |= 3 << len(dims) - 2
-        groups = (_divisor(choose, dims[-2]), _divisor(choose, dims[-1]))
+        groups = (_draw_divisor(choose, dims[-2]), _draw_divisor(choose, dims[-1]))
     if name == "dst_zero_points":
         return kind(mask)
-    # The last two types need a mask.
+    # The last two types require a mask other than 0.
     return kind(mask, groups, choose.pick(kind.TYPES if mask else kind.TYPES[:-2]))
 
 
-def _divisor(choose: Choices, n: int) -> int:
+def _draw_divisor(choose: Choices, n: int) -> int:
+    """Draw a divisor of `n`; of 0, draw 1 or 2."""
     return choose.pick([size for size in range(1, max(n, 2) + 1) if n % size == 0])
 
 
-@checked()
+@check_arguments()
 def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[MemoryDesc, MemoryDesc]:
-    """A source, and int8 weights of equal dims with extras that a reorder computes: see `weight_problems`."""
+    """Draw a source, and int8 weights of equal dims with extras that a reorder computes: see `weight_problems`."""
     dims = draw_tile_shape(choose) if large else draw_shape(choose)
     src = draw_descriptor(choose, dims, broadcast=True)
     extras = extras_of(choose, choose.pick(_FLAGS), len(dims))
@@ -155,6 +156,6 @@ def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[Memory
         weights = MemoryDesc.from_layout(layout, data_type, dims=dims, extras=extras)
         require_extras(src, weights)
     except InlayError:
-        # A part of a block, or gaps: elements would lie where their sums are kept.
+        # With a part of a block, or with gaps, elements would overlap the compensation that follows the weights.
         return src, MemoryDesc(dims, "s8", extras=extras)
     return src, weights

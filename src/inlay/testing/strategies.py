@@ -1,4 +1,4 @@
-"""The Hypothesis strategies: each draws by the function of `drawing` or `kinds` that bears its name.
+"""Hypothesis strategies; each draws values by the corresponding function of `drawing` or `kinds`.
 
 >>> from hypothesis import find
 >>> find(shapes(2), lambda dims: 0 in dims)
@@ -18,7 +18,7 @@ from inlay.testing.choices import strategy
 
 
 def data_types(*, sub_byte: bool = True) -> st.SearchStrategy[DataType]:
-    """Any data type; without those of 4 bits where `sub_byte` is False.
+    """Return a strategy of data types; 4-bit types only if `sub_byte`.
 
     >>> from hypothesis import find
     >>> find(data_types(), lambda t: t.bits == 64).bits
@@ -28,7 +28,9 @@ def data_types(*, sub_byte: bool = True) -> st.SearchStrategy[DataType]:
 
 
 def shapes(ndims: int | None = None, *, max_size: int = 5000, zero: bool = True) -> st.SearchStrategy[Dims]:
-    """Dims with at most `max_size` elements, 1 to 5 of them unless `ndims` says how many; 0 among them if `zero`.
+    """Return a strategy of dims with a product of at most `max_size`.
+
+    There are `ndims` dims, or 1 to 5 if it is None. If `zero`, one of them may be 0.
 
     >>> from hypothesis import find
     >>> find(shapes(3), lambda dims: min(dims) > 1)
@@ -38,7 +40,9 @@ def shapes(ndims: int | None = None, *, max_size: int = 5000, zero: bool = True)
 
 
 def format_tags(ndims: int | None = None, *, min_blocks: int = 0, max_blocks: int = 3) -> st.SearchStrategy[FormatTag]:
-    """Any order of 1 to 6 axes, or of `ndims`, with so many inner blocks, several on one axis too.
+    """Return a strategy of tags of `ndims` axes (1 to 6 if None), in any order.
+
+    A tag has `min_blocks` to `max_blocks` inner blocks, of which one axis may have several.
 
     >>> from hypothesis import find
     >>> find(format_tags(2), lambda tag: tag.blocks(0) == 4 and tag.blocks(1) == 1).blocks(0)
@@ -48,7 +52,9 @@ def format_tags(ndims: int | None = None, *, min_blocks: int = 0, max_blocks: in
 
 
 def layouts(*, max_size: int = 1000) -> st.SearchStrategy[Layout]:
-    """Any layout of 0 to 4 axes: strides of any sign, zero and overlapping ones, digits that end inside a block.
+    """Return a strategy of layouts of 0 to 4 axes.
+
+    Strides have any sign or are 0, elements may overlap, and the last block of an axis may be incomplete.
 
     >>> from hypothesis import find
     >>> find(layouts(), lambda layout: layout.overlaps).overlaps
@@ -60,9 +66,9 @@ def layouts(*, max_size: int = 1000) -> st.SearchStrategy[Layout]:
 def descriptors(
     dims: Dims | None = None, data_type: DataTypeLike | None = None, *, broadcast: bool = False
 ) -> st.SearchStrategy[MemoryDesc]:
-    """A descriptor with addresses: by tag, strides with gaps, a pattern, or a submemory of one of these.
+    """Return a strategy of descriptors with a layout, made by a tag, by strides, by a pattern, or as a submemory.
 
-    Its elements do not overlap, so it can be a destination, unless `broadcast` lets strides be 0.
+    Elements do not overlap, so each can be a destination. If `broadcast`, strides may be 0 and elements overlap.
 
     >>> from hypothesis import find
     >>> find(descriptors((17, 3), "f32"), lambda d: d.padded_dims[0] == 20).padded_dims
@@ -72,7 +78,9 @@ def descriptors(
 
 
 def any_descriptors() -> st.SearchStrategy[MemoryDesc]:
-    """A descriptor of any kind: layouts of every spelling, extras, RUNTIME entries, views of views, sparse, opaque.
+    """Return a strategy of descriptors of any kind.
+
+    They include layouts of every form, extras, RUNTIME dims and strides, views, sparse and opaque descriptors.
 
     >>> from hypothesis import find
     >>> find(any_descriptors(), lambda d: d.kind == "host_scalar").kind
@@ -82,7 +90,9 @@ def any_descriptors() -> st.SearchStrategy[MemoryDesc]:
 
 
 def extras(ndims: int, *, gpu: bool = False) -> st.SearchStrategy[Extras]:
-    """Flags of int8 weights with what they need, masks of 1 to all of `ndims` axes; the GPU's flags too if `gpu`.
+    """Return a strategy of extras of int8 weights.
+
+    They have flags, masks of one or more of `ndims` axes, and a scale; GPU flags too if `gpu`.
 
     >>> from hypothesis import find
     >>> find(extras(2), lambda e: e.flags == 9).flags
@@ -92,7 +102,7 @@ def extras(ndims: int, *, gpu: bool = False) -> st.SearchStrategy[Extras]:
 
 
 def unbound_descriptors() -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc, str]]:
-    """A descriptor by tag with RUNTIME dims, the one it becomes once they are bound, and the tag of both.
+    """Return a strategy of triples: a descriptor with RUNTIME dims, the same with these dims bound, their tag.
 
     >>> from hypothesis import find
     >>> unbound, bound, tag = find(unbound_descriptors(), lambda drawn: drawn[0].has_runtime)
@@ -105,11 +115,11 @@ def unbound_descriptors() -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc, str
 def reorder_problems(
     *, sub_byte: bool = False, convert: bool = False, large: bool = False
 ) -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc]]:
-    """A source and a destination of equal dims that a reorder accepts.
+    """Return a strategy of pairs: a source and a destination of equal dims that a reorder accepts.
 
-    Sources may be broadcast; both may be padded, hold gaps, or be part of a larger memory; indivisible pairs of blocks
-    (8 and 12) occur. `sub_byte` admits types of 4 bits, `convert` asks for two types with a conversion instead of one
-    type, and `large` for two dims of 64 to 130, which fill whole vector tiles and leave tails.
+    Sources may be broadcast. Both may have padding or gaps, be part of a larger memory, and have blocks of sizes that
+    do not divide each other (8 and 12). Both have the same type, a 4-bit type only if `sub_byte`; if `convert`, they
+    have two independent types. If `large`, two dims are 64 to 130, which make whole vector tiles and remainders.
 
     >>> from hypothesis import find
     >>> src, dst = find(reorder_problems(convert=True), lambda pair: pair[0].data_type != pair[1].data_type)
@@ -120,9 +130,9 @@ def reorder_problems(
 
 
 def weight_problems(*, large: bool = False) -> st.SearchStrategy[tuple[MemoryDesc, MemoryDesc]]:
-    """A source of any type, and int8 weights of equal dims with extras that a reorder computes: flags 1, 2 and 8.
+    """Return a strategy of pairs: a source of any type, and int8 weights of equal dims with extras.
 
-    `large` asks for two dims of 64 to 130.
+    The extras have flags that a reorder computes: 1, 2 and 8. If `large`, two dims are 64 to 130.
 
     >>> from hypothesis import find
     >>> src, dst = find(weight_problems(), lambda pair: pair[1].extras.flags == 9)
@@ -133,7 +143,9 @@ def weight_problems(*, large: bool = False) -> st.SearchStrategy[tuple[MemoryDes
 
 
 def attributes(src: MemoryDesc, dst: MemoryDesc) -> st.SearchStrategy[Attributes]:
-    """Attributes that a reorder from `src` to `dst` can have: masks, groups and types of values, sum, rounding.
+    """Return a strategy of attributes that a reorder from `src` to `dst` accepts.
+
+    Scales and zero points have masks, groups and types of values; there may be a sum and stochastic rounding.
 
     >>> from hypothesis import find
     >>> src, dst = MemoryDesc((4, 6), "s8"), MemoryDesc((4, 6), "f32")
@@ -146,9 +158,9 @@ def attributes(src: MemoryDesc, dst: MemoryDesc) -> st.SearchStrategy[Attributes
 def sparse_descriptors(
     dims: Dims | None = None, data_type: DataTypeLike | None = None, *, packed: bool = False
 ) -> st.SearchStrategy[MemoryDesc]:
-    """A CSR or COO descriptor, or a packed one if `packed`, that stores none, some or all of its elements.
+    """Return a strategy of CSR and COO descriptors, and packed ones if `packed`, that store none, some or all elements.
 
-    Types of indices and pointers are wide enough for every coordinate and for `nnz`.
+    The types of indices and pointers can represent every coordinate and `nnz`.
 
     >>> from hypothesis import find
     >>> find(sparse_descriptors((2, 3), "f32"), lambda d: d.sparse_encoding == "csr" and d.nnz > 1).dims
@@ -160,7 +172,9 @@ def sparse_descriptors(
 def sparse_memories(
     dims: Dims | None = None, data_type: DataTypeLike | None = None, *, ordered: bool = True
 ) -> st.SearchStrategy[Memory]:
-    """CSR or COO memory with any bits for values, zeros among them; entries in any order unless `ordered`.
+    """Return a strategy of CSR and COO memory with random bits as values, including zeros.
+
+    If not `ordered`, entries are in any order.
 
     >>> from hypothesis import find
     >>> find(sparse_memories((4,), "s8"), lambda m: m.unpack().any()).desc

@@ -15,8 +15,8 @@ from inlay.engines.inlay.winograd_convolution import winograd
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
-from inlay.memory.entries import recode
-from inlay.memory.moves import find_reorder
+from inlay.memory.reorder_cache import find_reorder
+from inlay.memory.sparse_entries import convert_sparse
 from inlay.primitives.attributes import reorder_attributes
 from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation
 from inlay.reordering.attributes import PLAIN, Attributes, operands
@@ -78,7 +78,7 @@ def conversion(operation: Operation) -> PlainImplementation:
 
 def _bind_conversion(memories: _Memories) -> Callable[[], None]:
     src, dst = memories["src"], memories["dst"]
-    return partial(recode, src.desc, src.buffers, dst.desc, dst.buffers)
+    return partial(convert_sparse, src.desc, src.buffers, dst.desc, dst.buffers)
 
 
 _FORMATS = (Layout, *get_args(kinds.Sparse))

@@ -44,7 +44,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, NO_EXTRAS, RNN_U8S8, S8S8, SCALE_ADJUST, Extras
 from inlay.engines.onednn.library import Handle, Library, created, query
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.layout.axis import LETTERS
 from inlay.notation.format_tag import tag_of
@@ -86,7 +86,7 @@ class Descriptors:
         self._chosen: dict[MemoryDesc, list[tuple[int, MemoryDesc, Handle]]] = {}
         self._equal = library.functions["memory_desc_equal"]
         self._opaque: dict[MemoryDesc, Handle] = {}
-        self._lock = RenewedLock()
+        self._lock = ForkResetLock()
         self._asked = _RecentDescriptors()
 
     def handle(self, desc: MemoryDesc) -> Handle:

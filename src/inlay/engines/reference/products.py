@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from inlay.engines.reference.values import Array, Memories, Results, Shape, Shapes, scale_of
 from inlay.memory import Memory
-from inlay.memory.entries import read_stored
+from inlay.memory.sparse_entries import read_sparse
 from inlay.primitives.attributes import PrimitiveAttributes
 
 
@@ -105,12 +105,12 @@ def real_sparse(name: str, memory: Memory, attributes: PrimitiveAttributes, memo
     Raises:
         InvalidArguments: the memory has wrong positions.
     """
-    entries = read_stored(memory.desc, memory.buffers)
+    entries = read_sparse(memory.desc, memory.buffers)
     shape, values = memory.desc.dims, entries.values.astype(np.float64)
     if name in attributes.scales:
         scale, _ = scale_of(name, shape, attributes, memories)
-        values *= np.broadcast_to(scale, shape)[np.unravel_index(entries.places, shape)]
-    return SparseArray(shape, entries.places, values)
+        values *= np.broadcast_to(scale, shape)[np.unravel_index(entries.flat_indices, shape)]
+    return SparseArray(shape, entries.flat_indices, values)
 
 
 def sparse_matmul(*, src: Factor, weights: Factor, bias: Array | None = None, shapes: Shapes) -> Results:

@@ -27,7 +27,7 @@ from inlay.measure.interleaved import Call, clock, fastest_call
 from inlay.measure.timing_database import TimingTable
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
-from inlay.memory.reordered import Reorder
+from inlay.memory.pack_reorder import Reorder
 from inlay.primitives.attributes import Binary, PReLU, Sum
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED

@@ -39,7 +39,7 @@ from inlay.graph.costs.paces import type_name
 from inlay.graph.costs.timing import Bench, Taken, is_of_engine, pool_of
 from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import Processors, recent_processors
-from inlay.memory.reordered import Reorder
+from inlay.memory.pack_reorder import Reorder
 from inlay.primitives.engine import (
     Engine,
     EngineLike,

@@ -36,7 +36,7 @@ from inlay.measure.disturbance import is_disturbed, thread_wait_seconds
 from inlay.measure.interleaved import Call, Clock, clock, fastest_call, interleave, time_call
 from inlay.memory import Memory, pack
 from inlay.memory.buffers import Bytes, allocate
-from inlay.memory.moves import reach
+from inlay.memory.reorder_cache import byte_extent
 from inlay.primitives import Reorder
 from inlay.primitives.engine import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
@@ -289,7 +289,7 @@ def _power(nbytes: int) -> int:
 
 def _reach(desc: MemoryDesc) -> int:
     """Bytes that a descriptor needs from the beginning of its memory."""
-    return max(64, desc.size, reach(desc)[1])
+    return max(64, desc.size, byte_extent(desc)[1])
 
 
 def _copied(buffer: Bytes) -> Bytes:

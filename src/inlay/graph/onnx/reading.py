@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from inlay.arguments import index_of
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.importer import GraphImporter
@@ -193,7 +192,7 @@ def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = No
 
 def _extent(what: str, value: int) -> int:
     """Return an extent as an int; raise InvalidArguments unless it is a whole number from 1 on."""
-    number = index_of(value)
+    number = integer_or_none(value)
     if number is None or number < 1:
         raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from 1 on")
     return number

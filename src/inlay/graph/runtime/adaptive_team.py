@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.measure.interleaved import Clock, clock
 from inlay.measure.processors import cpu_quota, recent_processors
 
@@ -128,7 +128,7 @@ class AdaptiveTeam:
         self._doubt = DOUBT[0]
         self._retry = clock() + RETRY[0]
         self._quiet = self._looked = float("-inf")
-        self._lock = RenewedLock()
+        self._lock = ForkResetLock()
 
     def note(self, threads: int, seconds: float) -> None:
         """Note that a run on so many threads took so long; `threads` may be another number afterwards."""

@@ -36,7 +36,7 @@ from inlay.graph.program import Buffer, Program
 from inlay.layout import Layout
 from inlay.measure.memory import usable_memory
 from inlay.memory.buffers import LINE
-from inlay.memory.moves import reach
+from inlay.memory.reorder_cache import byte_extent
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -116,7 +116,7 @@ def _nbytes(program: Program, buffer: Buffer, tensors: Mapping[str, Tensor]) -> 
     desc = buffer.desc
     if desc is None:
         return tensor.nbytes
-    _, high, data_type = reach(desc)
+    _, high, data_type = byte_extent(desc)
     if desc.dims != tensor.dims or data_type.bits != 8 * tensor.dtype.itemsize:
         raise InvalidArguments(
             f"{_said(program)}: buffer {buffer.name} is {desc!r}, but tensor {buffer.tensor} has dims {tensor.dims} of "
@@ -403,7 +403,7 @@ def runs_of(desc: MemoryDesc) -> tuple[Indices, int]:
     """
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
-        return np.zeros(1, np.int64), reach(desc)[1]
+        return np.zeros(1, np.int64), byte_extent(desc)[1]
     if layout.size == 0:
         return np.zeros(0, np.int64), 0
     digits = [digit for axis in layout.digits for digit in axis if digit.extent > 1 and digit.stride]

@@ -17,7 +17,7 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import direct
 from inlay.graph.network import has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, build_computation
@@ -54,7 +54,7 @@ class Weights:
 
     def __init__(self) -> None:
         """Have none."""
-        self._lock = RenewedLock()
+        self._lock = ForkResetLock()
         self._known: dict[_Key, list[tuple[Array, dict[MemoryDesc, Memory]]]] = {}
 
     def laid_out(self, array: Array, desc: MemoryDesc, engine: Engine | None = None) -> Memory:

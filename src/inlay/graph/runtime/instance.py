@@ -30,9 +30,9 @@ from inlay.graph.runtime.compiling import Call, PreparedStep
 from inlay.graph.runtime.guards import NO_GUARDS, RunGuards, guard, joined_guard
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
-from inlay.memory.buffers import Bytes, address_of, allocate, array_of
+from inlay.memory.buffers import Bytes, address_of, allocate, view_as_array
 from inlay.memory.frameworks import from_array, from_torch, to_numpy
-from inlay.memory.moves import described, find_reorder
+from inlay.memory.reorder_cache import cached_desc, find_reorder
 from inlay.primitives.engine import Engine
 
 Fed: TypeAlias = Array | Memory
@@ -129,7 +129,7 @@ def _of_array(tensor: Tensor, value: object) -> Fed:
         raise InvalidArguments(
             f"input {tensor.name} is a {type(value).__name__}: give an array of {tensor.dtype} and dims {tensor.dims}"
         )
-    array = np.asarray(value) if isinstance(value, np.generic) else array_of(value, f"input {tensor.name}")
+    array = np.asarray(value) if isinstance(value, np.generic) else view_as_array(value, f"input {tensor.name}")
     if array.flags.c_contiguous:
         return array
     try:
@@ -314,7 +314,7 @@ class Instance:
         if isinstance(value, Memory):
             return value.buffer if value.desc == desc else None
         is_row_major = desc is None or (
-            desc.data_type is not None and desc == described(desc.dims, desc.data_type, None)
+            desc.data_type is not None and desc == cached_desc(desc.dims, desc.data_type, None)
         )
         return value.reshape(-1).view(np.uint8) if is_row_major and value.flags.aligned else None
 
@@ -377,7 +377,7 @@ class Instance:
         if desc is None or desc.data_type is None:
             np.copyto(result, self.array(name))
         elif result.size:
-            plain = described(desc.dims, desc.data_type, None)
+            plain = cached_desc(desc.dims, desc.data_type, None)
             find_reorder(desc, plain).run(self.memory(name).address, address_of(result))
         return result
 

@@ -30,7 +30,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from inlay.errors import InlayError, InvalidArguments
-from inlay.forks import RenewedLock
+from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.program import NumpyShare, Program, Step, numpy_share
 from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
@@ -107,14 +107,14 @@ class Session:
         self._is_exact = is_exact
         self._weights = Weights() if weights is None else weights
         self._replan = replan
-        self._lock = RenewedLock()
-        self._planning = RenewedLock()
+        self._lock = ForkResetLock()
+        self._planning = ForkResetLock()
         self._graph = graph
         predicted = sum(step.ms for step in program.steps) / 1e3
         most = self._engine.num_threads
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
-        self._making = RenewedLock()
+        self._making = ForkResetLock()
         self._guards: RunGuards | None = None
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from inlay.errors import InvalidArguments, printable
-from inlay.files import replacing
+from inlay.files import atomic_write
 from inlay.graph.plan import Plan
 from inlay.graph.report import heading
 from inlay.render.network.drawing import draw_plan
@@ -61,7 +61,7 @@ class PlanPicture:
         is_page = target.suffix.lower() == ".html"
         title = escape(printable(heading(self.plan)[0]))
         content = _PAGE.format(title=title, body=self.html()) if is_page else self.svg()
-        with replacing(target) as file:
+        with atomic_write(target) as file:
             file.write(content.encode())
 
 

@@ -1,7 +1,8 @@
-"""What runs between two addresses, and how far from an address a descriptor reaches.
+"""The cache of reorders between two addresses, and the bytes that a descriptor addresses.
 
-Elements are moved, converted and computed on by compiled code; what it does not do (groups that cut through blocks) is
-the work of the reference, coordinate by coordinate. `find_reorder` keeps what was compiled for descriptors.
+`find_reorder` returns the reorder for two descriptors and attributes: compiled code where the compiler supports them,
+else the reference implementation, which moves one coordinate at a time (groups of scales that cut through blocks need
+it). Both are cached by descriptors and attributes.
 """
 
 import ctypes
@@ -25,8 +26,8 @@ from inlay.reordering.reference import reference_reorder
 
 
 @lru_cache(maxsize=512)
-def described(dims: Dims, data_type: DataType, format: FormatTag | str | None) -> MemoryDesc:
-    """The descriptor of a tensor by format, remembered.
+def cached_desc(dims: Dims, data_type: DataType, format: FormatTag | str | None) -> MemoryDesc:
+    """Return the descriptor of a tensor with this format; equal arguments return a cached descriptor.
 
     Raises:
         InvalidArguments, FormatTagError: as `MemoryDesc`.
@@ -34,26 +35,27 @@ def described(dims: Dims, data_type: DataType, format: FormatTag | str | None) -
     return MemoryDesc(dims, data_type, format)
 
 
-def reach(desc: object) -> tuple[int, int, DataType]:
-    """The first byte of the buffer that `desc` reaches, the one past the last, and its type.
+def byte_extent(desc: object) -> tuple[int, int, DataType]:
+    """Return the range of bytes of the buffer that `desc` addresses, as begin and end, and the data type.
 
     Raises:
-        InvalidArguments: `desc` is no descriptor, has no layout and is not opaque, or reaches below the start of the
-            buffer.
+        InvalidArguments: `desc` is no descriptor, has no layout and is not opaque, or addresses bytes before the start
+            of the buffer.
         Unimplemented: a dim or stride is RUNTIME.
 
-    >>> reach(MemoryDesc((4, 6), "f32").submemory((2, 3), (2, 3)))[:2]
+    >>> byte_extent(MemoryDesc((4, 6), "f32").submemory((2, 3), (2, 3)))[:2]
     (60, 96)
     """
     if not isinstance(desc, MemoryDesc):
         raise InvalidArguments(
             f"desc is {shown(desc)}: describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')"
         )
-    return _reach(desc)
+    return _byte_extent(desc)
 
 
 @lru_cache(maxsize=512)
-def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
+def _byte_extent(desc: MemoryDesc) -> tuple[int, int, DataType]:
+    """Compute `byte_extent` of a descriptor, with a cache."""
     if isinstance(desc.layout, kinds.Opaque) and desc.data_type is not None:
         return 0, desc.layout.nbytes, desc.data_type
     if not isinstance(desc.layout, Layout) or desc.data_type is None:
@@ -69,23 +71,23 @@ def _reach(desc: MemoryDesc) -> tuple[int, int, DataType]:
         )
     bits = desc.data_type.bits
     end = -(-(high + desc.offset0) * bits // 8)
-    # What lies behind the elements of int8 weights belongs to the memory.
+    # Int8 weights with extras are followed by their compensation, which is part of the memory.
     return (low + desc.offset0) * bits // 8, max(end, desc.size) if desc.extras else end, desc.data_type
 
 
 _NO_LAYOUT = {
     "undef": "it describes nothing",
-    "any": "give a format tag, or ask a primitive which format it takes",
+    "any": "give a format tag, or query a primitive for its format",
     "sparse": "its elements are in several buffers, which inlay.to_dense joins",
     "host_scalar": "its value is passed with the call",
 }
 
 
 class ReferenceReorder:
-    """A reorder by the reference, one coordinate after the other: what no compiled code does."""
+    """A reorder by the reference implementation, one coordinate at a time, for cases without compiled code."""
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> None:
-        """Refuse what no reorder does.
+        """Check that a reorder between these descriptors exists.
 
         Raises:
             InvalidArguments: the dims differ, a side has no layout, or elements of the destination overlap.
@@ -97,25 +99,28 @@ class ReferenceReorder:
 
     @property
     def problem(self) -> None:
-        """Nothing that could be compiled or tuned."""
+        """None: there is no problem of the reorder compiler, so nothing can be tuned."""
         return None
 
     def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
-        """Move from the buffer at one address to the buffer at the other."""
+        """Reorder the elements of the buffer at `src_address` into the buffer at `dst_address`.
+
+        `values` are the scales and zero points of the attributes; `seed` is that of stochastic rounding.
+        """
         pairs = zip(self._nbytes, (src_address, dst_address), strict=True)
         src, dst = (np.ctypeslib.as_array((ctypes.c_uint8 * n).from_address(at)) for n, at in pairs)
         codes = view_codes(values or {})
         reference_reorder(self._sides[0], src, self._sides[1], dst, self._attributes, codes, seed=seed)
 
     def explain(self, target: str | None = None) -> str:
-        """What is moved and how, as text."""
+        """Return the descriptors, the method and the attributes as text."""
         lines = [f"{self._sides[0]} -> {self._sides[1]}", "  moved coordinate by coordinate: there is nothing to tune"]
         if self._attributes != PLAIN:
             lines.append(f"  {self._attributes}")
         return "\n".join(lines)
 
     def assembly(self, target: str | None = None) -> str:
-        """Refuse: no machine code is made.
+        """Raise an error: this reorder has no machine code.
 
         Raises:
             Unimplemented: always.
@@ -124,24 +129,24 @@ class ReferenceReorder:
 
 
 def _require_reorder(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
-    """Refuse what no reorder does; bytes that each side reaches."""
+    """Check that a reorder between these descriptors exists, and return the sizes of both buffers, in bytes."""
     require_same_dims(src, dst)
-    nbytes = (reach(src)[1], reach(dst)[1])
+    nbytes = (byte_extent(src)[1], byte_extent(dst)[1])
     require_distinct(dst.require_layout("reorder")[0])
     require_extras(src, dst)
     return nbytes
 
 
 AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder
-"""What runs between two addresses, and can say how."""
+"""A reorder between two addresses, with `run`, `explain` and `assembly`."""
 
 
 @lru_cache(maxsize=4096)
 def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> AnyReorder:
-    """The reorder from memory described by `src` to memory described by `dst`: compiled now, or found in this cache.
+    """Return the reorder from memory described by `src` to memory described by `dst`, compiled or from this cache.
 
-    This is the one cache of reorders in memory; `cache_clear` makes each be decided anew. Leave `attributes` out where
-    there are none: with PLAIN, the reorder is compiled once more.
+    This is the only cache of reorders in the process; `find_reorder.cache_clear()` empties it. Leave `attributes` out
+    if there are none: a call that passes PLAIN has another cache key and compiles the reorder again.
 
     Raises:
         InvalidArguments: the dims differ, a side has no layout, elements of the destination overlap, or the attributes
@@ -159,23 +164,23 @@ def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAI
         if dst.extras or src.extras.scale_adjust != 1:
             _require_reorder(src, dst)
         return compile_reorder(src, dst)
-    by_coordinate = ReferenceReorder(src, dst, attributes)
+    reference = ReferenceReorder(src, dst, attributes)
     require_attributes(attributes, src, dst)
     try:
         return compile_reorder(src, dst, attributes)
     except Unimplemented:
-        return by_coordinate
+        return reference
 
 
 def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
-    """The elements that `desc` describes in the buffer at `address`, as a new row-major array of shape `desc.dims`.
+    """Return the elements that `desc` describes in the buffer at `address`, as a new row-major array.
 
     Raises:
-        OutOfMemory: there is no room for the array.
+        OutOfMemory: the operating system cannot provide the bytes of the array.
     """
     _, data_type = desc.require_layout("unpack")
     carrier = data_type.widened
-    plain = described(desc.dims, carrier, None)
+    plain = cached_desc(desc.dims, carrier, None)
     array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)
     find_reorder(desc, plain).run(address, address_of(array))
     return array.astype(data_type.dtype, copy=False)

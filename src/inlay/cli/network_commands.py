@@ -1,9 +1,9 @@
 """Commands on networks in ONNX files, `inlay plan` and `inlay run`, and what `inlay bench` shares with them.
 
-Without `--engine` and without INLAY_ENGINE the engine is oneDNN, where its library is found. Where it is not, the
-reference engine computes with NumPy, hundreds of times as slowly: `plan` and `run` note that, and `bench` refuses.
+Without `--engine` and INLAY_ENGINE, the engine is oneDNN if its library is found. Otherwise it is the reference engine,
+which computes with NumPy, hundreds of times as slowly: `plan` and `run` print a note, and `bench` raises an error.
 
-Arrays of a run are read from .npy files, described in lines, or written to .npz and .npy files.
+Inputs of a run are read from .npy files. Outputs are summarized in lines of text, or written to .npz and .npy files.
 """
 
 import json
@@ -19,10 +19,10 @@ import numpy as np
 import typer
 from numpy.lib import format as npy_format
 
-from inlay.cli.application import CleanOption, Watch, app, clear_abandoned
+from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
-from inlay.files import file_error, replacing, require_unused
+from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX fi
 BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
 CostsOption = Annotated[
     str | None,
-    typer.Option("--costs", metavar="TIER", help="Where prices come from: measured (default), probed, analytic."),
+    typer.Option("--costs", metavar="TIER", help="Source of kernel costs: measured (default), probed, analytic."),
 ]
 SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", metavar="S", help="How long measuring may take in all; 60 by default.")
+    float | None, typer.Option("--seconds", metavar="S", help="Total time for measuring kernels; 60 by default.")
 ]
 
 ConvolutionsOption = Annotated[
     str | None,
     typer.Option(
         "--convolutions",
-        metavar="HOW",
-        help="How convolutions are computed: auto (default), whichever takes less; direct, without Winograd's.",
+        metavar="MODE",
+        help="Algorithms of convolutions: auto (default), the fastest; direct, without Winograd's.",
     ),
 ]
 
@@ -86,11 +86,11 @@ def plan(
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
     ] = None,
 ) -> None:
-    """Choose for each tensor of a network its format, for each operation its kernel, and say why and what it takes.
+    """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
 
-    Kernels are measured on this machine once and remembered. With --isa or --threads the plan is for another machine,
-    from a model of what is fast there: costs are analytic, and no library is needed. They are analytic too where the
-    engine is NumPy.
+    Kernels are measured on this machine once, and the results are stored. With --isa or --threads, the plan is for
+    another machine: its costs are estimated by a model (analytic), and no library is needed. Costs are also analytic if
+    the engine is NumPy.
 
     For example:
 
@@ -108,16 +108,16 @@ def plan(
         require_suffix(picture)
         require_unused(picture, model)
     require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
-    tier, how = choose_tier(costs, isa, threads, seconds, engine), algorithms_of(convolutions)
-    network = _loaded(model, open_dims(dims or ()), batch)
+    tier, mode = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)
+    network = _load_network(model, parse_dim_options(dims or ()), batch)
     if isa is None and threads is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
-    found = _planned(network, tier, how, isa, threads, seconds, engine)
-    echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
+    network_plan = _plan_network(network, tier, mode, isa, threads, seconds, engine)
+    echo(json.dumps(figures(network_plan), indent=2) if as_json else explained(network_plan))
     if picture is not None:
         from inlay.render.network import PlanPicture
 
-        PlanPicture(found).save(picture)
+        PlanPicture(network_plan).save(picture)
         echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
 
 
@@ -138,11 +138,11 @@ def run(
     engine: EngineOption = None,
     clean: CleanOption = False,
 ) -> None:
-    """Plan a network for the dims of these arrays, run it on them, and print what comes out, or write it to a file.
+    """Plan a network for the dims of the input arrays, run it, and print a summary of its outputs, or write them.
 
-    Printed are dims, range and mean of each output, and the five greatest of each row where a row is one of scores.
+    The summary has dims, range and mean of each output, and the five greatest entries of each row of scores.
 
-    Dims that the model leaves open are those of the arrays; with --batch, arrays of another batch are refused.
+    Open dims of the model get the dims of the arrays; with --batch, the batch of the arrays must equal it.
 
     For example:
 
@@ -152,85 +152,89 @@ def run(
     """
     from inlay.graph.onnx.reading import load_for
 
-    named = split_named(inputs or ())
+    named = parse_input_files(inputs or ())
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
     require_engine_here(engine, None)
-    tier, how = choose_tier(costs, None, None, seconds, engine), algorithms_of(convolutions)
+    tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
-    with options_named("--batch N"):
+    with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
     if output is not None:
         require_names_for(output, network.outputs)
         clear_abandoned(output, clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
-    found = _planned(network, tier, how, None, None, seconds, engine)
-    with found.compile() as session:
+    network_plan = _plan_network(network, tier, mode, None, None, seconds, engine)
+    with network_plan.compile() as session:
         results, (took, *notes) = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
     _report(results, output)
-    echo(f"{took}; predicted {found.ms:.3f} ms by {found.costs} costs")
-    if found.load:
-        echo(found.load, err=True)
+    echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
+    if network_plan.load:
+        echo(network_plan.load, err=True)
     for note in notes:
         echo(note)
 
 
 def _report(results: Mapping[str, Array], output: Path | None) -> None:
-    """Print what came out, or write it to a file."""
+    """Print a summary of the outputs, or write them to a file."""
     if output is None:
-        echo("\n".join(line for name, array in results.items() for line in described(name, array)))
+        echo("\n".join(line for name, array in results.items() for line in summarize_output(name, array)))
         return
     write_outputs(output, results)
     echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
 
 
 def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """What comes out, and how long that took, and what NumPy and the reference engine computed of it."""
-    results, words = _timed_run(session, arrays)
+    """Run the session; return outputs, and lines on the run time and on the share of NumPy and the reference engine."""
+    results, run_time = _run_timed(session, arrays)
     numpy = str(session.measure_numpy(arrays, runs=1)) if session.numpy.count else ""
-    return results, [words, *filter(None, (session.note, numpy))]
+    return results, [run_time, *filter(None, (session.note, numpy))]
 
 
-_PATIENCE = 2.0
-"""Seconds of a run after which it is not run again for its time."""
+_MAX_RERUN_SECONDS = 2.0
+"""Maximum time of the first run after which a second one is measured, in seconds."""
 
 
-def _timed_run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
-    """What comes out, and how long that took: the second time if that is soon over, since the first wakes threads."""
+def _run_timed(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
+    """Run the session; return outputs and a line on the run time.
+
+    A short run is repeated, and the time of the second run is reported, because the first one starts threads.
+    """
     first, results = time_call(lambda: session.run(arrays))
-    if first > _PATIENCE:
+    if first > _MAX_RERUN_SECONDS:
         return results, f"ran in {first * 1e3:.3f} ms with {session.engine.name}"
     second, _ = time_call(lambda: session.run(arrays))
     return results, f"ran in {second * 1e3:.3f} ms with {session.engine.name}, the first time in {first * 1e3:.3f} ms"
 
 
-def _loaded(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
-    """The network, with what is wrong about its dims told in options of the command line too."""
+def _load_network(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
+    """Load a network; errors about dims also name the options of the command line."""
     from inlay.graph.onnx.reading import load
 
-    with options_named():
+    with explain_dim_options():
         return load(model, dims=dims, batch=batch)
 
 
-def _planned(
+def _plan_network(
     network: "Network",
     tier: "Tier",
-    how: "Convolutions",
+    mode: "Convolutions",
     isa: str | None,
     threads: int | None,
     seconds: float | None,
     engine: str | None,
 ) -> "Plan":
-    """The plan, with a progress bar while it is measured, and lines on how much was, and how long that took."""
-    from inlay.graph.plan import plan as choose
+    """Plan a network; while kernels are measured, draw a progress bar, and report their number and time."""
+    from inlay.graph.plan import plan as make_plan
 
     if tier != "measured":
-        return choose(network, costs=tier, isa=isa, threads=threads, convolutions=how, engine=engine)
-    with Watch() as watch:
-        found = choose(network, costs=tier, seconds=seconds, progress=watch.tell, convolutions=how, engine=engine)
-    watch.report(found.sources)
-    return found
+        return make_plan(network, costs=tier, isa=isa, threads=threads, convolutions=mode, engine=engine)
+    with MeasurementProgress() as progress:
+        options: dict[str, Any] = {"seconds": seconds, "progress": progress.update, "engine": engine}
+        measured_plan = make_plan(network, costs=tier, convolutions=mode, **options)
+    progress.report(measured_plan.sources)
+    return measured_plan
 
 
 _TIERS = ("measured", "probed", "analytic")
@@ -239,12 +243,12 @@ _TIERS = ("measured", "probed", "analytic")
 def choose_tier(
     costs: str | None, isa: str | None, threads: int | None, seconds: float | None, engine: str | None
 ) -> "Tier":
-    """The tier of costs that these options of the command line choose together.
+    """Return the tier of costs for these options of the command line.
 
-    By default they are measured; analytic for another processor, and for the reference engine.
+    The default is measured; it is analytic for another processor and for the reference engine.
 
     Raises:
-        InvalidArguments: one of them has no meaning, alone or beside the others, or there is no engine of this name.
+        InvalidArguments: an option is wrong or does not fit the others, or there is no engine of this name.
         MissingExtra: the library of the engine cannot be loaded.
     """
     from inlay.primitives.engine import get_engine
@@ -267,10 +271,12 @@ def choose_tier(
 
 
 def require_engine_here(engine: str | None, other_machine: str | None) -> None:
-    """Check the name of the engine, and that the plan is for this machine, on which the engine computes.
+    """Check that an engine of this name is available, and that the plan is for this machine.
+
+    `other_machine` is the option that plans for another machine, or None. If `engine` is None, nothing is checked.
 
     Raises:
-        InvalidArguments: there is no engine of this name, or the option `other_machine` is given beside it.
+        InvalidArguments: there is no engine of this name, or `other_machine` is not None.
         MissingExtra: the library of the engine cannot be loaded.
     """
     from inlay.primitives.engine import get_engine
@@ -286,7 +292,7 @@ def require_engine_here(engine: str | None, other_machine: str | None) -> None:
 
 
 def note_reference_engine(engine: str | None, effect: str) -> None:
-    """Print one line on the error stream if the environment, and not --engine, makes the reference engine compute.
+    """Print a note on the error stream if the reference engine is used without the option --engine.
 
     `effect` is the consequence, such as "costs are analytic".
     """
@@ -301,35 +307,35 @@ def note_reference_engine(engine: str | None, effect: str) -> None:
         echo(f"note: {effect}, since {reason}", err=True)
 
 
-def algorithms_of(text: str | None) -> "Convolutions":
-    """How convolutions are computed, as --convolutions says.
+def parse_convolutions(text: str | None) -> "Convolutions":
+    """Parse the option --convolutions.
 
     Raises:
-        InvalidArguments: there is no such way.
+        InvalidArguments: `text` is neither auto nor direct.
     """
     if text not in (None, "auto", "direct"):
-        raise InvalidArguments(f"--convolutions is {text!r}: give auto, whichever takes less, or direct")
+        raise InvalidArguments(f"--convolutions is {text!r}: give auto, the fastest, or direct")
     return "direct" if text == "direct" else "auto"
 
 
-def open_dims(texts: Sequence[str]) -> Mapping[str, int]:
-    """Dims by name from texts such as `height=224`.
+def parse_dim_options(texts: Sequence[str]) -> Mapping[str, int]:
+    """Parse options --dim such as `height=224`; return dims by name.
 
     Raises:
-        InvalidArguments: one is not written NAME=N.
+        InvalidArguments: a text is not of the form NAME=N.
     """
-    found = {}
+    dims = {}
     for text in texts:
         name, _, number = text.rpartition("=")
         if not name or not number.isdecimal():
             raise InvalidArguments(f"--dim is NAME=N, such as height=224 or x[2]=224: {text!r} is not")
-        found[name] = int(number)
-    return found
+        dims[name] = int(number)
+    return dims
 
 
 @contextmanager
-def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
-    """Name these options of the command line in what is raised about dims."""
+def explain_dim_options(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
+    """Add the names of these options of the command line to errors about dims that the block raises."""
     try:
         yield
     except InvalidArguments as error:
@@ -338,33 +344,33 @@ def options_named(options: str = "--dim NAME=N and --batch N") -> Iterator[None]
         raise InvalidArguments(f"{error}\n(here: {options})") from error
 
 
-def split_named(texts: Sequence[str]) -> dict[str | None, Path]:
-    """Files by the name of the input; None where the text is a file alone.
+def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:
+    """Parse options --input `NAME=FILE` or `FILE`; return files by the name of the input, None without a name.
 
     Raises:
-        InvalidArguments: a name comes twice, or a file without a name beside others.
+        InvalidArguments: a name is given twice, or one of several files has no name.
 
-    >>> [(name, path.name) for name, path in split_named(["ids=a.npy", "mask=b.npy"]).items()]
+    >>> [(name, path.name) for name, path in parse_input_files(["ids=a.npy", "mask=b.npy"]).items()]
     [('ids', 'a.npy'), ('mask', 'b.npy')]
     """
-    found: dict[str | None, Path] = {}
+    files: dict[str | None, Path] = {}
     for text in texts:
         before, equals, after = text.partition("=")
         is_named = bool(equals) and not Path(text).exists()
         name = before if is_named else None
-        if name in found:
+        if name in files:
             raise InvalidArguments(f"--input {name or text} is given twice: give each input one file, as NAME=FILE")
-        found[name] = Path(after if is_named else text)
-    if None in found and len(found) > 1:
-        raise InvalidArguments(f"--input {found[None]} does not say for which input it is: give NAME=FILE for each")
-    return found
+        files[name] = Path(after if is_named else text)
+    if None in files and len(files) > 1:
+        raise InvalidArguments(f"--input {files[None]} does not say for which input it is: give NAME=FILE for each")
+    return files
 
 
 def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:
-    """The arrays of .npy files; nothing in them is unpickled.
+    """Read the arrays of .npy files without unpickling.
 
     Raises:
-        FileError: a file is missing, is no .npy file, is cut short, or holds Python objects.
+        FileError: a file is missing, is no .npy file, is truncated, or contains Python objects.
     """
     from inlay.storage.npy import read_npy
 
@@ -378,52 +384,54 @@ def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:
     return arrays
 
 
-_ROWS = 8
-"""Rows of scores that are printed."""
-_BEST = 5
-_FEWEST = 10
-"""Entries from which on a row is taken for one of scores."""
+_MAX_ROWS = 8
+"""Maximum number of rows of scores that are printed."""
+_TOP_SCORES = 5
+"""Number of greatest entries that are printed for a row of scores."""
+_MIN_SCORES = 10
+"""Minimum number of entries of a row that is treated as scores."""
 
 
-def described(name: str, array: Array) -> Iterator[str]:
-    """Lines on an output: dims, range, mean; the greatest entries of rows of scores, with their index.
+def summarize_output(name: str, array: Array) -> Iterator[str]:
+    """Yield lines on an output: dims, range and mean; then the greatest entries of rows of scores, with indices.
 
-    >>> list(described("y", np.array([[0.25, 0.75]], np.float32)))
+    >>> list(summarize_output("y", np.array([[0.25, 0.75]], np.float32)))
     ['y (1, 2) float32: 0.25, 0.75']
     """
-    yield f"{printable(name)} {array.shape} {array.dtype}: {_summary(array)}"
-    width = array.shape[1] if array.ndim > 1 and array.shape[1] >= _FEWEST else 0
+    yield f"{printable(name)} {array.shape} {array.dtype}: {_summarize_values(array)}"
+    width = array.shape[1] if array.ndim > 1 and array.shape[1] >= _MIN_SCORES else 0
     if array.dtype.kind != "f" or not width or array.size != array.shape[0] * width:
         return
     rows = array.reshape(-1, width)
-    for number, row in enumerate(rows[:_ROWS]):
-        best = np.argsort(-row, kind="stable")[:_BEST]
-        yield f"  row {number}: " + ", ".join(f"[{i}] {float(row[i]):.4g}" for i in best)
-    if len(rows) > _ROWS:
-        yield f"  {len(rows) - _ROWS} more rows: -o FILE.npz writes all"
+    for number, row in enumerate(rows[:_MAX_ROWS]):
+        top = np.argsort(-row, kind="stable")[:_TOP_SCORES]
+        yield f"  row {number}: " + ", ".join(f"[{i}] {float(row[i]):.4g}" for i in top)
+    if len(rows) > _MAX_ROWS:
+        yield f"  {len(rows) - _MAX_ROWS} more rows: -o FILE.npz writes all"
 
 
-def _summary(array: Array) -> str:
+def _summarize_values(array: Array) -> str:
+    """Return up to 4 values, or range and mean of the finite values; for truth values, the number that is true."""
     if array.size == 0:
         return "no elements"
     if array.dtype.kind == "b":
         return f"{int(array.sum())} of {array.size} are true"
     values = array.astype(np.float64).ravel()
     finite = values[np.isfinite(values)]
-    others = f", {values.size - finite.size} not finite" if finite.size < values.size else ""
+    nonfinite = f", {values.size - finite.size} not finite" if finite.size < values.size else ""
     if not finite.size:
-        return others.removeprefix(", ")
+        return nonfinite.removeprefix(", ")
     if values.size <= 4:
         return ", ".join(f"{value:.6g}" for value in values)
-    return f"from {finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}{others}"
+    return f"from {finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}{nonfinite}"
 
 
 def require_target(target: Path | None, sources: Iterable[Path]) -> None:
-    """Refuse to begin what could not be written.
+    """Check, before work begins, that outputs can be written to `target`; None means that nothing is written.
 
     Raises:
         InvalidArguments: `target` ends in neither .npz nor .npy.
-        FileError: it is one of `sources`, the files that are read.
+        FileError: `target` is one of `sources`, the files that are read.
     """
     if target is None:
         return
@@ -435,10 +443,11 @@ def require_target(target: Path | None, sources: Iterable[Path]) -> None:
 
 
 def require_names_for(target: Path, outputs: Sequence[str]) -> None:
-    """Refuse outputs that the file `target` cannot keep.
+    """Check that the file `target` can store outputs of these names.
 
     Raises:
-        InvalidArguments: a .npy file is asked for several outputs, or a name would be cut short in a .npz file.
+        InvalidArguments: `target` is a .npy file and there are several outputs, or a name would be truncated in a .npz
+            file.
     """
     if target.suffix.lower() == ".npy":
         if len(outputs) != 1:
@@ -450,20 +459,20 @@ def require_names_for(target: Path, outputs: Sequence[str]) -> None:
     for name in outputs:
         if "\0" in name:
             raise InvalidArguments(
-                f"a .npz file cannot keep the output {name!r}: names end at the character NUL there; rename the output "
-                "in the model"
+                f"a .npz file cannot store the output {name!r}: names end at the character NUL there; rename the "
+                "output in the model"
             )
 
 
 def write_outputs(target: Path, results: Mapping[str, Array]) -> None:
-    """Write all outputs by name as .npz, or the only one as .npy; the file appears whole or not at all.
+    """Write all outputs by name into a .npz file, or the only output into a .npy file, atomically.
 
     Raises:
-        InvalidArguments: the file cannot keep these outputs, see `require_names_for`.
-        FileError: it cannot be written.
+        InvalidArguments: the file cannot store these outputs, see `require_names_for`.
+        FileError: the file cannot be written.
     """
     require_names_for(target, list(results))
-    with replacing(target) as file:
+    with atomic_write(target) as file:
         if target.suffix.lower() == ".npy":
             npy_format.write_array(file, next(iter(results.values())), allow_pickle=False)
             return

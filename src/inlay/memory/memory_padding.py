@@ -1,12 +1,12 @@
-"""Padding of a `Memory`: checked, made zero, and kept zero by functions that run over it.
+"""Padding of a `Memory`: check it, write zeros into it, and apply functions that leave it zero.
 
-What custom code does to a memory in a blocked format, it does to the padding too, unless it takes care. oneDNN's
-article on formats warns of this loop:
+Custom code that runs over all bytes of a memory in a blocked format changes the padding too. oneDNN's developer guide
+("Understanding Memory Formats") warns of this loop:
 
     for (int e = 0; e < phys_size; ++e)
         x[e] = eltwise_op(x[e])
 
-17 channels in blocks of 8 have 7 lanes of padding, and where eltwise_op is exp they become 1. The next convolution adds
+17 channels in blocks of 8 have 7 lanes of padding. If eltwise_op is exp, they become 1, and the next convolution adds
 them to its sums:
 
     >>> import numpy as np
@@ -21,7 +21,7 @@ them to its sums:
         (0, 18, 0, 0)  beyond b >= 17  element 18  byte 72  holds 1.0 (00 00 80 3f)
         ...
 
-`map_padded` asks first what the function makes of zero:
+`map_padded` first evaluates the function at zero, and leaves the padding out if the result is not zero:
 
     >>> safe = pack(image, "nChw8c")
     >>> map_padded(np.exp, safe)
@@ -36,29 +36,29 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.errors import InvalidArguments
-from inlay.memory.buffers import decoded, encoded
+from inlay.memory.buffers import decode_elements, encode_elements
 from inlay.memory.memory import Memory, require_memory
 from inlay.memory.padding import (
     Box,
     Elementwise,
     PaddingReport,
-    applied,
+    apply_elementwise,
+    box_view,
     boxes,
-    even_boxes,
+    even_stride_boxes,
     find_dirty,
-    lanes,
     preserves_padding,
     zero_lanes,
 )
 
-_AT_ONCE = 1 << 18
-"""Elements that a function is given at once: what it makes of them still lies in the cache when it is written back."""
+_CHUNK = 1 << 18
+"""Maximum number of elements per call of a function, so that its result is in the cache when it is written back."""
 
 
 def check_padding(memory: Memory) -> PaddingReport:
-    """Whether all padding of `memory` is zero, and if not, where the first lanes lie that are not.
+    """Report whether all padding of `memory` is zero, with the coordinates of the first lanes that are not.
 
-    Data and gaps are not read, so the time it takes grows with the padding alone.
+    Only padding is read, so the run time depends on the amount of padding and not on the size of the tensor.
 
     Raises:
         InvalidArguments: `memory` is no Memory.
@@ -94,16 +94,17 @@ def zero_padding(memory: Memory) -> None:
 def map_padded(f: Elementwise, memory: Memory) -> None:
     """Apply an elementwise function to every element of `memory`, in place, and leave its padding zero.
 
-    Where f(0) == 0, `f` runs over data and padding together, in the order they lie in memory; otherwise over the data
-    alone, and padding is made zero. `f` is given arrays of the memory's type and of any shape, and gives arrays of the
-    same shape and type. Types of 4 bits come in ml_dtypes' arrays, one element in a byte. Gaps keep every bit.
+    If f(0) == 0, `f` is applied to data and padding together, in memory order. Otherwise it is applied to the data
+    only, and zeros are written into the padding. `f` takes arrays of the memory's type and of any shape, and returns
+    arrays of the same shape and type. 4-bit types are passed as ml_dtypes arrays with one element in each byte. Gaps
+    keep every bit.
 
     Post-conditions:
-        memory.unpack() equals f of what it was before.
+        memory.unpack() equals f(memory.unpack() before the call).
         Padding that was zero is zero, -0.0 included; where f(0) != 0, all padding is zero.
 
     Raises:
-        InvalidArguments: `memory` is no Memory, is read-only, or its elements overlap; or `f` gives another shape or
+        InvalidArguments: `memory` is no Memory, is read-only, or its elements overlap; or `f` returns another shape or
             type, or is not elementwise.
 
     >>> from inlay.memory import pack
@@ -121,33 +122,37 @@ def map_padded(f: Elementwise, memory: Memory) -> None:
         raise InvalidArguments(
             f"elements of {desc!r} overlap, so f would be applied twice to some: reorder to a dense format first"
         )
-    keeps = preserves_padding(f, data_type)
-    for box in boxes(desc, (0,) * desc.ndims, desc.padded_dims if keeps else desc.dims):
-        for even in even_boxes(box) if data_type.is_sub_byte else (box,):
-            _map_box(f, even, memory)
-    if not keeps:
+    includes_padding = preserves_padding(f, data_type)
+    for box in boxes(desc, (0,) * desc.ndims, desc.padded_dims if includes_padding else desc.dims):
+        for part in even_stride_boxes(box) if data_type.is_sub_byte else (box,):
+            _map_box(f, part, memory)
+    if not includes_padding:
         zero_lanes(desc, buffer)
 
 
 def _map_box(f: Elementwise, box: Box, memory: Memory) -> None:
+    """Apply `f` to the elements of one box of coordinates, in place."""
     _, data_type = memory.desc.require_layout("map_padded")
-    view, shift = lanes(box, memory.buffer, data_type)
-    for part in _parts(view):
+    view, shift = box_view(box, memory.buffer, data_type)
+    for part in _split_view(view):
         if not data_type.is_sub_byte:
             values = part.view(data_type.dtype)
-            values[...] = applied(f, values)
+            values[...] = apply_elementwise(f, values)
             continue
-        codes = encoded(applied(f, decoded(part >> np.uint8(shift) & 15, data_type)), data_type)
-        part[...] = part & np.uint8(0xF0 >> shift) | codes.reshape(part.shape) << np.uint8(shift)
+        codes = encode_elements(
+            apply_elementwise(f, decode_elements(part >> np.uint8(shift) & 15, data_type)), data_type
+        )
+        other_half = part & np.uint8(0xF0 >> shift)
+        part[...] = other_half | codes.reshape(part.shape) << np.uint8(shift)
 
 
-def _parts(view: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """`view` in parts of at most `_AT_ONCE` elements, halved along the axis of the longest steps."""
-    if view.size <= _AT_ONCE:
+def _split_view(view: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Split `view` into parts of at most `_CHUNK` elements, by halving the axis with the largest stride."""
+    if view.size <= _CHUNK:
         yield view
         return
     axis = max((i for i, n in enumerate(view.shape) if n > 1), key=lambda i: abs(view.strides[i]))
     middle = view.shape[axis] // 2
     front, back = np.split(view, [middle], axis)
-    yield from _parts(front)
-    yield from _parts(back)
+    yield from _split_view(front)
+    yield from _split_view(back)

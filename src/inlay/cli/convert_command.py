@@ -1,4 +1,4 @@
-"""The command that changes formats in files: `inlay convert`."""
+"""The command that converts the memory formats of tensors in files: `inlay convert`."""
 
 import sys
 from collections.abc import Iterator
@@ -37,13 +37,13 @@ def convert(
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
-    """Convert the tensors of a file to another format; padding is added and removed as the format asks.
+    """Convert the tensors of a file to another format; padding is added and removed as the format requires.
 
-    PATTERN is a shell pattern for tensor names; tensors that no --to matches are copied as they are, and the first
-    --to that matches holds. A packed result is a .safetensors file that keeps its descriptors, so that --to plain
-    gives the original back bit for bit.
+    PATTERN is a shell pattern for tensor names. The first --to that matches a tensor applies; tensors that no --to
+    matches are copied unchanged. Descriptors of packed tensors are stored in the .safetensors file, so --to plain
+    restores the original bit for bit.
 
-    Where over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
+    If over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
     written, unless --allow-loss is given.
 
     For example:
@@ -56,7 +56,7 @@ def convert(
 
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
     """
-    # Moving data loads LLVM, and the other commands answer in half the time without it.
+    # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan_conversion
 
@@ -78,7 +78,7 @@ def convert(
 
 @contextmanager
 def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
-    """A progress bar over the bytes of `plan` when a person watches and it takes long enough to see."""
+    """Draw a progress bar over the bytes of `plan`, if the error stream is a terminal and there are at least 16 MiB."""
     if not sys.stderr.isatty() or plan.nbytes < 1 << 24:
         yield None
         return

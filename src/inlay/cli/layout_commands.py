@@ -1,4 +1,4 @@
-"""Commands that draw, explain and list: `inlay show`, `inlay offset`, `inlay names`."""
+"""Commands on memory layouts: `inlay show` draws one, `inlay offset` explains an offset, `inlay names` lists tags."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -39,14 +39,14 @@ def show(
     echo(f"wrote {printable(str(svg))}")
 
 
-@app.command(short_help="Explain where one element lies.", context_settings={"ignore_unknown_options": True})
+@app.command(short_help="Explain the offset of one element.", context_settings={"ignore_unknown_options": True})
 def offset(
     tag: TagArgument,
     dims: DimsArgument,
     coordinate: Annotated[str, typer.Argument(metavar="COORD", help="A coordinate, logical order: 1,16,4,3.")],
     data_type: TypeOption = "f32",
 ) -> None:
-    """Explain where one element lies: the digits of its coordinate, its element and its byte offset.
+    """Explain the offset of one element: the digits of its coordinate, its element offset and its byte offset.
 
     Example: inlay offset nChw8c 2x17x5x4 1,16,4,3
     """
@@ -59,7 +59,7 @@ def names(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="A shell pattern, such as 'nchw*'.")] = "*",
     types: Annotated[bool, typer.Option("--types", help="List the data types instead.")] = False,
 ) -> None:
-    """List the names Inlay knows: tags with their aliases, or data types.
+    """List the names that Inlay supports: tags with their aliases, or data types.
 
     Examples: inlay names '*16c'    inlay names --types
     """
@@ -70,16 +70,17 @@ def names(
 
 
 def _type_lines(pattern: str) -> Iterator[str]:
+    """Yield one line for each data type whose name matches."""
     for t in DATA_TYPES.values():
         if fnmatchcase(t.name, pattern):
             yield f"{t.name:<8} {t.bits:>2} bits  {t.kind:<8}  {t.dtype.name}"
 
 
 def _tag_lines(pattern: str) -> Iterator[str]:
-    """Each canonical tag of which the tag or an alias matches, with its aliases."""
+    """Yield one line for each canonical tag that matches or has an alias that matches: the tag and its aliases."""
     aliases: dict[str, list[str]] = {tag: [] for tag in ENUMERATED}
     for alias, tag in ALIASES.items():
         aliases.setdefault(str(FormatTag.parse(tag)), []).append(alias)
-    for tag, others in aliases.items():
-        if any(fnmatchcase(name, pattern) for name in (tag, *others)):
-            yield f"{tag:<20} {' '.join(others)}".rstrip()
+    for tag, names_of_tag in aliases.items():
+        if any(fnmatchcase(name, pattern) for name in (tag, *names_of_tag)):
+            yield f"{tag:<20} {' '.join(names_of_tag)}".rstrip()
