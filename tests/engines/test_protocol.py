@@ -80,7 +80,7 @@ def test_faults_of_an_engine_are_found() -> None:
 
         def create(self, problem: Operation) -> None: ...
         def supports(self, operation: Operation) -> None: ...
-        def beside(self, host: Engine) -> None: ...
+        def with_threads_of(self, host: Engine) -> None: ...
         def batch(self, calls: Sequence[Any]) -> None: ...
 
     assert missing(Wrong(), Engine) == [
@@ -105,7 +105,7 @@ def test_each_member_of_the_protocol_has_its_type(name: str, engine: Engine) -> 
 def test_an_engine_computes_beside_each_other(engine: Engine) -> None:
     for host in NAMES:
         if host != "onednn" or oracle.why_unavailable() is None:
-            beside = engine.beside(get_engine(host))
+            beside = engine.with_threads_of(get_engine(host))
             assert missing(beside, Engine) == []
             assert beside.name == engine.name
             assert type(beside) is type(engine)
@@ -194,7 +194,7 @@ def test_winograd_needs_a_host_with_threads_to_share(host: str) -> None:
         pytest.skip(str(oracle.why_unavailable()))
     image, weights = MemoryDesc((1, 64, 8, 8), "f32", "any"), MemoryDesc((64, 64, 3, 3), "f32", "any")
     problem = p.Convolution(image, weights, padding_l=1, algorithm="winograd", engine="reference").operation
-    engine = get_engine("inlay").beside(get_engine(host))
+    engine = get_engine("inlay").with_threads_of(get_engine(host))
     if engine.supports(problem):
         assert get_engine(host).thread_team is not None
         assert missing(engine.create(problem), Implementation) == []

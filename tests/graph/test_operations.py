@@ -10,7 +10,7 @@ from inlay import primitives
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.op_graph import Op, operation_of
-from inlay.primitives.attributes import Eltwise, Sum
+from inlay.primitives.attributes import EltwisePostOp, SumPostOp
 from inlay.primitives.engine import Operation
 
 
@@ -67,7 +67,7 @@ def test_what_is_asked_is_what_the_class_of_the_kind_asks(
 
 
 def test_post_operations_become_attributes() -> None:
-    wanted = (Sum(), Eltwise("relu"))
+    wanted = (SumPostOp(), EltwisePostOp("relu"))
     assert operation_of(CONV, CONV_DESCS, wanted).attributes == primitives.PrimitiveAttributes(post_ops=wanted)
 
 

@@ -20,7 +20,7 @@ from inlay.graph.plan import plan, planned
 from inlay.graph.planner.groups import grouped
 from inlay.graph.program import Program
 from inlay.graph.runtime.session import Session
-from inlay.primitives.attributes import Sum
+from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.engine import Operation
 from tests.support.interpreter import interpret
 from tests.support.planner_graphs import RELU, Drawing, HashedCosts, drawn_graph, random_plan
@@ -65,7 +65,7 @@ def test_a_shortcut_is_summed_in_its_own_place() -> None:
     program = planned(residual(), Even()).program
     (step,) = [step for step in program.steps if "sum" in step.reads]
     assert step.operation is not None
-    assert isinstance(step.operation.attributes.post_ops[0], Sum)
+    assert isinstance(step.operation.attributes.post_ops[0], SumPostOp)
     old, new = program.buffers[step.reads["sum"]], program.buffers[step.writes["dst"]]
     assert (old.home, old.offset, old.desc) == (new.home, new.offset, new.desc)
 

@@ -29,8 +29,8 @@ from inlay.graph.report import explained, figures
 from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.session import Session
 from inlay.primitives import get_engine
-from inlay.primitives.attributes import Eltwise
-from inlay.primitives.engine import Operation, create_beside
+from inlay.primitives.attributes import EltwisePostOp
+from inlay.primitives.engine import Operation, create_with_companions
 from inlay.reordering.target import host_target
 from tests.oracles import onednn as oracle
 from tests.support import cost_cases as cases
@@ -59,7 +59,7 @@ class Preferring(HashedCosts):
             is_slow = found is not None and len(algorithms(operation, "auto")) > 1
             return replace(found, ms=found.ms + 10) if found is not None and is_slow else found
         post_ops, tags = operation.attributes.post_ops, [operation.descs[name].tag for name in ("src", "dst")]
-        if post_ops not in ((), (Eltwise("relu", 0.0, 0.0),)) or any(tag not in FORMATS for tag in tags):
+        if post_ops not in ((), (EltwisePostOp("relu", 0.0, 0.0),)) or any(tag not in FORMATS for tag in tags):
             return None
         return Kernel(operation, "winograd:test", 0.01, 0.01, 0, 0)
 
@@ -181,7 +181,7 @@ def test_it_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.Monke
     assert kernel.source == "measured"
     again = measured("onednn", 0.0, weights=1).kernel(operation)
     assert again is not None
-    assert settled_by(create_beside(get_engine("onednn"), operation)[1]).descs == again.operation.descs
+    assert settled_by(create_with_companions(get_engine("onednn"), operation)[1]).descs == again.operation.descs
     assert (again.impl, again.operation) == (kernel.impl, kernel.operation)
 
 
@@ -192,7 +192,7 @@ def test_the_cheaper_algorithm_is_planned() -> None:
     found = planned(graph(), Preferring())
     first, second = winograd_steps(found.program)
     assert first.operation is not None
-    assert first.operation.attributes.post_ops == (Eltwise("relu", 0.0, 0.0),)
+    assert first.operation.attributes.post_ops == (EltwisePostOp("relu", 0.0, 0.0),)
     assert (first.impl, first.ms, second.ms) == ("winograd:test", 0.01, 0.01)
     assert recost(found, Preferring()) == pytest.approx(found.ms, rel=1e-12)
 

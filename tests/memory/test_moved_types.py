@@ -107,7 +107,7 @@ def test_nothing_is_computed(dtype: str) -> None:
     with pytest.raises(InvalidArguments) as computed:
         inlay.primitives.Eltwise(memory.desc, algorithm="relu")
     assert str(computed.value) == (
-        f"Eltwise: src is {name}, which only moves: primitives compute with numbers; inlay.reorder moves it"
+        f"Eltwise: src is {name}, a type without arithmetic: only reorders support it, use inlay.reorder"
     )
 
 

@@ -1,4 +1,4 @@
-"""Values of attributes: a primitive takes and refuses what `inlay.reorder` takes and refuses, in the same words."""
+"""Values of attributes: a primitive accepts and rejects the same values as `inlay.reorder`, with the same errors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,8 +53,8 @@ ZERO_POINTS: Mapping[str, Any] = {
 }
 
 
-def refusal(call: Any) -> str | None:
-    """The text of the refusal, without the name of the primitive; None where it is taken."""
+def error_of(call: Any) -> str | None:
+    """Return the text of the error without the name of the primitive; None if there is no error."""
     try:
         call()
     except InvalidArguments as error:
@@ -68,7 +68,7 @@ def by_reorder(**values: Any) -> str | None:
         src_zero_points=inlay.ZeroPoints() if "src_zero_points" in values else None,
     )
     convert = inlay.Reorder(MATRIX, MemoryDesc(MATRIX.dims, "f32"), attributes)
-    return refusal(lambda: convert(Memory(MATRIX), Memory(MemoryDesc(MATRIX.dims, "f32")), **values))
+    return error_of(lambda: convert(Memory(MATRIX), Memory(MemoryDesc(MATRIX.dims, "f32")), **values))
 
 
 def by_primitive(**values: Any) -> str | None:
@@ -78,7 +78,7 @@ def by_primitive(**values: Any) -> str | None:
     )
     weights = MemoryDesc((CHANNELS, 3), "s8")
     product = p.MatMul(MATRIX, weights, attributes=attributes, engine="reference")
-    return refusal(lambda: product(src=Memory(MATRIX), weights=Memory(weights), **values))
+    return error_of(lambda: product(src=Memory(MATRIX), weights=Memory(weights), **values))
 
 
 @pytest.mark.parametrize("name", SCALES)
@@ -107,7 +107,7 @@ def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
         ),
     ],
 )
-def test_what_would_change_silently_is_refused_by_both_in_these_words(values: dict[str, Any], text: str) -> None:
+def test_values_that_would_change_raise_these_errors(values: dict[str, Any], text: str) -> None:
     assert by_reorder(**values) == text
     assert by_primitive(**values) == text
 
@@ -130,7 +130,7 @@ def test_what_would_change_silently_is_refused_by_both_in_these_words(values: di
 )
 def test_operands_of_post_operations_are_not_changed_silently(data_type: str, value: Any, text: str) -> None:
     operand = MemoryDesc((1, CHANNELS), data_type)
-    attributes = p.PrimitiveAttributes(post_ops=(a.Binary("add", operand),))
+    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", operand),))
     relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
     with pytest.raises(InvalidArguments) as refused:
         relu(src=Memory(relu.src_desc), post_op_0_src_1=value)
@@ -139,7 +139,7 @@ def test_operands_of_post_operations_are_not_changed_silently(data_type: str, va
 
 
 def test_operands_of_post_operations_may_be_arrays_of_their_elements() -> None:
-    attributes = p.PrimitiveAttributes(post_ops=(a.Binary("add", MemoryDesc((1, CHANNELS), "f32")),))
+    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", MemoryDesc((1, CHANNELS), "f32")),))
     relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
     src = inlay.pack(np.zeros((2, CHANNELS), np.float32), relu.src_desc)
     found = relu(src=src, post_op_0_src_1=np.array([[1, 2, 3, np.inf]]))

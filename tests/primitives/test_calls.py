@@ -1,4 +1,4 @@
-"""Primitives in use: what is derived, what a call answers, what is kept between calls, and which engine computes."""
+"""Primitives: derived descriptors, results of calls, repeated calls, reorders, and the choice of the engine."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from inlay.memory import Memory, pack
 from inlay.primitives import attributes as a
 from inlay.primitives import engine
 from inlay.primitives.engine import Engine
-from inlay.primitives.spatial import Place, walk
+from inlay.primitives.spatial import WindowNames, infer_window
 from tests.oracles import onednn as oracle
 from tests.support.primitive_runs import distinct
 
@@ -46,39 +46,39 @@ def relu(desc: MemoryDesc, **options: Any) -> p.Eltwise:
 @given(
     st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(0, 3), st.integers(0, 3)
 )
-def test_a_window_takes_the_positions_in_which_it_lies_within_the_padded_image(
+def test_a_window_has_the_positions_inside_the_padded_image(
     image: int, kernel: int, stride: int, dilation: int, before: int, after: int
 ) -> None:
     last = (kernel - 1) * (dilation + 1)
     starts = [start for start in range(-before, image + after, stride) if start + last < image + after]
     numbers: Any = {"strides": stride, "dilations": dilation, "padding_l": before, "padding_r": after}
-    place = Place("Convolution", "src", "dst")
+    names = WindowNames("Convolution", "src", "dst")
     if not starts:
         with pytest.raises(InvalidArguments, match="along spatial axis 0 the window covers"):
-            walk(place, (image,), None, (kernel,), **numbers)
+            infer_window(names, (image,), None, (kernel,), **numbers)
         return
-    assert walk(place, (image,), None, (kernel,), **numbers).result == (len(starts),)
+    assert infer_window(names, (image,), None, (kernel,), **numbers).result == (len(starts),)
     # Of the images in which a window takes so many positions, the one that follows from the result is the least.
     if (len(starts) - 1) * stride + last + 1 >= before + after:
-        least = walk(place, None, (len(starts),), (kernel,), **numbers).image[0]
+        least = infer_window(names, None, (len(starts),), (kernel,), **numbers).image[0]
         assert least <= image < least + stride
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(1, 6))
-def test_padding_on_the_right_makes_both_sides_fit_with_as_little_as_can_be(
+def test_the_default_padding_on_the_right_is_the_smallest_that_fits(
     image: int, kernel: int, stride: int, before: int, result: int
 ) -> None:
     fitting = [r for r in range(-stride, 40) if (image - kernel + before + r) // stride + 1 == result]
     numbers: Any = {"strides": stride, "dilations": 0, "padding_l": before, "padding_r": None}
-    place = Place("Convolution", "src", "dst")
+    names = WindowNames("Convolution", "src", "dst")
     if fitting:
-        assert walk(place, (image,), (result,), (kernel,), **numbers).padding_r == (min(fitting, key=abs),)
+        assert infer_window(names, (image,), (result,), (kernel,), **numbers).padding_r == (min(fitting, key=abs),)
     else:
         with pytest.raises(InvalidArguments, match="it is at least -stride"):
-            walk(place, (image,), (result,), (kernel,), **numbers)
+            infer_window(names, (image,), (result,), (kernel,), **numbers)
 
 
-# What is derived, and asked
+# Descriptors
 
 
 def test_a_destination_that_is_left_out_has_the_dims_that_follow() -> None:
@@ -96,15 +96,15 @@ def test_descriptors_that_a_primitive_has_not_are_the_zero_descriptor() -> None:
     assert primitive.arguments == ("src", "dst")
 
 
-def test_a_primitive_says_what_it_is() -> None:
+def test_repr_has_formats_kernel_and_engine() -> None:
     text = "<Eltwise forward_inference: src f32::blocked:ab::f0, dst f32::blocked:ab::f0; numpy:f64 of reference>"
     assert repr(relu(MemoryDesc((2, 3), "f32"))) == text
 
 
-# What a call answers
+# Calls
 
 
-def test_a_call_answers_the_memory_that_it_was_given_or_new_memory() -> None:
+def test_a_call_returns_the_memory_of_the_caller_or_new_memory() -> None:
     src = rows([1.0, -2.0])
     dst = Memory(src.desc)
     primitive = relu(src.desc)
@@ -114,7 +114,7 @@ def test_a_call_answers_the_memory_that_it_was_given_or_new_memory() -> None:
     assert fresh.unpack().tolist() == dst.unpack().tolist() == [[1.0, 0.0]]
 
 
-def test_several_results_are_answered_by_name() -> None:
+def test_several_results_are_a_mapping() -> None:
     image = pack(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), "nchw")
     options: Any = {"algorithm": "max", "kernel": 2, "strides": 2, "engine": "reference"}
     pool = p.Pooling(image.desc, prop_kind="forward_training", **options)
@@ -122,7 +122,7 @@ def test_several_results_are_answered_by_name() -> None:
     assert p.Pooling(image.desc, **options)(src=image).unpack().ravel().tolist() == [5, 7, 13, 15]
 
 
-def test_it_computes_anew_each_time_also_with_the_very_same_memories() -> None:
+def test_a_repeated_call_computes_again() -> None:
     src = rows([1.0, -2.0])
     dst = Memory(src.desc)
     primitive = relu(src.desc)
@@ -141,7 +141,7 @@ def test_a_call_with_other_memories_is_checked_again() -> None:
         primitive(dst=Memory(src.desc), weights=src)
 
 
-def test_it_works_in_place_where_the_specification_says_so() -> None:
+def test_eltwise_and_sum_work_in_place() -> None:
     src = rows([1.0, -2.0])
     assert relu(src.desc)(src=src, dst=src) is src
     assert src.unpack().tolist() == [[1.0, 0.0]]
@@ -162,16 +162,18 @@ def test_values_of_attributes_are_numbers_arrays_or_memory() -> None:
     assert by_array.unpack().tolist() == by_memory.unpack().tolist() == [[3.5, 50.0]]
 
 
-def test_post_operations_bring_their_own_arguments() -> None:
+def test_operands_of_post_operations_are_arguments() -> None:
     desc = MemoryDesc((1, 2), "f32")
-    follows = p.PrimitiveAttributes(post_ops=(a.Binary("add", MemoryDesc((1, 2), "f32")), a.Eltwise("relu")))
+    follows = p.PrimitiveAttributes(
+        post_ops=(a.BinaryPostOp("add", MemoryDesc((1, 2), "f32")), a.EltwisePostOp("relu"))
+    )
     product = p.MatMul(desc, MemoryDesc((2, 2), "f32"), attributes=follows, engine="reference")
     given = {"src": rows([1.0, 2.0]), "weights": rows([1.0, 0.0], [0.0, 1.0])}
     assert product.arguments == ("src", "weights", "post_op_0_src_1", "dst")
     assert product(**given, post_op_0_src_1=rows([10.0, -10.0])).unpack().tolist() == [[11.0, 0.0]]
 
 
-def test_nothing_is_computed_of_tensors_without_elements_and_gradients_of_nothing_are_zero() -> None:
+def test_gradients_of_an_empty_batch_are_zero() -> None:
     train: Any = {"prop_kind": "forward_training"}
     conv = p.Convolution(any_of(0, 3, 5, 5), any_of(4, 3, 3, 3), any_of(4), **train)
     data = {name: Memory(conv.desc(name)) for name in ("src", "weights", "bias")}
@@ -216,10 +218,10 @@ def test_a_reorder_is_inlays_own_unless_an_engine_is_named() -> None:
     assert p.Reorder(wanted, any_of(1, 6, 2, 2)).dst_desc == MemoryDesc((1, 6, 2, 2), "f32", "nhwc")
 
 
-def test_a_reorder_takes_scales_zero_points_and_a_sum() -> None:
+def test_a_reorder_supports_scales_zero_points_and_a_sum() -> None:
     desc, bytes_ = MemoryDesc((1, 2), "f32"), MemoryDesc((1, 2), "s8", "ab")
     attributes = p.PrimitiveAttributes(
-        scales={"src": inlay.Scales()}, zero_points={"dst": inlay.ZeroPoints()}, post_ops=(a.Sum(2.0),)
+        scales={"src": inlay.Scales()}, zero_points={"dst": inlay.ZeroPoints()}, post_ops=(a.SumPostOp(2.0),)
     )
     reorder = p.Reorder(desc, bytes_, attributes=attributes)
     dst = pack(np.array([[1, 2]], np.int8), "ab")
@@ -254,7 +256,7 @@ def test_weights_are_prepared_by_inlays_own_reorder(data_type: str) -> None:
 
 @pytest.fixture
 def default_engine() -> Iterator[None]:
-    """The default is what it was, afterwards."""
+    """Restore the default engine afterwards."""
     yield
     p.set_engine(None)
 
@@ -265,27 +267,27 @@ def test_an_engine_is_made_once(default_engine: None) -> None:
     assert relu(MemoryDesc((2,), "f32"), engine=None).engine is p.get_engine() is p.get_engine("reference")
 
 
-class Declines(Engine):
-    """An engine that computes nothing."""
+class Unsupporting(Engine):
+    """An engine that supports no operation."""
 
-    name = "declines"
+    name = "unsupporting"
 
     def create(self, operation: object) -> Any:
         raise Unimplemented("not this one")
 
 
-def test_what_the_default_engine_declines_the_reference_computes(default_engine: None) -> None:
-    p.set_engine(Declines())
+def test_the_reference_computes_what_the_default_engine_does_not_support(default_engine: None) -> None:
+    p.set_engine(Unsupporting())
     desc = MemoryDesc((2, 3), "f32")
     forward = relu(desc, engine=None, prop_kind="forward_training")
     assert forward.engine.name == "reference"
     assert p.EltwiseBackward(hint_forward=forward).engine.name == "reference"
     with pytest.raises(Unimplemented, match="not this one"):
-        relu(desc, engine=Declines())
+        relu(desc, engine=Unsupporting())
 
 
 @needs_onednn
-def test_group_normalization_is_computed_by_whoever_can() -> None:
+def test_group_normalization_runs_on_every_release() -> None:
     desc = MemoryDesc((1, 4, 3, 3), "f32")
     norm = p.GroupNormalization(desc, groups=2, epsilon=1e-5)
     assert norm.engine.name.split()[0] == ("reference" if oracle.version() < (3, 3) else "onednn")
@@ -303,12 +305,12 @@ def test_without_a_library_the_reference_is_the_default(monkeypatch: pytest.Monk
 
 
 def test_the_environment_names_the_engine() -> None:
-    asked = "import json; from inlay import primitives as p; print(json.dumps(p.get_engine().name))"
+    program = "import json; from inlay import primitives as p; print(json.dumps(p.get_engine().name))"
     environment = {**os.environ, "INLAY_ENGINE": "reference"}
-    done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60, env=environment
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, env=environment
     )
-    assert json.loads(done.stdout) == "reference"
+    assert json.loads(process.stdout) == "reference"
 
 
 def test_an_unknown_engine_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch, default_engine: None) -> None:

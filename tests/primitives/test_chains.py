@@ -1,9 +1,9 @@
-"""The five chains of the documents of propagation: reorders stand only before what multiplies by weights.
+"""Five chains of primitives from the specification: only primitives that multiply by weights need reorders.
 
-A chain is built as the specification says: compute-intensive primitives with any, the others for what arrives.
-`Chain.feed` brings memory to the format that a primitive takes, and notes each reorder. Formats force one only where a
-compute-intensive primitive chose another than arrives; the results are those of the reference, where nothing is
-reordered at all.
+A chain is built as in "Memory format propagation": compute-intensive primitives with `any`, the others for the format
+of the previous result. `Chain.feed` reorders memory to the format of an argument, and records each reorder. It is
+needed only if a compute-intensive primitive chose another format than its source has. The results are compared with
+those of the reference engine, which needs no reorder.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives.primitive import Primitive
 from tests.oracles import onednn as oracle
-from tests.support.primitive_runs import distinct, unpacked
+from tests.support.primitive_runs import distinct, unpack_any
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 Array = npt.NDArray[np.float64]
@@ -38,15 +38,15 @@ class Chain:
         self.between: list[str] = []
 
     def data(self, name: str, desc: MemoryDesc) -> Memory:
-        """A tensor of the network, in the format that is asked for; weights are prepared once and count for nothing."""
+        """Return a random tensor in a format; weights do not count as reorders."""
         return pack(distinct(np.random.default_rng([*name.encode()]), desc), desc)
 
     def image(self, *dims: int) -> Memory:
-        """What the network is given: row-major."""
+        """Return the row-major input of the network."""
         return self.data("image", MemoryDesc(dims, "f32"))
 
     def feed(self, memory: Memory, primitive: Primitive, name: str = "src") -> Memory:
-        """The memory in the format of an argument."""
+        """Return the memory in the format of an argument, and record the reorder."""
         wanted = primitive.desc(name)
         if memory.desc == wanted:
             return memory
@@ -56,7 +56,7 @@ class Chain:
         return reorder(memory, wanted)
 
     def conv(self, memory: Memory, outputs: int, kernel: int = 3, name: str = "conv", train: bool = False) -> "Step":
-        """A convolution that keeps the image's size."""
+        """Run a convolution that preserves the size of the image."""
         dims = memory.desc.dims
         primitive = p.Convolution(
             any_of(*dims),
@@ -70,14 +70,14 @@ class Chain:
         return Step(primitive, src, primitive(src=src, weights=weights), weights)
 
     def relu(self, memory: Memory) -> Memory:
-        """Relu in the format that arrives."""
+        """Run a ReLU in the format of its source."""
         primitive = p.Eltwise(memory.desc, algorithm="relu", engine=self.engine)
         result: Memory = primitive(src=self.feed(memory, primitive))
         return result
 
 
 class Step:
-    """A convolution that ran."""
+    """A convolution with its memories."""
 
     def __init__(self, primitive: Primitive, src: Memory, dst: Memory, weights: Memory) -> None:
         self.primitive, self.src, self.dst, self.weights = primitive, src, dst, weights
@@ -141,19 +141,19 @@ CHAINS: tuple[Callable[[Chain], list[Memory]], ...] = (
 
 
 FORCED = {"inner_product_after_pooling": ["InnerProduct.src"]}
-"""With 3.2 and AVX-512: an inner product of more than one pixel takes its image in another format than it arrives."""
+"""Reorders between primitives with oneDNN 3.2 and AVX-512: an inner product of several pixels needs one."""
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_the_reference_reorders_nothing_that_is_row_major(chain: Callable[[Chain], list[Memory]]) -> None:
+def test_the_reference_needs_no_reorder(chain: Callable[[Chain], list[Memory]]) -> None:
     run = Chain("reference")
-    assert all(np.isfinite(unpacked(memory)).all() for memory in chain(run))
+    assert all(np.isfinite(unpack_any(memory)).all() for memory in chain(run))
     assert run.reorders == []
 
 
 @needs_onednn
 @pytest.mark.parametrize("chain", CHAINS)
-def test_reorders_stand_only_before_what_multiplies_by_weights(chain: Callable[[Chain], list[Memory]]) -> None:
+def test_only_primitives_with_weights_need_reorders(chain: Callable[[Chain], list[Memory]]) -> None:
     run = Chain("onednn")
     results = chain(run)
     assert {place.split(".")[0] for place in run.reorders} <= {
@@ -162,14 +162,14 @@ def test_reorders_stand_only_before_what_multiplies_by_weights(chain: Callable[[
         "ConvolutionBackwardData",
         "ConvolutionBackwardWeights",
     }
-    expected = [unpacked(memory) for memory in chain(Chain("reference"))]
-    for found, wanted in zip(map(unpacked, results), expected, strict=True):
+    expected = [unpack_any(memory) for memory in chain(Chain("reference"))]
+    for found, wanted in zip(map(unpack_any, results), expected, strict=True):
         assert np.abs(found - wanted).max() <= 5e-5 * max(1.0, float(np.abs(wanted).max()))
 
 
 @needs_onednn
 @pytest.mark.parametrize("chain", CHAINS)
-def test_3_2_forces_so_many_reorders_and_no_more(chain: Callable[[Chain], list[Memory]]) -> None:
+def test_the_number_of_reorders_with_onednn_3_2(chain: Callable[[Chain], list[Memory]]) -> None:
     if not is_avx512() or oracle.version() != (3, 2):
         pytest.skip("what 3.2 chooses with AVX-512")
     run = Chain("onednn")
@@ -179,7 +179,7 @@ def test_3_2_forces_so_many_reorders_and_no_more(chain: Callable[[Chain], list[M
 
 
 @needs_onednn
-def test_a_stem_of_three_channels_forces_one_reorder_in_3_2() -> None:
+def test_a_stem_of_three_channels_needs_one_reorder_with_onednn_3_2() -> None:
     if not is_avx512() or oracle.version() != (3, 2):
         pytest.skip("what 3.2 chooses with AVX-512")
     run = Chain("onednn")
@@ -192,7 +192,7 @@ def is_avx512() -> bool:
     return bool(oracle.isa() & oracle.AVX512)
 
 
-def test_a_chain_that_ignores_formats_is_found() -> None:
+def test_a_reorder_is_recorded() -> None:
     run = Chain("reference")
     turned = run.data("image", MemoryDesc((1, 4, 3, 3), "f32", "nhwc"))
     pool = p.Pooling(MemoryDesc((1, 4, 3, 3), "f32", "nchw"), algorithm="max", kernel=3, engine="reference")

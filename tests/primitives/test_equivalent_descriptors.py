@@ -1,4 +1,4 @@
-"""Memory of an equivalent descriptor will do: what counts is where each element lies, not how that is spelled."""
+"""Calls accept memory of equivalent descriptors: those that store each element at the same byte."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def relu(desc: MemoryDesc, engine: str) -> p.Primitive:
     return p.Eltwise(desc, algorithm="relu", engine=engine)
 
 
-def drawn(desc: MemoryDesc) -> Memory:
+def random_memory(desc: MemoryDesc) -> Memory:
     return pack(np.random.default_rng(5).normal(size=desc.dims).astype(np.float32), desc)
 
 
@@ -31,7 +31,7 @@ def drawn(desc: MemoryDesc) -> Memory:
 def test_memory_of_an_equivalent_descriptor_is_read_and_written(engine: str, other: MemoryDesc) -> None:
     assert other != ONCE
     assert other.equivalent(ONCE)
-    src, dst = drawn(other), Memory(other)
+    src, dst = random_memory(other), Memory(other)
     expected = np.maximum(src.unpack(), 0)
     primitive = relu(ONCE, engine)
     assert np.array_equal(primitive(src=src).unpack(), expected)
@@ -43,24 +43,26 @@ def test_memory_of_an_equivalent_descriptor_is_read_and_written(engine: str, oth
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_primitive_works_in_place_on_two_equivalent_memories_of_one_buffer(engine: str) -> None:
-    src = drawn(ONCE)
+    src = random_memory(ONCE)
     expected = np.maximum(src.unpack(), 0)
     relu(ONCE, engine)(src=src, dst=Memory(TWICE, src.buffer))
     assert np.array_equal(src.unpack(), expected)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_memory_of_another_format_is_refused_as_ever(engine: str) -> None:
+def test_memory_of_another_format_is_an_error(engine: str) -> None:
     with pytest.raises(InvalidArguments, match="src has the format f32::blocked:aBc8b::f0, the primitive takes"):
-        relu(ONCE, engine)(src=drawn(FLAT))
+        relu(ONCE, engine)(src=random_memory(FLAT))
     with pytest.raises(InvalidArguments, match="dst has the format f32::blocked:aBc8b::f0, the primitive writes"):
-        relu(ONCE, engine)(src=drawn(ONCE), dst=Memory(FLAT))
+        relu(ONCE, engine)(src=random_memory(ONCE), dst=Memory(FLAT))
     part = MemoryDesc((4, 32, 3), "f32", "aBc16b").submemory((2, 32, 3), (1, 0, 0))
     with pytest.raises(InvalidArguments):
         relu(ONCE, engine)(src=Memory(part))
 
 
-def test_equal_descriptors_of_other_unit_strides_are_taken() -> None:
+def test_descriptors_that_differ_in_unit_axes_are_equal() -> None:
     first, last = (MemoryDesc((2, 1, 4, 4), "f32", tag) for tag in ("nchw", "nhwc"))
     assert inlay.MemoryDesc((2, 1, 4, 4), "f32", "nhwc") == first
-    assert np.array_equal(relu(first, "reference")(src=drawn(last)).unpack(), np.maximum(drawn(last).unpack(), 0))
+    assert np.array_equal(
+        relu(first, "reference")(src=random_memory(last)).unpack(), np.maximum(random_memory(last).unpack(), 0)
+    )

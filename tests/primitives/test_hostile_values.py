@@ -1,6 +1,6 @@
-"""Whatever a caller gives to a primitive, it is taken or refused with an error of Inlay, never one of the inside.
+"""Invalid arguments of primitives raise an InlayError, never an error from inside of NumPy or Python.
 
-Every parameter of every class, and every memory of a call, is given more than a hundred values that are no such thing.
+Every parameter of every class, and every argument of a call, is set to more than a hundred invalid values.
 """
 
 import inspect
@@ -56,7 +56,7 @@ VALID: Mapping[str, Mapping[str, Any]] = {
     "AUGRU": {**gates(3), "attention": ATTENTION},
     "LBRAUGRU": {**gates(3), "attention": ATTENTION},
 }
-"""Arguments with which each forward class is created."""
+"""Valid arguments of each forward class."""
 BACKWARD = ("Backward", "BackwardData", "BackwardWeights")
 HUGE = 10**5000
 ATTRIBUTES: tuple[Any, ...] = (
@@ -67,11 +67,11 @@ ATTRIBUTES: tuple[Any, ...] = (
     {"zero_points": [1]},
     {"post_ops": 5},
     {"post_ops": (5,)},
-    {"post_ops": (a.Sum(HUGE),)},
-    {"post_ops": (a.Sum(data_type=5),)},  # type: ignore[arg-type]
-    {"post_ops": (a.Eltwise("relu", None),)},  # type: ignore[arg-type]
-    {"post_ops": (a.Binary("add", 5),)},  # type: ignore[arg-type]
-    {"post_ops": (a.PReLU(-1),)},
+    {"post_ops": (a.SumPostOp(HUGE),)},
+    {"post_ops": (a.SumPostOp(data_type=5),)},  # type: ignore[arg-type]
+    {"post_ops": (a.EltwisePostOp("relu", None),)},  # type: ignore[arg-type]
+    {"post_ops": (a.BinaryPostOp("add", 5),)},  # type: ignore[arg-type]
+    {"post_ops": (a.PReLUPostOp(-1),)},
     {"post_ops": (a.DepthwiseConvolution(5, 5, 5, 5, 5, 5),)},  # type: ignore[arg-type]
     {"post_ops": (a.DepthwiseConvolution("f32", None, "f32", 3, 1, 1),)},
     {"recurrent": 5},
@@ -118,7 +118,7 @@ def created(name: str, **changed: Any) -> Any:
 
 
 def attempts(name: str) -> Iterator[tuple[Callable[[], object], str]]:
-    """Every call with one hostile value, and its description."""
+    """Yield every call with one invalid value, and its description."""
     cls = getattr(p, name)
     for parameter in inspect.signature(cls).parameters:
         for i, value in enumerate(HOSTILE):
@@ -203,7 +203,7 @@ MEANINGLESS: Mapping[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MEANINGLESS)
-def test_what_means_nothing_is_refused_in_these_words(name: str) -> None:
+def test_a_meaningless_value_raises_this_error(name: str) -> None:
     kind, changed, text = MEANINGLESS[name]
     with pytest.raises(InvalidArguments) as refusal:
         created(kind, **changed)
@@ -212,7 +212,7 @@ def test_what_means_nothing_is_refused_in_these_words(name: str) -> None:
 
 def test_a_gradient_has_no_post_operations() -> None:
     hint = created("Convolution", prop_kind="forward_training")
-    attributes = p.PrimitiveAttributes(post_ops=(a.Eltwise("relu"),))
+    attributes = p.PrimitiveAttributes(post_ops=(a.EltwisePostOp("relu"),))
     with pytest.raises(InvalidArguments) as refusal:
         p.ConvolutionBackwardData(hint_forward=hint, attributes=attributes)
     assert str(refusal.value) == (

@@ -1,12 +1,11 @@
-"""What primitives refuse, with the whole text: golden/mistakes/primitives.txt holds calls and their errors in turn.
+"""Errors of primitives: golden/mistakes/primitives.txt has calls and the whole text of their errors.
 
-Wrong ranks, channels, windows and types, any where the specification gives a format, hints that are missing or of other
-shapes, attributes that do not fit, and calls with memory that is missing, of another format, too small, read-only or
-shared.
+The mistakes: wrong ranks, channels, windows and types; `any` for an argument that needs a format; missing hints and
+hints of other shapes; invalid attributes; and calls with memory that is missing, of another format, too small,
+read-only or overlapping.
 """
 
 import mmap
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,19 @@ import pytest
 import inlay
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc as M
-from inlay.errors import InlayError
 from inlay.primitives import attributes  # noqa: F401  calls of the file name it
 from inlay.primitives.attributes import PrimitiveAttributes as Attributes
 from inlay.primitives.engine import Engine
-from tests.support.paths import GOLDEN
+from tests.support.golden_mistakes import assert_mistake, read_mistakes
 
 
 class Silent(Engine):
-    """An engine that is another."""
+    """An engine that must not be called."""
 
     name = "silent"
 
     def create(self, operation: object) -> Any:
-        raise AssertionError("it is not asked")
+        raise AssertionError("the engine must not be called")
 
 
 def anyf(*dims: int) -> M:
@@ -96,33 +94,18 @@ def scaled(**given: Any) -> Any:
     return product(src=inlay.Memory(src), weights=inlay.Memory(weights), **given)
 
 
-MISTAKES = GOLDEN / "mistakes" / "primitives.txt"
+@pytest.mark.parametrize(("call", "error"), read_mistakes("primitives"))
+def test_a_mistake_raises_this_error(call: str, error: str) -> None:
+    assert_mistake(call, error, globals())
 
 
-def mistakes() -> Iterator[tuple[str, str]]:
-    """Each call of the file, and its error."""
-    lines = [line for line in MISTAKES.read_text().splitlines() if line and not line.startswith("#")]
-    yield from zip(lines[::2], map(str.strip, lines[1::2]), strict=True)
-
-
-@pytest.mark.parametrize(("call", "text"), list(mistakes()), ids=[call[:60] for call, _ in mistakes()])
-def test_a_mistake_is_refused_with_this_text(call: str, text: str) -> None:
-    with pytest.raises(InlayError) as refusal:
-        eval(call, globals())
-    assert f"{type(refusal.value).__name__}: {refusal.value}" == text
-
-
-def test_there_are_mistakes_enough() -> None:
-    assert len(dict(mistakes())) >= 60
-
-
-def test_a_right_call_is_no_mistake() -> None:
+def test_valid_calls_raise_no_error() -> None:
     conv(dst=anyf(2, 32, 8, 8), padding_l=1)
     relu(2, 3)(src=memory(2, 3))
     relu(2, 3)(**same(2, 3))
 
 
-def test_memory_in_use_cannot_be_freed() -> None:
+def test_bound_memory_cannot_be_freed() -> None:
     pages = mmap.mmap(-1, 4096)
     source = inlay.Memory(plain(2, 3), pages)
     run = relu(2, 3).bind(src=source, dst=memory(2, 3))
@@ -132,7 +115,7 @@ def test_memory_in_use_cannot_be_freed() -> None:
     run()
 
 
-def test_what_is_bound_outlives_the_primitive_and_its_memories() -> None:
+def test_a_bound_function_keeps_its_primitive_and_memories_alive() -> None:
     source, result = inlay.pack(np.array([[1, -2, 3]], np.float32), "ab"), memory(1, 3)
     run = relu(1, 3).bind(src=source, dst=result)
     del source

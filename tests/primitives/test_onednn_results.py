@@ -1,7 +1,7 @@
-"""Every primitive, forward and backward: oneDNN computes what the reference computes in f64, in whatever formats.
+"""Every primitive, forward and backward, in random formats: results of oneDNN are close to those of the reference.
 
-The oneDNN is that of the wheel, or the one that INLAY_ONEDNN names. What a release lacks, or is known to get wrong, is
-left out and counted: enough problems of each kind must have run.
+The library is that of the wheel, or the one that INLAY_ONEDNN names. Problems that a release does not support are
+skipped; a minimum number of problems of each kind must run.
 """
 
 from dataclasses import replace
@@ -17,11 +17,11 @@ from tests.support.primitive_runs import bound_of
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
 SINCE = {"group_normalization": (3, 3)}
-"""Kinds that are younger than 3.2."""
+"""Releases of oneDNN that introduced kinds after 3.2."""
 
 
-def equal_on(kind: str, seeds: range) -> int:
-    """How many problems ran on oneDNN, each with the results of the reference."""
+def count_equal(kind: str, seeds: range) -> int:
+    """Compare the results of oneDNN and the reference, and return the number of problems that oneDNN supports."""
     ran = 0
     for seed in seeds:
         case = draw(kind, seed)
@@ -40,7 +40,7 @@ def equal_on(kind: str, seeds: range) -> int:
 def test_onednn_computes_what_the_reference_computes(kind: str) -> None:
     if oracle.version() < SINCE.get(kind, (0, 0)):
         pytest.skip(f"this oneDNN is too old for {kind}: the reference computes it")
-    assert equal_on(kind, range(16)) >= 3
+    assert count_equal(kind, range(16)) >= 3
 
 
 @needs_onednn
@@ -49,21 +49,21 @@ def test_onednn_computes_what_the_reference_computes(kind: str) -> None:
 def test_onednn_computes_what_the_reference_computes_in_many_problems(kind: str) -> None:
     if oracle.version() < SINCE.get(kind, (0, 0)):
         pytest.skip(f"this oneDNN is too old for {kind}: the reference computes it")
-    assert equal_on(kind, range(16, 240)) >= 40
+    assert count_equal(kind, range(16, 240)) >= 40
 
 
 @pytest.mark.parametrize("kind", DRAWERS)
-def test_problems_differ_and_are_drawn_again(kind: str) -> None:
+def test_problems_differ_and_are_reproducible(kind: str) -> None:
     cases = [draw(kind, seed) for seed in range(8)]
     assert cases == [draw(kind, seed) for seed in range(8)]
     assert len({str((case.descs, case.options)) for case in cases}) >= 6
-    # A case of its own has its own data.
+    # Equal cases have equal data.
     one = cases[0]
     name, desc = next(iter(one.descs.items()))
     assert np.array_equal(one.data(name, desc), replace(one).data(name, desc))
 
 
-def test_problems_cover_what_they_promise() -> None:
+def test_problems_cover_special_cases() -> None:
     cases = [draw(kind, seed) for kind in DRAWERS for seed in range(60)]
     sources = [next(iter(case.descs.values())) for case in cases]
     assert any(0 in desc.dims for desc in sources)
@@ -78,7 +78,7 @@ def test_problems_cover_what_they_promise() -> None:
 
 
 @pytest.mark.parametrize("kind", ["convolution", "pooling", "batch_normalization", "eltwise"])
-def test_a_wrong_number_is_found(kind: str) -> None:
+def test_the_comparison_detects_a_wrong_number(kind: str) -> None:
     case = next(case for seed in range(9) if 0 not in (case := draw(kind, seed)).descs["src"].dims)
     right = run(case, "reference")
     for name in right:

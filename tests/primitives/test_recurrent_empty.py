@@ -1,12 +1,21 @@
-"""Recurrent networks without steps or without sequences: states stay, and nothing is added to gradients of weights."""
+"""Recurrent networks without time steps or sequences: states are copied, and gradients of weights do not change."""
 
 import numpy as np
 import pytest
 
-from inlay.engines.reference.recurrent import Network, backward, forward
+from inlay.engines.reference.recurrent import RecurrentNetwork, backward, forward
 from inlay.memory import pack
 from tests.oracles import onednn as oracle
-from tests.support.recurrent_cases import DIRECTIONS, GATES, Case, make_case, moved, packed, run_backward, run_forward
+from tests.support.recurrent_cases import (
+    DIRECTIONS,
+    GATES,
+    Case,
+    make_case,
+    pack_arguments,
+    reorder_to,
+    run_backward,
+    run_forward,
+)
 
 LIVE = pytest.param(
     "onednn", marks=pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
@@ -15,7 +24,7 @@ ENGINES = pytest.mark.parametrize("engine", ["reference", LIVE])
 UNTRAINED = ("augru", "lbr_augru")
 
 
-def require_state_stays(case: Case, engine: str) -> None:
+def assert_state_is_copied(case: Case, engine: str) -> None:
     for prop_kind in ("forward_inference", "forward_training"):
         found = run_forward(case.forward(prop_kind, engine=engine), case.arrays)
         assert found["dst_layer"].desc.dims[0] == 0
@@ -26,16 +35,16 @@ def require_state_stays(case: Case, engine: str) -> None:
 
 @ENGINES
 @pytest.mark.parametrize("kind", sorted(set(GATES) - set(UNTRAINED)))
-def test_without_times_the_state_stays(kind: str, engine: str) -> None:
+def test_without_time_steps_the_state_is_copied(kind: str, engine: str) -> None:
     case = make_case(kind, times=0)
-    require_state_stays(case, engine)
+    assert_state_is_copied(case, engine)
     left_out = {name: array for name, array in case.arrays.items() if not name.startswith("src_iter")}
-    require_state_stays(Case(case.kind, case.direction, left_out, case.told), engine)
+    assert_state_is_copied(Case(case.kind, case.direction, left_out, case.parameters), engine)
 
 
 @ENGINES
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_without_sequences_there_is_nothing(direction: str, engine: str) -> None:
+def test_without_sequences_results_are_empty(direction: str, engine: str) -> None:
     case = make_case("lstm", direction, batch=0)
     found = run_forward(case.forward(engine=engine), case.arrays)
     assert found["dst_layer"].desc.dims == (3, 0, 10 if direction == "concat" else 5)
@@ -52,11 +61,13 @@ def test_gradients_of_weights_are_left_alone_or_zero_with_the_flag(
     gradients = case.gradients(forward_primitive)
     for flags, factor in (((), 1.0), (("diff_weights_overwrite",), 0.0)):
         backward_primitive = case.backward(forward_primitive, flags=flags)
-        read = packed(backward_primitive, {**case.arrays, **gradients}) | run_forward(forward_primitive, case.arrays)
+        read = pack_arguments(backward_primitive, {**case.arrays, **gradients}) | run_forward(
+            forward_primitive, case.arrays
+        )
         desc = backward_primitive.desc("diff_weights_layer")
         before = np.random.default_rng(0).standard_normal(desc.dims).astype(np.float32)
         sums = pack(before, desc)
-        read = {name: moved(memory, backward_primitive, name) for name, memory in read.items()}
+        read = {name: reorder_to(memory, backward_primitive, name) for name, memory in read.items()}
         found = backward_primitive(**read, diff_weights_layer=sums)
         assert np.array_equal(sums.unpack(), factor * before)
         assert not found["diff_weights_iter"].unpack().any()
@@ -67,7 +78,7 @@ def test_gradients_of_weights_are_left_alone_or_zero_with_the_flag(
 @pytest.mark.parametrize(("times", "batch"), [(0, 2), (3, 0)])
 def test_the_formulas_agree(kind: str, times: int, batch: int) -> None:
     case = make_case(kind, times=times, batch=batch)
-    network = Network(kind, "left2right", **case.told)
+    network = RecurrentNetwork(kind, "left2right", **case.parameters)
     outputs = forward(network, case.arrays)
     if not times:
         assert np.array_equal(outputs["dst_iter"], case.arrays["src_iter"])
@@ -77,8 +88,8 @@ def test_the_formulas_agree(kind: str, times: int, batch: int) -> None:
     assert np.array_equal(found["diff_src_iter"], gradients["diff_dst_iter"])
 
 
-def test_without_channels_in_only_the_state_counts() -> None:
-    """The library computes something else, so the default engine leaves it to the reference."""
+def test_without_input_channels_only_the_state_contributes() -> None:
+    """oneDNN computes it wrongly, so the reference engine does."""
     case, one = make_case("lstm", inputs=1), make_case("lstm", inputs=1)
     case.arrays["src_layer"] = case.arrays["src_layer"][:, :, :0]
     case.arrays["weights_layer"] = case.arrays["weights_layer"][:, :, :0]

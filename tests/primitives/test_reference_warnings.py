@@ -1,4 +1,4 @@
-"""A primitive that a reference kernel computes warns once with what to do; with avoid="reference" it raises."""
+"""Warnings about reference kernels: one for each kind and direction; with avoid="reference" they are errors."""
 
 import subprocess
 import sys
@@ -13,7 +13,8 @@ from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, PerformanceWarning, Unimplemented
 from inlay.memory import Memory
-from inlay.primitives.engine import Engine, Implementation, KernelKind, Operation, PlainImplementation, forget_warnings
+from inlay.primitives.engine import Engine, Implementation, KernelKind, Operation, PlainImplementation
+from inlay.primitives.reference_kernels import forget_warnings
 from tests.oracles import onednn as oracle
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
@@ -24,12 +25,12 @@ ROWS = MemoryDesc((4, 6), "f32")
 
 @dataclass
 class Slow(Engine):
-    """An engine whose kernels are those of the reference engine, by another name."""
+    """An engine with the kernels of the reference engine under another name."""
 
     refuses: str = ""
-    """A kind that it lacks."""
+    """A kind that it does not support; empty if none."""
     fast: tuple[str, ...] = ()
-    """Kinds of which it says that its kernels are fast."""
+    """Kinds whose kernels count as optimized."""
     name: str = "slow 1.0"
 
     def create(self, operation: Operation) -> Implementation:
@@ -41,7 +42,7 @@ class Slow(Engine):
 
 
 @pytest.fixture(autouse=True)
-def nothing_was_warned_of() -> Iterator[None]:
+def no_warnings_issued() -> Iterator[None]:
     forget_warnings()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -50,11 +51,11 @@ def nothing_was_warned_of() -> Iterator[None]:
     p.set_engine(None)
 
 
-def told(recorded: Any) -> list[str]:
+def texts_of(recorded: Any) -> list[str]:
     return [str(one.message) for one in recorded if issubclass(one.category, PerformanceWarning)]
 
 
-def test_a_reference_kernel_is_warned_of_once_for_each_kind_and_direction() -> None:
+def test_there_is_one_warning_for_each_kind_and_direction() -> None:
     slow = Slow()
     with warnings.catch_warnings(record=True) as recorded:
         p.Convolution(SRC, WEIGHTS, padding_l=1, engine=slow)
@@ -64,7 +65,7 @@ def test_a_reference_kernel_is_warned_of_once_for_each_kind_and_direction() -> N
         p.EltwiseBackward(hint_forward=forward)
     slow_one = "slow 1.0 computes it by its reference kernel ref:any, many times as slowly as by others"
     formats = "to another format, such as row-major, channels last or blocked by 16; avoid='reference' raises here"
-    assert told(recorded) == [
+    assert texts_of(recorded) == [
         f"Convolution: {slow_one}: describe src by 'any', and reorder to the formats that it chooses; "
         "avoid='reference' raises here",
         f"Eltwise: {slow_one}: reorder src {formats}",
@@ -73,17 +74,17 @@ def test_a_reference_kernel_is_warned_of_once_for_each_kind_and_direction() -> N
     assert {one.filename for one in recorded} == {__file__}
 
 
-def test_what_has_any_formats_already_is_told_something_else() -> None:
+def test_the_advice_differs_if_all_formats_are_any() -> None:
     free = MemoryDesc(SRC.dims, "f32", "any")
     with pytest.warns(PerformanceWarning) as recorded:
         p.Convolution(free, WEIGHTS, engine=Slow())
-    assert told(recorded) == [
+    assert texts_of(recorded) == [
         "Convolution: slow 1.0 computes it by its reference kernel ref:any, many times as slowly as by others: it has "
         "no other for these dims, types and attributes, so choose others, such as f32; avoid='reference' raises here"
     ]
 
 
-def test_a_reference_kernel_is_refused_where_it_is_avoided() -> None:
+def test_avoid_raises_an_error() -> None:
     with pytest.raises(Unimplemented) as refusal:
         p.Softmax(ROWS, axis=1, engine=Slow(), avoid="reference")
     assert str(refusal.value) == (
@@ -93,12 +94,12 @@ def test_a_reference_kernel_is_refused_where_it_is_avoided() -> None:
     assert p.Softmax(ROWS, axis=1, engine=Slow(fast=("softmax",)), avoid="reference").impl == "ref:any"
 
 
-def test_the_reference_engine_is_told_of_where_the_default_engine_lacks_the_kind() -> None:
+def test_a_fallback_to_the_reference_engine_issues_a_warning() -> None:
     p.set_engine(Slow(refuses="shuffle"))
     with pytest.warns(PerformanceWarning) as recorded:
         shuffle = p.Shuffle(ROWS, axis=1, group_size=2)
     assert shuffle.engine.name == "reference"
-    assert told(recorded) == [
+    assert texts_of(recorded) == [
         "Shuffle: no engine but the reference computes it, many times as slowly as by others: reorder src to another "
         "format, such as row-major, channels last or blocked by 16; avoid='reference' raises here"
     ]
@@ -109,7 +110,7 @@ def test_the_reference_engine_is_told_of_where_the_default_engine_lacks_the_kind
     )
 
 
-def test_nothing_is_told_where_the_reference_engine_was_chosen() -> None:
+def test_there_is_no_warning_if_the_reference_engine_was_chosen() -> None:
     with warnings.catch_warnings(record=True) as recorded:
         p.Softmax(ROWS, axis=1, engine="reference")
         p.set_engine("reference")
@@ -117,10 +118,10 @@ def test_nothing_is_told_where_the_reference_engine_was_chosen() -> None:
         forward = p.Softmax(ROWS, axis=1, prop_kind="forward_training")
         p.SoftmaxBackward(hint_forward=forward)
         p.Reorder(ROWS, MemoryDesc(ROWS.dims, "bf16", "ba"))
-    assert told(recorded) == []
+    assert texts_of(recorded) == []
 
 
-def test_calls_tell_nothing() -> None:
+def test_calls_issue_no_warning() -> None:
     with pytest.warns(PerformanceWarning):
         relu = p.Eltwise(ROWS, algorithm="relu", engine=Slow())
     forget_warnings()
@@ -128,7 +129,7 @@ def test_calls_tell_nothing() -> None:
     with warnings.catch_warnings(record=True) as recorded:
         relu(src=src)
         relu(src=src)
-    assert told(recorded) == []
+    assert texts_of(recorded) == []
 
 
 @pytest.mark.parametrize("avoid", ["ref", True, "", 5])
@@ -139,12 +140,12 @@ def test_avoid_is_one_word(avoid: Any) -> None:
 
 
 @needs_onednn
-def test_onednn_says_itself_which_of_its_kernels_are_reference_kernels() -> None:
+def test_onednn_reports_its_reference_kernels() -> None:
     shuffle = MemoryDesc((2, 8, 3, 5), "f32", "cbad")
     with warnings.catch_warnings(record=True) as recorded:
         made = p.Shuffle(shuffle, axis=1, group_size=2, engine="onednn")
         assert made.implementation.is_reference == made.impl.startswith("ref")
-    assert len(told(recorded)) == made.implementation.is_reference
+    assert len(texts_of(recorded)) == made.implementation.is_reference
     relu = p.Eltwise(ROWS, algorithm="relu", engine="onednn")
     assert relu.implementation.is_reference == relu.impl.startswith("ref")
 
@@ -161,7 +162,7 @@ plan.compile().run({"x": drawn(*dims["x"])})
 
 
 @needs_onednn
-def test_networks_tell_nothing() -> None:
+def test_networks_issue_no_warning() -> None:
     command = [sys.executable, "-W", "error", "-c", NETWORK]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

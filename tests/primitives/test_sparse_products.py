@@ -1,4 +1,4 @@
-"""Products with a sparse factor are those of SciPy and NumPy, on each engine, and nothing runs on broken positions."""
+"""Products with a sparse factor: results are those of SciPy and NumPy on each engine; broken memory is an error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def any_of(dims: tuple[int, ...], data_type: str = "f32") -> MemoryDesc:
 
 
 def random_csr(rng: np.random.Generator, rows: int, columns: int) -> Any:
-    """A matrix with rows of no, few or all elements stored."""
+    """Return a random matrix with empty, sparse and full rows."""
     share = rng.choice([0.0, 0.03, 0.2, 1.0])
     matrix = rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < share)
     matrix[rng.random(rows) < 0.2] = 0
@@ -33,7 +33,7 @@ def random_csr(rng: np.random.Generator, rows: int, columns: int) -> Any:
 
 
 def csr_memory(array: Any) -> Memory:
-    """The buffers of a `csr_array` themselves."""
+    """Return memory on the buffers of a `csr_array`."""
     desc = MemoryDesc.csr(array.shape, array.dtype.name, array.nnz)
     return Memory(desc, [array.data, array.indices.astype(np.int32), array.indptr.astype(np.int32)])
 
@@ -45,19 +45,19 @@ def coo_memory(array: Any) -> Memory:
 
 
 def multiply(src: Memory | npt.NDArray[Any], weights: Memory | npt.NDArray[Any], **more: Any) -> npt.NDArray[Any]:
-    """The product by a primitive of what is given: memory as it is, arrays in the format that is chosen."""
+    """Multiply by a primitive; arrays are packed to the format that it chooses."""
     left, right = (m.desc if isinstance(m, Memory) else any_of(m.shape, str(m.dtype)) for m in (src, weights))
     product = primitives.MatMul(left, right, **more)
-    held = {
+    memories = {
         name: m if isinstance(m, Memory) else pack(m, product.desc(name))
         for name, m in (("src", src), ("weights", weights))
     }
-    found: npt.NDArray[Any] = product(**held).unpack()
+    found: npt.NDArray[Any] = product(**memories).unpack()
     return found
 
 
 def has_descriptor(engine: str, desc: MemoryDesc) -> bool:
-    """Whether an engine knows descriptors of this encoding: oneDNN has had CSR for longest."""
+    """Return whether an engine supports descriptors of this encoding; all releases of oneDNN support CSR."""
     if engine == "reference" or desc.sparse_encoding == "csr":
         return True
     return hasattr(oracle.library(), f"dnnl_memory_desc_create_with_{desc.sparse_encoding}_encoding")
@@ -84,7 +84,7 @@ def test_a_product_is_scipys(engine: str, memory_of: Callable[[Any], Memory]) ->
 
 
 @needs_onednn
-def test_onednn_computes_what_it_has() -> None:
+def test_onednn_computes_csr_of_f32() -> None:
     rows = csr_memory(scipy.sparse.csr_array(np.eye(4, dtype=np.float32)))
     assert primitives.MatMul(rows.desc, any_of((4, 5))).engine.name.startswith("onednn")
     assert primitives.MatMul(any_of((5, 4)), rows.desc).engine.name.startswith("onednn")
@@ -100,7 +100,7 @@ def test_halves_are_rounded_once() -> None:
 
 @ENGINES
 @pytest.mark.parametrize("which", ["src", "weights"])
-def test_an_element_that_is_not_stored_takes_no_part(engine: str, which: str) -> None:
+def test_elements_that_are_not_stored_contribute_nothing(engine: str, which: str) -> None:
     few = csr_memory(scipy.sparse.csr_array(np.array([[0, 2], [0, 0]], np.float32)))
     dense = np.array([[np.inf, np.nan], [1, np.inf]], np.float32)
     if which == "src":
@@ -111,28 +111,28 @@ def test_an_element_that_is_not_stored_takes_no_part(engine: str, which: str) ->
 
 @pytest.mark.parametrize("types", ["f32", "bf16", "f16", "f64", "f8_e5m2", "u8 s8", "s8 s8", "bf16 s8", "u8 u4"])
 @pytest.mark.parametrize("which", ["src", "weights"])
-def test_any_types_that_a_dense_product_has(types: str, which: str) -> None:
+def test_all_types_of_dense_products_are_supported(types: str, which: str) -> None:
     left, right = (types.split() * 2)[:2]
     rng = np.random.default_rng(3)
     names = {"src": left, "weights": right}
     dims = {"src": (6, 20), "weights": (20, 9)}
     arrays = {name: rng.integers(0, 4, dims[name]) * (rng.random(dims[name]) < 0.3) for name in dims}
-    held = {
+    memories = {
         name: reorder(pack(array.astype(np.float32), "ab"), in_rows(array.shape, names[name]))
         for name, array in arrays.items()
     }
-    held[which] = sparse.to_csr(held[which])
-    product = primitives.MatMul(held["src"].desc, held["weights"].desc, dst=any_of((6, 9), "f32"))
-    assert np.array_equal(product(**held).unpack(), arrays["src"] @ arrays["weights"])
+    memories[which] = sparse.to_csr(memories[which])
+    product = primitives.MatMul(memories["src"].desc, memories["weights"].desc, dst=any_of((6, 9), "f32"))
+    assert np.array_equal(product(**memories).unpack(), arrays["src"] @ arrays["weights"])
 
 
 def in_rows(dims: tuple[int, ...], data_type: str) -> MemoryDesc:
-    """Row-major with rows at whole bytes."""
+    """Return a row-major descriptor whose rows start at whole bytes."""
     return MemoryDesc(dims, data_type, strides=(dims[1] + dims[1] % 2, 1))
 
 
 @pytest.mark.parametrize("which", ["src", "weights"])
-def test_batches_of_coordinates_are_repeated_as_dense_ones(which: str) -> None:
+def test_batches_of_coo_are_broadcast(which: str) -> None:
     rng = np.random.default_rng(4)
     left = (rng.normal(size=(3, 1, 4, 5)) * (rng.random((3, 1, 4, 5)) < 0.4)).astype(np.float32)
     right = (rng.normal(size=(1, 2, 5, 6)) * (rng.random((1, 2, 5, 6)) < 0.4)).astype(np.float32)
@@ -149,16 +149,17 @@ def test_bias_scales_and_post_operations_follow(which: str) -> None:
     (left if which == "src" else right)[rng.random((4, 7) if which == "src" else (7, 3)) < 0.6] = 0
     bias, before = rng.normal(size=(1, 3)).astype(np.float32), rng.normal(size=(4, 3)).astype(np.float32)
     scales = np.array([2, 3, 5], np.float32)
-    held = {"src": pack(left, "ab"), "weights": pack(right, "ab")}
-    held[which] = sparse.to_csr(held[which])
+    memories = {"src": pack(left, "ab"), "weights": pack(right, "ab")}
+    memories[which] = sparse.to_csr(memories[which])
     wanted = PrimitiveAttributes(
-        scales={"weights": inlay.Scales(mask=0b10)}, post_ops=(attributes.Sum(0.5), attributes.Eltwise("relu"))
+        scales={"weights": inlay.Scales(mask=0b10)},
+        post_ops=(attributes.SumPostOp(0.5), attributes.EltwisePostOp("relu")),
     )
     product = primitives.MatMul(
-        held["src"].desc, held["weights"].desc, MemoryDesc((1, 3), "f32", "ab"), attributes=wanted
+        memories["src"].desc, memories["weights"].desc, MemoryDesc((1, 3), "f32", "ab"), attributes=wanted
     )
     dst = pack(before, product.dst_desc)
-    product(**held, bias=pack(bias, product.bias_desc), weights_scales=scales, dst=dst)
+    product(**memories, bias=pack(bias, product.bias_desc), weights_scales=scales, dst=dst)
     assert np.allclose(dst.unpack(), np.maximum(left @ (right * scales) + bias + before / 2, 0), atol=1e-5)
 
 
@@ -206,7 +207,7 @@ def test_a_product_with_packed_weights_is_the_dense_one(src_type: str, weights_t
 
 
 def packed_by_hand(array: npt.NDArray[Any], tag: str) -> tuple[list[Any], list[int], list[int]]:
-    """Values, block offsets and bits, element by element, from what `offset` answers for the blocked format."""
+    """Compute values, block offsets and bit mask element by element, from `MemoryDesc.offset` of the blocked format."""
     blocked = MemoryDesc(array.shape, "f32", tag)
     block = int(np.prod([size for _, size in blocked.inner_blocks]))
     whole = [0.0] * (blocked.size // 4)
@@ -218,7 +219,7 @@ def packed_by_hand(array: npt.NDArray[Any], tag: str) -> tuple[list[Any], list[i
 
 
 @pytest.mark.parametrize("tag", ["aB64b", "bA64a", "BA16a64b4a", "AB8a8b", "aB4b32b"])
-def test_packed_buffers_are_what_their_encoding_says(tag: str) -> None:
+def test_packed_buffers_have_the_documented_encoding(tag: str) -> None:
     rng = np.random.default_rng(8)
     array = (rng.normal(size=(19, 70)) * (rng.random((19, 70)) < 0.2)).astype(np.float32)
     nnz = int(np.count_nonzero(array))
@@ -238,7 +239,7 @@ def test_packed_memory_leaves_out_minus_zero_as_onednn_does() -> None:
     assert not np.signbit(memory.unpack()).any()
 
 
-def test_a_packed_descriptor_is_a_value() -> None:
+def test_packed_descriptors_compare_and_serialize() -> None:
     desc = MemoryDesc.packed((19, 70), "s8", 30, "BA16a64b4a")
     assert repr(desc) == "MemoryDesc.packed((19, 70), 's8', 30, tag='BA16a64b4a')"
     assert eval(repr(desc)) == desc == MemoryDesc.from_json(desc.to_json()) == MemoryDesc.from_blob(desc.to_blob())
@@ -248,7 +249,7 @@ def test_a_packed_descriptor_is_a_value() -> None:
     assert [str(t) for t in desc.data_types] == ["s8", "s64", "u8"]
 
 
-def test_packed_memory_of_one_product_serves_another() -> None:
+def test_packed_memory_can_be_shared_between_products() -> None:
     weights = MemoryDesc.packed((8, 4), "f32", 3, "bA64a")
     product = primitives.MatMul(any_of((2, 8)), weights)
     assert product.weights_desc == weights
@@ -260,7 +261,7 @@ def test_packed_memory_of_one_product_serves_another() -> None:
 # Reorders as primitives
 
 
-def test_reorder_takes_sparse_sides() -> None:
+def test_reorder_supports_all_sparse_encodings() -> None:
     array = np.array([[0, 0, 5, 0], [0, 0, 0, 0], [7, 0, 0, 0]], np.float32)
     descs = [
         MemoryDesc((3, 4), "f32", "ba"),
@@ -330,20 +331,24 @@ BROKEN = {
 @pytest.mark.parametrize("engine", [None, "reference"])
 @pytest.mark.parametrize("which", ["src", "weights"])
 @pytest.mark.parametrize(("memory", "text"), BROKEN.values(), ids=BROKEN)
-def test_nothing_runs_on_broken_positions(memory: Memory, text: str, which: str, engine: str | None) -> None:
+def test_broken_memory_is_an_error_and_nothing_is_written(
+    memory: Memory, text: str, which: str, engine: str | None
+) -> None:
     dense = {"src": (2, 3), "weights": (4, 2)}
     descs: dict[str, Any] = {name: any_of(dims) for name, dims in dense.items()} | {which: memory.desc}
     product = primitives.MatMul(**descs, engine=engine)
-    held = {name: pack(np.ones(dims, np.float32), product.desc(name)) for name, dims in dense.items() if name != which}
+    memories = {
+        name: pack(np.ones(dims, np.float32), product.desc(name)) for name, dims in dense.items() if name != which
+    }
     dst = pack(np.full(product.dst_desc.dims, 7, np.float32), product.dst_desc)
     with pytest.raises(InvalidArguments) as refused:
-        product(**held, **{which: memory}, dst=dst)
+        product(**memories, **{which: memory}, dst=dst)
     assert str(refused.value) == text
     assert (dst.unpack() == 7).all()
 
 
 @ENGINES
-def test_positions_are_checked_at_each_run(engine: str) -> None:
+def test_memory_is_checked_at_each_run(engine: str) -> None:
     rows = broken_csr([1, 0], [0, 1, 1, 2])
     product = primitives.MatMul(rows.desc, any_of((4, 2)), engine=engine)
     weights, dst = pack(np.ones((4, 2), np.float32), product.weights_desc), Memory(product.dst_desc)
@@ -357,7 +362,7 @@ def test_positions_are_checked_at_each_run(engine: str) -> None:
         assert str(refused.value) == f"entry 0 has coordinate {1 << 30} along axis 1 (b): its dim is 4"
 
 
-def test_an_element_of_the_padding_is_not_read() -> None:
+def test_a_stored_element_of_the_padding_is_an_error() -> None:
     memory = pack(np.eye(3, 4, dtype=np.float32), MemoryDesc.packed((3, 4), "f32", 4, "aB64b"))
     memory.buffers[0].view(np.float32)[3] = 1
     memory.buffers[2][23] = 1
@@ -368,7 +373,7 @@ def test_an_element_of_the_padding_is_not_read() -> None:
     )
 
 
-def test_sums_of_nothing_are_the_bias() -> None:
+def test_sums_over_no_elements_are_the_bias() -> None:
     empty = Memory(MemoryDesc.csr((2, 0), "f32", 0))
     product = primitives.MatMul(empty.desc, any_of((0, 3)), MemoryDesc((1, 3), "f32", "ab"))
     found = product(src=empty, weights=Memory(product.weights_desc), bias=pack(np.array([[1, 2, 3]], np.float32), "ab"))

@@ -10,7 +10,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Node, Tensor
 from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape, operation_of
 from inlay.graph.program import Buffer, Program, Step
-from inlay.primitives.attributes import Binary, Eltwise, PostOp, Sum
+from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 from inlay.primitives.engine import Operation, Parameter
 
 F32 = np.dtype(np.float32)
@@ -118,7 +118,7 @@ def fused_sum() -> Case:
     dims = {"x": (1, 4, 5, 5), **dict.fromkeys("smay", (1, 8, 5, 5))}
     graph = graph_of(ops, dims, "x", "y")
     writing = Writing(graph).buffer("x").buffer("s").buffer("y", home="s").step("short")
-    writing.step("main", (Sum(), Eltwise("relu")), dst="y", sum="s")
+    writing.step("main", (SumPostOp(), EltwisePostOp("relu")), dst="y", sum="s")
 
     def expected(given: Mapping[str, Array]) -> dict[str, Array]:
         s = pointwise(given["x"], w1)
@@ -226,7 +226,7 @@ def blocked() -> Case:
     writing = Writing(graph).buffer("x").buffer("r").buffer("x16", "nChw16c", tensor="x").buffer("y")
     writing.buffer("y16", "nChw16c", tensor="y")
     writing.reorder("x", "x16").step(
-        "conv", (Binary("add", writing.desc("r")),), src="x16", dst="y16", post_op_0_src_1="r"
+        "conv", (BinaryPostOp("add", writing.desc("r")),), src="x16", dst="y16", post_op_0_src_1="r"
     )
     writing.reorder("y16", "y")
 

@@ -18,7 +18,7 @@ from inlay.graph.planner.choosing import settle
 from inlay.graph.planner.emission import emitted
 from inlay.graph.planner.problem import make_problem
 from inlay.graph.program import Program, Step
-from inlay.primitives.attributes import Binary
+from inlay.primitives.attributes import BinaryPostOp
 from inlay.primitives.engine import Operation, Parameter
 from inlay.primitives.rules import SIGNATURES
 
@@ -63,7 +63,9 @@ class HashedCosts:
             sorted((name, str(desc), desc.dims) for name, desc in operation.descs.items()),
         ]
         for post_op in operation.attributes.post_ops:
-            what.append((str(post_op.src_1), post_op.src_1.dims) if isinstance(post_op, Binary) else repr(post_op))
+            what.append(
+                (str(post_op.src_1), post_op.src_1.dims) if isinstance(post_op, BinaryPostOp) else repr(post_op)
+            )
         is_plain = all(desc.kind == "any" or _is_plain(desc) for desc in operation.descs.values())
         if self.drawn("none", what) < 0.15 and not is_plain:
             return None

@@ -1,7 +1,7 @@
 """Random problems for every kind of primitive but the recurrent ones: `draw(kind, seed)`.
 
 They cover zero-size tensors, 1 x 1 images, channels that are no multiple of a block, groups, dilation, strided views,
-blocked and channels-last sources, 8-bit and 16-bit types, and what follows as post-operations.
+blocked and channels-last sources, 8-bit and 16-bit types, and post-operations.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CHANNELS = (1, 2, 3, 5, 8, 15, 16, 17, 24, 32, 33)
 """Numbers of channels: most are no multiple of a block."""
 
 DRAWERS: dict[str, Callable[[Rng, int], Case]] = {}
-"""By kind, what draws a case of it from a generator and a seed."""
+"""The function of each kind that draws a case from a generator and a seed."""
 
 
 def _drawer(draw: Callable[[Rng, int], Case]) -> Callable[[Rng, int], Case]:
@@ -44,7 +44,7 @@ def one_of(rng: Rng, choices: Any) -> Any:
 
 
 def batch_of(rng: Rng) -> int:
-    """How many images: sometimes none."""
+    """Return a number of images, sometimes 0."""
     return int(one_of(rng, (0, 1, 1, 2, 2, 3, 3)))
 
 
@@ -61,8 +61,8 @@ def type_of(rng: Rng) -> str:
     return str(one_of(rng, ("f32", "f32", "f32", "bf16")))
 
 
-def arriving(rng: Rng, dims: Dims, data_type: str) -> MemoryDesc:
-    """A descriptor as it may arrive: plain, channels last, blocked, or a view with gaps."""
+def source_desc(rng: Rng, dims: Dims, data_type: str) -> MemoryDesc:
+    """Return the descriptor of a source: row-major, channels last, blocked, or a view with gaps."""
     way = int(rng.integers(5))
     letters = "abcdefghijkl"[: len(dims)]
     if way == 0 or len(dims) < 3:
@@ -83,20 +83,20 @@ def any_or(rng: Rng, dims: Dims, data_type: str) -> MemoryDesc:
 
 
 def post_ops_of(rng: Rng, dims: Dims) -> a.PrimitiveAttributes | None:
-    """What follows, half of the time."""
+    """Return attributes with post-operations, or None in half of the cases."""
     row = MemoryDesc((1, dims[1], *(1,) * (len(dims) - 2)), "f32")
     ways: tuple[tuple[a.PostOp, ...], ...] = (
-        (a.Eltwise("relu"),),
-        (a.Eltwise("linear", 0.5, 0.25),),
-        (a.Sum(),),
-        (a.Sum(0.5), a.Eltwise("relu", 0.1)),
-        (a.Binary("add", row),),
+        (a.EltwisePostOp("relu"),),
+        (a.EltwisePostOp("linear", 0.5, 0.25),),
+        (a.SumPostOp(),),
+        (a.SumPostOp(0.5), a.EltwisePostOp("relu", 0.1)),
+        (a.BinaryPostOp("add", row),),
     )
     return a.PrimitiveAttributes(post_ops=one_of(rng, ways)) if rng.random() < 0.5 else None
 
 
 def _window(rng: Rng, count: int) -> tuple[Dims, dict[str, Any], Dims]:
-    """A kernel, the numbers of its walk, and the least extents that it takes."""
+    """Return a kernel, the parameters of its window, and the least extents of an image."""
     kernel = tuple(int(rng.integers(1, 4)) for _ in range(count))
     dilations = tuple(int(k > 1 and rng.random() < 0.25) for k in kernel)
     extents = tuple((k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True))
@@ -111,7 +111,7 @@ def _window(rng: Rng, count: int) -> tuple[Dims, dict[str, Any], Dims]:
     return kernel, numbers, least
 
 
-def _convolving(rng: Rng, seed: int, forward: Any, backward: tuple[Any, ...]) -> Case:
+def _convolution_case(rng: Rng, seed: int, forward: Any, backward: tuple[Any, ...]) -> Case:
     count = int(one_of(rng, (1, 2, 2, 2, 3)))
     kernel, numbers, least = _window(rng, count)
     groups = int(one_of(rng, (1, 1, 1, 2, 4)))
@@ -131,20 +131,24 @@ def _convolving(rng: Rng, seed: int, forward: Any, backward: tuple[Any, ...]) ->
     }
     if rng.random() < 0.5:
         descs["bias"] = MemoryDesc((groups * outputs,), "f32" if quantized else data_type, "any")
-    trained = not quantized and rng.random() < 0.7
-    attributes = None if trained else post_ops_of(rng, (dims[0], groups * outputs, *spatial))
-    options = {**numbers, "prop_kind": "forward_training" if trained else "forward_inference", "attributes": attributes}
-    return Case("", seed, forward, descs, options, backward if trained else ())
+    is_training = not quantized and rng.random() < 0.7
+    attributes = None if is_training else post_ops_of(rng, (dims[0], groups * outputs, *spatial))
+    options = {
+        **numbers,
+        "prop_kind": "forward_training" if is_training else "forward_inference",
+        "attributes": attributes,
+    }
+    return Case("", seed, forward, descs, options, backward if is_training else ())
 
 
 @_drawer
 def _convolution(rng: Rng, seed: int) -> Case:
-    return _convolving(rng, seed, p.Convolution, (p.ConvolutionBackwardData, p.ConvolutionBackwardWeights))
+    return _convolution_case(rng, seed, p.Convolution, (p.ConvolutionBackwardData, p.ConvolutionBackwardWeights))
 
 
 @_drawer
 def _deconvolution(rng: Rng, seed: int) -> Case:
-    return _convolving(rng, seed, p.Deconvolution, (p.DeconvolutionBackwardData, p.DeconvolutionBackwardWeights))
+    return _convolution_case(rng, seed, p.Deconvolution, (p.DeconvolutionBackwardData, p.DeconvolutionBackwardWeights))
 
 
 @_drawer
@@ -159,10 +163,10 @@ def _inner_product(rng: Rng, seed: int) -> Case:
     }
     if rng.random() < 0.5:
         descs["bias"] = MemoryDesc((outputs,), "f32" if quantized else data_type, "any")
-    trained = not quantized and rng.random() < 0.7
-    attributes = None if trained else post_ops_of(rng, (dims[0], outputs))
-    options = {"prop_kind": "forward_training" if trained else "forward_inference", "attributes": attributes}
-    backward = (p.InnerProductBackwardData, p.InnerProductBackwardWeights) if trained else ()
+    is_training = not quantized and rng.random() < 0.7
+    attributes = None if is_training else post_ops_of(rng, (dims[0], outputs))
+    options = {"prop_kind": "forward_training" if is_training else "forward_inference", "attributes": attributes}
+    backward = (p.InnerProductBackwardData, p.InnerProductBackwardWeights) if is_training else ()
     return Case("", seed, p.InnerProduct, descs, options, backward)
 
 
@@ -174,11 +178,11 @@ def _matmul(rng: Rng, seed: int) -> Case:
     quantized = rng.random() < 0.15
     data_type = str(one_of(rng, ("u8", "s8"))) if quantized else type_of(rng)
     letters = "abcdef"[: len(batch) + 2]
-    turned = letters[:-2] + letters[-1] + letters[-2]
+    transposed = letters[:-2] + letters[-1] + letters[-2]
     descs = {
-        "src": MemoryDesc((*batch, rows, inner), data_type, one_of(rng, ("any", letters, turned))),
+        "src": MemoryDesc((*batch, rows, inner), data_type, one_of(rng, ("any", letters, transposed))),
         "weights": MemoryDesc(
-            (*repeated, inner, columns), "s8" if quantized else data_type, one_of(rng, ("any", letters, turned))
+            (*repeated, inner, columns), "s8" if quantized else data_type, one_of(rng, ("any", letters, transposed))
         ),
     }
     dims = (*batch, rows, columns)
@@ -197,7 +201,7 @@ def _pooling(rng: Rng, seed: int) -> Case:
         spatial = tuple(max(n, d + 1) for n, d in zip(spatial, numbers["dilations"], strict=True))
     dims = (batch_of(rng), int(one_of(rng, CHANNELS)), *spatial)
     options = {"algorithm": algorithm, "kernel": kernel, **numbers, "prop_kind": "forward_training"}
-    descs = {"src": arriving(rng, dims, type_of(rng))}
+    descs = {"src": source_desc(rng, dims, type_of(rng))}
     return Case("", seed, p.Pooling, descs, options, (p.PoolingBackward,))
 
 
@@ -216,7 +220,7 @@ def _batch_normalization(rng: Rng, seed: int) -> Case:
         # Only here the sign of what relu is given is exact, so that no gradient hangs on a rounding.
         flags = (*flags, "fuse_norm_relu")
     options = {"epsilon": 1e-3, "flags": flags, "prop_kind": "forward_training"}
-    descs = {"src": arriving(rng, (dims[0] + 5 * (len(dims) == 2), *dims[1:]), "f32")}
+    descs = {"src": source_desc(rng, (dims[0] + 5 * (len(dims) == 2), *dims[1:]), "f32")}
     return Case("", seed, p.BatchNormalization, descs, options, (p.BatchNormalizationBackward,))
 
 
@@ -232,7 +236,7 @@ def _layer_normalization(rng: Rng, seed: int) -> Case:
 def _group_normalization(rng: Rng, seed: int) -> Case:
     groups, dims = int(rng.integers(1, 5)), shape_of(rng, least=2)
     options = {"groups": groups, "epsilon": 1e-3, "flags": _flags_of(rng, _SCALED), "prop_kind": "forward_training"}
-    descs = {"src": arriving(rng, (max(dims[0], 1), groups * dims[1], *dims[2:]), "f32")}
+    descs = {"src": source_desc(rng, (max(dims[0], 1), groups * dims[1], *dims[2:]), "f32")}
     return Case("", seed, p.GroupNormalization, descs, options, (p.GroupNormalizationBackward,))
 
 
@@ -246,7 +250,7 @@ def _lrn(rng: Rng, seed: int) -> Case:
         "k": float(one_of(rng, (1.0, 2.0))),
         "prop_kind": "forward_training",
     }
-    descs = {"src": arriving(rng, shape_of(rng, spatial=(2,)), "f32")}
+    descs = {"src": source_desc(rng, shape_of(rng, spatial=(2,)), "f32")}
     return Case("", seed, p.LRN, descs, options, (p.LRNBackward,))
 
 
@@ -259,7 +263,7 @@ def _eltwise(rng: Rng, seed: int) -> Case:
     numbers = (0.25, 0.75) if algorithm != "linear" else (1.5, -0.5)
     backward = () if algorithm == "round" else (p.EltwiseBackward,)
     options = {"algorithm": algorithm, "alpha": numbers[0], "beta": numbers[1], "prop_kind": "forward_training"}
-    descs = {"src": arriving(rng, shape_of(rng), "f32")}
+    descs = {"src": source_desc(rng, shape_of(rng), "f32")}
     positive = frozenset({"src"} if algorithm in _POSITIVE else set())
     return Case("", seed, p.Eltwise, descs, options, backward, positive)
 
@@ -270,7 +274,7 @@ def _shuffle(rng: Rng, seed: int) -> Case:
     axis = int(rng.integers(not dims[0], len(dims)))
     sizes = [n for n in range(1, dims[axis] + 1) if dims[axis] % n == 0]
     options = {"axis": axis, "group_size": int(one_of(rng, sizes)), "prop_kind": "forward_training"}
-    descs = {"src": arriving(rng, dims, str(one_of(rng, ("f32", "bf16"))))}
+    descs = {"src": source_desc(rng, dims, str(one_of(rng, ("f32", "bf16"))))}
     return Case("", seed, p.Shuffle, descs, options, (p.ShuffleBackward,))
 
 
@@ -282,21 +286,21 @@ def _softmax(rng: Rng, seed: int) -> Case:
         "algorithm": str(one_of(rng, ("accurate", "log"))),
         "prop_kind": "forward_training",
     }
-    return Case("", seed, p.Softmax, {"src": arriving(rng, dims, "f32")}, options, (p.SoftmaxBackward,))
+    return Case("", seed, p.Softmax, {"src": source_desc(rng, dims, "f32")}, options, (p.SoftmaxBackward,))
 
 
 @_drawer
 def _prelu(rng: Rng, seed: int) -> Case:
     dims = shape_of(rng)
     weights = tuple(1 if rng.random() < 0.5 else n for n in dims)
-    descs = {"src": arriving(rng, dims, "f32"), "weights": MemoryDesc(weights, "f32", "any")}
+    descs = {"src": source_desc(rng, dims, "f32"), "weights": MemoryDesc(weights, "f32", "any")}
     return Case("", seed, p.PReLU, descs, {"prop_kind": "forward_training"}, (p.PReLUBackward,))
 
 
 @_drawer
 def _resampling(rng: Rng, seed: int) -> Case:
     dims = shape_of(rng)
-    descs = {"src": arriving(rng, dims, "f32")}
+    descs = {"src": source_desc(rng, dims, "f32")}
     descs["dst"] = MemoryDesc((*dims[:2], *(int(rng.integers(1, 12)) for _ in dims[2:])), "f32", "any")
     options = {"algorithm": str(one_of(rng, ("nearest", "linear"))), "prop_kind": "forward_training"}
     return Case("", seed, p.Resampling, descs, options, (p.ResamplingBackward,))
@@ -308,7 +312,7 @@ def _reduction(rng: Rng, seed: int) -> Case:
     axis = int(rng.integers(0, len(dims)))
     kept = tuple(1 if i == axis or rng.random() < 0.3 else n for i, n in enumerate(dims))
     algorithm = str(p.algorithms.REDUCTION[seed % len(p.algorithms.REDUCTION)])
-    descs = {"src": arriving(rng, dims, "f32"), "dst": MemoryDesc(kept, "f32", "any")}
+    descs = {"src": source_desc(rng, dims, "f32"), "dst": MemoryDesc(kept, "f32", "any")}
     options = {"algorithm": algorithm, "p": float(one_of(rng, (1.0, 2.0, 3.0))), "eps": 0.01}
     return Case("", seed, p.Reduction, descs, options, (), frozenset({"src"} if algorithm == "mul" else set()))
 
@@ -321,14 +325,14 @@ def _concat(rng: Rng, seed: int) -> Case:
     descs = {}
     for i in range(int(rng.integers(2, 5))):
         extent = int(rng.integers(1, 20))
-        descs[f"src_{i}"] = arriving(rng, (*dims[:axis], extent, *dims[axis + 1 :]), data_type)
+        descs[f"src_{i}"] = source_desc(rng, (*dims[:axis], extent, *dims[axis + 1 :]), data_type)
     return Case("", seed, p.Concat, descs, {"axis": axis})
 
 
 @_drawer
 def _sum(rng: Rng, seed: int) -> Case:
     dims, data_type = shape_of(rng), type_of(rng)
-    descs = {f"src_{i}": arriving(rng, dims, data_type) for i in range(int(rng.integers(2, 5)))}
+    descs = {f"src_{i}": source_desc(rng, dims, data_type) for i in range(int(rng.integers(2, 5)))}
     return Case("", seed, p.Sum, descs, {"scales": tuple(rng.permutation(5)[: len(descs)] / 2 + 0.5)})
 
 
@@ -337,8 +341,8 @@ def _binary(rng: Rng, seed: int) -> Case:
     algorithm = str(p.algorithms.BINARY[seed % len(p.algorithms.BINARY)])
     dims = shape_of(rng)
     repeated = tuple(1 if rng.random() < 0.3 else n for n in dims)
-    descs = {"src_0": arriving(rng, dims, "f32"), "src_1": arriving(rng, repeated, "f32")}
+    descs = {"src_0": source_desc(rng, dims, "f32"), "src_1": source_desc(rng, repeated, "f32")}
     if algorithm == "select":
-        descs = {"src_0": arriving(rng, dims, "f32"), "src_1": arriving(rng, dims, "f32")}
+        descs = {"src_0": source_desc(rng, dims, "f32"), "src_1": source_desc(rng, dims, "f32")}
         descs["src_2"] = MemoryDesc(dims, "s8", "abcde"[: len(dims)])
     return Case("", seed, p.Binary, descs, {"algorithm": algorithm}, (), frozenset({"src_1"}))

@@ -1,9 +1,9 @@
-"""What an engine makes of a problem, forward and backward, and how two results are held against one another.
+"""Running a primitive on one engine, forward and backward, and comparing the results of two engines.
 
-A `Case` is a problem without data: a class, descriptors, parameters, and the classes of its gradients. `run` makes it
-with one engine and computes it on data that are drawn from the case alone, so two engines get the same numbers in
-whatever formats they choose; what comes back are logical arrays of everything written. Values are seeded and distinct,
-never constants: a wrong index gives a wrong number.
+A `Case` is a problem without data: a class, descriptors, parameters, and the classes of its gradients. `run` creates it
+with one engine and computes on data that depend on the case only, so two engines get the same numbers in the formats
+that they choose. It returns all results as logical arrays. Values are seeded and distinct, so that a wrong index gives
+a wrong number.
 
     case = draw("convolution", seed=7)                     # of primitive_cases
     assert_close(case, run(case, "onednn"), run(case, "reference"))
@@ -33,7 +33,7 @@ class Case:
     kind: str
     """The name of its drawer."""
     seed: int
-    """What its data are drawn from."""
+    """Seed of its data."""
     forward: Callable[..., Primitive]
     """The class."""
     descs: Mapping[str, MemoryDesc]
@@ -79,11 +79,11 @@ def run(case: Case, engine: Any, *, backward: bool = True) -> dict[str, Array]:
     """Every result of the case, forward and backward, as logical f64 arrays by name."""
     primitive = case.create(engine)
     inputs = {name: case.data(name, primitive.desc(name)) for name in _reads(primitive)}
-    given = {name: placed(array, primitive.desc(name)) for name, array in inputs.items()}
-    if any(isinstance(post_op, a.Sum) for post_op in primitive.attributes.post_ops):
-        given["dst"] = placed(case.data("dst", primitive.dst_desc), primitive.dst_desc)
-    written = named(primitive, primitive(**given))
-    results = {name: unpacked(memory) for name, memory in written.items() if name != "workspace"}
+    given = {name: pack_any(array, primitive.desc(name)) for name, array in inputs.items()}
+    if any(isinstance(post_op, a.SumPostOp) for post_op in primitive.attributes.post_ops):
+        given["dst"] = pack_any(case.data("dst", primitive.dst_desc), primitive.dst_desc)
+    written = results_by_name(primitive, primitive(**given))
+    results = {name: unpack_any(memory) for name, memory in written.items() if name != "workspace"}
     if backward:
         for kind in case.backward:
             results |= run_backward(case, kind, primitive, {**given, **written})
@@ -97,11 +97,11 @@ def run_backward(case: Case, kind: type[Primitive], hint: Primitive, kept: Mappi
     for name in _reads(gradient):
         desc = gradient.desc(name)
         if name.startswith("diff_"):
-            given[name] = placed(case.data(name, desc), desc)
+            given[name] = pack_any(case.data(name, desc), desc)
         else:
             given[name] = kept[name] if kept[name].desc == desc else reorder(kept[name], desc)
-    written = named(gradient, gradient(**given))
-    return {name: unpacked(memory) for name, memory in written.items()}
+    written = results_by_name(gradient, gradient(**given))
+    return {name: unpack_any(memory) for name, memory in written.items()}
 
 
 def _reads(primitive: Primitive) -> list[str]:
@@ -119,8 +119,8 @@ def _flags(primitive: Primitive) -> Any:
     return primitive.operation.parameters.get("flags", ())
 
 
-def named(primitive: Primitive, result: Any) -> dict[str, Memory]:
-    """What a call answered, by name also where it is one memory."""
+def results_by_name(primitive: Primitive, result: Any) -> dict[str, Memory]:
+    """Return the result of a call as a mapping, also if it is one memory."""
     if not isinstance(result, Memory):
         return dict(result)
     (name,) = (n for n in primitive.arguments if primitive.desc(n) is result.desc and n in _writes(primitive))
@@ -131,7 +131,7 @@ def _writes(primitive: Primitive) -> tuple[str, ...]:
     return tuple(name for name in primitive.operation.signature.writes if name in primitive.arguments)
 
 
-def placed(array: Array, desc: MemoryDesc) -> Memory:
+def pack_any(array: Array, desc: MemoryDesc) -> Memory:
     """The array as memory of `desc`, an opaque one too."""
     if desc.kind != "opaque":
         return pack(array, desc)
@@ -140,7 +140,7 @@ def placed(array: Array, desc: MemoryDesc) -> Memory:
     return result
 
 
-def unpacked(memory: Memory) -> Array:
+def unpack_any(memory: Memory) -> Array:
     """The logical array of a memory, an opaque one too, in f64."""
     if memory.desc.kind == "opaque":
         memory = p.Reorder(memory.desc, MemoryDesc(memory.desc.dims, memory.desc.data_type))(src=memory)
@@ -150,7 +150,7 @@ def unpacked(memory: Memory) -> Array:
 # Comparing
 
 BOUNDS = {"f64": 1e-12, "f32": 2e-5, "bf16": 2.0**-6, "f16": 2.0**-9, "f8_e5m2": 0.3, "f8_e4m3": 0.15}
-"""How far apart results may be, as a part of the greatest of them: rounding of the type, and sums in another order."""
+"""Largest difference of results, as a share of the largest result; from rounding, and from sums in another order."""
 
 
 def bound_of(case: Case) -> float:
@@ -160,7 +160,7 @@ def bound_of(case: Case) -> float:
 
 
 def assert_close(case: Case, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> None:
-    """Hold two results against one another."""
+    """Compare two results within the bound of the case."""
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
         found = ours[name]

@@ -60,13 +60,13 @@ class Case:
     kind: str
     direction: str
     arrays: Arrays
-    """What forward reads."""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the arguments of forward, by name."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     """Activation and alpha."""
     states: bool = True
-    """Whether the states at the end are written."""
+    """True if the final states are written."""
     data_type: str = "f32"
-    """Of all but c, bias and peepholes, which are f32."""
+    """Data type of all arguments except c, bias and peepholes, which are f32."""
 
     def __str__(self) -> str:
         """A name for a test."""
@@ -75,7 +75,7 @@ class Case:
         given = [name for name in extras if f"weights_{name}" in self.arrays]
         given += [] if "bias" in self.arrays else ["unbiased"]
         given += [] if self.states else ["stateless"]
-        return "-".join([self.kind, self.direction, sizes, *map(str, self.told.values()), *given])
+        return "-".join([self.kind, self.direction, sizes, *map(str, self.parameters.values()), *given])
 
     def type_of(self, name: str) -> str:
         """The data type of an argument."""
@@ -88,8 +88,8 @@ class Case:
         """The forward primitive, every format `any`."""
         descs = {name: MemoryDesc(array.shape, self.type_of(name), "any") for name, array in self.arrays.items()}
         states = {"dst_iter": "any"} | ({"dst_iter_c": "any"} if self.kind == "lstm" else {}) if self.states else {}
-        told = {**self.told, **states, "prop_kind": prop_kind, "engine": engine, **more}
-        primitive: Primitive = FORWARD[self.kind](**descs, **told, direction=self.direction)
+        options = {**self.parameters, **states, "prop_kind": prop_kind, "engine": engine, **more}
+        primitive: Primitive = FORWARD[self.kind](**descs, **options, direction=self.direction)
         return primitive
 
     def backward(self, forward: Primitive, **more: Any) -> Primitive:
@@ -104,18 +104,20 @@ class Case:
         return {f"diff_{name}": rng.standard_normal(forward.desc(name).dims).astype(np.float32) for name in names}
 
 
-def packed(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
-    """Memory of each argument of `primitive` that has an array; what only its engine can write, it writes."""
-    return {name: _packed(primitive, name, arrays[name]) for name in primitive.arguments if name in arrays}
+def pack_arguments(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
+    """Pack the arrays of the arguments of `primitive`; its engine reorders to opaque formats."""
+    return {name: _pack(primitive, name, arrays[name]) for name in primitive.arguments if name in arrays}
 
 
-def _packed(primitive: Primitive, name: str, array: npt.NDArray[Any]) -> Memory:
+def _pack(primitive: Primitive, name: str, array: npt.NDArray[Any]) -> Memory:
     desc = primitive.desc(name)
-    return pack(array, desc) if desc.kind != "opaque" else moved(pack(array, "abcdef"[: array.ndim]), primitive, name)
+    return (
+        pack(array, desc) if desc.kind != "opaque" else reorder_to(pack(array, "abcdef"[: array.ndim]), primitive, name)
+    )
 
 
-def moved(memory: Memory, primitive: Primitive, name: str) -> Memory:
-    """The memory in the format that an argument of `primitive` has."""
+def reorder_to(memory: Memory, primitive: Primitive, name: str) -> Memory:
+    """Reorder memory to the format of an argument of `primitive`."""
     desc = primitive.desc(name)
     if memory.desc == desc:
         return memory
@@ -126,18 +128,18 @@ def moved(memory: Memory, primitive: Primitive, name: str) -> Memory:
 
 
 def run_forward(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
-    """What it writes."""
-    written = primitive(**packed(primitive, arrays))
+    """Run forward, and return its results by name."""
+    written = primitive(**pack_arguments(primitive, arrays))
     return {"dst_layer": written} if isinstance(written, Memory) else dict(written)
 
 
 def run_backward(
     forward: Primitive, backward: Primitive, arrays: Mapping[str, npt.NDArray[Any]], gradients: Arrays
 ) -> Arrays:
-    """The gradients that backward writes, after forward has run."""
+    """Run forward and backward, and return the gradients."""
     kept = run_forward(forward, arrays)
-    read = packed(backward, {**arrays, **gradients})
-    read |= {name: moved(memory, backward, name) for name, memory in kept.items()}
+    read = pack_arguments(backward, {**arrays, **gradients})
+    read |= {name: reorder_to(memory, backward, name) for name, memory in kept.items()}
     return {name: memory.unpack() for name, memory in backward(**read).items()}
 
 
@@ -168,7 +170,7 @@ def make_case(
     peephole: bool = False,
     bias: bool = True,
     states: bool = True,
-    told: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
     data_type: str = "f32",
     seed: int = 0,
 ) -> Case:
@@ -193,7 +195,7 @@ def make_case(
         shapes["bias"] = (*both, gates + kind.startswith("lbr_"), channels)
     arrays = _values(shapes, rng)
     activation = {"activation": "tanh"} if kind == "vanilla_rnn" else {}
-    return Case(kind, direction, arrays, activation if told is None else told, states, data_type)
+    return Case(kind, direction, arrays, activation if parameters is None else parameters, states, data_type)
 
 
 def small_cases() -> Iterator[Case]:
@@ -212,11 +214,11 @@ def small_cases() -> Iterator[Case]:
         yield make_case("lstm", direction, layers=layers, projection=3, seed=105)
     yield make_case("lstm", "concat", layers=2, peephole=True, projection=7, seed=106)
     for activation in ({"activation": "logistic"}, {"activation": "relu"}, {"activation": "relu", "alpha": 0.2}):
-        yield make_case("vanilla_rnn", "sum", layers=2, told=activation, seed=107)
+        yield make_case("vanilla_rnn", "sum", layers=2, parameters=activation, seed=107)
 
 
-def quantized(arrays: Arrays, scales: RecurrentScales, states: str) -> tuple[Arrays, Arrays]:
-    """Codes of a network's arguments, and the numbers that they mean."""
+def quantize(arrays: Arrays, scales: RecurrentScales, states: str) -> tuple[Arrays, Arrays]:
+    """Quantize the arguments of a network; return the integers, and the numbers that they represent."""
     codes, meant = dict(arrays), dict(arrays)
     for name, array in arrays.items():
         if name in ("src_layer", "src_iter"):

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from inlay.data_type import DATA_TYPES
-from inlay.primitives.attributes import Eltwise, PostOp
+from inlay.primitives.attributes import EltwisePostOp, PostOp
 from inlay.primitives.engine import Operation
 
 Convolutions: TypeAlias = Literal["auto", "direct"]
@@ -86,7 +86,7 @@ class Algorithm:
         )
 
 
-_ALGORITHMS = (Algorithm("winograd", 3, 4, efficiency=0.5, free_post_ops=(Eltwise("relu", 0.0, 0.0),)),)
+_ALGORITHMS = (Algorithm("winograd", 3, 4, efficiency=0.5, free_post_ops=(EltwisePostOp("relu", 0.0, 0.0),)),)
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({one.name: one for one in _ALGORITHMS})
 """Algorithms besides the direct one, by name."""
 

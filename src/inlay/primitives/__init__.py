@@ -1,40 +1,59 @@
-"""The primitives of the oneAPI specification: created for descriptors, `any` answered by an engine, called on memory.
+"""The primitives of the oneAPI specification: one class per operation, created from descriptors, called on memory.
 
-    conv = Convolution(src, weights, bias, strides=2, padding_l=1)    any where the engine may choose
-    conv.src_desc, conv.weights_desc, conv.dst_desc                   what it chose
-    dst = conv(src=..., weights=..., bias=...)                        computed
+    conv = Convolution(src, weights, bias, strides=2, padding_l=1)    descriptors; `any` where the engine may choose
+    conv.src_desc, conv.weights_desc, conv.dst_desc                   the formats that the engine chose
+    dst = conv(src=..., weights=..., bias=...)                        compute on memory of these formats
 
-Which formats may be any, the specification's table:
+A primitive class checks its arguments by the rules of the specification and builds an `Operation`. An engine (see
+`engine`) chooses the formats that are `any` and returns an `Implementation`, which the call runs.
+
+Formats that may be `any`, by the specification's table of format propagation:
 
     compute-intensive: convolution, deconvolution, inner product, matmul, recurrent networks
         forward and backward    any everywhere
     bandwidth-limited: pooling, normalizations, LRN, eltwise, shuffle, softmax, PReLU, resampling, reduction
-        forward                 the format that arrives for sources, any for the destination
-        backward                the formats of forward for data, any for gradients
+        forward                 a concrete format for sources, any for the destination
+        backward                the formats of the forward primitive for data, any for gradients
     reorder, concat, sum, binary
-                                the formats that arrive for sources, any for the destination
-
-Backward primitives take the forward one as `hint_forward`. Post-operations are in `primitives.attributes`.
+                                a concrete format for sources, any for the destination
 
 The modules in the order in which data flows:
 
     algorithms           names of algorithms, with their formulas
     attributes           scales, zero points, post-operations and modes
-    rules                `SIGNATURES`, the table of arguments, and the rules that all kinds share
-    engine               `Operation`, the protocol of engines, and the choice of one
+    rules                `SIGNATURES`, the table of arguments, and the argument checks that all kinds share
+    engine               `Operation`, the protocol of engines, and the registry that selects one
+    reference_kernels    warnings about slow kernels
     recurrent_rules      the dims and types of the tensors of a recurrent network
     calls                the checks of attributes and of the arguments of a call
     primitive            `Primitive`, the base of all classes
     bandwidth_limited    eltwise, PReLU, softmax, shuffle, reduction
     products             inner product, matmul
-    spatial              pooling, resampling, and the windows that walk over images
+    spatial              pooling, resampling, and the geometry of sliding windows
     convolution          convolution, deconvolution
     normalization        batch, layer and group normalization, LRN
     joining              concat, sum, binary
     recurrent, gated     recurrent networks: vanilla RNN and LSTM, those with update gates
     reorder              reorder, as a primitive
 
-Source: oneAPI specification, "Primitives" and "Memory format propagation".
+Glossary, with the name in the specification or in oneDNN:
+
+    kind                 the operation, such as `convolution` (`dnnl_primitive_kind_t`)
+    prop_kind            the purpose of a primitive: inference, training, or a gradient (`dnnl_prop_kind_t`)
+    direction            forward, backward, backward_data or backward_weights: the row of a kind in `SIGNATURES`
+    argument             a named tensor of a primitive, such as src or diff_weights (`DNNL_ARG_*`)
+    signature            the arguments that a primitive reads and writes, and its parameters
+    any                  a format that the engine chooses (`dnnl_format_tag_any`)
+    hint_forward         the forward primitive for which a backward primitive computes the gradient
+    post-operation       an operation fused to the end of a primitive (`dnnl_post_ops_t`)
+    values               the numbers of scales, zero points and post-operation operands; arguments of each call
+    workspace            data that a forward primitive of training writes for its backward primitive
+    scratchpad           temporary memory of one run
+    implementation       the kernel that an engine selected (`dnnl_primitive_desc_t`); impl is its name
+    reference kernel     an implementation that supports every format and is optimized for none
+    companion engine     an engine that adds operations to another one and runs on its threads
+
+Source: oneAPI specification, "Primitives", "Memory format propagation" and "Primitive attributes".
 """
 
 from inlay.primitives.attributes import PrimitiveAttributes

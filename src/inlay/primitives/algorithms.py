@@ -1,4 +1,4 @@
-"""The names of algorithms, as in oneDNN without its prefix, with what each computes.
+"""The names of the algorithms of each primitive, as in oneDNN without its prefix, with their formulas.
 
 Source: oneAPI specification, "Elementwise", "Binary", "Pooling", "Reduction" and the others; `dnnl_alg_kind_t`.
 """
@@ -31,31 +31,31 @@ ELTWISE: Mapping[str, str] = MappingProxyType(
         "hardswish": "x max(0, min(1, alpha x + beta))",
     }
 )
-"""The functions of eltwise, each with its formula."""
+"""The elementwise functions, each with its formula."""
 
 USE_DST = tuple(f"{name}_use_dst_for_bwd" for name in ("relu", "tanh", "elu", "sqrt", "logistic", "exp", "clip_v2"))
-"""Functions whose gradient is computed from what they gave, so that the source need not be kept."""
+"""Elementwise algorithms whose gradient is computed from the result, so that training need not store the source."""
 
 ALL_ELTWISE = (*ELTWISE, *USE_DST)
-"""Every algorithm of eltwise."""
+"""All algorithms of eltwise."""
 
 BINARY = ("add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne", "select")
-"""Those of binary; comparisons give 1 and 0, `select` takes src_0 where src_2 is not 0, else src_1."""
+"""The algorithms of binary; comparisons return 1 or 0, `select` returns src_0 where src_2 is not 0, else src_1."""
 
 CONVOLUTION = ("direct", "winograd", "auto")
-"""Those of convolution and deconvolution: all give the same, with other rounding."""
+"""The algorithms of convolution and deconvolution; their results differ only in rounding."""
 
 POOLING = ("max", "avg_include_padding", "avg_exclude_padding")
-"""Those of pooling: averages divide by the whole window, or by its elements that are not padding."""
+"""The algorithms of pooling; an average divides by the size of the window, or by its elements that are not padding."""
 
 LRN = ("across_channels", "within_channel")
-"""Those of local response normalization."""
+"""The algorithms of local response normalization."""
 
 SOFTMAX = ("accurate", "log")
-"""Those of softmax; `log` is the logarithm of it."""
+"""The algorithms of softmax; `log` is the logarithm of softmax."""
 
 RESAMPLING = ("nearest", "linear")
-"""Those of resampling."""
+"""The algorithms of resampling."""
 
 REDUCTION = (
     "max",
@@ -68,4 +68,4 @@ REDUCTION = (
     "norm_lp_power_p_max",
     "norm_lp_power_p_sum",
 )
-"""Those of reduction."""
+"""The algorithms of reduction."""

@@ -1,8 +1,8 @@
-"""Attributes of a primitive: scales, zero points, operations that follow, and how exact and where it may work.
+"""Attributes of a primitive: scales, zero points, post-operations, and the modes of scratchpad and precision.
 
->>> attributes = PrimitiveAttributes(post_ops=(Sum(), Eltwise("relu")))
+>>> attributes = PrimitiveAttributes(post_ops=(SumPostOp(), EltwisePostOp("relu")))
 >>> [type(post_op).__name__ for post_op in attributes.post_ops]
-['Sum', 'Eltwise']
+['SumPostOp', 'EltwisePostOp']
 
 Source: oneAPI specification, "Primitive attributes"; `dnnl_primitive_attr_t` and `dnnl_post_ops_t`.
 """
@@ -20,71 +20,77 @@ FpmathMode: TypeAlias = Literal["strict", "bf16", "f16", "any", "tf32"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """Adds what the destination held: `dst = scale * (old - zero_point) + ...`."""
+class SumPostOp:
+    """Accumulation: add the previous content of the destination, `dst = scale * (old - zero_point) + result`."""
 
     scale: float = 1.0
     """Factor of the old elements."""
     zero_point: int = 0
-    """Subtracted from the old elements, which are integers."""
+    """Zero point of the old elements; not 0 only where they are integers."""
     data_type: str | None = None
-    """The type that the old bytes are read as, of the same width; None for the destination's own."""
+    """Data type as which the old bytes are read, of the destination's width; None for the destination's data type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Eltwise:
-    """Applies a function to each element."""
+class EltwisePostOp:
+    """An elementwise function of the result."""
 
     algorithm: str
     """A name of `algorithms.ALL_ELTWISE`."""
     alpha: float = 0.0
-    """First number of the function."""
+    """First parameter of the function."""
     beta: float = 0.0
-    """Second number of the function."""
+    """Second parameter of the function."""
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
-    """Combines each element with one of another tensor, broadcast where its dim is 1; its data is `post_op_N_src_1`."""
+class BinaryPostOp:
+    """An operation with a second tensor, broadcast along axes where its dim is 1.
+
+    Its data is the argument `post_op_N_src_1`, where N is the index of the post-operation.
+    """
 
     algorithm: str
-    """A name of `algorithms.BINARY` but `select`, which has three sources."""
+    """A name of `algorithms.BINARY`, except `select`, which has three sources."""
     src_1: MemoryDesc
-    """The other tensor; may be `any`."""
+    """Descriptor of the second tensor; may be `any`."""
 
 
 @dataclass(frozen=True, slots=True)
-class PReLU:
-    """Multiplies negative elements by weights along the axes of the mask; its data is `post_op_N_weights`."""
+class PReLUPostOp:
+    """Parametric ReLU: multiply negative elements by weights; its data is the argument `post_op_N_weights`."""
 
     mask: int
-    """Bit i is set where each coordinate of axis i has its own weight."""
+    """Bit mask of the axes along which weights differ: bit i for axis i of the destination."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseConvolution:
-    """A depthwise convolution after a 1x1 one; its data is `post_op_N_weights` and `post_op_N_bias`."""
+    """A depthwise convolution after a 1x1 convolution.
+
+    Its data are the arguments `post_op_N_weights` and `post_op_N_bias`.
+    """
 
     weights_type: str
-    """Data type of its weights."""
+    """Data type of the weights."""
     bias_type: str | None
-    """Data type of its bias; None for none."""
+    """Data type of the bias; None without a bias."""
     dst_type: str
-    """Data type of its destination."""
+    """Data type of the destination."""
     kernel: int
-    """Extent of the window."""
+    """Extent of the window along each spatial axis, in elements."""
     stride: int
-    """Step of the window."""
+    """Stride of the window along each spatial axis, in elements."""
     padding: int
-    """Padding on the left."""
+    """Padding before the image along each spatial axis, in elements."""
 
 
-PostOp: TypeAlias = Sum | Eltwise | Binary | PReLU | DepthwiseConvolution
+PostOp: TypeAlias = SumPostOp | EltwisePostOp | BinaryPostOp | PReLUPostOp | DepthwiseConvolution
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentScales:
-    """How the integers of a recurrent network in 8 bits stand for numbers: `integer = scale * number + shift`.
+    """Quantization of a recurrent network in 8 bits: `integer = scale * number + shift`.
 
     Source: `dnnl_primitive_attr_set_rnn_data_qparams`, `..._rnn_weights_qparams`, `..._rnn_weights_projection_qparams`.
     """
@@ -92,46 +98,50 @@ class RecurrentScales:
     scale: float = 1.0
     """Factor of src_layer, src_iter, dst_iter and dst_layer where they are integers."""
     shift: float = 0.0
-    """Added to them after the factor."""
+    """Shift of the same arguments, added after the multiplication."""
     weights: tuple[float, ...] = (1.0,)
-    """Factors of weights_layer and weights_iter: one, or one for each gate and channel, channels fastest."""
+    """Factors of weights_layer and weights_iter: one for all, or one per gate and channel, channels fastest."""
     projection: tuple[float, ...] = (1.0,)
-    """Factors of weights_projection: one, or one for each channel that is projected to."""
+    """Factors of weights_projection: one for all, or one per output channel of the projection."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveAttributes:
-    """What a primitive computes besides its formula, and under which conditions."""
+    """Attributes of a primitive: quantization, post-operations and modes.
+
+    The values of scales and zero points are arguments of each call, named after the tensor: `src_scales`,
+    `weights_zero_points`.
+    """
 
     scales: Mapping[str, Scales] = field(default_factory=dict)
-    """By argument (src, weights, dst ...): its scales; the values are the argument `src_scales` and so on."""
+    """Scales of each scaled argument (src, weights, dst ...): their type and the axes along which they differ."""
     zero_points: Mapping[str, ZeroPoints] = field(default_factory=dict)
-    """By argument: its zero points; the values are the argument `src_zero_points` and so on."""
+    """Zero points of each argument that has some: their type and the axes along which they differ."""
     post_ops: tuple[PostOp, ...] = ()
-    """What is applied to the result, in order."""
+    """Post-operations, in the order in which they are applied to the result."""
     scratchpad_mode: ScratchpadMode = "library"
-    """Who owns the scratchpad; with `user` it is the argument `scratchpad`."""
+    """Owner of the scratchpad: the engine with `library`; with `user` the caller passes the argument `scratchpad`."""
     fpmath_mode: FpmathMode = "strict"
-    """The least exact type that f32 may be computed in."""
+    """Least precise floating-point type in which f32 may be computed; `strict` is f32."""
     recurrent: RecurrentScales | None = None
-    """Scales of a recurrent network in 8 bits."""
+    """Quantization of a recurrent network in 8 bits; None elsewhere."""
 
 
 PLAIN = PrimitiveAttributes()
-"""No attribute."""
+"""Attributes with all defaults: no quantization and no post-operation."""
 
 
 def reorder_attributes(attributes: PrimitiveAttributes) -> Attributes:
-    """Return the attributes of a reorder primitive as those of Inlay's reorder.
+    """Convert the attributes of a reorder primitive to those of `inlay.reorder`.
 
     Raises:
-        Unimplemented: there is a post-operation that a reorder has not.
-        InvalidArguments: the attributes are none that a reorder may have.
+        Unimplemented: a post-operation is not supported by reorders; they support one plain sum.
+        InvalidArguments: an attribute is not valid for a reorder.
     """
     match attributes.post_ops:
         case ():
             beta = None
-        case (Sum(scale=beta, zero_point=0, data_type=None),):
+        case (SumPostOp(scale=beta, zero_point=0, data_type=None),):
             pass
         case _:
             raise Unimplemented(

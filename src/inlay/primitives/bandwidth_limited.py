@@ -1,8 +1,8 @@
 """Bandwidth-limited primitives: elementwise functions, PReLU, softmax, shuffle and reduction.
 
-Such a primitive does little for each element, so it works in the format in which its source arrives. Backward, data
-tensors keep the formats of forward, and gradients may be any: the engine takes what is consistent with forward.
-`MappedBackward` is the base of the gradients of what maps one tensor to one of the same dims.
+Their run time is that of reading and writing memory, so they compute in the format of their source instead of
+reordering it. In a backward primitive, data tensors have the formats of the forward primitive, and gradients may be
+`any`. `UnaryBackward` is the base class of gradients of operations with one source and one destination.
 
 Source: oneAPI specification, "Memory format propagation".
 """
@@ -14,18 +14,27 @@ from inlay.errors import InvalidArguments
 from inlay.primitives.algorithms import ALL_ELTWISE, REDUCTION, SOFTMAX, USE_DST
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
-from inlay.primitives.rules import axes_of, axis_of, broadcast, choice, desc_of, integer, number, src_and_dst
+from inlay.primitives.primitive import Primitive, descs_like_forward, require_forward, require_forward_kind
+from inlay.primitives.rules import (
+    broadcast_dims,
+    format_axis_count,
+    require_axis,
+    require_choice,
+    require_desc,
+    require_integer,
+    require_number,
+    same_shape_descs,
+)
 
 
-class MappedBackward(Primitive):
-    """The gradient of what maps src to dst; the classes of each kind say its formula."""
+class UnaryBackward(Primitive):
+    """Base class of gradients of operations with one source and one destination; subclasses document the formula."""
 
     __slots__ = ()
     forward: ClassVar[type[Primitive]]
-    """The class whose gradient it is."""
-    kept: ClassVar[tuple[str, ...]] = ()
-    """What it reads of forward's data."""
+    """Class of the forward primitive."""
+    forward_data: ClassVar[tuple[str, ...]] = ()
+    """Names of the arguments of the forward primitive that the gradient reads."""
 
     def __init__(
         self,
@@ -37,22 +46,25 @@ class MappedBackward(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `hint_forward`, with its parameters; gradients left out have its dims and types and any format.
+        """Create the gradient of `hint_forward`, with its parameters.
+
+        A gradient that is left out has the dims and type of the forward argument, and any format.
 
         Raises:
-            InvalidArguments: the hint is missing or of inference, a gradient has other dims, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: the hint is missing or was created for inference, a gradient has other dims, or an
+                argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = type(self).__name__
-        hint = forward_of(place, hint_forward, self.forward)
-        descs = {name: hint.desc(name) for name in self._kept(hint)}
-        descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src)
+        primitive_name = type(self).__name__
+        hint = require_forward(primitive_name, hint_forward, self.forward)
+        descs = {name: hint.desc(name) for name in self._forward_data(hint)}
+        descs |= descs_like_forward(primitive_name, hint, diff_dst=diff_dst, diff_src=diff_src)
         self._create("backward", descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
     @classmethod
-    def _kept(cls, hint: Primitive) -> tuple[str, ...]:
-        return cls.kept
+    def _forward_data(cls, hint: Primitive) -> tuple[str, ...]:
+        """Return the names of the arguments of `hint` that the gradient reads."""
+        return cls.forward_data
 
 
 class Eltwise(Primitive):
@@ -60,11 +72,12 @@ class Eltwise(Primitive):
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives |
+    | src | any dims | not any |
     | dst | those of src | may be any |
 
-    `algorithm` is a name of `algorithms.ALL_ELTWISE`, which has the formulas; `alpha` and `beta` are their numbers.
-    Those that end in `use_dst_for_bwd` compute the same, and their gradients from dst. It works in place.
+    `algorithm` is a name of `algorithms.ALL_ELTWISE`; `algorithms.ELTWISE` has the formulas, with the parameters
+    `alpha` and `beta`. The gradient of an algorithm that ends in `use_dst_for_bwd` reads dst instead of src. It may be
+    computed in place.
 
     Source: oneAPI specification, "Elementwise".
 
@@ -94,32 +107,32 @@ class Eltwise(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `src`.
+        """Create the primitive for `src`.
 
         Raises:
-            InvalidArguments: dst has other dims, there is no such algorithm, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dst has other dims, there is no such algorithm, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Eltwise"
-        source, purpose = desc_of(place, "src", src), forward_kind(place, prop_kind)
-        descs = src_and_dst(place, source, dst)
+        primitive_name = "Eltwise"
+        source, purpose = require_desc(primitive_name, "src", src), require_forward_kind(primitive_name, prop_kind)
+        descs = same_shape_descs(primitive_name, source, dst)
         parameters: dict[str, Parameter] = {
-            "algorithm": choice(place, "algorithm", algorithm, ALL_ELTWISE),
-            "alpha": number(place, "alpha", alpha),
-            "beta": number(place, "beta", beta),
+            "algorithm": require_choice(primitive_name, "algorithm", algorithm, ALL_ELTWISE),
+            "alpha": require_number(primitive_name, "alpha", alpha),
+            "beta": require_number(primitive_name, "beta", beta),
         }
         self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
-class EltwiseBackward(MappedBackward):
+class EltwiseBackward(UnaryBackward):
     """The gradient of an elementwise function: `diff_src = diff_dst f'(src)`.
 
     | argument | dims | format |
     |---|---|---|
-    | src | as forward; with `use_dst_for_bwd`: dst | as forward |
-    | diff_dst, diff_src | those of src | may be any, as they are when left out |
+    | src; with `use_dst_for_bwd`: dst | as forward | as forward |
+    | diff_dst, diff_src | those of src | may be any |
 
-    It works in place.
+    It may be computed in place.
 
     Source: oneAPI specification, "Elementwise".
 
@@ -137,16 +150,16 @@ class EltwiseBackward(MappedBackward):
     forward = Eltwise
 
     @classmethod
-    def _kept(cls, hint: Primitive) -> tuple[str, ...]:
+    def _forward_data(cls, hint: Primitive) -> tuple[str, ...]:
         return ("dst",) if hint.operation.parameters["algorithm"] in USE_DST else ("src",)
 
 
 class PReLU(Primitive):
-    """Relu with weights: `dst = src if src > 0 else weights * src`.
+    """ReLU with learned slopes: `dst = src if src > 0 else weights * src`.
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives |
+    | src | any dims | not any |
     | weights | as many axes, each of the dim of src, or 1 where it is repeated | may be any |
     | dst | those of src | may be any |
 
@@ -174,20 +187,21 @@ class PReLU(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it.
+        """Create the primitive.
 
         Raises:
-            InvalidArguments: weights cannot be spread over src, dst has other dims, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: weights cannot be broadcast to src, dst has other dims, or an argument is rejected by
+                `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "PReLU"
-        source, slopes = desc_of(place, "src", src), desc_of(place, "weights", weights)
-        if broadcast(place, ("src", "weights"), source.dims, slopes.dims) != source.dims:
+        primitive_name = "PReLU"
+        source, slopes = require_desc(primitive_name, "src", src), require_desc(primitive_name, "weights", weights)
+        if broadcast_dims(primitive_name, ("src", "weights"), source.dims, slopes.dims) != source.dims:
             raise InvalidArguments(
                 f"PReLU: weights {slopes.dims} are larger than src {source.dims}: give each axis that dim or 1"
             )
-        descs = {"src": source, "weights": slopes, **src_and_dst(place, source, dst)}
-        self._create(forward_kind(place, prop_kind), descs, {}, attributes, engine, avoid)
+        descs = {"src": source, "weights": slopes, **same_shape_descs(primitive_name, source, dst)}
+        self._create(require_forward_kind(primitive_name, prop_kind), descs, {}, attributes, engine, avoid)
 
 
 class PReLUBackward(Primitive):
@@ -230,19 +244,23 @@ class PReLUBackward(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `hint_forward`; weights left out are as there, gradients have its dims and any format.
+        """Create the gradient of `hint_forward`.
+
+        Weights that are left out have their forward descriptor; gradients have the forward dims and any format.
 
         Raises:
-            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: the hint is missing or was created for inference, a descriptor has other dims, or an
+                argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "PReLUBackward"
-        hint = forward_of(place, hint_forward, PReLU)
+        primitive_name = "PReLUBackward"
+        hint = require_forward(primitive_name, hint_forward, PReLU)
         descs = {"src": hint.src_desc, "weights": hint.weights_desc}
         if weights is not None:
-            descs |= like_forward(place, hint, weights=weights)
-        descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src, diff_weights=diff_weights)
+            descs |= descs_like_forward(primitive_name, hint, weights=weights)
+        descs |= descs_like_forward(
+            primitive_name, hint, diff_dst=diff_dst, diff_src=diff_src, diff_weights=diff_weights
+        )
         self._create("backward", descs, {}, attributes, engine, avoid, hint)
 
 
@@ -251,10 +269,10 @@ class Softmax(Primitive):
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives |
+    | src | any dims | not any |
     | dst | those of src | may be any |
 
-    It works in place.
+    It may be computed in place.
 
     Source: oneAPI specification, "Softmax".
 
@@ -281,21 +299,24 @@ class Softmax(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `src`.
+        """Create the primitive for `src`.
 
         Raises:
-            InvalidArguments: there is no such axis, dst has other dims, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: there is no such axis, dst has other dims, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Softmax"
-        source, purpose = desc_of(place, "src", src), forward_kind(place, prop_kind)
-        descs = src_and_dst(place, source, dst)
-        chosen = choice(place, "algorithm", algorithm, SOFTMAX)
-        parameters: dict[str, Parameter] = {"algorithm": chosen, "axis": axis_of(place, "axis", axis, source.ndims)}
+        primitive_name = "Softmax"
+        source, purpose = require_desc(primitive_name, "src", src), require_forward_kind(primitive_name, prop_kind)
+        descs = same_shape_descs(primitive_name, source, dst)
+        chosen = require_choice(primitive_name, "algorithm", algorithm, SOFTMAX)
+        parameters: dict[str, Parameter] = {
+            "algorithm": chosen,
+            "axis": require_axis(primitive_name, "axis", axis, source.ndims),
+        }
         self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
-class SoftmaxBackward(MappedBackward):
+class SoftmaxBackward(UnaryBackward):
     """The gradient of softmax: `diff_src = dst * (diff_dst - sum of diff_dst * dst)`.
 
     With algorithm `log` it is `diff_dst - exp(dst) * sum of diff_dst`.
@@ -305,7 +326,7 @@ class SoftmaxBackward(MappedBackward):
     | dst | those of src | as forward |
     | diff_dst, diff_src | those of src | may be any |
 
-    It works in place.
+    It may be computed in place.
 
     Source: oneAPI specification, "Softmax".
 
@@ -322,17 +343,17 @@ class SoftmaxBackward(MappedBackward):
     kind: ClassVar[str] = "softmax"
     in_place = frozenset({("diff_dst", "diff_src")})
     forward = Softmax
-    kept = ("dst",)
+    forward_data = ("dst",)
 
 
 class Shuffle(Primitive):
-    """Shuffle along an axis: its coordinates, as a matrix with rows of `group_size`, are transposed.
+    """Channel shuffle along an axis: view it as a matrix with rows of `group_size` elements, and transpose the matrix.
 
         dst[.., j * rows + i, ..] = src[.., i * group_size + j, ..],    rows = dims[axis] / group_size
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives |
+    | src | any dims | not any |
     | dst | those of src | may be any |
 
     Source: oneAPI specification, "Shuffle"; Zhang et al. 2018, "ShuffleNet".
@@ -359,28 +380,28 @@ class Shuffle(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `src`.
+        """Create the primitive for `src`.
 
         Raises:
-            InvalidArguments: there is no such axis, groups do not divide it, dst has other dims, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: there is no such axis, groups do not divide it, dst has other dims, or an argument is
+                rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Shuffle"
-        source = desc_of(place, "src", src)
-        along = axis_of(place, "axis", axis, source.ndims)
-        size = integer(place, "group_size", group_size, 1)
+        primitive_name = "Shuffle"
+        source = require_desc(primitive_name, "src", src)
+        along = require_axis(primitive_name, "axis", axis, source.ndims)
+        size = require_integer(primitive_name, "group_size", group_size, 1)
         if source.dims[along] < size or source.dims[along] % size:
             raise InvalidArguments(
                 f"Shuffle: axis {along} of src {source.dims} has {source.dims[along]} coordinates, which {size} does "
                 "not divide: give a group_size that does"
             )
-        purpose, parameters = forward_kind(place, prop_kind), {"axis": along, "group_size": size}
-        self._create(purpose, src_and_dst(place, source, dst), parameters, attributes, engine, avoid)
+        purpose, parameters = require_forward_kind(primitive_name, prop_kind), {"axis": along, "group_size": size}
+        self._create(purpose, same_shape_descs(primitive_name, source, dst), parameters, attributes, engine, avoid)
 
 
-class ShuffleBackward(MappedBackward):
-    """The gradient of a shuffle: the shuffle back.
+class ShuffleBackward(UnaryBackward):
+    """The gradient of a shuffle: the inverse permutation.
 
     | argument | dims | format |
     |---|---|---|
@@ -402,14 +423,14 @@ class ShuffleBackward(MappedBackward):
 
 
 class Reduction(Primitive):
-    """Reduction along the axes where dst has 1 and src has more: `dst = the max, sum, mean ... of src` along them.
+    """Reduction: the max, sum, mean ... of src along the axes where dst has a dim of 1 and src a larger one.
 
         norm_lp_max          (max(sum |x|^p, eps))^(1/p)      norm_lp_power_p_max    max(sum |x|^p, eps)
         norm_lp_sum          (sum |x|^p + eps)^(1/p)          norm_lp_power_p_sum    sum |x|^p + eps
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives |
+    | src | any dims | not any |
     | dst | as many axes, each 1 or the dim of src | may be any |
 
     Source: oneAPI specification, "Reduction".
@@ -437,33 +458,37 @@ class Reduction(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; `p` and `eps` are for norms.
+        """Create the primitive; the parameters `p` and `eps` are read by norms only.
 
         Raises:
-            InvalidArguments: dims do not fit, nothing is reduced, p of a norm is less than 1, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dims are inconsistent, no axis is reduced, p of a norm is less than 1, or an argument is
+                rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Reduction"
-        source, result = desc_of(place, "src", src), desc_of(place, "dst", dst)
+        primitive_name = "Reduction"
+        source, result = require_desc(primitive_name, "src", src), require_desc(primitive_name, "dst", dst)
         if result.ndims != source.ndims:
             raise InvalidArguments(
-                f"{place}: src {source.dims} has {axes_of(source.ndims)}, dst {result.dims} has {result.ndims}: keep "
-                "axes that are reduced, with a dim of 1"
+                f"{primitive_name}: src {source.dims} has {format_axis_count(source.ndims)}, dst {result.dims} has "
+                f"{result.ndims}: keep axes that are reduced, with a dim of 1"
             )
         for i, (n, out) in enumerate(zip(source.dims, result.dims, strict=True)):
             if out not in (1, n):
                 raise InvalidArguments(
-                    f"{place}: axis {i} of dst {result.dims} has {out} coordinates: it has 1, or {n} as src"
+                    f"{primitive_name}: axis {i} of dst {result.dims} has {out} coordinates: it has 1, or {n} as src"
                 )
         if result.dims == source.dims:
             raise InvalidArguments(
-                f"{place}: dst has the dims of src, {source.dims}: give axes that are reduced a dim of 1"
+                f"{primitive_name}: dst has the dims of src, {source.dims}: give axes that are reduced a dim of 1"
             )
-        chosen = choice(place, "algorithm", algorithm, REDUCTION)
-        power = number(place, "p", p)
+        chosen = require_choice(primitive_name, "algorithm", algorithm, REDUCTION)
+        power = require_number(primitive_name, "p", p)
         if chosen.startswith("norm") and power < 1:
-            raise InvalidArguments(f"{place}: p is {power}: {chosen} takes at least 1")
+            raise InvalidArguments(f"{primitive_name}: p is {power}: {chosen} needs at least 1")
         descs = {"src": source, "dst": result}
-        parameters: dict[str, Parameter] = {"algorithm": chosen, "p": power, "eps": number(place, "eps", eps)}
+        parameters: dict[str, Parameter] = {
+            "algorithm": chosen,
+            "p": power,
+            "eps": require_number(primitive_name, "eps", eps),
+        }
         self._create("forward_inference", descs, parameters, attributes, engine, avoid)

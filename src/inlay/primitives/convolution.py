@@ -1,7 +1,7 @@
-"""Convolution and deconvolution: images times weights, in windows, along one to three spatial axes.
+"""Convolution and deconvolution (transposed convolution), along one to three spatial axes.
 
-Deconvolution is the gradient of a convolution with respect to its source, as a primitive of its own: what is src here
-is dst there.
+Deconvolution is the gradient of a convolution with respect to its source, as a primitive of its own: the source of a
+deconvolution corresponds to the destination of a convolution.
 """
 
 from typing import ClassVar
@@ -12,18 +12,26 @@ from inlay.layout import Dims
 from inlay.primitives.algorithms import CONVOLUTION
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike
-from inlay.primitives.primitive import Primitive, forward_kind
-from inlay.primitives.products import WeightedBackwardData, WeightedBackwardWeights, dst_type, require_factors
-from inlay.primitives.rules import IMAGE_AXES, choice, desc_of, require_dims, require_ndims, settled
-from inlay.primitives.spatial import PerAxis, Place, walk
+from inlay.primitives.primitive import Primitive, require_forward_kind
+from inlay.primitives.products import WeightedBackwardData, WeightedBackwardWeights, default_dst_type, require_factors
+from inlay.primitives.rules import (
+    IMAGE_AXES,
+    require_bias,
+    require_choice,
+    require_desc,
+    require_image_dst,
+    require_ndims,
+    resolve_desc,
+)
+from inlay.primitives.spatial import PerAxis, WindowNames, infer_window
 
 
-class _Convolving(Primitive):
-    """What convolution and deconvolution share: they differ in which side the window walks over."""
+class _ConvolutionBase(Primitive):
+    """Base class of convolution and deconvolution, which differ in the tensor over which the window slides."""
 
     __slots__ = ()
-    walks_over: ClassVar[str]
-    """The argument that the window walks over, src or dst."""
+    window_side: ClassVar[str]
+    """Name of the argument over which the window slides: src or dst."""
 
     def __init__(
         self,
@@ -42,64 +50,73 @@ class _Convolving(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; `dst` left out has the dims that follow and any format.
+        """Create the primitive; `dst`, if left out, has the implied dims and any format.
 
-        Numbers of the window are for each spatial axis, or one for all; `padding_r` left out is what makes dst fit, or
-        `padding_l` where dst is left out.
+        Parameters of the window are one number for all spatial axes, or one for each. `padding_r`, if left out, is the
+        padding that gives the dims of `dst`; if `dst` is left out too, it is `padding_l`.
 
         Raises:
-            InvalidArguments: axes, channels, dims, types or the window do not fit, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes, channels, dims, types or the window are inconsistent, or an argument is rejected by
+                `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = type(self).__name__
-        image, filters = desc_of(place, "src", src), desc_of(place, "weights", weights)
-        require_factors(place, image, filters)
-        channels = _channels(place, image, filters)
+        primitive_name = type(self).__name__
+        image, filters = require_desc(primitive_name, "src", src), require_desc(primitive_name, "weights", weights)
+        require_factors(primitive_name, image, filters)
+        channels = _channels(primitive_name, image, filters)
         kernel = filters.dims[2 + filters.ndims - image.ndims :]
-        if dst is not None:
-            require_ndims(place, "dst", desc_of(place, "dst", dst), image.ndims, image.ndims, IMAGE_AXES)
-        walked = walk(*self._sides(image, dst), kernel, strides, dilations, padding_l, padding_r)
-        spatial = walked.image if self.walks_over == "dst" else walked.result
+        require_image_dst(primitive_name, dst, image)
+        window = infer_window(*self._sides(image, dst), kernel, strides, dilations, padding_l, padding_r)
+        spatial = window.image if self.window_side == "dst" else window.result
         dims = (image.dims[0], channels, *spatial)
-        if bias is not None:
-            require_dims(place, "bias", desc_of(place, "bias", bias), (channels,), f"{channels} output channels")
+        require_bias(primitive_name, bias, channels)
         descs = {"src": image, "weights": filters, "bias": bias}
-        descs["dst"] = settled(place, "dst", dst, dims, dst_type(image), "src, weights and window")
-        purpose = forward_kind(place, prop_kind)
-        parameters = {"algorithm": choice(place, "algorithm", algorithm, CONVOLUTION), **walked.parameters}
+        descs["dst"] = resolve_desc(
+            primitive_name, "dst", dst, dims, default_dst_type(image), "src, weights and window"
+        )
+        purpose = require_forward_kind(primitive_name, prop_kind)
+        parameters = {
+            "algorithm": require_choice(primitive_name, "algorithm", algorithm, CONVOLUTION),
+            **window.parameters,
+        }
         self._create(purpose, descs, parameters, attributes, engine, avoid)
 
     @classmethod
-    def _sides(cls, src: MemoryDesc, dst: MemoryDesc | None) -> tuple[Place, Dims | None, Dims | None]:
-        """The names of what the window walks over and of what has an element for each position; their spatial dims."""
+    def _sides(cls, src: MemoryDesc, dst: MemoryDesc | None) -> tuple[WindowNames, Dims | None, Dims | None]:
+        """Return, for `infer_window`, the names of the two tensors, and the spatial dims of each.
+
+        The first is the tensor over which the window slides, the second has an element for each position.
+        """
         inputs, outputs = src.dims[2:], None if dst is None else dst.dims[2:]
-        if cls.walks_over == "src":
-            return Place(cls.__name__, "src", "dst"), inputs, outputs
-        return Place(cls.__name__, "dst", "src"), outputs, inputs
+        if cls.window_side == "src":
+            return WindowNames(cls.__name__, "src", "dst"), inputs, outputs
+        return WindowNames(cls.__name__, "dst", "src"), outputs, inputs
 
 
-def _channels(place: str, src: MemoryDesc, weights: MemoryDesc) -> int:
-    """How many output channels the weights give, which must take those of src."""
-    require_ndims(place, "src", src, 3, 5, IMAGE_AXES)
+def _channels(primitive_name: str, src: MemoryDesc, weights: MemoryDesc) -> int:
+    """Check the axes and channels of source and weights, and return the number of output channels."""
+    require_ndims(primitive_name, "src", src, 3, 5, IMAGE_AXES)
     axes = "output and input channels and a kernel for each spatial axis, before them groups where there are several"
-    require_ndims(place, "weights", weights, src.ndims, src.ndims + 1, axes)
+    require_ndims(primitive_name, "weights", weights, src.ndims, src.ndims + 1, axes)
     grouped = weights.ndims > src.ndims
     groups = weights.dims[0] if grouped else 1
     outputs, inputs = weights.dims[grouped : grouped + 2]
     if groups * inputs != src.dims[1]:
         counted = f"{groups} groups of {inputs}" if grouped else f"{inputs}"
         raise InvalidArguments(
-            f"{place}: weights {weights.dims} take {counted} input channels, src {src.dims} has {src.dims[1]}: "
-            "make them equal"
+            f"{primitive_name}: weights {weights.dims} take {counted} input channels, src {src.dims} has "
+            f"{src.dims[1]}: make them equal"
         )
     for i, extent in enumerate(weights.dims[grouped + 2 :]):
         if extent < 1:
-            raise InvalidArguments(f"{place}: the kernel of weights {weights.dims} is empty along spatial axis {i}")
+            raise InvalidArguments(
+                f"{primitive_name}: the kernel of weights {weights.dims} is empty along spatial axis {i}"
+            )
     return groups * outputs
 
 
-class Convolution(_Convolving):
-    """Convolution: each output is the sum over a window and the input channels of its group.
+class Convolution(_ConvolutionBase):
+    """Convolution: each output is a weighted sum over a window and the input channels of its group.
 
         dst[n, o, y] = bias[o] + sum over i, k of weights[o, i, k]
                                  * src[n, i, y * stride + k * (dilation + 1) - padding_l]
@@ -111,9 +128,9 @@ class Convolution(_Convolving):
     | bias | (OC,), may be left out | any |
     | dst | (N, OC, OH, OW) | any |
 
-    OH = (H - ((KH - 1)(dilation + 1) + 1) + padding_l + padding_r) / stride + 1, rounded down. Types: f32, bf16, f16,
-    f64 with weights of the same, s8 and u8 with weights of s8 into any type, f32 where dst is left out. Depthwise
-    convolution has as many groups as channels.
+    OH = (H - ((KH - 1)(dilation + 1) + 1) + padding_l + padding_r) / stride + 1, rounded down. Types: f32, bf16, f16
+    and f64 with weights of the same type; s8 and u8 with weights of s8 and any type of dst, f32 if dst is left out. A
+    depthwise convolution has as many groups as channels.
 
     Source: oneAPI specification, "Convolution and deconvolution"; LeCun et al. 1998, "Gradient-based learning applied
     to document recognition".
@@ -131,7 +148,7 @@ class Convolution(_Convolving):
 
     __slots__ = ()
     kind: ClassVar[str] = "convolution"
-    walks_over = "src"
+    window_side = "src"
 
 
 class ConvolutionBackwardData(WeightedBackwardData):
@@ -143,7 +160,7 @@ class ConvolutionBackwardData(WeightedBackwardData):
     | argument | dims | format |
     |---|---|---|
     | diff_dst | those of dst | any |
-    | weights | those of weights | any; often another one than forward chose |
+    | weights | those of weights | any; often different from the format of forward |
     | diff_src | those of src | any |
 
     Source: oneAPI specification, "Convolution and deconvolution".
@@ -196,8 +213,8 @@ class ConvolutionBackwardWeights(WeightedBackwardWeights):
     forward = Convolution
 
 
-class Deconvolution(_Convolving):
-    """Deconvolution, or transposed convolution: each input is spread over a window of the output.
+class Deconvolution(_ConvolutionBase):
+    """Deconvolution, or transposed convolution: each input is multiplied by a window and added to the output.
 
         dst[n, o, x] = bias[o] + sum over i, k, y with y * stride + k * (dilation + 1) - padding_l == x
                        of src[n, i, y] * weights[o, i, k]
@@ -209,9 +226,9 @@ class Deconvolution(_Convolving):
     | bias | (OC,), may be left out | any |
     | dst | (N, OC, OH, OW) | any |
 
-    OH = (H - 1) * stride + (KH - 1)(dilation + 1) + 1 - padding_l - padding_r where dst is left out; up to stride - 1
-    more where it is given. Weights of a framework that keeps them as (IC, OC, KH, KW) are the same memory with axes
-    permuted: `desc.permute_axes((1, 0, 2, 3))`.
+    OH = (H - 1) * stride + (KH - 1)(dilation + 1) + 1 - padding_l - padding_r if dst is left out; the caller's dst may
+    have up to stride - 1 more. Weights that a framework stores as (IC, OC, KH, KW) can be used without a copy, with
+    permuted axes: `desc.permute_axes((1, 0, 2, 3))`.
 
     Source: oneAPI specification, "Convolution and deconvolution"; Zeiler et al. 2010, "Deconvolutional networks".
 
@@ -227,7 +244,7 @@ class Deconvolution(_Convolving):
 
     __slots__ = ()
     kind: ClassVar[str] = "deconvolution"
-    walks_over = "dst"
+    window_side = "dst"
 
 
 class DeconvolutionBackwardData(WeightedBackwardData):

@@ -1,85 +1,79 @@
-"""Operations, the protocol of the engines that compute them, and the choice of an engine.
+"""Operations, the protocol of the engines that compute them, and the registry of engines.
 
-Primitives check what they are told by the rules of the specification and make an `Operation`; an `Engine` creates an
-`Implementation`, which has a format for each argument and computes. So rules stand once, and engines differ only in
-what they support and how fast they are. An engine also executes several bound calls as one `Batch`, and lets machine
-code of other engines run on its `ThreadTeam`. This is all that the other packages know of an engine.
+A primitive checks its arguments by the rules of the specification and builds an `Operation`. An `Engine` creates an
+`Implementation` of it, which has a format for each argument and computes. The rules therefore exist once, and engines
+differ only in the operations that they support and in speed. An engine also runs several bound calls as one `Batch`,
+and lets machine code of other engines run on its `ThreadTeam`. Other packages use engines through these classes only.
 
     operation = Operation("convolution", "forward_inference", descs={"src": ..., "weights": ..., "dst": ...}, ...)
     implementation = engine.create(operation)
-    implementation.descs["weights"]                    # what `any` became
-    run = implementation.bind({"src": memory, ...})    # addresses are settled once
+    implementation.descs["weights"]                    # the format chosen for `any`
+    run = implementation.bind({"src": memory, ...})    # fixes the addresses
     run()
 
-Engines are registered by name. Their package imports this one, so each is known here by a text, `module:factory`, and
-loaded when it is first asked for: the one late import from primitives to engines (decision 0012). Without a name the
-choice is
+Engines are registered by name. The packages of the engines import this module, so the registry holds a string
+`module:factory` for each and imports the module at its first use: the only late import from primitives to engines
+(decision 0012). The default engine is the first of these:
 
-    INLAY_ENGINE in the environment, or what `set_engine` said
-    onednn, where a library of oneDNN can be loaded
-    reference, everywhere
+    the engine set by `set_engine`, or named by INLAY_ENGINE in the environment
+    onednn, if a oneDNN library can be loaded
+    reference
 
 >>> get_engine("reference").name
 'reference'
 
-An engine that was named computes, or its refusal is raised. The default engine may decline too (oneDNN 3.2 has no group
-normalization): then the reference computes, slower and with the same results, and the primitive's `engine` says so. An
-engine may also accept an operation and decline when its code is generated, at the first call: `replaced` returns the
-implementation of the reference engine that takes the same formats.
-
-An engine, oneDNN too, may compute by a reference kernel, which is right in every format, and slow:
-
-    Convolution(src, weights)                       warns, once in a process for each kind and direction
-    Convolution(src, weights, avoid="reference")    raises
-
-Only the implementation knows whether its kernel is one (`Implementation.is_reference`). Nothing is said where the
-reference engine was chosen, and where only the engine knows a format, so that nobody can choose another.
+If an engine that the caller names does not support an operation, its error is raised. If the default engine does not
+support it (oneDNN 3.2 has no group normalization), the reference engine computes instead, slower and with the same
+results; `Primitive.engine` is the engine that computes. An engine may also accept an operation and fail to generate
+its code at the first call: `substitute_reference` then returns a reference implementation with the same formats.
 """
 
 import importlib
 import os
-import sys
 import threading
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, MissingExtra, PerformanceWarning, Unimplemented, shown
+from inlay.errors import InvalidArguments, MissingExtra, Unimplemented, shown
 from inlay.forks import hold_across_forks
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.rules import SIGNATURES, Direction, PropKind, Signature
 
 Parameter: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | frozenset[str]
-"""A parameter of a primitive: one entry for each spatial axis where there are several, names of flags as a set."""
+"""The value of a parameter: a scalar, a tuple with an entry for each spatial axis, or a set of names of flags."""
 
 KernelKind: TypeAlias = Literal["jit", "gemm", "reference", "numpy", "other"]
-"""What sort of code a kernel is: generated for its formats, a product of matrices, generic code, NumPy, or other."""
+"""The technique of a kernel.
+
+`jit`: code generated for the formats; `gemm`: a matrix product with copies around it; `reference`: generic code;
+`numpy`: NumPy; `other`: any other.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One primitive with all but its data, checked by the rules of its kind."""
+    """The description of a primitive without its data: arguments, parameters and attributes, already checked."""
 
     kind: str
-    """Which primitive: a name of `rules.KINDS`."""
+    """Kind of the primitive: a name of `rules.KINDS`."""
     prop_kind: PropKind
-    """What it is run for."""
+    """Propagation kind: inference, training, or the gradient that is computed."""
     descs: Mapping[str, MemoryDesc]
-    """The descriptor of each argument that is given, by its name in the signature; the engine chooses `any`."""
+    """Descriptor of each argument present, by its name in the signature; the engine chooses those that are `any`."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    """Every parameter of the signature; windows are 0-dilated when dense, as oneDNN counts."""
+    """Value of each parameter of the signature; a dense window has dilation 0, as in oneDNN."""
     attributes: PrimitiveAttributes = PLAIN
     """Scales, zero points, post-operations and modes."""
     hint: "Implementation | None" = None
-    """The forward implementation that a backward operation belongs to, of the same engine."""
+    """Implementation, by the same engine, of the forward primitive of a backward operation; None if forward."""
 
     @property
     def direction(self) -> Direction:
-        """The row of the table that it belongs to."""
+        """The direction under which `SIGNATURES` has the operation."""
         if self.prop_kind in ("forward_inference", "forward_training"):
             return "forward"
         if self.prop_kind in ("backward_data", "backward_weights") and (self.kind, self.prop_kind) in SIGNATURES:
@@ -88,56 +82,56 @@ class Operation:
 
     @property
     def signature(self) -> Signature:
-        """Its arguments and parameters."""
+        """The row of `SIGNATURES` for the operation."""
         return SIGNATURES[self.kind, self.direction]
 
 
 class Implementation(Protocol):
-    """How an engine computes an operation: the formats, and the computation itself."""
+    """The kernel that an engine selected for an operation, with the format of each argument."""
 
     @property
     def operation(self) -> Operation:
-        """What was asked."""
+        """The operation that it implements."""
 
     @property
     def descs(self) -> Mapping[str, MemoryDesc]:
-        """A descriptor for every argument it reads or writes, none `any`; `workspace` and `scratchpad` if needed."""
+        """The descriptor of each argument, none `any`; `workspace` and `scratchpad` are included if needed."""
 
     @property
     def impl(self) -> str:
-        """The engine's name for how it computes, such as `brgconv:avx512_core`."""
+        """The engine's name of the kernel, such as `brgconv:avx512_core`."""
 
     @property
     def family(self) -> str:
-        """The family of kernels that it belongs to, such as `brgconv`: a model is wrong of all of it by one factor."""
+        """The family of kernels, such as `brgconv`; cost models correct the times of a family by one factor."""
 
     @property
     def kernel_kind(self) -> KernelKind:
-        """What sort of code its kernel is."""
+        """The technique of the kernel."""
 
     @property
     def is_reference(self) -> bool:
-        """Whether it computes by a reference kernel: right in every format, and made to be fast in none."""
+        """True for a reference kernel: it supports every format and is optimized for none."""
 
     @property
     def replaced(self) -> str:
-        """The implementation that the engine prefers and cannot generate code for; empty where it can."""
+        """The name of the preferred kernel if generating its code failed and this one replaces it; else empty."""
 
     @property
     def is_batched(self) -> bool:
-        """Whether `Engine.batch` takes what it binds."""
+        """True if `Engine.batch` accepts the functions that `bind` returns."""
 
     def create_primitive(self) -> None:
-        """Generate the code now; the first `bind` does it otherwise.
+        """Generate the code now; otherwise the first `bind` generates it.
 
         Raises:
-            Unimplemented: this engine does not compute it after all.
+            Unimplemented: the engine cannot generate code for the operation.
         """
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        """What computes once with these memories, which have the formats of `descs`; it may be called again and again.
+        """Return a function that computes once with these memories at each call, and keeps them alive.
 
-        Whoever calls has checked the descriptors. The result keeps the memories alive.
+        The caller has checked that the memories have the descriptors `descs`.
 
         Raises:
             Unimplemented: as `create_primitive`.
@@ -146,47 +140,47 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainImplementation:
-    """An implementation that a function binds, without code to generate and without batches."""
+    """An implementation made of a function that binds memories; it generates no code and is not batched."""
 
     operation: Operation
-    """What was asked."""
+    """Operation that it implements."""
     descs: Mapping[str, MemoryDesc]
-    """The descriptor of each argument, none `any`."""
+    """Descriptor of each argument, none `any`."""
     impl: str
-    """How it computes: `family:variant`."""
+    """Name of the kernel: `family:variant`."""
     binder: Callable[[Mapping[str, Memory]], Callable[[], None]]
-    """Computes once with these memories: see `Implementation.bind`."""
+    """Function that `bind` calls."""
     kernel_kind: KernelKind = "jit"
-    """What sort of code its kernel is."""
+    """Technique of the kernel."""
     replaced: str = ""
-    """Nothing: it has code."""
+    """Always empty: no code generation can fail."""
     is_batched: bool = False
-    """Whether `Engine.batch` takes what it binds."""
+    """Always False."""
 
     @property
     def family(self) -> str:
-        """The family of kernels that it belongs to."""
+        """The family of kernels: `impl` up to the colon."""
         return self.impl.partition(":")[0]
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is made to be fast in no format."""
+        """True for kernels that are optimized for no format."""
         return self.kernel_kind in ("reference", "numpy")
 
     def create_primitive(self) -> None:
         """Do nothing: `bind` generates no code."""
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        """What computes once with these memories, each time it is called; it keeps them alive."""
+        """Return a function that computes once with these memories at each call, and keeps them alive."""
         return self.binder(memories)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTeam:
-    """Threads of an engine that run other machine code as well: a team of GNU OpenMP, by its functions.
+    """The GNU OpenMP threads of an engine, on which machine code of other engines can run.
 
-    Idle threads of OpenMP look busily for their next call. Code that runs between calls of their engine therefore runs
-    on them: threads of its own would have to take the processors from them.
+    Idle OpenMP threads spin while they wait for the next parallel region. Code that runs between the calls of their
+    engine therefore uses these threads; separate threads would compete with them for the processors.
     """
 
     parallel: int
@@ -199,149 +193,149 @@ class ThreadTeam:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCheck:
-    """A check of memory between two calls of a batch, by machine code."""
+    """A check of memory, in machine code, between two calls of a batch."""
 
     function: int
-    """Address of the code: `int32_t function(void *address, int64_t number)`, which answers 1 to end the execution."""
+    """Address of `int32_t function(void *address, int64_t number)`, which returns 1 to stop the batch, else 0."""
     address: int
-    """What it is given."""
+    """First argument of the function."""
     number: int
-    """What else it is given."""
+    """Second argument of the function."""
     failure: type[Exception]
-    """What is raised if it answers 1."""
+    """Exception to raise if the function returns 1."""
     owner: object
-    """What keeps the memory alive."""
+    """Object that keeps the memory at `address` alive."""
 
 
 class Batch(Protocol):
-    """Bound calls of one engine that are begun by one call, in order; whoever uses it keeps it until `Engine.wait`."""
+    """A sequence of bound calls of one engine that one call starts; the caller keeps it alive until `Engine.wait`."""
 
     def __len__(self) -> int:
-        """How many calls and checks there are."""
+        """Return the number of calls and checks."""
 
     def put(self, i: int, call: Callable[[], None]) -> None:
-        """Replace call `i` by the same implementation with other memories."""
+        """Replace call `i` by a call of the same implementation bound to other memories."""
 
     def submit(self) -> None:
-        """Begin to compute all.
+        """Start to run all calls in order.
 
         Raises:
-            OutOfMemory: there is no room for the scratchpad.
+            OutOfMemory: the scratchpad cannot be allocated.
             InlayError: the engine fails.
             Exception: the failure of a check.
         """
 
 
 class Engine(Protocol):
-    """What computes primitives.
+    """A backend that computes primitives.
 
-    An engine derives from this class. What it does not define is as in an engine that computes in the calling thread,
-    one call after the other.
+    Engines derive from this class. Its defaults are those of an engine that computes in the calling thread, one call
+    after the other.
     """
 
     @property
     def name(self) -> str:
-        """Its name and version, such as `onednn 3.2.0` or `reference`."""
+        """The name and version of the engine, such as `onednn 3.2.0` or `reference`."""
 
     @abstractmethod
     def create(self, operation: Operation) -> Implementation:
-        """Choose the formats that are `any`, and how to compute.
+        """Choose a kernel, and the formats of the arguments that are `any`.
 
         Raises:
-            Unimplemented: this engine does not compute it.
-            InvalidArguments: it refuses the arguments.
+            Unimplemented: the engine does not support the operation.
+            InvalidArguments: the engine rejects the arguments.
         """
 
     def supports(self, operation: Operation) -> bool:
-        """Whether this engine computes such operations at all; `create` tells for certain."""
+        """Return False if the engine never supports such operations; if True, `create` may still fail."""
         return True
 
     @property
     def num_threads(self) -> int:
-        """How many threads implementations that are created now compute on; 0 where they cannot be limited.
+        """The number of threads of implementations that are created from now on; 0 if it cannot be limited.
 
-        `set_num_threads` and `ThreadLimit` limit them.
+        `set_num_threads` and `ThreadLimit` limit it.
         """
         return 0
 
     @property
     def runtime(self) -> str:
-        """What starts its threads, such as `omp`; empty where it starts none. Times depend on it."""
+        """The threading runtime, such as `omp`; empty without threads. Measured times are valid for one runtime."""
         return ""
 
     @property
     def thread_team(self) -> ThreadTeam | None:
-        """Its threads, for machine code of other engines; None where that cannot run on them."""
+        """The threads of the engine, for machine code of other engines; None if it cannot run on them."""
         return None
 
-    def beside(self, host: "Engine") -> "Engine":
-        """This engine on the threads of `host`, between whose calls it computes."""
+    def with_threads_of(self, host: "Engine") -> "Engine":
+        """Return this engine set up to compute on the threads of `host`, between the calls of `host`."""
         return self
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether batches are only begun by `Batch.submit`, so that they must be waited for."""
+        """True if `Batch.submit` may return before its calls are done, so that the caller must `wait`."""
         return False
 
     @property
     def batches_checks(self) -> bool:
-        """Whether `batch` takes checks of memory between calls."""
+        """True if `batch` accepts a `MemoryCheck` between calls."""
         return False
 
     def batch(self, calls: Sequence[Callable[[], None] | MemoryCheck]) -> Sequence[Batch]:
-        """Calls that implementations with `is_batched` bound, in order, in as few batches as possible.
+        """Group bound calls into as few batches as possible, in order.
 
-        Checks may stand after any of them; the first one is a call.
+        The calls are from implementations with `is_batched`. Checks may follow any call; the first entry is a call.
         """
         return ()
 
     def wait(self) -> None:
-        """Return when everything that this thread began with `Batch.submit` is done."""
+        """Block until all batches that this thread submitted are done."""
         return
 
     @property
     def propagates_special_values(self) -> bool:
-        """Whether all kernels compute with NaN and infinities as IEEE 754 says; sessions guard others against them."""
+        """True if all kernels treat NaN and infinities by IEEE 754; else sessions guard their inputs."""
         return True
 
 
 EngineLike: TypeAlias = Engine | str | None
-"""An engine, its name in the registry, or None for the default."""
+"""An engine, its name in the registry, or None for the default engine."""
 
 Avoid: TypeAlias = Literal["reference"] | None
-"""Which kernels a primitive is not to be computed by: `reference` ones, or any will do."""
+"""The kernels that a primitive must not use: `reference` for reference kernels; None allows all."""
 
 _FACTORIES = {
     "onednn": "inlay.engines.onednn:make_engine",
     "inlay": "inlay.engines.inlay:make_engine",
     "reference": "inlay.engines.reference:make_engine",
 }
-_BESIDE = ("inlay",)  # they add to every engine what only they compute
+_COMPANIONS = ("inlay",)  # names of the engines that add operations to every other engine
 _engines: dict[str, Engine] = {}
 _default: list[Engine] = []  # at most one
-_fallback: list[str] = []  # why the default was not the first choice: at most one text
+_fallback: list[str] = []  # at most one text: the reason why onednn is not the default engine
 _lock = threading.RLock()
 hold_across_forks(_lock)
 
 
 def get_engine(engine: EngineLike = None) -> Engine:
-    """The engine of this name, made at the first call; without a name the default one.
+    """Return the engine of this name, which the first call creates; or the default engine.
 
     Post-condition: get_engine(name) is get_engine(name).
 
     Raises:
-        InvalidArguments: there is no engine of this name, or INLAY_ENGINE names none.
-        MissingExtra: `onednn` is asked for by name, and no library of it can be loaded.
+        InvalidArguments: there is no engine of this name, or of the name in INLAY_ENGINE.
+        MissingExtra: `onednn` is requested by name, and no oneDNN library can be loaded.
     """
     if engine is None:
-        return _default[0] if _default else _chosen()
+        return _default[0] if _default else _get_default_engine()
     if not isinstance(engine, str):
-        return _checked(engine)
-    return _engines.get(engine) or _made(engine)
+        return _require_engine(engine)
+    return _engines.get(engine) or _make_engine(engine)
 
 
 def set_engine(engine: EngineLike) -> None:
-    """Make `engine`, or the engine of this name, the default of this process; None chooses anew.
+    """Make `engine`, or the engine of this name, the default of this process; None restores the initial choice.
 
     Post-condition: get_engine() is get_engine(engine), unless it is None.
 
@@ -354,57 +348,57 @@ def set_engine(engine: EngineLike) -> None:
         _fallback.clear()
 
 
-def engines_beside(engine: Engine) -> tuple[Engine, ...]:
-    """`engine`, and those that add what only they compute, on its threads; in the order in which they are asked."""
-    others = (get_engine(name) for name in _BESIDE)
-    return (engine, *(other.beside(engine) for other in others if other is not engine))
+def companion_engines(engine: Engine) -> tuple[Engine, ...]:
+    """Return `engine` and its companions, which run on its threads, in the order in which to try them."""
+    others = (get_engine(name) for name in _COMPANIONS)
+    return (engine, *(other.with_threads_of(engine) for other in others if other is not engine))
 
 
 def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tuple[Engine, Implementation]:
-    """Return who of `engines_beside(engine)` computes a reorder among calls of `engine`, and how.
+    """Select the engine for a reorder between calls of an engine, from its `companion_engines`.
 
-    It is the first that has machine code for it and batches it with other calls, else the last that computes it.
-    Inlay's machine code is the faster one by itself. But its threads would have to take the processors from the
-    engine's, which wait for their next call busily; a reorder in the engine's own batch spares that.
+    It is the first whose implementation is generated code and batched; if there is none, the last that supports the
+    reorder. Inlay's own code is the fastest in isolation. But its threads would compete with those of the engine,
+    which spin while they wait for their next call; a reorder in the engine's own batch avoids that.
 
     Raises:
-        Unimplemented, InvalidArguments: none computes it; what the first one says.
+        Unimplemented, InvalidArguments: no engine supports it; the error of the first engine.
     """
     chosen: tuple[Engine, Implementation] | None = None
-    refusals: list[Exception] = []
+    errors: list[Exception] = []
     for engine in engines:
         try:
             chosen = engine, engine.create(operation)
         except (Unimplemented, InvalidArguments) as error:
-            refusals.append(error)
+            errors.append(error)
             continue
         if chosen[1].is_batched and chosen[1].kernel_kind == "jit":
             break
     if chosen is None:
-        raise refusals[0]
+        raise errors[0]
     return chosen
 
 
-def create_beside(engine: Engine, operation: Operation) -> tuple[Engine, Implementation]:
-    """Return the first of `engines_beside(engine)` that computes an operation, and its implementation.
+def create_with_companions(engine: Engine, operation: Operation) -> tuple[Engine, Implementation]:
+    """Create an operation with the first of `companion_engines(engine)` that supports it; return both.
 
     Raises:
-        Unimplemented: none does.
-        InvalidArguments: `engine` refuses the arguments.
+        Unimplemented: none supports it.
+        InvalidArguments: `engine` rejects the arguments.
     """
     try:
         return engine, engine.create(operation)
     except Unimplemented:
-        for other in engines_beside(engine)[1:]:
+        for other in companion_engines(engine)[1:]:
             if other.supports(operation):
                 return other, other.create(operation)
         raise
 
 
 def explain_fallback() -> str | None:
-    """Why the default engine is the reference engine although nobody chose it, with what to do; None where it is not.
+    """Return why the default engine fell back to the reference engine, and the remedy; None if it did not.
 
-    INLAY_ENGINE and `set_engine` are choices: where one of them names an engine, this is None.
+    It is also None if INLAY_ENGINE or `set_engine` names the default engine.
 
     Raises:
         InvalidArguments, MissingExtra: as `get_engine`.
@@ -413,30 +407,35 @@ def explain_fallback() -> str | None:
     return _fallback[0] if _fallback else None
 
 
-def _checked(engine: Any) -> Engine:
+def _require_engine(engine: Any) -> Engine:
+    """Check that a value is an engine, and return it."""
     if Engine not in type(engine).__mro__:
-        raise InvalidArguments(f"engine is {shown(engine)}: give one of {_names()}, or what get_engine answers")
-    found: Engine = engine
-    return found
+        raise InvalidArguments(
+            f"engine is {shown(engine)}: give one of {_list_engine_names()}, or a result of get_engine"
+        )
+    checked: Engine = engine
+    return checked
 
 
-def _names() -> str:
+def _list_engine_names() -> str:
+    """Return the registered names, for an error text."""
     return ", ".join(map(repr, _FACTORIES))
 
 
-def _chosen() -> Engine:
-    """The default where nothing was set: found once, so that all primitives agree."""
+def _get_default_engine() -> Engine:
+    """Return the default engine; select it first if `set_engine` has not, once per process."""
     named = os.environ.get("INLAY_ENGINE", "")
     if named and named not in _FACTORIES:
-        raise InvalidArguments(f"INLAY_ENGINE is {named!r}: set it to one of {_names()}, or unset it")
-    found = get_engine(named) if named else _best()
+        raise InvalidArguments(f"INLAY_ENGINE is {named!r}: set it to one of {_list_engine_names()}, or unset it")
+    engine = get_engine(named) if named else _find_engine()
     with _lock:
         if not _default:
-            _default.append(found)
+            _default.append(engine)
         return _default[0]
 
 
-def _best() -> Engine:
+def _find_engine() -> Engine:
+    """Return oneDNN if a library can be loaded; else record the reason and return the reference engine."""
     try:
         return get_engine("onednn")
     except MissingExtra as error:
@@ -444,11 +443,12 @@ def _best() -> Engine:
         return get_engine("reference")
 
 
-def _made(name: str) -> Engine:
+def _make_engine(name: str) -> Engine:
+    """Import the package of an engine and create the engine, once per process."""
     if name not in _FACTORIES:
-        raise InvalidArguments(f"there is no engine {name!r}: give one of {_names()}")
+        raise InvalidArguments(f"there is no engine {name!r}: give one of {_list_engine_names()}")
     module, factory = _FACTORIES[name].split(":")
-    # Imported before: modules that a fork waits for may not register what is called around forks.
+    # Import outside the lock: while a fork waits for the lock, a module cannot register handlers of forks.
     make = getattr(importlib.import_module(module), factory)
     with _lock:
         if name not in _engines:
@@ -456,118 +456,64 @@ def _made(name: str) -> Engine:
         return _engines[name]
 
 
-def created(
-    place: str, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid = None
+def select_implementation(
+    primitive_name: str, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid = None
 ) -> tuple[Engine, Implementation]:
-    """The engine that computes `operation`, and its answer; `hinted` is the engine of the forward primitive.
+    """Select the engine for an operation, and return it with its implementation.
+
+    Args:
+        primitive_name: class of the primitive; begins the error text.
+        operation: the operation to compute.
+        engine: the engine that the caller named; None for the default.
+        hinted: the engine of the forward primitive, if `operation` is backward.
+        avoid: "reference" to raise an error instead of falling back to the reference engine.
 
     Raises:
-        InvalidArguments: `engine` is another one than the forward primitive's, or there is none of its name.
-        Unimplemented: the engine that was named declines, or every engine does, or every engine that is not avoided.
+        InvalidArguments: `engine` differs from `hinted`, or has an unknown name.
+        Unimplemented: the named engine does not support the operation; or neither the default engine nor, if allowed,
+            the reference engine does.
     """
     chosen = hinted if engine is None and hinted is not None else get_engine(engine)
     if hinted is not None and chosen is not hinted:
         raise InvalidArguments(
-            f"{place}: engine is {chosen.name}, and hint_forward was created by {hinted.name}: a workspace and formats "
-            "have a meaning for one engine only, create both with one"
+            f"{primitive_name}: engine is {chosen.name}, and hint_forward was created by {hinted.name}: a workspace "
+            "and formats have a meaning for one engine only, create both with one"
         )
     try:
-        return create_beside(chosen, operation)
+        return create_with_companions(chosen, operation)
     except Unimplemented as error:
         reference = get_engine("reference")
-        if engine is not None or chosen is reference or not _can_move(operation):
+        if engine is not None or chosen is reference or not _can_fall_back(operation):
             raise
         if avoid is not None:
             raise Unimplemented(
-                f"{place}: {error}; leave out avoid='reference' to have the reference engine compute"
+                f"{primitive_name}: {error}; leave out avoid='reference' to have the reference engine compute"
             ) from error
-        return reference, reference.create(_moved(operation, reference))
+        return reference, reference.create(_rebase_hint(operation, reference))
 
 
-def replaced(operation: Operation, declined: Implementation) -> tuple[Engine, Implementation] | None:
-    """The reference engine and its implementation of the formats of another engine's; None where there is none."""
-    if not _can_move(operation):
+def substitute_reference(operation: Operation, declined: Implementation) -> tuple[Engine, Implementation] | None:
+    """Return the reference engine and its implementation with the formats of `declined`; None if there is none."""
+    if not _can_fall_back(operation):
         return None
     reference = get_engine("reference")
     formats = {name: declined.descs[name] for name in operation.descs}
     try:
-        found = reference.create(_moved(replace(operation, descs=formats), reference))
+        substitute = reference.create(_rebase_hint(replace(operation, descs=formats), reference))
     except (InvalidArguments, Unimplemented):
         return None
-    return (reference, found) if dict(found.descs) == dict(declined.descs) else None
+    return (reference, substitute) if dict(substitute.descs) == dict(declined.descs) else None
 
 
-def _can_move(operation: Operation) -> bool:
-    """Whether another engine can go on: what the forward primitive keeps is known to its own engine only."""
+def _can_fall_back(operation: Operation) -> bool:
+    """Return whether another engine can compute the operation; a workspace is readable by its own engine only."""
     return operation.hint is None or "workspace" not in operation.hint.descs
 
 
-def _moved(operation: Operation, engine: Engine) -> Operation:
-    """The operation, with a hint of `engine` for the formats that were chosen."""
+def _rebase_hint(operation: Operation, engine: Engine) -> Operation:
+    """Return the operation with a hint created by `engine` for the formats of the original hint."""
     if operation.hint is None:
         return operation
     forward, chosen = operation.hint.operation, operation.hint.descs
     descs = {name: chosen.get(name, desc) for name, desc in forward.descs.items()}
     return replace(operation, hint=engine.create(replace(forward, descs=descs)))
-
-
-_PACKAGE = __name__.rsplit(".", 1)[0]
-_warned: set[tuple[str, str]] = set()
-
-
-def forget_warnings() -> None:
-    """Warn again of what was warned of."""
-    _warned.clear()
-
-
-def judge(place: str, engine: Engine, implementation: Implementation, avoid: Avoid, *, is_named: bool) -> None:
-    """Warn of a reference kernel, or refuse it.
-
-    Args:
-        place: the class of the primitive, which begins the message.
-        engine: what computes.
-        implementation: its answer.
-        avoid: what the caller said.
-        is_named: whether the caller named the engine, or a forward primitive of it.
-
-    Raises:
-        Unimplemented: the kernel is a reference kernel, and `avoid` is "reference".
-
-    Warns:
-        PerformanceWarning: it is one, and nothing was said of this kind and direction before.
-    """
-    if not implementation.is_reference:
-        return
-    operation = implementation.operation
-    how = f"{engine.name} computes it by its reference kernel {implementation.impl}"
-    if engine.name == "reference":
-        how = "no engine but the reference computes it"
-    text = f"{place}: {how}, many times as slowly as by others: {_remedy(operation)}"
-    if avoid is not None:
-        raise Unimplemented(f"{text}; or leave out avoid='reference'")
-    is_expected = engine.name == "reference" and (is_named or engine is get_engine())
-    key = operation.kind, operation.direction
-    if is_expected or key in _warned or any(desc.kind == "opaque" for desc in operation.descs.values()):
-        return
-    _warned.add(key)
-    warnings.warn(f"{text}; avoid='reference' raises here", PerformanceWarning, stacklevel=_depth())
-
-
-def _remedy(operation: Operation) -> str:
-    """What to do for a faster kernel."""
-    free = [name for name in operation.descs if name in operation.signature.free]
-    given = [name for name in free if operation.descs[name].kind != "any"]
-    if given and operation.signature.reads[0] in free:
-        return f"describe {' and '.join(given)} by 'any', and reorder to the formats that it chooses"
-    sources = [name for name, desc in operation.descs.items() if name not in free and desc.ndims > 1]
-    if sources:
-        return f"reorder {' and '.join(sources)} to another format, such as row-major, channels last or blocked by 16"
-    return "it has no other for these dims, types and attributes, so choose others, such as f32"
-
-
-def _depth() -> int:
-    """How many frames lie between `judge` and the caller of this package, as `warnings.warn` counts."""
-    depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
-        depth, frame = depth + 1, frame.f_back
-    return depth

@@ -1,7 +1,8 @@
 """Recurrent networks with update gates: `GRU`, `LBRGRU`, and with attention `AUGRU`, `LBRAUGRU`.
 
-Gates stand in the order u r o: u says how much of the state stays, r how much of it the new state sees, o is the new
-state. The sizes T, N, L, D, X, O of the tables are those of `recurrent_rules`; the state has O channels too.
+The gates have the order u r o: the update gate u is the share of the old state in the next state, the reset gate r
+weighs the old state in the formula of the candidate state o. The sizes T, N, L, D, X, O in the tables are those of
+`recurrent_rules`; the state has O channels too.
 
     gru = GRU(src_layer, weights_layer, weights_iter, bias, prop_kind="forward_training")
     out = gru(src_layer=x, weights_layer=w, weights_iter=u, bias=b)      # dst_layer, workspace
@@ -12,11 +13,11 @@ from typing import ClassVar
 from inlay.descriptor import MemoryDesc
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike
-from inlay.primitives.recurrent import Recurrent, RecurrentBackward, State
+from inlay.primitives.recurrent import FinalState, Recurrent, RecurrentBackward
 
 
 class _Gated(Recurrent):
-    """What GRU and LBR GRU share: their arguments."""
+    """Base class of GRU and LBR GRU, which have the same arguments."""
 
     __slots__ = ()
 
@@ -30,26 +31,28 @@ class _Gated(Recurrent):
         *,
         direction: str = "left2right",
         src_iter: MemoryDesc | None = None,
-        dst_iter: State = None,
+        dst_iter: FinalState = None,
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; dst_layer, if left out, is `any`; dst_iter is written where it is a descriptor or "any".
+        """Create the primitive.
+
+        `dst_layer`, if left out, has any format. The final state dst_iter is written unless it is None.
 
         Raises:
-            InvalidArguments: dims or types do not fit one another, there is no such direction, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dims or types are inconsistent, there is no such direction, or an argument is rejected by
+                `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        given = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
-        given |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
-        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes, engine, avoid)
+        inputs = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
+        inputs |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
+        self._forward(prop_kind, direction, inputs, {"dst_iter": dst_iter}, attributes, engine, avoid)
 
 
-class _Attentive(Recurrent):
-    """What AUGRU and LBR AUGRU share: their arguments; one layer, from left to right."""
+class _AttentionGated(Recurrent):
+    """Base class of AUGRU and LBR AUGRU, which have the same arguments: one layer, from left to right."""
 
     __slots__ = ()
 
@@ -64,22 +67,24 @@ class _Attentive(Recurrent):
         *,
         direction: str = "left2right",
         src_iter: MemoryDesc | None = None,
-        dst_iter: State = None,
+        dst_iter: FinalState = None,
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; dst_layer, if left out, is `any`; dst_iter is written where it is a descriptor or "any".
+        """Create the primitive.
+
+        `dst_layer`, if left out, has any format. The final state dst_iter is written unless it is None.
 
         Raises:
-            InvalidArguments: dims or types do not fit one another, there are several layers, the direction is another
-                than "left2right", or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dims or types are inconsistent, there are several layers, the direction is another
+                than "left2right", or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        given = {"src_layer": src_layer, "src_iter": src_iter, "attention": attention, "bias": bias}
-        given |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "dst_layer": dst_layer}
-        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes, engine, avoid)
+        inputs = {"src_layer": src_layer, "src_iter": src_iter, "attention": attention, "bias": bias}
+        inputs |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "dst_layer": dst_layer}
+        self._forward(prop_kind, direction, inputs, {"dst_iter": dst_iter}, attributes, engine, avoid)
 
 
 class GRU(_Gated):
@@ -99,9 +104,9 @@ class GRU(_Gated):
     | dst_layer | (T, N, O); (T, N, 2 O) with `concat` | h of the last layer |
     | dst_iter | (L, D, N, O), may be left out | h after the last step |
 
-    Every format may be any. Where a framework has 1 - u in the place of u, negate W_u, U_u and b_u. PyTorch's and
-    cuDNN's GRU is `LBRGRU`. In 8 bits (u8), forward_inference only, weights are s8 and
-    `PrimitiveAttributes(recurrent=RecurrentScales(...))` says what the integers mean.
+    All formats may be any. For weights of a framework that defines u as 1 - u, negate W_u, U_u and b_u. The GRU of
+    PyTorch and cuDNN is `LBRGRU`. In 8 bits (u8), forward_inference only, weights are s8, and
+    `PrimitiveAttributes(recurrent=RecurrentScales(...))` defines the quantization.
 
     Source: oneAPI specification, "RNN"; Cho et al., "Learning phrase representations using RNN encoder-decoder for
     statistical machine translation", 2014.
@@ -123,7 +128,7 @@ class GRU(_Gated):
 
 
 class LBRGRU(_Gated):
-    """A gated recurrent unit that is linear before reset: the reset gate multiplies after the product, as in PyTorch.
+    """A gated recurrent unit, linear before reset: r multiplies the product with h, not h itself, as in PyTorch.
 
         u = logistic(W_u x_t + U_u h_(t-1) + b_u)
         r = logistic(W_r x_t + U_r h_(t-1) + b_r)
@@ -139,8 +144,8 @@ class LBRGRU(_Gated):
     | dst_layer | (T, N, O); (T, N, 2 O) with `concat` | h of the last layer |
     | dst_iter | (L, D, N, O), may be left out | h after the last step |
 
-    Every format may be any. PyTorch keeps the gates in the order r u o, and a bias for each of the two products: b_u
-    and b_r are sums of two of them.
+    All formats may be any. PyTorch has the gates in the order r u o, and a bias for each of the two products: b_u and
+    b_r are the sums of its two biases.
 
     Source: oneAPI specification, "RNN"; Cho et al., 2014, in the first version of the preprint (arXiv 1406.1078v1).
 
@@ -153,8 +158,8 @@ class LBRGRU(_Gated):
     kind: ClassVar[str] = "lbr_gru"
 
 
-class AUGRU(_Attentive):
-    """A gated recurrent unit whose update gate attention weakens: `GRU` with (1 - a_t) u in the place of u in h_t.
+class AUGRU(_AttentionGated):
+    """A gated recurrent unit with attention: `GRU` with the update gate (1 - a_t) u instead of u in h_t.
 
         h_t = (1 - a_t) u h_(t-1) + (1 - (1 - a_t) u) o
 
@@ -164,7 +169,7 @@ class AUGRU(_Attentive):
     |---|---|---|
     | attention | (T, N, 1) | a, one number for each time and sequence |
 
-    Every format may be any.
+    All formats may be any.
 
     Source: oneAPI specification, "RNN"; Zhou et al., "Deep interest evolution network for click-through rate
     prediction", 2019.
@@ -178,13 +183,13 @@ class AUGRU(_Attentive):
     kind: ClassVar[str] = "augru"
 
 
-class LBRAUGRU(_Attentive):
-    """A gated recurrent unit with attention that is linear before reset: `AUGRU` with the new state o of `LBRGRU`.
+class LBRAUGRU(_AttentionGated):
+    """A gated recurrent unit with attention, linear before reset: `AUGRU` with the candidate state o of `LBRGRU`.
 
         o = tanh(W_o x_t + r (U_o h_(t-1) + b_u') + b_o)
         h_t = (1 - a_t) u h_(t-1) + (1 - (1 - a_t) u) o
 
-    The arguments are those of `LBRGRU`, with L = D = 1, and attention (T, N, 1). Every format may be any.
+    The arguments are those of `LBRGRU`, with L = D = 1, and attention (T, N, 1). All formats may be any.
 
     Source: oneAPI specification, "RNN"; Zhou et al., 2019.
 
@@ -202,13 +207,14 @@ class GRUBackward(RecurrentBackward):
 
     | argument | dims | meaning |
     |---|---|---|
-    | all arguments of forward, workspace | as forward | what it read, wrote and kept |
-    | diff_dst_layer, diff_dst_iter | those of dst_layer, dst_iter | gradients that arrive |
+    | all arguments of forward, workspace | as forward | as in the forward call |
+    | diff_dst_layer, diff_dst_iter | those of dst_layer, dst_iter | inputs |
     | diff_src_layer, diff_src_iter, diff_weights_layer, diff_weights_iter, diff_bias | as without diff | results |
 
-    With dh: do = dh (1 - u) (1 - o^2); du = dh (h_(t-1) - o) u (1 - u); dm = U_o^T do; dr = dm h_(t-1) r (1 - r);
-    dh_(t-1) = dh u + dm r + U_u^T du + U_r^T dr; x and weights follow as in `VanillaRNNBackward`, where U_o has seen
-    r h_(t-1). Every format may be any; `RecurrentBackward` says how sums go on.
+    With dh, the gradient of h_t: do = dh (1 - u) (1 - o^2); du = dh (h_(t-1) - o) u (1 - u); dm = U_o^T do;
+    dr = dm h_(t-1) r (1 - r); dh_(t-1) = dh u + dm r + U_u^T du + U_r^T dr. The gradients of x and the weights follow
+    as in `VanillaRNNBackward`, where the input of U_o is r h_(t-1). All formats may be any. `RecurrentBackward`
+    describes the accumulation of weight gradients.
 
     Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 
@@ -226,9 +232,10 @@ class GRUBackward(RecurrentBackward):
 class LBRGRUBackward(RecurrentBackward):
     """The gradients of `LBRGRU`, by propagation back through time.
 
-    The arguments are those of `GRUBackward`. With dh: do = dh (1 - u) (1 - o^2); du = dh (h_(t-1) - o) u (1 - u);
-    dr = do (U_o h_(t-1) + b_u') r (1 - r); db_u' = do r; dh_(t-1) = dh u + U_u^T du + U_r^T dr + U_o^T (do r). Every
-    format may be any; `RecurrentBackward` says how sums go on.
+    The arguments are those of `GRUBackward`. With dh, the gradient of h_t: do = dh (1 - u) (1 - o^2);
+    du = dh (h_(t-1) - o) u (1 - u); dr = do (U_o h_(t-1) + b_u') r (1 - r); db_u' = do r;
+    dh_(t-1) = dh u + U_u^T du + U_r^T dr + U_o^T (do r). All formats may be any. `RecurrentBackward` describes the
+    accumulation of weight gradients.
 
     Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 
@@ -247,8 +254,8 @@ class AUGRUBackward(RecurrentBackward):
     """The gradients of `AUGRU`, by propagation back through time.
 
     The arguments are those of `GRUBackward` and attention, whose gradient diff_attention (T, N, 1) is the sum over
-    channels of -dh (h_(t-1) - o) u. In the formulas (1 - a) u takes the place of u where it weighs h_(t-1) and o, and
-    du has the factor 1 - a. Every format may be any; `RecurrentBackward` says how sums go on.
+    channels of -dh (h_(t-1) - o) u. In the formulas, u becomes (1 - a) u where it weighs h_(t-1) and o, and du has the
+    factor 1 - a. All formats may be any. `RecurrentBackward` describes the accumulation of weight gradients.
 
     Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 
@@ -268,7 +275,7 @@ class LBRAUGRUBackward(RecurrentBackward):
     """The gradients of `LBRAUGRU`, by propagation back through time.
 
     The arguments are those of `AUGRUBackward`, the formulas those of `LBRGRUBackward` with the changes of
-    `AUGRUBackward`. Every format may be any; `RecurrentBackward` says how sums go on.
+    `AUGRUBackward`. All formats may be any. `RecurrentBackward` describes the accumulation of weight gradients.
 
     Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 

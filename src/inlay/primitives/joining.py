@@ -1,4 +1,4 @@
-"""Concat, sum and binary: several tensors become one."""
+"""Concat, sum and binary: operations with several sources and one destination."""
 
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -11,26 +11,26 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike
 from inlay.primitives.primitive import Primitive
 from inlay.primitives.rules import (
-    axis_of,
-    broadcast,
-    choice,
-    desc_of,
+    broadcast_dims,
     is_sequence,
-    number,
+    require_axis,
+    require_choice,
+    require_desc,
     require_dims,
     require_ndims,
-    settled,
+    require_number,
+    resolve_desc,
     type_of,
 )
 
 
-class _Joining(Primitive):
-    """What concat and sum share: as many sources as wanted, given one by one or as `srcs`."""
+class _MultiSource(Primitive):
+    """Base class of concat and sum, which have any number of sources."""
 
     __slots__ = ()
 
     def __call__(self, **memories: object) -> Any:
-        """Compute, and answer `dst`: `srcs=(one, two)` says the same as `src_0=one, src_1=two`.
+        """Compute, and return `dst`; `srcs=(one, two)` is short for `src_0=one, src_1=two`.
 
         Raises:
             InvalidArguments, OutOfMemory: as `Primitive`.
@@ -38,7 +38,7 @@ class _Joining(Primitive):
         return super().__call__(**_numbered(memories))
 
     def bind(self, **memories: object) -> Callable[[], None]:
-        """As of `Primitive`, and `srcs` may say the sources.
+        """Bind memories as `Primitive.bind` does; `srcs=(one, two)` is short for `src_0=one, src_1=two`.
 
         Raises:
             InvalidArguments: as `Primitive`.
@@ -47,41 +47,47 @@ class _Joining(Primitive):
 
 
 def _numbered(memories: dict[str, object]) -> dict[str, object]:
-    """The arguments, with `srcs` taken apart."""
+    """Replace the argument `srcs` by src_0, src_1, and so on."""
     srcs = memories.pop("srcs", ())
     if not isinstance(srcs, (list, tuple)):
         raise InvalidArguments(f"srcs is a {type(srcs).__name__}: give a list of memories, one for each source")
     return {**{f"src_{i}": memory for i, memory in enumerate(srcs)}, **memories}
 
 
-def _sources(place: str, srcs: Any) -> dict[str, MemoryDesc]:
-    """The descriptors of the sources by name."""
+def _sources(primitive_name: str, srcs: Any) -> dict[str, MemoryDesc]:
+    """Check the collection of descriptors, and return them by name: src_0, src_1, and so on."""
     if not is_sequence(srcs):
-        raise InvalidArguments(f"{place}: srcs are {shown(srcs)}: give a list of MemoryDescs, one for each source")
-    found = {f"src_{i}": desc_of(place, f"src_{i}", desc) for i, desc in enumerate(srcs)}
-    if not found:
-        raise InvalidArguments(f"{place}: srcs are empty: give at least one MemoryDesc")
-    return found
+        raise InvalidArguments(
+            f"{primitive_name}: srcs are {shown(srcs)}: give a list of MemoryDescs, one for each source"
+        )
+    descs = {f"src_{i}": require_desc(primitive_name, f"src_{i}", desc) for i, desc in enumerate(srcs)}
+    if not descs:
+        raise InvalidArguments(f"{primitive_name}: srcs are empty: give at least one MemoryDesc")
+    return descs
 
 
-def _factors(place: str, scales: Any, count: int) -> tuple[float, ...]:
-    """The factors of so many sources."""
+def _factors(primitive_name: str, scales: Any, count: int) -> tuple[float, ...]:
+    """Check the collection of `count` scales, and return them."""
     if not is_sequence(scales):
-        raise InvalidArguments(f"{place}: scales are {shown(scales)}: give a list of numbers, one for each source")
-    # One more than there may be says that there are too many, however many there are.
-    factors = tuple(number(place, "scale", one) for one in islice(scales, count + 1))
+        raise InvalidArguments(
+            f"{primitive_name}: scales are {shown(scales)}: give a list of numbers, one for each source"
+        )
+    # The collection may be infinite: read only as many entries as show that there are too many.
+    factors = tuple(require_number(primitive_name, "scale", one) for one in islice(scales, count + 1))
     if len(factors) != count:
-        raise InvalidArguments(f"{place}: {len(factors)} scales are given for {count} sources: give one for each")
+        raise InvalidArguments(
+            f"{primitive_name}: {len(factors)} scales are given for {count} sources: give one for each"
+        )
     return factors
 
 
-class Concat(_Joining):
-    """Concatenation along an axis: the sources one after the other.
+class Concat(_MultiSource):
+    """Concatenation of the sources along an axis.
 
     | argument | dims | format |
     |---|---|---|
-    | src_0, src_1, ... | any dims, equal but along the axis | as they arrive |
-    | dst | along the axis the sum of theirs | may be any |
+    | src_0, src_1, ... | any dims, equal except along the axis | not any |
+    | dst | those of src_0; along the axis the sum of the sources | may be any |
 
     Source: oneAPI specification, "Concat".
 
@@ -105,35 +111,36 @@ class Concat(_Joining):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it.
+        """Create the primitive.
 
         Raises:
-            InvalidArguments: there is no source or no such axis, dims do not fit, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: there is no source or no such axis, dims are inconsistent, or an argument is rejected by
+                `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Concat"
-        sources = _sources(place, srcs)
+        primitive_name = "Concat"
+        sources = _sources(primitive_name, srcs)
         first = sources["src_0"]
-        along = axis_of(place, "axis", axis, first.ndims)
+        along = require_axis(primitive_name, "axis", axis, first.ndims)
         for name, desc in sources.items():
-            require_ndims(place, name, desc, first.ndims, first.ndims, "those of src_0")
+            require_ndims(primitive_name, name, desc, first.ndims, first.ndims, "those of src_0")
             fitting = (*first.dims[:along], desc.dims[along], *first.dims[along + 1 :])
-            require_dims(place, name, desc, fitting, f"axes of src_0 other than {along}")
+            require_dims(primitive_name, name, desc, fitting, f"axes of src_0 other than {along}")
         total = sum(desc.dims[along] for desc in sources.values())
         dims = (*first.dims[:along], total, *first.dims[along + 1 :])
-        result = settled(place, "dst", dst, dims, type_of(first), "the sources")
+        result = resolve_desc(primitive_name, "dst", dst, dims, type_of(first), "the sources")
         self._create("forward_inference", {**sources, "dst": result}, {"axis": along}, attributes, engine, avoid)
 
 
-class Sum(_Joining):
+class Sum(_MultiSource):
     """Sum with factors: `dst = scales[0] * src_0 + scales[1] * src_1 + ...`.
 
     | argument | dims | format |
     |---|---|---|
-    | src_0, src_1, ... | any dims, all equal | as they arrive |
+    | src_0, src_1, ... | any dims, all equal | not any |
     | dst | those of the sources | may be any |
 
-    It works in place on src_0.
+    It may be computed in place, on src_0.
 
     Source: oneAPI specification, "Sum".
 
@@ -158,34 +165,34 @@ class Sum(_Joining):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; without `scales` all factors are 1.
+        """Create the primitive; without `scales` all factors are 1.
 
         Raises:
-            InvalidArguments: there is no source, dims differ, there are not as many factors, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: there is no source, dims differ, there are not as many factors, or an argument is rejected
+                by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Sum"
-        sources = _sources(place, srcs)
+        primitive_name = "Sum"
+        sources = _sources(primitive_name, srcs)
         first = sources["src_0"]
         for name, desc in sources.items():
-            require_dims(place, name, desc, first.dims, "those of src_0")
-        factors = (1.0,) * len(sources) if scales is None else _factors(place, scales, len(sources))
-        result = settled(place, "dst", dst, first.dims, type_of(first), "the sources")
+            require_dims(primitive_name, name, desc, first.dims, "those of src_0")
+        factors = (1.0,) * len(sources) if scales is None else _factors(primitive_name, scales, len(sources))
+        result = resolve_desc(primitive_name, "dst", dst, first.dims, type_of(first), "the sources")
         self._create("forward_inference", {**sources, "dst": result}, {"scales": factors}, attributes, engine, avoid)
 
 
 class Binary(Primitive):
-    """An operation between two tensors, element by element: `dst = src_0 + src_1`, and so on by `algorithm`.
+    """An elementwise operation on two tensors, selected by `algorithm`: `dst = src_0 + src_1`, and so on.
 
     | argument | dims | format |
     |---|---|---|
-    | src_0 | any dims | as it arrives |
-    | src_1 | as many axes, each of the dim of src_0, or 1 in one of them where it is repeated | as it arrives |
-    | src_2 | for `select` alone: where it is 0, src_1 is taken, else src_0 | as it arrives |
-    | dst | the greater dims | may be any |
+    | src_0 | any dims | not any |
+    | src_1 | the axes of src_0; along each equal dims, or 1 in the tensor that is broadcast | not any |
+    | src_2 | only with `select`, the dims of dst: src_1 is selected where it is 0, else src_0 | not any |
+    | dst | the larger dims | may be any |
 
-    Comparisons (ge, gt, le, lt, eq, ne) give 1 and 0. It works in place on src_0.
+    Comparisons (ge, gt, le, lt, eq, ne) give 1 and 0. It may be computed in place, on src_0.
 
     Source: oneAPI specification, "Binary".
 
@@ -212,24 +219,24 @@ class Binary(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it.
+        """Create the primitive.
 
         Raises:
-            InvalidArguments: dims do not fit, there is no such algorithm, src_2 is given without `select` or missing
-                with it, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dims are inconsistent, there is no such algorithm, src_2 is present without `select` or
+                missing with it, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "Binary"
-        first, second = desc_of(place, "src_0", src_0), desc_of(place, "src_1", src_1)
-        chosen = choice(place, "algorithm", algorithm, BINARY)
+        primitive_name = "Binary"
+        first, second = require_desc(primitive_name, "src_0", src_0), require_desc(primitive_name, "src_1", src_1)
+        chosen = require_choice(primitive_name, "algorithm", algorithm, BINARY)
         if (src_2 is None) == (chosen == "select"):
-            said = (
-                "missing: it says which source is taken" if src_2 is None else "given: it is for the algorithm select"
+            mistake = (
+                "missing: it selects between the sources" if src_2 is None else "given: it is for the algorithm select"
             )
-            raise InvalidArguments(f"{place}: algorithm is {chosen}, and src_2 is {said}")
-        dims = broadcast(place, ("src_0", "src_1"), first.dims, second.dims)
+            raise InvalidArguments(f"{primitive_name}: algorithm is {chosen}, and src_2 is {mistake}")
+        dims = broadcast_dims(primitive_name, ("src_0", "src_1"), first.dims, second.dims)
         if src_2 is not None:
-            require_dims(place, "src_2", desc_of(place, "src_2", src_2), dims, "src_0 and src_1")
+            require_dims(primitive_name, "src_2", require_desc(primitive_name, "src_2", src_2), dims, "src_0 and src_1")
         descs = {"src_0": first, "src_1": second, "src_2": src_2}
-        descs["dst"] = settled(place, "dst", dst, dims, type_of(first), "src_0 and src_1")
+        descs["dst"] = resolve_desc(primitive_name, "dst", dst, dims, type_of(first), "src_0 and src_1")
         self._create("forward_inference", descs, {"algorithm": chosen}, attributes, engine, avoid)

@@ -1,20 +1,24 @@
 """Batch, layer and group normalization, and local response normalization.
 
-The first three bring elements to mean 0 and variance 1, over different axes:
+The first three normalize elements to mean 0 and variance 1, over different axes:
 
     dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
 
-| kind | mean and variance over | their dims | scale and shift |
+| kind | mean and variance over | dims of mean and variance | dims of scale and shift |
 |---|---|---|---|
 | batch | batch and space | (C,) | (C,) |
 | layer | the last axis | all dims but the last | (C,), the last dim |
 | group | space and the channels of a group | (N, groups) | (C,) |
 
-Flags say what is read and written: `use_global_stats`: mean and variance are read; else they are computed, and in
-training written. `use_scale`, `use_shift`: these are read, else they are 1 and 0. Batch normalization can have a relu
-fused (`fuse_norm_relu`), and an addition before it (`fuse_norm_add_relu`, of src_1); training keeps a workspace for it.
+Flags select the arguments:
 
-Local response normalization divides each element by a power of the squares around it.
+    use_global_stats       mean and variance are read; without it they are computed, and written in training
+    use_scale, use_shift   scale and shift are read; without them they are 1 and 0
+    fuse_norm_relu         batch normalization only: a ReLU at the end; in training it writes a workspace
+    fuse_norm_add_relu     batch normalization only: add src_1, then a ReLU; in training it writes a workspace
+    rms_norm               layer normalization only: the mean is 0
+
+Local response normalization divides each element by a power of the sum of squares of its neighborhood.
 """
 
 from collections.abc import Mapping
@@ -27,30 +31,30 @@ from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.primitives.algorithms import LRN as LRN_ALGORITHMS
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.bandwidth_limited import MappedBackward
+from inlay.primitives.bandwidth_limited import UnaryBackward
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
+from inlay.primitives.primitive import Primitive, descs_like_forward, require_forward, require_forward_kind
 from inlay.primitives.rules import (
     IMAGE_AXES,
     PropKind,
-    choice,
-    desc_of,
-    flags_of,
-    integer,
-    number,
+    require_choice,
+    require_desc,
+    require_flags,
+    require_integer,
     require_ndims,
-    settled,
-    src_and_dst,
+    require_number,
+    resolve_desc,
+    same_shape_descs,
 )
 
 FLAGS = ("use_global_stats", "use_scale", "use_shift")
-"""Flags that all three have."""
+"""Flags of batch, layer and group normalization."""
 BACKWARD: tuple[PropKind, ...] = ("backward", "backward_data")
-"""What a backward primitive of theirs may be run for."""
+"""Propagation kinds of the backward primitives: with and without the gradients of scale and shift."""
 
 
 class Normalization(Primitive):
-    """What the first three share, forward."""
+    """Base class of batch, layer and group normalization, forward."""
 
     __slots__ = ()
     in_place = frozenset({("src", "dst")})
@@ -72,14 +76,18 @@ class Normalization(Primitive):
         others: Mapping[str, Parameter] = MappingProxyType({}),
     ) -> None:
         """Create it with as many scales and shifts as `channels`; `others` are parameters of one class alone."""
-        place = type(self).__name__
-        parameters = {**others, "epsilon": number(place, "epsilon", epsilon, 0.0), "flags": flags}
-        kind = forward_kind(place, prop_kind)
-        descs = src_and_dst(place, src, dst)
+        primitive_name = type(self).__name__
+        parameters = {**others, "epsilon": require_number(primitive_name, "epsilon", epsilon, 0.0), "flags": flags}
+        kind = require_forward_kind(primitive_name, prop_kind)
+        descs = same_shape_descs(primitive_name, src, dst)
         if kind == "forward_training" or "use_global_stats" in flags:
             tag = "abcdefghijkl"[: len(stat_dims)]
-            found = settled(place, "stat", stat, stat_dims, as_data_type("f32"), f"src {src.dims}", tag)
-            descs |= {name: found for name in ("mean", "variance") if name == "variance" or "rms_norm" not in flags}
+            statistics = resolve_desc(
+                primitive_name, "stat", stat, stat_dims, as_data_type("f32"), f"src {src.dims}", tag
+            )
+            descs |= {
+                name: statistics for name in ("mean", "variance") if name == "variance" or "rms_norm" not in flags
+            }
         for name in ("scale", "shift"):
             if f"use_{name}" in flags:
                 descs[name] = MemoryDesc((channels,), scale_shift_type, "a")
@@ -89,12 +97,12 @@ class Normalization(Primitive):
 
 
 class NormalizationBackward(Primitive):
-    """What the first three share, backward."""
+    """Base class of the gradients of batch, layer and group normalization."""
 
     __slots__ = ()
     in_place = frozenset({("diff_dst", "diff_src")})
     forward: ClassVar[type[Primitive]]
-    """The class whose gradient it is."""
+    """Class of the forward primitive."""
 
     def __init__(
         self,
@@ -107,19 +115,21 @@ class NormalizationBackward(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `hint_forward`, with its flags; `backward_data` leaves out gradients of scale and shift.
+        """Create the gradient of `hint_forward`, with its flags.
+
+        With `prop_kind="backward_data"` the gradients of scale and shift are not computed.
 
         Raises:
-            InvalidArguments: the hint is missing or of inference, a gradient has other dims, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: the hint is missing or was created for inference, a gradient has other dims, or an
+                argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = type(self).__name__
-        hint = forward_of(place, hint_forward, self.forward)
-        wanted = choice(place, "prop_kind", prop_kind, BACKWARD)
+        primitive_name = type(self).__name__
+        hint = require_forward(primitive_name, hint_forward, self.forward)
+        wanted = require_choice(primitive_name, "prop_kind", prop_kind, BACKWARD)
         flags: Any = hint.operation.parameters["flags"]
         descs = {name: hint.desc(name) for name in ("src", "mean", "variance", "scale") if name in hint.operation.descs}
-        descs |= like_forward(place, hint, diff_dst=diff_dst, diff_src=diff_src)
+        descs |= descs_like_forward(primitive_name, hint, diff_dst=diff_dst, diff_src=diff_src)
         for name in ("scale", "shift"):
             if wanted == "backward" and f"use_{name}" in flags:
                 descs[f"diff_{name}"] = hint.desc(name)
@@ -138,14 +148,15 @@ class BatchNormalization(Normalization):
 
     | argument | dims | format |
     |---|---|---|
-    | src | (N, C), or with one to three spatial axes (N, C, H, W) | as it arrives |
+    | src | (N, C), or with one to three spatial axes (N, C, H, W) | not any |
     | dst | those of src | may be any |
     | mean, variance | (C,), f32: read with `use_global_stats`, else written in training | a |
     | scale, shift | (C,), f32: with `use_scale`, `use_shift` | a |
     | src_1 | those of src: with `fuse_norm_add_relu` | as src |
-    | workspace | with a fused relu, written in training | the engine's own |
+    | workspace | with a fused relu, written in training | chosen by the engine |
 
-    It works in place. The variance is that of the whole population: the sum is divided by the number of elements.
+    It may be computed in place. The variance is that of the population: the sum of squares is divided by the number of
+    elements.
 
     Source: oneAPI specification, "Batch normalization"; Ioffe and Szegedy 2015, "Batch normalization".
 
@@ -173,17 +184,18 @@ class BatchNormalization(Normalization):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; `flags` is a name or several.
+        """Create the primitive; `flags` is the name of a flag or a collection of names.
 
         Raises:
-            InvalidArguments: axes or dims do not fit, a flag is unknown, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes or dims are inconsistent, a flag is unknown, or an argument is rejected by
+                `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "BatchNormalization"
-        image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 2, 5, "batch, channels and up to three spatial axes")
+        primitive_name = "BatchNormalization"
+        image = require_desc(primitive_name, "src", src)
+        require_ndims(primitive_name, "src", image, 2, 5, "batch, channels and up to three spatial axes")
         channels = image.dims[1]
-        known = flags_of(place, flags, FLAGS + _FUSED)
+        known = require_flags(primitive_name, flags, FLAGS + _FUSED)
         self._normalize(image, dst, (channels,), channels, known, epsilon, prop_kind, attributes, engine, avoid)
 
 
@@ -200,13 +212,13 @@ class BatchNormalizationBackward(NormalizationBackward):
     | argument | dims | format |
     |---|---|---|
     | src | those of src | as forward |
-    | mean, variance | (C,): what forward read or wrote | a |
+    | mean, variance | (C,): as read or written by forward | a |
     | scale | (C,): with `use_scale` | a |
     | diff_dst, diff_src | those of src | may be any |
     | diff_scale, diff_shift | (C,): with the flags, unless prop_kind is `backward_data` | a |
-    | workspace | with a fused relu: what forward wrote | the engine's own |
+    | workspace | with a fused relu: the result of forward | chosen by the engine |
 
-    It works in place.
+    It may be computed in place.
 
     Source: oneAPI specification, "Batch normalization".
 
@@ -236,12 +248,13 @@ class LayerNormalization(Normalization):
 
     | argument | dims | format |
     |---|---|---|
-    | src | (T, C), or with more axes before the last | as it arrives |
+    | src | (T, C), or with more axes before the last | not any |
     | dst | those of src | may be any |
     | mean, variance | all but the last, f32: read with `use_global_stats`, else written in training | that of `stat` |
     | scale, shift | (C,), of `scale_shift_data_type`: with `use_scale`, `use_shift` | a |
 
-    With the flag `rms_norm` the mean is taken for 0. `stat` left out is row-major. It works in place.
+    With the flag `rms_norm` the mean is 0, and is not an argument. `stat`, if left out, is row-major. It may be
+    computed in place.
 
     Source: oneAPI specification, "Layer normalization"; Ba, Kiros and Hinton 2016, "Layer normalization".
 
@@ -269,16 +282,17 @@ class LayerNormalization(Normalization):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; `stat` describes mean and variance.
+        """Create the primitive; `stat` is the descriptor of mean and variance.
 
         Raises:
-            InvalidArguments: axes or dims do not fit, a flag is unknown, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes or dims are inconsistent, a flag is unknown, or an argument is rejected by
+                `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "LayerNormalization"
-        rows = desc_of(place, "src", src)
-        require_ndims(place, "src", rows, 2, 5, "one to four axes, and the one that is normalized")
-        known = flags_of(place, flags, (*FLAGS, "rms_norm"))
+        primitive_name = "LayerNormalization"
+        rows = require_desc(primitive_name, "src", src)
+        require_ndims(primitive_name, "src", rows, 2, 5, "one to four axes, and the one that is normalized")
+        known = require_flags(primitive_name, flags, (*FLAGS, "rms_norm"))
         dims, dtype = rows.dims, scale_shift_data_type
         self._normalize(
             rows, dst, dims[:-1], dims[-1], known, epsilon, prop_kind, attributes, engine, avoid, stat, dtype
@@ -286,17 +300,17 @@ class LayerNormalization(Normalization):
 
 
 class LayerNormalizationBackward(NormalizationBackward):
-    """The gradient of layer normalization: as of batch normalization, with means over the last axis.
+    """The gradient of layer normalization: the formula of `BatchNormalizationBackward`, with sums over the last axis.
 
     | argument | dims | format |
     |---|---|---|
     | src | those of src | as forward |
-    | mean, variance | those of src but the last: what forward read or wrote | as forward |
+    | mean, variance | those of src but the last: as read or written by forward | as forward |
     | scale | (C,): with `use_scale` | a |
     | diff_dst, diff_src | those of src | may be any |
     | diff_scale, diff_shift | (C,): with the flags, unless prop_kind is `backward_data` | a |
 
-    It works in place.
+    It may be computed in place.
 
     Source: oneAPI specification, "Layer normalization".
 
@@ -325,13 +339,13 @@ class GroupNormalization(Normalization):
 
     | argument | dims | format |
     |---|---|---|
-    | src | (N, C, H, W), or (N, C, W), or (N, C, D, H, W) | as it arrives |
+    | src | (N, C, H, W), or (N, C, W), or (N, C, D, H, W) | not any |
     | dst | those of src | may be any |
     | mean, variance | (N, groups), f32: read with `use_global_stats`, else written in training | ab |
     | scale, shift | (C,), f32: with `use_scale`, `use_shift` | a |
 
-    With as many groups as channels it is instance normalization. It works in place. oneDNN has it since 3.3; elsewhere
-    the reference computes it.
+    With as many groups as channels it is instance normalization. It may be computed in place. oneDNN supports it from
+    3.3 on; with earlier releases the reference engine computes it.
 
     Source: oneAPI specification, "Group normalization"; Wu and He 2018, "Group normalization".
 
@@ -358,40 +372,40 @@ class GroupNormalization(Normalization):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it.
+        """Create the primitive.
 
         Raises:
-            InvalidArguments: axes or dims do not fit, groups do not divide the channels, a flag is unknown, or what
-                `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes or dims are inconsistent, groups do not divide the channels, a flag is unknown, or an
+                argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "GroupNormalization"
-        image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 3, 5, IMAGE_AXES)
-        count = integer(place, "groups", groups, 1)
+        primitive_name = "GroupNormalization"
+        image = require_desc(primitive_name, "src", src)
+        require_ndims(primitive_name, "src", image, 3, 5, IMAGE_AXES)
+        count = require_integer(primitive_name, "groups", groups, 1)
         channels = image.dims[1]
         if channels % count:
             raise InvalidArguments(
                 f"GroupNormalization: src {image.dims} has {channels} channels, which {count} groups do not divide: "
                 "give a divisor"
             )
-        known = flags_of(place, flags, FLAGS)
-        told = (image.dims[0], count), channels, known, epsilon, prop_kind, attributes, engine, avoid
-        self._normalize(image, dst, *told, others={"groups": count})
+        known = require_flags(primitive_name, flags, FLAGS)
+        options = epsilon, prop_kind, attributes, engine, avoid
+        self._normalize(image, dst, (image.dims[0], count), channels, known, *options, others={"groups": count})
 
 
 class GroupNormalizationBackward(NormalizationBackward):
-    """The gradient of group normalization: as of batch normalization, with means over each group of each image.
+    """The gradient of group normalization: the formula of `BatchNormalizationBackward`, with sums over each group.
 
     | argument | dims | format |
     |---|---|---|
     | src | those of src | as forward |
-    | mean, variance | (N, groups): what forward read or wrote | ab |
+    | mean, variance | (N, groups): as read or written by forward | ab |
     | scale | (C,): with `use_scale` | a |
     | diff_dst, diff_src | those of src | may be any |
     | diff_scale, diff_shift | (C,): with the flags, unless prop_kind is `backward_data` | a |
 
-    It works in place.
+    It may be computed in place.
 
     Source: oneAPI specification, "Group normalization".
 
@@ -416,14 +430,14 @@ class GroupNormalizationBackward(NormalizationBackward):
 class LRN(Primitive):
     """Local response normalization: `dst = src * (k + alpha / n * sum over the neighborhood of src^2) ^ -beta`.
 
-    The neighborhood is `local_size` channels around, n = local_size, or with `within_channel` local_size elements along
-    each spatial axis around, n = local_size ^ spatial axes. What lies outside the tensor counts as 0.
+    The neighborhood is centered at the element: `local_size` channels, n = local_size; or with `within_channel`
+    local_size elements along each spatial axis, n = local_size ^ spatial axes. Elements outside the tensor count as 0.
 
     | argument | dims | format |
     |---|---|---|
-    | src | (N, C, H, W), or any with channels second | as it arrives |
+    | src | (N, C, H, W), or any with channels second | not any |
     | dst | those of src | may be any |
-    | workspace | the engine's own; written in training where backward needs it | the engine's own |
+    | workspace | the engine's own; written in training where backward needs it | chosen by the engine |
 
     Source: oneAPI specification, "Local response normalization"; Krizhevsky et al. 2012, "ImageNet classification with
     deep convolutional neural networks".
@@ -454,28 +468,31 @@ class LRN(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `src`.
+        """Create the primitive for `src`.
 
         Raises:
-            InvalidArguments: axes or dims do not fit, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes or dims are inconsistent, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "LRN"
-        image = desc_of(place, "src", src)
-        require_ndims(place, "src", image, 3, 5, IMAGE_AXES)
-        size, purpose = integer(place, "local_size", local_size, 1), forward_kind(place, prop_kind)
-        descs = src_and_dst(place, image, dst)
+        primitive_name = "LRN"
+        image = require_desc(primitive_name, "src", src)
+        require_ndims(primitive_name, "src", image, 3, 5, IMAGE_AXES)
+        size, purpose = (
+            require_integer(primitive_name, "local_size", local_size, 1),
+            require_forward_kind(primitive_name, prop_kind),
+        )
+        descs = same_shape_descs(primitive_name, image, dst)
         parameters: dict[str, Parameter] = {
-            "algorithm": choice(place, "algorithm", algorithm, LRN_ALGORITHMS),
+            "algorithm": require_choice(primitive_name, "algorithm", algorithm, LRN_ALGORITHMS),
             "local_size": size,
-            "alpha": number(place, "alpha", alpha),
-            "beta": number(place, "beta", beta),
-            "k": number(place, "k", k),
+            "alpha": require_number(primitive_name, "alpha", alpha),
+            "beta": require_number(primitive_name, "beta", beta),
+            "k": require_number(primitive_name, "k", k),
         }
         self._create(purpose, descs, parameters, attributes, engine, avoid)
 
 
-class LRNBackward(MappedBackward):
+class LRNBackward(UnaryBackward):
     """The gradient of local response normalization.
 
         diff_src = diff_dst * omega ^ -beta - 2 alpha beta / n * src * sum over the neighborhood of
@@ -485,7 +502,7 @@ class LRNBackward(MappedBackward):
     |---|---|---|
     | src | those of src | as forward |
     | diff_dst, diff_src | those of src | may be any |
-    | workspace | what forward wrote, if it wrote one | the engine's own |
+    | workspace | the result of forward, if there is one | chosen by the engine |
 
     Source: oneAPI specification, "Local response normalization".
 
@@ -505,4 +522,4 @@ class LRNBackward(MappedBackward):
     __slots__ = ()
     kind: ClassVar[str] = "lrn"
     forward = LRN
-    kept = ("src",)
+    forward_data = ("src",)

@@ -1,8 +1,8 @@
 """`Primitive`, the base class of all primitives: creation, descriptors, call.
 
-The class of a kind checks its arguments by the rules of the specification, derives what is left out, and makes an
-`Operation`, for which an engine creates an `Implementation`. This module has what is the same for all kinds: the choice
-of the engine, the descriptors that it chose (`src_desc` ...), and the call.
+The class of each kind checks its arguments by the rules of the specification, derives the descriptors that the caller
+leaves out, and builds an `Operation`, for which an engine creates an `Implementation`. This module implements the part
+that is common to all kinds: the choice of the engine, the final descriptors (`src_desc` ...), and the call.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,15 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
-from inlay.primitives.calls import CallArguments, Expected, checked, checking, expected, require_attributes, zeroing
+from inlay.primitives.calls import (
+    CallArguments,
+    CallSignature,
+    check_call,
+    guard_sparse_entries,
+    infer_call_signature,
+    make_zero_fill,
+    require_attributes,
+)
 from inlay.primitives.engine import (
     Avoid,
     Engine,
@@ -20,52 +28,52 @@ from inlay.primitives.engine import (
     Implementation,
     Operation,
     Parameter,
-    created,
-    judge,
-    replaced,
+    select_implementation,
+    substitute_reference,
 )
+from inlay.primitives.reference_kernels import warn_of_reference_kernel
 from inlay.primitives.rules import (
     SIGNATURES,
     PropKind,
-    choice,
-    desc_of,
-    require_distinct,
-    require_free,
-    settled,
+    require_any_allowed,
+    require_choice,
+    require_desc,
+    require_non_overlapping,
+    resolve_desc,
     type_of,
 )
 
 FORWARD: tuple[PropKind, ...] = ("forward_inference", "forward_training")
-"""What a forward primitive may be run for."""
+"""Propagation kinds of forward primitives."""
 
-_NOTHING = MemoryDesc()
+_ZERO_DESC = MemoryDesc()
 
 
 class Primitive:
-    """A primitive with all but its data: formats are chosen, the call computes.
+    """Base class of primitives: an operation with chosen formats and kernel, to be called on memory.
 
     `primitive(src=memory, ...)` checks that each memory has a descriptor equivalent to that of its argument, computes,
-    and answers `dst`, new memory if it was left out; or, where several things are written, a mapping of them by name.
-    Values of attributes (`src_scales`, `post_op_0_src_1` ...) are arguments too. It may be called from several threads
-    at once.
+    and returns `dst`; if several arguments are written, it returns a mapping of them by name. Results that the caller
+    leaves out get new memory. Values of attributes (`src_scales`, `post_op_0_src_1` ...) are arguments too. Several
+    threads may call a primitive at once.
 
-    Every class takes `engine`, which computes, and `avoid`: with "reference" it is an error (Unimplemented) if only a
-    reference kernel computes it, of which a PerformanceWarning tells otherwise.
+    Every class has the parameters `engine`, the engine that computes, and `avoid`. With `avoid="reference"` the class
+    raises Unimplemented if only a reference kernel supports the operation; without it there is a PerformanceWarning.
     """
 
-    __slots__ = ("_engine", "_expected", "_implementation", "_is_named", "_last", "_operation")
+    __slots__ = ("_engine", "_implementation", "_is_named", "_last", "_operation", "_signature")
 
     kind: ClassVar[str]
-    """Its row in the table of signatures."""
+    """Kind of the operation: a name of `rules.KINDS`."""
     in_place: ClassVar[frozenset[tuple[str, str]]] = frozenset()
-    """Which argument that is read may lie exactly on which one that is written."""
+    """Pairs (read argument, written argument) that may be the same memory."""
     _checks_sparse: ClassVar[bool] = True
-    """Whether what sparse memory says of places is checked before each run."""
+    """True if the indices and pointers of sparse memory are checked before each run."""
 
     _operation: Operation
     _engine: Engine
     _implementation: Implementation
-    _expected: Expected
+    _signature: CallSignature
     _is_named: bool
     _last: "_LastCall | None"
 
@@ -79,166 +87,168 @@ class Primitive:
         avoid: Avoid,
         hint: "Primitive | None" = None,
     ) -> None:
-        """Check what is common to all kinds, ask the engine, and keep its answer.
+        """Check the rules that are common to all kinds, select an engine, and create the implementation.
 
         Raises:
-            InvalidArguments: `any` where a format must be given, elements that are written overlap, attributes that do
-                not fit, another engine than the hint's, `avoid` is another word.
-            Unimplemented: no engine computes it, or only a reference kernel, and `avoid` is "reference".
+            InvalidArguments: `any` for an argument that needs a format, overlapping elements of a written argument,
+                invalid attributes, an engine other than that of the hint, or an unknown value of `avoid`.
+            Unimplemented: no engine supports the operation; or only a reference kernel, and `avoid` is "reference".
 
         Warns:
-            PerformanceWarning: a reference kernel computes (see `engine.judge`).
+            PerformanceWarning: a reference kernel computes (see `reference_kernels.warn_of_reference_kernel`).
         """
-        place = type(self).__name__
+        primitive_name = type(self).__name__
         present = {name: desc for name, desc in descs.items() if desc is not None}
         wanted = PLAIN if attributes is None else attributes
         hinted = None if hint is None else hint._implementation
         operation = Operation(self.kind, prop_kind, present, dict(parameters), wanted, hinted)
         row = SIGNATURES[self.kind, operation.direction]
-        given = operation.descs
-        for name, desc in given.items():
-            desc_of(place, name, desc, sparse=name in row.sparse)
-        require_free(place, given, row.free)
+        for name, desc in operation.descs.items():
+            require_desc(primitive_name, name, desc, sparse=name in row.sparse)
+        require_any_allowed(primitive_name, operation.descs, row.free)
         for name in row.writes:
-            if name in given:
-                require_distinct(place, name, given[name])
-        require_attributes(place, operation)
+            if name in operation.descs:
+                require_non_overlapping(primitive_name, name, operation.descs[name])
+        require_attributes(primitive_name, operation)
         self._operation = operation
         if avoid is not None:
-            choice(place, "avoid", avoid, ("reference",))
+            require_choice(primitive_name, "avoid", avoid, ("reference",))
         hinted_engine = None if hint is None else hint._engine
-        self._engine, self._implementation = self._ask(operation, engine, hinted_engine, avoid)
-        judge(place, self._engine, self._implementation, avoid, is_named=engine is not None or hint is not None)
+        self._engine, self._implementation = self._select_implementation(operation, engine, hinted_engine, avoid)
+        warn_of_reference_kernel(
+            primitive_name, self._engine, self._implementation, avoid, is_named=engine is not None or hint is not None
+        )
         self._is_named = engine is not None or avoid is not None
-        self._expected = expected(operation, self._implementation)
+        self._signature = infer_call_signature(operation, self._implementation)
         self._last = None
 
     @classmethod
-    def _ask(
+    def _select_implementation(
         cls, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid
     ) -> tuple[Engine, Implementation]:
-        """The engine that computes, and its answer."""
-        return created(cls.__name__, operation, engine, hinted, avoid)
+        """Select the engine, and return it with its implementation."""
+        return select_implementation(cls.__name__, operation, engine, hinted, avoid)
 
     @property
     def operation(self) -> Operation:
-        """What the engine was asked."""
+        """The operation for which the engine created the implementation."""
         return self._operation
 
     @property
     def engine(self) -> Engine:
-        """What computes: the engine that was asked, or the reference where the default one could not.
+        """The engine that computes: the requested one, or the reference engine if the default does not support it.
 
-        The default engine may also find out at the first call that it cannot.
+        It may change at the first call, if the default engine fails to generate code.
         """
         return self._engine
 
     @property
     def implementation(self) -> Implementation:
-        """The engine's answer."""
+        """The implementation that the engine created."""
         return self._implementation
 
     @property
     def impl(self) -> str:
-        """The engine's name for how it computes."""
+        """The engine's name of the kernel."""
         return self._implementation.impl
 
     @property
     def prop_kind(self) -> PropKind:
-        """What it is run for."""
+        """The propagation kind: inference, training or a gradient."""
         return self._operation.prop_kind
 
     @property
     def attributes(self) -> PrimitiveAttributes:
-        """What it computes besides its formula."""
+        """The scales, zero points, post-operations and modes."""
         return self._operation.attributes
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names that a call takes: what is read, then what is written."""
-        return (*self._expected.reads, *self._expected.writes)
+        """The names of the arguments of a call: those that it reads, then those that it writes."""
+        return (*self._signature.reads, *self._signature.writes)
 
     def desc(self, name: str) -> MemoryDesc:
-        """The descriptor of an argument, none `any`; the zero descriptor where this primitive has no use for it.
+        """Return the descriptor of an argument, never `any`; the zero descriptor if this primitive does not use it.
 
         Raises:
             InvalidArguments: no primitive of this kind and direction has such an argument.
         """
-        found = self._expected.descs.get(name)
-        if found is not None:
-            return found
-        signature = self._operation.signature
-        if name not in (*signature.reads, *signature.writes, "scratchpad", "workspace"):
+        desc = self._signature.descs.get(name)
+        if desc is not None:
+            return desc
+        row = self._operation.signature
+        if name not in (*row.reads, *row.writes, "scratchpad", "workspace"):
             raise InvalidArguments(
                 f"{type(self).__name__} has no argument {name!r}: it has {', '.join(self.arguments)}"
             )
-        return _NOTHING
+        return _ZERO_DESC
 
-    def _known(self, name: str) -> MemoryDesc:
-        return self._expected.descs.get(name, _NOTHING)
+    def _desc_or_zero(self, name: str) -> MemoryDesc:
+        """Return the descriptor of an argument, or the zero descriptor."""
+        return self._signature.descs.get(name, _ZERO_DESC)
 
     @property
     def src_desc(self) -> MemoryDesc:
-        """Of `src`, or of the first source; the zero descriptor if there is none."""
-        descs = self._expected.descs
-        return descs.get("src") or descs.get("src_0") or descs.get("src_layer") or _NOTHING
+        """The descriptor of `src`, or of the first source; the zero descriptor if there is none."""
+        descs = self._signature.descs
+        return descs.get("src") or descs.get("src_0") or descs.get("src_layer") or _ZERO_DESC
 
     @property
     def weights_desc(self) -> MemoryDesc:
-        """Of `weights`, the zero descriptor if there are none."""
-        return self._known("weights")
+        """The descriptor of `weights`; the zero descriptor if there are none."""
+        return self._desc_or_zero("weights")
 
     @property
     def bias_desc(self) -> MemoryDesc:
-        """Of `bias`, the zero descriptor if there is none."""
-        return self._known("bias")
+        """The descriptor of `bias`; the zero descriptor if there is none."""
+        return self._desc_or_zero("bias")
 
     @property
     def dst_desc(self) -> MemoryDesc:
-        """Of `dst`; the zero descriptor if there is none."""
-        descs = self._expected.descs
-        return descs.get("dst") or descs.get("dst_layer") or _NOTHING
+        """The descriptor of `dst`; the zero descriptor if there is none."""
+        descs = self._signature.descs
+        return descs.get("dst") or descs.get("dst_layer") or _ZERO_DESC
 
     @property
     def diff_src_desc(self) -> MemoryDesc:
-        """Of the gradient of the source; the zero descriptor if there is none."""
-        return self._known("diff_src")
+        """The descriptor of the gradient of the source; the zero descriptor if there is none."""
+        return self._desc_or_zero("diff_src")
 
     @property
     def diff_weights_desc(self) -> MemoryDesc:
-        """Of the gradient of the weights; the zero descriptor if there is none."""
-        return self._known("diff_weights")
+        """The descriptor of the gradient of the weights; the zero descriptor if there is none."""
+        return self._desc_or_zero("diff_weights")
 
     @property
     def diff_bias_desc(self) -> MemoryDesc:
-        """Of the gradient of the bias; the zero descriptor if there is none."""
-        return self._known("diff_bias")
+        """The descriptor of the gradient of the bias; the zero descriptor if there is none."""
+        return self._desc_or_zero("diff_bias")
 
     @property
     def diff_dst_desc(self) -> MemoryDesc:
-        """Of the gradient of the destination; the zero descriptor if there is none."""
-        return self._known("diff_dst")
+        """The descriptor of the gradient of the destination; the zero descriptor if there is none."""
+        return self._desc_or_zero("diff_dst")
 
     @property
     def workspace_desc(self) -> MemoryDesc:
-        """Of what forward keeps for backward; the zero descriptor if it keeps nothing."""
-        return self._known("workspace")
+        """The descriptor of the workspace, which passes data from forward to backward; zero if there is none."""
+        return self._desc_or_zero("workspace")
 
     @property
     def scratchpad_desc(self) -> MemoryDesc:
-        """Of the scratchpad that the caller gives; the zero descriptor if the engine has its own or needs none."""
-        return self._known("scratchpad")
+        """The descriptor of the caller's scratchpad; the zero descriptor if the engine has its own or needs none."""
+        return self._desc_or_zero("scratchpad")
 
     def __call__(self, **memories: object) -> Any:
-        """Compute, and answer what was written: the memory, or a mapping by name where there are several.
+        """Compute, and return the result: its memory, or a mapping from names to memories if there are several.
 
-        What is written may be left out, and is new memory then. A call with the very memories of the call before skips
-        the checks; for that the primitive keeps the memories of its last call, if all were given.
+        Results that are left out get new memory. A call with the same memory objects as the previous call skips the
+        checks; for this the primitive holds references to the memories of its last call, if it had all of them.
 
         Raises:
-            InvalidArguments: an argument is missing, unknown, no Memory, or of a descriptor that is not equivalent (the
-                text names the reorder to add); what is written is read-only, or lies on something else.
-            OutOfMemory: there is no room for what is written.
+            InvalidArguments: an argument is missing, unknown, not a Memory, or of a descriptor that is not equivalent
+                (the text names the reorder to add); a result is read-only, or overlaps another argument.
+            OutOfMemory: a result cannot be allocated.
         """
         last = self._last
         if last is not None and len(memories) == last.count:
@@ -248,71 +258,75 @@ class Primitive:
             else:
                 last.run()
                 return last.result
-        return self._called(memories)
+        return self._compute(memories)
 
     def bind(self, **memories: object) -> Callable[[], None]:
-        """What computes with these memories each time it is called, without arguments or checks: all must be given.
+        """Return a function without parameters or checks that computes with these memories at each call.
 
-        The result keeps the memories alive; what it reads is read when it is called.
+        All arguments must be present. The function keeps the memories alive, and reads their content when it is called.
 
         Raises:
-            InvalidArguments: as a call, and where something that is written is left out.
+            InvalidArguments: as for a call, or a result is left out.
         """
-        given = self._checked(memories)
-        if given.fresh:
-            name = given.fresh[0]
+        call = self._check_arguments(memories)
+        if call.allocated:
+            name = call.allocated[0]
             raise InvalidArguments(
-                f"{type(self).__name__}: {name} is missing, and what is bound must be there: give "
+                f"{type(self).__name__}: {name} is missing, and bind needs memory of every argument: give "
                 f"{name}=Memory(primitive.desc({name!r}))"
             )
-        return self._bound(given.memories)
+        return self._bind_checked(call.memories)
 
-    def _called(self, memories: Mapping[str, object]) -> Any:
-        given = self._checked(memories)
-        run = self._bound(given.memories)
+    def _compute(self, memories: Mapping[str, object]) -> Any:
+        """Check, bind and run, and store the call if it can be repeated without checks."""
+        call = self._check_arguments(memories)
+        run = self._bind_checked(call.memories)
         run()
-        written = {name: given.memories[name] for name in self._expected.results}
+        written = {name: call.memories[name] for name in self._signature.results}
         result: Any = written if len(written) != 1 else next(iter(written.values()))
-        self._last = _LastCall(memories, run, result) if given.is_kept else None
+        self._last = _LastCall(memories, run, result) if call.is_repeatable else None
         return result
 
-    def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        # No engine is asked for what has no elements: some divide by their number.
-        if self._expected.is_empty:
+    def _bind_checked(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """Return a function that computes with memories that `check_call` returned."""
+        # Tensors without elements never reach an engine: some engines divide by the number of elements.
+        if self._signature.is_empty:
             return _compute_nothing
-        if self._expected.vanishes:
-            return zeroing([memories[name] for name in self._expected.results])
-        run = self._of_implementation(memories)
-        sparse = [memories[name] for name in self._expected.sparse if self._checks_sparse]
-        return checking(sparse, run) if sparse else run
+        if self._signature.is_all_zero:
+            return make_zero_fill([memories[name] for name in self._signature.results])
+        run = self._bind_implementation(memories)
+        sparse = [memories[name] for name in self._signature.sparse if self._checks_sparse]
+        return guard_sparse_entries(sparse, run) if sparse else run
 
-    def _of_implementation(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+    def _bind_implementation(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """Bind the implementation; switch to the reference engine if the default engine cannot generate code."""
         try:
             return self._implementation.bind(memories)
         except Unimplemented:
-            found = None if self._is_named else replaced(self._operation, self._implementation)
-            if found is None:
+            substitute = None if self._is_named else substitute_reference(self._operation, self._implementation)
+            if substitute is None:
                 raise
-            self._engine, self._implementation = found
+            self._engine, self._implementation = substitute
             return self._implementation.bind(memories)
 
-    def _checked(self, memories: Mapping[str, object]) -> CallArguments:
-        return checked(type(self).__name__, self._expected, self.in_place, memories)
+    def _check_arguments(self, memories: Mapping[str, object]) -> CallArguments:
+        """Check the arguments of a call, and allocate the results that it leaves out."""
+        return check_call(type(self).__name__, self._signature, self.in_place, memories)
 
     def __repr__(self) -> str:
-        """What it is run for, its formats, and how it is computed."""
+        """Return the class, the propagation kind, the formats, the kernel and the engine as text."""
         formats = ", ".join(
-            f"{name} {desc}" for name, desc in self._expected.descs.items() if name not in ("workspace", "scratchpad")
+            f"{name} {desc}" for name, desc in self._signature.descs.items() if name not in ("workspace", "scratchpad")
         )
         return f"<{type(self).__name__} {self.prop_kind}: {formats}; {self.impl} of {self._engine.name}>"
 
 
 def _compute_nothing() -> None:
-    """Write nothing: all results are without elements."""
+    """Do nothing: no result has an element."""
 
 
 class _LastCall:
-    """The last call: its arguments, and what it did."""
+    """The arguments of the last call, its bound function, and its result."""
 
     __slots__ = ("count", "items", "result", "run")
 
@@ -323,49 +337,51 @@ class _LastCall:
         self.result = result
 
 
-def forward_kind(place: str, prop_kind: str) -> PropKind:
-    """`prop_kind`, which must be one of forward propagation.
+def require_forward_kind(primitive_name: str, prop_kind: str) -> PropKind:
+    """Check that `prop_kind` is one of forward propagation, and return it.
 
     Raises:
-        InvalidArguments: it is another.
+        InvalidArguments: it is not.
     """
-    return choice(place, "prop_kind", prop_kind, FORWARD)
+    return require_choice(primitive_name, "prop_kind", prop_kind, FORWARD)
 
 
-def forward_of(place: str, hint: Any, forward: type[Primitive]) -> Primitive:
-    """The forward primitive that a backward one belongs to.
+def require_forward(primitive_name: str, hint: Any, forward: type[Primitive]) -> Primitive:
+    """Check that `hint` is a primitive of class `forward`, created for training, and return it.
 
     Raises:
-        InvalidArguments: it is missing, of another kind, or was made for inference.
+        InvalidArguments: it is missing, of another class, or created for inference.
     """
     if hint is None:
         raise InvalidArguments(
-            f"{place}: hint_forward is missing: formats and workspace must fit the forward primitive, give the "
-            f"{forward.__name__} whose gradient this is"
+            f"{primitive_name}: hint_forward is missing: formats and workspace must fit the forward primitive, give "
+            f"the {forward.__name__} whose gradient this is"
         )
     if not isinstance(hint, forward):
         raise InvalidArguments(
-            f"{place}: hint_forward is a {type(hint).__name__}: give the {forward.__name__} whose gradient this is"
+            f"{primitive_name}: hint_forward is a {type(hint).__name__}: give the {forward.__name__} whose gradient "
+            "this is"
         )
     if hint.prop_kind != "forward_training":
         raise InvalidArguments(
-            f"{place}: hint_forward is of prop_kind {hint.prop_kind}: make it for 'forward_training', which keeps what "
-            "the gradient needs"
+            f"{primitive_name}: hint_forward is of prop_kind {hint.prop_kind}: make it for 'forward_training', which "
+            "keeps what the gradient needs"
         )
     return hint
 
 
-def like_forward(place: str, hint: Primitive, **given: MemoryDesc | None) -> dict[str, MemoryDesc]:
-    """By name, arguments of the forward primitive and gradients of them, of the dims that it has for them.
+def descs_like_forward(primitive_name: str, hint: Primitive, **descs: MemoryDesc | None) -> dict[str, MemoryDesc]:
+    """Return descriptors of arguments of the forward primitive `hint`, or of their gradients, by name.
 
-    What is left out has its type there, and any format.
+    Each must have the dims of the forward argument. One that is None becomes a descriptor with the dims and type of
+    the forward argument and any format.
 
     Raises:
-        InvalidArguments: one has other dims.
+        InvalidArguments: the dims of one differ.
     """
-    found = {}
-    for name, desc in given.items():
+    resolved = {}
+    for name, desc in descs.items():
         data = hint.desc(name.removeprefix("diff_"))
         why = f"those of {name.removeprefix('diff_')} of hint_forward"
-        found[name] = settled(place, name, desc, data.dims, type_of(data), why)
-    return found
+        resolved[name] = resolve_desc(primitive_name, name, desc, data.dims, type_of(data), why)
+    return resolved

@@ -1,7 +1,7 @@
-"""Inner product and matrix multiplication, and what they share with the other primitives that multiply by weights.
+"""Inner product and matrix multiplication, and the common base of all primitives that multiply by weights.
 
-Convolution and deconvolution have the same rules of types and the same two gradients, `WeightedBackwardData` and
-`WeightedBackwardWeights`. All are compute-intensive, so every format may be any: the engine chooses what is fastest for
+Convolution and deconvolution have the same rules for types, and the same two gradients: `WeightedBackwardData` and
+`WeightedBackwardWeights`. All are compute-intensive, so every format may be any: the engine chooses the fastest for
 the machine.
 
 Source: oneAPI specification, "Convolution and deconvolution", "Inner product", "Matmul".
@@ -14,15 +14,16 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of, like_forward
+from inlay.primitives.primitive import Primitive, descs_like_forward, require_forward, require_forward_kind
 from inlay.primitives.rules import (
-    axes_of,
-    broadcast,
-    desc_of,
+    broadcast_dims,
+    format_axis_count,
+    require_bias,
+    require_desc,
     require_dims,
     require_ndims,
     require_one_sparse,
-    settled,
+    resolve_desc,
     type_of,
 )
 
@@ -31,12 +32,14 @@ _QUANTIZED = ("s8", "u8")
 _PACKED = ("s8", "u8", "s4", "u4")
 
 
-def require_factors(place: str, src: MemoryDesc, weights: MemoryDesc, compressed: bool = False) -> None:
-    """Refuse types that are not multiplied with one another.
+def require_factors(primitive_name: str, src: MemoryDesc, weights: MemoryDesc, compressed: bool = False) -> None:
+    """Check that the types of source and weights can be multiplied.
+
+    Floating-point sources need weights of the same type; 8-bit floats may be mixed. Sources of s8 and u8 need weights
+    of s8. With `compressed`, weights may also be integers of 8 or 4 bits.
 
     Raises:
-        InvalidArguments: floats with weights of another type (integers only where weights may be `compressed`), or
-            integers other than s8 and u8 with other weights than s8.
+        InvalidArguments: the types cannot be multiplied.
     """
     first, second = type_of(src).name, type_of(weights).name
     allowed: tuple[str, ...] = ()
@@ -47,26 +50,28 @@ def require_factors(place: str, src: MemoryDesc, weights: MemoryDesc, compressed
         allowed = _PACKED if compressed else ("s8",)
     else:
         known = ", ".join((*_FLOATS, *_QUANTIZED))
-        raise InvalidArguments(f"{place}: src is {first}: a product takes one of {known}, reorder it to one")
+        raise InvalidArguments(
+            f"{primitive_name}: src is {first}: products support {known}, reorder it to one of these"
+        )
     if second not in allowed:
         raise InvalidArguments(
-            f"{place}: weights are {second} and src is {first}, which is multiplied by {' or '.join(allowed)}: reorder "
-            "one of them"
+            f"{primitive_name}: weights are {second} and src is {first}, which is multiplied by "
+            f"{' or '.join(allowed)}: reorder one of them"
         )
 
 
-def dst_type(src: MemoryDesc) -> DataType:
-    """The type of a destination that is left out: that of floats, f32 for integers."""
+def default_dst_type(src: MemoryDesc) -> DataType:
+    """Return the type of a destination that is left out: the source's if it is floating-point, else f32."""
     data_type = type_of(src)
     return data_type if data_type.kind == "float" else DATA_TYPES["f32"]
 
 
 class WeightedBackwardData(Primitive):
-    """The gradient with respect to the source; the classes of each kind say its formula."""
+    """Base class of gradients with respect to the source; subclasses document the formula."""
 
     __slots__ = ()
     forward: ClassVar[type[Primitive]]
-    """The class whose gradient it is."""
+    """Class of the forward primitive."""
 
     def __init__(
         self,
@@ -79,25 +84,27 @@ class WeightedBackwardData(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
+        """Create the gradient of `hint_forward`, with the same window.
+
+        A descriptor that is left out has the dims and type of the forward argument, and any format.
 
         Raises:
-            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, or what `Primitive`
-                refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: the hint is missing or was created for inference, a descriptor has other dims, or an
+                argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = type(self).__name__
-        hint = forward_of(place, hint_forward, self.forward)
-        descs = like_forward(place, hint, diff_dst=diff_dst, weights=weights, diff_src=diff_src)
+        primitive_name = type(self).__name__
+        hint = require_forward(primitive_name, hint_forward, self.forward)
+        descs = descs_like_forward(primitive_name, hint, diff_dst=diff_dst, weights=weights, diff_src=diff_src)
         self._create("backward_data", descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
 
 class WeightedBackwardWeights(Primitive):
-    """The gradient with respect to weights and bias; the classes of each kind say its formula."""
+    """Base class of gradients with respect to weights and bias; subclasses document the formula."""
 
     __slots__ = ()
     forward: ClassVar[type[Primitive]]
-    """The class whose gradient it is."""
+    """Class of the forward primitive."""
 
     def __init__(
         self,
@@ -111,27 +118,29 @@ class WeightedBackwardWeights(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for `hint_forward`, with its window; descriptors left out have its dims and types and any format.
+        """Create the gradient of `hint_forward`, with the same window.
 
-        There is a gradient of the bias where the forward primitive has a bias.
+        A descriptor that is left out has the dims and type of the forward argument, and any format.
+
+        The gradient of the bias is computed if the forward primitive has a bias.
 
         Raises:
-            InvalidArguments: the hint is missing or of inference, a descriptor has other dims, `diff_bias` is given
-                without a bias, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: the hint is missing or was created for inference, a descriptor has other dims, `diff_bias`
+                is given without a bias, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = type(self).__name__
-        hint = forward_of(place, hint_forward, self.forward)
+        primitive_name = type(self).__name__
+        hint = require_forward(primitive_name, hint_forward, self.forward)
         if diff_bias is not None and hint.bias_desc.is_zero:
-            raise InvalidArguments(f"{place}: diff_bias is given, and hint_forward has no bias: leave it out")
-        descs = like_forward(place, hint, src=src, diff_dst=diff_dst, diff_weights=diff_weights)
+            raise InvalidArguments(f"{primitive_name}: diff_bias is given, and hint_forward has no bias: leave it out")
+        descs = descs_like_forward(primitive_name, hint, src=src, diff_dst=diff_dst, diff_weights=diff_weights)
         if not hint.bias_desc.is_zero:
-            descs |= like_forward(place, hint, diff_bias=diff_bias)
+            descs |= descs_like_forward(primitive_name, hint, diff_bias=diff_bias)
         self._create("backward_weights", descs, hint.operation.parameters, attributes, engine, avoid, hint)
 
 
 class InnerProduct(Primitive):
-    """A fully connected layer: each output is the sum over all of an image, spatial axes included.
+    """A fully connected layer: each output is a weighted sum over all channels and spatial positions of an image.
 
         dst[n, o] = bias[o] + sum over c, x of src[n, c, x] * weights[o, c, x]
 
@@ -142,8 +151,8 @@ class InnerProduct(Primitive):
     | bias | (OC,), may be left out | any |
     | dst | (N, OC) | any |
 
-    An image need not be flattened: in whichever format it arrives, the weights are brought to the same. One of src and
-    weights may be sparse, as in `MatMul`.
+    An image need not be flattened: the engine chooses a format of the weights that matches that of the image. One of
+    src and weights may be sparse, as in `MatMul`.
 
     Source: oneAPI specification, "Inner product".
 
@@ -171,27 +180,30 @@ class InnerProduct(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; `dst` left out has the dims that follow and any format.
+        """Create the primitive; `dst`, if left out, has the implied dims and any format.
 
         Raises:
-            InvalidArguments: axes, dims or types do not fit, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes, dims or types are inconsistent, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "InnerProduct"
-        image = desc_of(place, "src", src, sparse=True)
-        matrix = desc_of(place, "weights", weights, sparse=True)
-        require_one_sparse(place, image, matrix)
-        require_ndims(place, "src", image, 2, 5, "batch, channels and up to three spatial axes")
-        require_ndims(place, "weights", matrix, image.ndims, image.ndims, "output channels, then the axes of src")
-        require_factors(place, image, matrix)
+        primitive_name = "InnerProduct"
+        image = require_desc(primitive_name, "src", src, sparse=True)
+        matrix = require_desc(primitive_name, "weights", weights, sparse=True)
+        require_one_sparse(primitive_name, image, matrix)
+        require_ndims(primitive_name, "src", image, 2, 5, "batch, channels and up to three spatial axes")
+        require_ndims(
+            primitive_name, "weights", matrix, image.ndims, image.ndims, "output channels, then the axes of src"
+        )
+        require_factors(primitive_name, image, matrix)
         outputs = matrix.dims[0]
-        require_dims(place, "weights", matrix, (outputs, *image.dims[1:]), f"{outputs} outputs of src {image.dims}")
-        if bias is not None:
-            require_dims(place, "bias", desc_of(place, "bias", bias), (outputs,), f"{outputs} output channels")
+        require_dims(
+            primitive_name, "weights", matrix, (outputs, *image.dims[1:]), f"{outputs} outputs of src {image.dims}"
+        )
+        require_bias(primitive_name, bias, outputs)
         dims = (image.dims[0], outputs)
         descs = {"src": image, "weights": matrix, "bias": bias}
-        descs["dst"] = settled(place, "dst", dst, dims, dst_type(image), "src and weights")
-        self._create(forward_kind(place, prop_kind), descs, {}, attributes, engine, avoid)
+        descs["dst"] = resolve_desc(primitive_name, "dst", dst, dims, default_dst_type(image), "src and weights")
+        self._create(require_forward_kind(primitive_name, prop_kind), descs, {}, attributes, engine, avoid)
 
 
 class InnerProductBackwardData(WeightedBackwardData):
@@ -268,10 +280,10 @@ class MatMul(Primitive):
     A batch axis of 1 in src or weights is repeated. Weights of 8 or 4 bits may be multiplied by floats. Transposed
     matrices are other formats of the same dims: `ba`, or strides.
 
-    One of src and weights may be sparse: CSR with two axes, COO or packed. Elements that are not stored take no part:
-    they are not multiplied by an infinity or NaN of the other factor. Where they are stored is checked before each run;
-    entries must be in row-major order, which `inlay.reorder(memory, memory.desc)` brings about. A packed descriptor
-    without a tag leaves the tag to the engine: reorder dense weights to `weights_desc`.
+    One of src and weights may be sparse: CSR with two axes, COO or packed. Elements that are not stored contribute
+    nothing, even where the other factor is infinite or NaN. Indices and pointers are checked before each run; entries
+    must be in row-major order (`inlay.reorder(memory, memory.desc)` sorts them). A packed descriptor without a tag
+    leaves the tag to the engine: reorder dense weights to `weights_desc`.
 
     Source: oneAPI specification, "Matmul"; oneDNN, "Matrix Multiplication", "Sparsity".
 
@@ -304,30 +316,36 @@ class MatMul(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; `dst` left out has the dims that follow and any format.
+        """Create the primitive; `dst`, if left out, has the implied dims and any format.
 
         Raises:
-            InvalidArguments: axes, dims or types do not fit, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: axes, dims or types are inconsistent, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "MatMul"
-        left = desc_of(place, "src", src, sparse=True)
-        right = desc_of(place, "weights", weights, sparse=True)
-        require_one_sparse(place, left, right)
-        require_ndims(place, "src", left, 2, 12, "batch axes, rows and columns")
-        require_ndims(place, "weights", right, left.ndims, left.ndims, f"src has {axes_of(left.ndims)}")
-        require_factors(place, left, right, compressed=True)
+        primitive_name = "MatMul"
+        left = require_desc(primitive_name, "src", src, sparse=True)
+        right = require_desc(primitive_name, "weights", weights, sparse=True)
+        require_one_sparse(primitive_name, left, right)
+        require_ndims(primitive_name, "src", left, 2, 12, "batch axes, rows and columns")
+        require_ndims(
+            primitive_name, "weights", right, left.ndims, left.ndims, f"src has {format_axis_count(left.ndims)}"
+        )
+        require_factors(primitive_name, left, right, compressed=True)
         if left.dims[-1] != right.dims[-2]:
             raise InvalidArguments(
-                f"{place}: src {left.dims} has {left.dims[-1]} columns, weights {right.dims} have "
+                f"{primitive_name}: src {left.dims} has {left.dims[-1]} columns, weights {right.dims} have "
                 f"{right.dims[-2]} rows: make them equal"
             )
-        batch = broadcast(place, ("the batch of src", "the batch of weights"), left.dims[:-2], right.dims[:-2])
+        batch = broadcast_dims(
+            primitive_name, ("the batch of src", "the batch of weights"), left.dims[:-2], right.dims[:-2]
+        )
         dims = (*batch, left.dims[-2], right.dims[-1])
         if bias is not None:
-            added = desc_of(place, "bias", bias).dims
-            if broadcast(place, ("dst", "bias"), dims, added) != dims:
-                raise InvalidArguments(f"{place}: bias {added} is larger than dst {dims}: give each axis that dim or 1")
+            added = require_desc(primitive_name, "bias", bias).dims
+            if broadcast_dims(primitive_name, ("dst", "bias"), dims, added) != dims:
+                raise InvalidArguments(
+                    f"{primitive_name}: bias {added} is larger than dst {dims}: give each axis that dim or 1"
+                )
         descs = {"src": left, "weights": right, "bias": bias}
-        descs["dst"] = settled(place, "dst", dst, dims, dst_type(left), "src and weights")
+        descs["dst"] = resolve_desc(primitive_name, "dst", dst, dims, default_dst_type(left), "src and weights")
         self._create("forward_inference", descs, {}, attributes, engine, avoid)

@@ -1,16 +1,16 @@
 """Recurrent networks: `VanillaRNN` and `LSTM`; those with update gates are in `gated`.
 
-A network is L layers, each run over time in one direction or in two. Layers and directions are axes of the weights, so
-one primitive computes them all:
+A network has L layers, which process a sequence in one direction of time or in both. Layers and directions are axes of
+the weights, so one primitive computes all of them:
 
     lstm = LSTM(src_layer, weights_layer, weights_iter, bias, direction="concat", prop_kind="forward_training")
     out = lstm(src_layer=x, weights_layer=w, weights_iter=u, bias=b)      # dst_layer, workspace
     backward = LSTMBackward(hint_forward=lstm)
     gradients = backward(src_layer=x, ..., workspace=out["workspace"], diff_dst_layer=g)
 
-Two directions are stacks of their own: layer l from right to left reads layer l - 1 from right to left, and only the
-last layers are joined, side by side or summed. The sizes T, N, L, D, G, X, S, O, P of the tables are those of
-`recurrent_rules`.
+Two directions are two separate stacks of layers: layer l from right to left reads layer l - 1 from right to left. Only
+the outputs of the last layers are combined: concatenated or summed. The sizes T, N, L, D, G, X, S, O, P in the tables
+are those of `recurrent_rules`.
 
 `Recurrent` is the base of the forward primitives of all kinds, `RecurrentBackward` that of their gradients.
 """
@@ -23,29 +23,29 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.memory import Memory, reorder
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.calls import CallArguments, zeroing
+from inlay.primitives.calls import CallArguments, make_zero_fill
 from inlay.primitives.engine import Avoid, EngineLike, Parameter
-from inlay.primitives.primitive import Primitive, forward_kind, forward_of
+from inlay.primitives.primitive import Primitive, require_forward, require_forward_kind
 from inlay.primitives.recurrent_rules import (
     DIRECTIONS,
     FLAGS,
-    checked_descs,
+    infer_sizes,
     require_all_dims,
     require_all_types,
+    require_descs,
     require_pairs,
     require_scales,
-    sizes_of,
 )
-from inlay.primitives.rules import choice, flags_of, number, require_dims, type_of
+from inlay.primitives.rules import require_choice, require_dims, require_flags, require_number, type_of
 
 _SUMS = ("diff_weights", "diff_bias")
 
-State: TypeAlias = MemoryDesc | Literal["any"] | None
-"""How the state at the end is described: not written, written in a format that the engine chooses, or as given."""
+FinalState: TypeAlias = MemoryDesc | Literal["any"] | None
+"""The descriptor of a final state; "any" for a format that the engine chooses; None if the state is not written."""
 
 
 class Recurrent(Primitive):
-    """What the forward primitives of all kinds share: the rules, and what is derived from the weights."""
+    """Base class of the forward primitives of all recurrent networks."""
 
     __slots__ = ()
 
@@ -53,56 +53,60 @@ class Recurrent(Primitive):
         self,
         prop_kind: str,
         direction: str,
-        given: Mapping[str, MemoryDesc | None],
-        states: Mapping[str, State],
+        inputs: Mapping[str, MemoryDesc | None],
+        states: Mapping[str, FinalState],
         attributes: PrimitiveAttributes | None,
         engine: EngineLike,
         avoid: Avoid,
         parameters: Mapping[str, Parameter] = MappingProxyType({}),
     ) -> None:
-        """Check what is given, derive what is left out, and create."""
-        place, kind = type(self).__name__, self.kind
-        purpose = forward_kind(place, prop_kind)
-        way = choice(place, "direction", direction, DIRECTIONS)
-        descs = checked_descs(place, given)
-        sizes = sizes_of(place, kind, way, descs)
+        """Check the descriptors, derive those of dst_layer and of the final states, and create the primitive.
+
+        `inputs` has the descriptors of the other arguments, `states` those of the final states by name.
+        """
+        primitive_name, kind = type(self).__name__, self.kind
+        purpose = require_forward_kind(primitive_name, prop_kind)
+        chosen_direction = require_choice(primitive_name, "direction", direction, DIRECTIONS)
+        descs = require_descs(primitive_name, inputs)
+        sizes = infer_sizes(primitive_name, kind, chosen_direction, descs)
         source = type_of(descs["src_layer"])
         descs.setdefault("dst_layer", MemoryDesc(sizes.dims["dst_layer"], source, "any"))
         for name, state in states.items():
             if isinstance(state, str) and state == "any":
-                taken = descs.get(name.replace("dst", "src"))
-                data_type = source if taken is None else type_of(taken)
-                fresh = "f32" if name == "dst_iter_c" and taken is None else data_type
-                descs[name] = MemoryDesc(sizes.dims[name], fresh, "any")
+                initial = descs.get(name.replace("dst", "src"))
+                default = "f32" if name == "dst_iter_c" else source
+                data_type = default if initial is None else type_of(initial)
+                descs[name] = MemoryDesc(sizes.dims[name], data_type, "any")
             elif state is not None:
-                descs |= checked_descs(place, {name: state})
+                descs |= require_descs(primitive_name, {name: state})
         if kind == "lstm":
-            require_pairs(place, descs)
-        require_all_dims(place, sizes, descs)
-        require_all_types(place, kind, purpose, descs)
+            require_pairs(primitive_name, descs)
+        require_all_dims(primitive_name, sizes, descs)
+        require_all_types(primitive_name, kind, purpose, descs)
         if attributes is not None:
-            require_scales(place, sizes, descs, attributes)
-        told = {**parameters, "direction": way, "flags": frozenset[str]()}
-        self._create(purpose, descs, told, attributes, engine, avoid)
+            require_scales(primitive_name, sizes, descs, attributes)
+        all_parameters = {**parameters, "direction": chosen_direction, "flags": frozenset[str]()}
+        self._create(purpose, descs, all_parameters, attributes, engine, avoid)
 
-    def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        if _is_still(self):
-            return _carrying(memories, {"dst_iter": "src_iter", "dst_iter_c": "src_iter_c"}, [])
-        return super()._bound(memories)
+    def _bind_checked(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """Bind as `Primitive` does; without time steps or sequences, only copy states."""
+        if _is_empty_sequence(self):
+            return _copy_states(memories, {"dst_iter": "src_iter", "dst_iter_c": "src_iter_c"}, [])
+        return super()._bind_checked(memories)
 
 
 class RecurrentBackward(Primitive):
-    """What the backward primitives of all kinds share.
+    """Base class of the backward primitives of all recurrent networks.
 
-    They read all that forward reads and writes, its workspace, and a gradient of each thing that forward writes; they
-    write a gradient of each thing that forward reads. Gradients are f32. Gradients of weights are added to what their
-    memory holds, so that steps may be summed, unless the flag `diff_weights_overwrite` is set; memory that a call makes
-    starts at zero. After backward the workspace may hold anything.
+    They read every argument of forward, its workspace, and a gradient of each argument that forward writes; they write
+    a gradient of each argument that forward reads. Gradients are f32. Gradients of weights and bias are added to the
+    content of their memory, so that calls accumulate, unless the flag `diff_weights_overwrite` is set; memory that a
+    call allocates starts at 0. Backward may overwrite the workspace.
     """
 
     __slots__ = ()
     forward: ClassVar[type[Recurrent]]
-    """The forward primitive that it belongs to."""
+    """Class of the forward primitive."""
 
     def __init__(
         self,
@@ -115,53 +119,65 @@ class RecurrentBackward(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it for the gradient of `hint_forward`, of the same arguments.
+        """Create the gradient of `hint_forward`.
 
-        `descs` says formats of other arguments by name. What it leaves out is `any` for weights and gradients, so that
-        the engine may choose other formats of weights than forward has, and that of forward for all else. `flags` are
-        names of `recurrent_rules.FLAGS`.
+        `descs` has descriptors of other arguments by name. An argument that it leaves out has any format if it is a
+        weight or a gradient, so that the engine may choose another format of weights than in forward; else it has its
+        forward descriptor. `flags` are names of `recurrent_rules.FLAGS`.
 
         Raises:
-            InvalidArguments: the hint is missing, descs name what is no argument, an argument has other dims or types
-                than those of hint_forward, there is no such flag, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: the hint is missing, `descs` has an unknown name, the dims or type of an argument differ
+                from those of hint_forward, a flag is unknown, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = type(self).__name__
-        hint = forward_of(place, hint_forward, self.forward)
+        primitive_name = type(self).__name__
+        hint = require_forward(primitive_name, hint_forward, self.forward)
         if not isinstance(descs, Mapping):
-            raise InvalidArguments(f"{place}: descs are {shown(descs)}: give a mapping from names to MemoryDescs")
+            raise InvalidArguments(
+                f"{primitive_name}: descs are {shown(descs)}: give a mapping from names to MemoryDescs"
+            )
         gradient = descs.get("diff_dst_layer") if diff_dst_layer is None else diff_dst_layer
-        said = checked_descs(place, {**descs, "diff_dst_layer": gradient})
-        taken = _backward_descs(hint)
-        for name, desc in said.items():
-            _require_as_hint(place, name, desc, taken)
-        parameters = {**hint.operation.parameters, "flags": flags_of(place, flags, FLAGS)}
-        self._create("backward", {**taken, **said}, parameters, attributes, engine, avoid, hint)
+        explicit = require_descs(primitive_name, {**descs, "diff_dst_layer": gradient})
+        defaults = _backward_descs(hint)
+        for name, desc in explicit.items():
+            _require_as_hint(primitive_name, name, desc, defaults)
+        parameters = {**hint.operation.parameters, "flags": require_flags(primitive_name, flags, FLAGS)}
+        self._create("backward", {**defaults, **explicit}, parameters, attributes, engine, avoid, hint)
 
-    def _bound(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
-        if _is_still(self):
+    def _bind_checked(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
+        """Bind as `Primitive` does; without time steps or sequences, only copy states."""
+        if _is_empty_sequence(self):
             flags = self.operation.parameters["flags"]
             is_new = isinstance(flags, frozenset) and "diff_weights_overwrite" in flags
             sums = [name for name in memories if name.startswith(_SUMS)] if is_new else []
-            return _carrying(memories, {"diff_src_iter": "diff_dst_iter", "diff_src_iter_c": "diff_dst_iter_c"}, sums)
-        return super()._bound(memories)
+            return _copy_states(
+                memories, {"diff_src_iter": "diff_dst_iter", "diff_src_iter_c": "diff_dst_iter_c"}, sums
+            )
+        return super()._bind_checked(memories)
 
-    def _checked(self, memories: Mapping[str, object]) -> CallArguments:
-        """As `Primitive` does; new memory that is added to starts at zero, whatever new memory holds."""
-        given = super()._checked(memories)
-        for name in given.fresh:
+    def _check_arguments(self, memories: Mapping[str, object]) -> CallArguments:
+        """Check as `Primitive` does, and set new memory of accumulated gradients to 0."""
+        call = super()._check_arguments(memories)
+        for name in call.allocated:
             if name.startswith(_SUMS):
-                given.memories[name].buffer[:] = 0
-        return given
+                call.memories[name].buffer[:] = 0
+        return call
 
 
-def _is_still(primitive: Primitive) -> bool:
-    """Whether there is no step or no sequence, so that states stay and nothing is added to gradients of weights."""
+def _is_empty_sequence(primitive: Primitive) -> bool:
+    """Return whether the input has no time step or no sequence.
+
+    Then final states equal initial states, and gradients of weights do not change.
+    """
     return 0 in primitive.src_desc.dims[:2]
 
 
-def _carrying(memories: Mapping[str, Memory], states: Mapping[str, str], zeros: list[str]) -> Callable[[], None]:
-    """What writes to each state of `states` the one that it is, 0 if that was left out, and 0 to `zeros`."""
+def _copy_states(memories: Mapping[str, Memory], states: Mapping[str, str], zeros: list[str]) -> Callable[[], None]:
+    """Return a function that copies states and sets memories to 0.
+
+    `states` maps each destination to its source; if the source is not among `memories`, the destination is set to 0,
+    as are `zeros`.
+    """
     moves = []
     for name, source in states.items():
         if name in memories and 0 not in memories[name].desc.dims:
@@ -169,7 +185,7 @@ def _carrying(memories: Mapping[str, Memory], states: Mapping[str, str], zeros: 
                 moves.append((memories[source], memories[name]))
             else:
                 zeros = [*zeros, name]
-    zero = zeroing([memories[name] for name in zeros])
+    zero = make_zero_fill([memories[name] for name in zeros])
 
     def run() -> None:
         zero()
@@ -180,31 +196,32 @@ def _carrying(memories: Mapping[str, Memory], states: Mapping[str, str], zeros: 
 
 
 def _backward_descs(hint: Primitive) -> dict[str, MemoryDesc]:
-    """The descriptor of each argument of the gradient of `hint`, where nobody says another."""
-    found: dict[str, MemoryDesc] = {}
+    """Return the default descriptor of each argument of the gradient of `hint`."""
+    descs: dict[str, MemoryDesc] = {}
     for name in hint.operation.descs:
-        chosen = hint.desc(name)
-        anew = MemoryDesc(chosen.dims, type_of(chosen), "any")
-        found[name] = anew if name.startswith("weights") else chosen
-        found[f"diff_{name}"] = MemoryDesc(chosen.dims, "f32", "any")
-    return found
+        forward = hint.desc(name)
+        any_format = MemoryDesc(forward.dims, type_of(forward), "any")
+        descs[name] = any_format if name.startswith("weights") else forward
+        descs[f"diff_{name}"] = MemoryDesc(forward.dims, "f32", "any")
+    return descs
 
 
-def _require_as_hint(place: str, name: str, desc: MemoryDesc, taken: Mapping[str, MemoryDesc]) -> None:
-    if name not in taken:
-        raise InvalidArguments(f"{place}: descs name {shown(name)}: the arguments are {', '.join(taken)}")
-    require_dims(place, name, desc, taken[name].dims, "those of hint_forward")
-    if type_of(desc) != type_of(taken[name]):
+def _require_as_hint(primitive_name: str, name: str, desc: MemoryDesc, defaults: Mapping[str, MemoryDesc]) -> None:
+    """Check that a descriptor is of an argument of the gradient, with the dims and type of the forward primitive."""
+    if name not in defaults:
+        raise InvalidArguments(f"{primitive_name}: descs name {shown(name)}: the arguments are {', '.join(defaults)}")
+    require_dims(primitive_name, name, desc, defaults[name].dims, "those of hint_forward")
+    if type_of(desc) != type_of(defaults[name]):
         why = "gradients are" if name.startswith("diff_") else "that of hint_forward is"
-        raise InvalidArguments(f"{place}: {name} is {type_of(desc)}: {why} {type_of(taken[name])}")
+        raise InvalidArguments(f"{primitive_name}: {name} is {type_of(desc)}: {why} {type_of(defaults[name])}")
 
 
 ACTIVATIONS = ("relu", "tanh", "logistic")
-"""What `VanillaRNN` applies."""
+"""Activation functions of `VanillaRNN`."""
 
 
 class VanillaRNN(Recurrent):
-    """A network of one gate: `h_t = activation(W x_t + U h_(t-1) + b)`.
+    """A recurrent network without gates: `h_t = activation(W x_t + U h_(t-1) + b)`.
 
     | argument | dims | meaning |
     |---|---|---|
@@ -216,7 +233,7 @@ class VanillaRNN(Recurrent):
     | dst_layer | (T, N, O); (T, N, 2 O) with `concat` | h of the last layer |
     | dst_iter | (L, D, N, O), may be left out | h after the last step |
 
-    Every format may be any. `activation` is relu (with slope `alpha` below zero), tanh or logistic.
+    All formats may be any. `activation` is relu (with slope `alpha` below zero), tanh or logistic.
 
     Source: oneAPI specification, "RNN"; Elman, "Finding structure in time", 1990.
 
@@ -246,25 +263,32 @@ class VanillaRNN(Recurrent):
         beta: float = 0.0,
         direction: str = "left2right",
         src_iter: MemoryDesc | None = None,
-        dst_iter: State = None,
+        dst_iter: FinalState = None,
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; dst_layer, if left out, is `any`; dst_iter is written where it is a descriptor or "any".
+        """Create the primitive.
+
+        `dst_layer`, if left out, has any format. The final state dst_iter is written unless it is None.
 
         Raises:
-            InvalidArguments: dims or types do not fit one another, there is no such activation or direction, or what
-                `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dims or types are inconsistent, there is no such activation or direction, or an argument
+                is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        place = "VanillaRNN"
-        given = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
-        given |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
-        told: dict[str, Parameter] = {"activation": choice(place, "activation", activation, ACTIVATIONS)}
-        told |= {"alpha": number(place, "alpha", alpha), "beta": number(place, "beta", beta)}
-        self._forward(prop_kind, direction, given, {"dst_iter": dst_iter}, attributes, engine, avoid, told)
+        primitive_name = "VanillaRNN"
+        inputs = {"src_layer": src_layer, "src_iter": src_iter, "weights_layer": weights_layer}
+        inputs |= {"weights_iter": weights_iter, "bias": bias, "dst_layer": dst_layer}
+        parameters: dict[str, Parameter] = {
+            "activation": require_choice(primitive_name, "activation", activation, ACTIVATIONS)
+        }
+        parameters |= {
+            "alpha": require_number(primitive_name, "alpha", alpha),
+            "beta": require_number(primitive_name, "beta", beta),
+        }
+        self._forward(prop_kind, direction, inputs, {"dst_iter": dst_iter}, attributes, engine, avoid, parameters)
 
 
 class VanillaRNNBackward(RecurrentBackward):
@@ -272,12 +296,13 @@ class VanillaRNNBackward(RecurrentBackward):
 
     | argument | dims | meaning |
     |---|---|---|
-    | all arguments of forward, workspace | as forward | what it read, wrote and kept |
-    | diff_dst_layer, diff_dst_iter | those of dst_layer, dst_iter | gradients that arrive |
+    | all arguments of forward, workspace | as forward | as in the forward call |
+    | diff_dst_layer, diff_dst_iter | those of dst_layer, dst_iter | inputs |
     | diff_src_layer, diff_src_iter, diff_weights_layer, diff_weights_iter, diff_bias | as without diff | results |
 
     With a = W x_t + U h_(t-1) + b and da = dh activation'(a): dx_t = W^T da, dh_(t-1) = U^T da, and dW, dU, db are the
-    sums over time of da x_t^T, da h_(t-1)^T, da. Every format may be any; `RecurrentBackward` says how sums go on.
+    sums over time of da x_t^T, da h_(t-1)^T, da. All formats may be any. `RecurrentBackward` describes the accumulation
+    of weight gradients.
 
     Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 
@@ -298,7 +323,7 @@ class VanillaRNNBackward(RecurrentBackward):
 
 
 class LSTM(Recurrent):
-    """Long short-term memory: gates i, f, o that take in, keep and let out a cell state c.
+    """Long short-term memory: a cell state c with input gate i, forget gate f and output gate o.
 
         i = logistic(W_i x_t + U_i h_(t-1) + P_i c_(t-1) + b_i)
         f = logistic(W_f x_t + U_f h_(t-1) + P_f c_(t-1) + b_f)
@@ -307,8 +332,8 @@ class LSTM(Recurrent):
         o = logistic(W_o x_t + U_o h_(t-1) + P_o c_t + b_o)
         h_t = R (o tanh(c_t))
 
-    Without weights_peephole P is 0, without weights_projection R leaves its argument alone and P = O. Gates stand in
-    the order i f c~ o, peepholes in the order i f o.
+    Without weights_peephole, P_i, P_f and P_o are 0. Without weights_projection, R is the identity and P = O. The gates
+    have the order i f c~ o, the peepholes i f o.
 
     | argument | dims | meaning |
     |---|---|---|
@@ -321,9 +346,9 @@ class LSTM(Recurrent):
     | dst_layer | (T, N, P); (T, N, 2 P) with `concat` | h of the last layer |
     | dst_iter, dst_iter_c | (L, D, N, P), (L, D, N, O), may be left out | h, c after the last step |
 
-    Every format may be any. c is f32 (or of src_layer's type) where the rest is bf16, f16, u8 or s8. In 8 bits,
-    forward_inference only, weights are s8 and `PrimitiveAttributes(recurrent=RecurrentScales(...))` says what the
-    integers mean.
+    All formats may be any. If the other arguments are bf16 or f16, c has their type or f32; if they are u8 or s8, c is
+    f32. In 8 bits, forward_inference only, weights are s8, and `PrimitiveAttributes(recurrent=RecurrentScales(...))`
+    defines the quantization.
 
     Source: oneAPI specification, "RNN"; Hochreiter, Schmidhuber, "Long short-term memory", 1997; forget gate and
     peepholes: Gers, Schmidhuber, "Recurrent nets that time and count", 2000; projection: Sak et al., 2014.
@@ -358,25 +383,27 @@ class LSTM(Recurrent):
         src_iter_c: MemoryDesc | None = None,
         weights_peephole: MemoryDesc | None = None,
         weights_projection: MemoryDesc | None = None,
-        dst_iter: State = None,
-        dst_iter_c: State = None,
+        dst_iter: FinalState = None,
+        dst_iter_c: FinalState = None,
         prop_kind: str = "forward_inference",
         attributes: PrimitiveAttributes | None = None,
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it; dst_layer, if left out, is `any`; the states at the end are written where described, or "any".
+        """Create the primitive.
+
+        `dst_layer`, if left out, has any format. Final states are written unless they are None.
 
         Raises:
-            InvalidArguments: dims or types do not fit one another, a state h is given without its c, there is no such
-                direction, or what `Primitive` refuses.
-            Unimplemented: no engine computes it.
+            InvalidArguments: dims or types are inconsistent, a state h is present without its c, there is no such
+                direction, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation.
         """
-        given = {"src_layer": src_layer, "src_iter": src_iter, "src_iter_c": src_iter_c}
-        given |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "weights_peephole": weights_peephole}
-        given |= {"weights_projection": weights_projection, "bias": bias, "dst_layer": dst_layer}
+        inputs = {"src_layer": src_layer, "src_iter": src_iter, "src_iter_c": src_iter_c}
+        inputs |= {"weights_layer": weights_layer, "weights_iter": weights_iter, "weights_peephole": weights_peephole}
+        inputs |= {"weights_projection": weights_projection, "bias": bias, "dst_layer": dst_layer}
         states = {"dst_iter": dst_iter, "dst_iter_c": dst_iter_c}
-        self._forward(prop_kind, direction, given, states, attributes, engine, avoid)
+        self._forward(prop_kind, direction, inputs, states, attributes, engine, avoid)
 
 
 class LSTMBackward(RecurrentBackward):
@@ -384,15 +411,16 @@ class LSTMBackward(RecurrentBackward):
 
     | argument | dims | meaning |
     |---|---|---|
-    | all arguments of forward, workspace | as forward | what it read, wrote and kept |
-    | diff_dst_layer, diff_dst_iter, diff_dst_iter_c | as without diff | gradients that arrive |
+    | all arguments of forward, workspace | as forward | as in the forward call |
+    | diff_dst_layer, diff_dst_iter, diff_dst_iter_c | as without diff | inputs |
     | diff_src_layer, diff_src_iter, diff_src_iter_c | as without diff | results |
     | diff_weights_layer and the other weights, diff_bias | as without diff | results |
 
-    With m = o tanh(c_t) and dm = R^T dh: do = dm tanh(c_t) o (1 - o); dc = dc_t + dm o (1 - tanh(c_t)^2) + P_o do;
-    di = dc c~ i (1 - i); df = dc c_(t-1) f (1 - f); dc~ = dc i (1 - c~^2); dc_(t-1) = dc f + P_i di + P_f df. These are
-    the gradients before each gate's function, from which those of x, h and the weights follow as in
-    `VanillaRNNBackward`. Every format may be any; `RecurrentBackward` says how sums go on.
+    With m = o tanh(c_t), dh the gradient of h_t, and dm = R^T dh: do = dm tanh(c_t) o (1 - o);
+    dc = dc_t + dm o (1 - tanh(c_t)^2) + P_o do; di = dc c~ i (1 - i); df = dc c_(t-1) f (1 - f);
+    dc~ = dc i (1 - c~^2); dc_(t-1) = dc f + P_i di + P_f df. These are the gradients before each gate's function, from
+    which those of x, h and the weights follow as in `VanillaRNNBackward`. All formats may be any. `RecurrentBackward`
+    describes the accumulation of weight gradients.
 
     Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990.
 

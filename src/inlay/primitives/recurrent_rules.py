@@ -1,14 +1,17 @@
-"""What the tensors of a recurrent network must be: one set of sizes gives the dims of each, one type those of all.
+"""Rules for the dims and types of the tensors of recurrent networks.
 
-    T times, N batch, L layers, D directions, G gates; channels: X of src_layer, S of the states that come in, O of the
-    gates, P of the states that go out, which are O unless they are projected
+All dims are made of these sizes, which `infer_sizes` reads from src_layer and the weights:
+
+    T time steps, N batch, L layers, D directions, G gates; numbers of channels: X of src_layer, S of the initial
+    state, O of the gates, P of the final state (equal to O unless there is a projection)
 
     src_layer (T, N, X)           src_iter (L, D, N, S)      src_iter_c (L, D, N, O)     attention (T, N, 1)
     weights_layer (L, D, X, G, O) weights_iter (L, D, S, G, O)  bias (L, D, G, O)
     weights_peephole (L, D, 3, O) weights_projection (L, D, O, P)
     dst_layer (T, N, P)           dst_iter (L, D, N, P)      dst_iter_c (L, D, N, O)
 
-With `concat` dst_layer has 2 P channels, and the bias of LBR GRU has one gate more.
+With the direction `concat`, dst_layer has 2 P channels. The bias of LBR GRU has G + 1 gates. The type of src_layer
+determines which types the other tensors may have.
 
 Source: oneAPI specification, "RNN".
 """
@@ -22,12 +25,12 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
-from inlay.primitives.rules import choice, desc_of, number, require_dims, require_ndims, type_of
+from inlay.primitives.rules import require_choice, require_desc, require_dims, require_ndims, require_number, type_of
 
 DIRECTIONS = ("left2right", "right2left", "concat", "sum")
-"""In which order time is run through, and how two orders are joined."""
+"""Directions of time; the last two run both, and concatenate or sum their outputs."""
 FLAGS = ("diff_weights_overwrite",)
-"""What may be said of the gradients of weights: without it they are added to what is there."""
+"""Flags of backward primitives. Without `diff_weights_overwrite`, gradients of weights are added to their memory."""
 GATES: Mapping[str, tuple[str, ...]] = {
     "vanilla_rnn": ("h",),
     "lstm": ("i", "f", "c~", "o"),
@@ -57,35 +60,35 @@ _INTEGERS = ("u8", "s8")
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """The extents that the tensors of a network are made of."""
+class RecurrentSizes:
+    """The sizes of a recurrent network, from which the dims of all its tensors follow."""
 
     times: int
-    """T"""
+    """T: number of time steps."""
     batch: int
-    """N"""
+    """N: number of sequences."""
     layers: int
-    """L"""
+    """L: number of layers."""
     directions: int
-    """D: 2 for `concat` and `sum`."""
+    """D: number of directions; 2 for `concat` and `sum`, else 1."""
     gates: int
-    """G"""
+    """G: number of gates of weights."""
     inputs: int
-    """X: channels of src_layer."""
+    """X: number of channels of src_layer."""
     states: int
-    """S: channels of src_iter."""
+    """S: number of channels of src_iter."""
     channels: int
-    """O: channels of the gates."""
+    """O: number of channels of the gates."""
     outputs: int
-    """P: channels of dst_iter."""
+    """P: number of channels of dst_iter."""
     joined: int
-    """Channels of dst_layer."""
+    """Number of channels of dst_layer: 2 P for `concat`, else P."""
     biases: int
-    """G, or one more."""
+    """Number of gates of the bias: G + 1 for LBR GRU and LBR AUGRU, else G."""
 
     @property
     def dims(self) -> dict[str, Dims]:
-        """The dims of each argument of forward."""
+        """The dims of each argument of the forward primitive, by its name."""
         both = (self.layers, self.directions)
         return {
             "src_layer": (self.times, self.batch, self.inputs),
@@ -103,25 +106,26 @@ class Sizes:
         }
 
 
-def sizes_of(place: str, kind: str, direction: str, descs: Mapping[str, MemoryDesc]) -> Sizes:
-    """The sizes that src_layer and the weights say together.
+def infer_sizes(primitive_name: str, kind: str, direction: str, descs: Mapping[str, MemoryDesc]) -> RecurrentSizes:
+    """Determine the sizes of a network from the dims of src_layer and the weights.
 
     Raises:
-        InvalidArguments: one of them is missing, or they contradict one another, the kind or the direction.
+        InvalidArguments: one of these is missing, or they are inconsistent with each other, the kind or the direction.
     """
     for name in ("src_layer", "weights_layer", "weights_iter", *(("attention",) if kind in _ATTENTIVE else ())):
         if name not in descs:
             dims = _EXAMPLES[name].format(gates=len(GATES[kind]))
             raise InvalidArguments(
-                f"{place}: {name} is None: give a MemoryDesc of {_AXES[name]}, such as MemoryDesc({dims}, 'f32', 'any')"
+                f"{primitive_name}: {name} is None: give a MemoryDesc of {_AXES[name]}, such as MemoryDesc({dims}, "
+                "'f32', 'any')"
             )
     for name, axes in _AXES.items():
         if name in descs:
             count = axes.count(",") + 1
-            require_ndims(place, name, descs[name], count, count, axes)
+            require_ndims(primitive_name, name, descs[name], count, count, axes)
     src, layer, state = (descs[name].dims for name in ("src_layer", "weights_layer", "weights_iter"))
     outputs = descs["weights_projection"].dims[3] if "weights_projection" in descs else layer[4]
-    sizes = Sizes(
+    sizes = RecurrentSizes(
         times=src[0],
         batch=src[1],
         layers=layer[0],
@@ -134,99 +138,101 @@ def sizes_of(place: str, kind: str, direction: str, descs: Mapping[str, MemoryDe
         joined=2 * outputs if direction == "concat" else outputs,
         biases=len(GATES[kind]) + kind.startswith("lbr_"),
     )
-    _require_weights(place, kind, direction, sizes, layer)
-    _require_channels(place, kind, sizes, state)
+    _require_weights(primitive_name, kind, direction, sizes, layer)
+    _require_channels(primitive_name, kind, sizes, state)
     return sizes
 
 
-def _require_weights(place: str, kind: str, direction: str, sizes: Sizes, layer: Dims) -> None:
-    """Refuse weights_layer that does not fit the kind, the direction or src_layer."""
+def _require_weights(primitive_name: str, kind: str, direction: str, sizes: RecurrentSizes, layer: Dims) -> None:
+    """Check weights_layer against the kind, the direction and src_layer."""
     if layer[0] < 1 or (kind in _ATTENTIVE and layer[0] != 1):
         count = "one layer" if kind in _ATTENTIVE else "at least one layer"
-        raise InvalidArguments(f"{place}: axis 0 of weights_layer {layer} says {layer[0]} as layers: it takes {count}")
+        raise InvalidArguments(f"{primitive_name}: axis 0 of weights_layer {layer} has {layer[0]} layers: give {count}")
     if kind in _ATTENTIVE and direction != "left2right":
         raise InvalidArguments(
-            f"{place}: direction is {direction!r}: with attention it is 'left2right', reverse src_layer and attention"
+            f"{primitive_name}: direction is {direction!r}: with attention it is 'left2right', reverse src_layer and "
+            "attention"
         )
     if layer[1] != sizes.directions:
         raise InvalidArguments(
-            f"{place}: axis 1 of weights_layer {layer} says {layer[1]} as directions: {direction!r} has "
+            f"{primitive_name}: axis 1 of weights_layer {layer} has {layer[1]} directions: {direction!r} has "
             f"{sizes.directions}"
         )
     if layer[2] != sizes.inputs:
         raise InvalidArguments(
-            f"{place}: axis 2 of weights_layer {layer} has {layer[2]} channels in, src_layer has {sizes.inputs}: make "
-            "them equal"
+            f"{primitive_name}: axis 2 of weights_layer {layer} has {layer[2]} channels in, src_layer has "
+            f"{sizes.inputs}: make them equal"
         )
     if layer[3] != sizes.gates:
         gates = f"{sizes.gates} gates ({' '.join(GATES[kind])})" if sizes.gates > 1 else "one gate"
-        raise InvalidArguments(f"{place}: axis 3 of weights_layer {layer} says {layer[3]} as gates: it takes {gates}")
+        raise InvalidArguments(f"{primitive_name}: axis 3 of weights_layer {layer} has {layer[3]} gates: give {gates}")
 
 
-def _require_channels(place: str, kind: str, sizes: Sizes, state: Dims) -> None:
-    """Refuse channels that cannot be carried on to the next time or layer."""
+def _require_channels(primitive_name: str, kind: str, sizes: RecurrentSizes, state: Dims) -> None:
+    """Check that the output of a time step and of a layer has the channels that the next one reads."""
     if sizes.layers > 1 and sizes.inputs != sizes.outputs:
         raise InvalidArguments(
-            f"{place}: src_layer has {sizes.inputs} channels, the layers above read {sizes.outputs}: make them equal, "
-            "or make the first layer a primitive of its own"
+            f"{primitive_name}: src_layer has {sizes.inputs} channels, the layers above read {sizes.outputs}: make "
+            "them equal, or make the first layer a primitive of its own"
         )
     needs = kind not in ("vanilla_rnn", "lstm") or sizes.times != 1
     if needs and sizes.states != sizes.outputs:
         raise InvalidArguments(
-            f"{place}: axis 2 of weights_iter {state} has {sizes.states} state channels in, the state that goes out "
-            f"has {sizes.outputs}: make them equal, what goes out is what comes in at the next time"
+            f"{primitive_name}: axis 2 of weights_iter {state} has {sizes.states} state channels in, the final "
+            f"state has {sizes.outputs}: make them equal, each step reads the state of the previous one"
         )
 
 
-def require_all_dims(place: str, sizes: Sizes, descs: Mapping[str, MemoryDesc]) -> None:
-    """Refuse an argument whose dims are not those that the sizes give.
+def require_all_dims(primitive_name: str, sizes: RecurrentSizes, descs: Mapping[str, MemoryDesc]) -> None:
+    """Check that every argument has the dims that follow from the sizes.
 
     Raises:
-        InvalidArguments: so it is.
+        InvalidArguments: the dims of one differ.
     """
     for name, desc in descs.items():
-        require_dims(place, name, desc, sizes.dims[name], "src_layer and the weights")
+        require_dims(primitive_name, name, desc, sizes.dims[name], "src_layer and the weights")
 
 
-def require_pairs(place: str, descs: Mapping[str, MemoryDesc]) -> None:
-    """Refuse the state of an LSTM without its cell state, or the other way round.
+def require_pairs(primitive_name: str, descs: Mapping[str, MemoryDesc]) -> None:
+    """Check that each state of an LSTM comes with its cell state, and vice versa.
 
     Raises:
-        InvalidArguments: so it is.
+        InvalidArguments: one of a pair is missing.
     """
     for name in ("src_iter", "dst_iter"):
         one, other = (name, f"{name}_c") if name in descs else (f"{name}_c", name)
         if one in descs and other not in descs:
-            raise InvalidArguments(f"{place}: {one} is given and {other} is not: give both, or neither")
+            raise InvalidArguments(f"{primitive_name}: {one} is given and {other} is not: give both, or neither")
 
 
-def require_all_types(place: str, kind: str, prop_kind: str, descs: Mapping[str, MemoryDesc]) -> None:
-    """Refuse types that do not go together.
+def require_all_types(primitive_name: str, kind: str, prop_kind: str, descs: Mapping[str, MemoryDesc]) -> None:
+    """Check that the types of all arguments can be combined.
 
     Raises:
-        InvalidArguments: src_layer is none of f32, bf16, f16, u8, s8; or another type does not fit it; or integers are
-            asked for training, peepholes or another kind than LSTM and GRU.
+        InvalidArguments: src_layer is not f32, bf16, f16, u8 or s8; or another type cannot be combined with it; or
+            integers are combined with training, peepholes, or a kind other than LSTM and GRU.
     """
     source = type_of(descs["src_layer"]).name
-    choice(place, "the type of src_layer", source, ("f32", *_HALVES, *_INTEGERS))
+    require_choice(primitive_name, "the type of src_layer", source, ("f32", *_HALVES, *_INTEGERS))
     if source in _INTEGERS:
-        _require_integers(place, kind, prop_kind, descs, source)
+        _require_integers(primitive_name, kind, prop_kind, descs, source)
     allowed = _types(source)
     for name, desc in descs.items():
         if type_of(desc).name not in allowed[name]:
             raise InvalidArguments(
-                f"{place}: {name} is {type_of(desc)}: where src_layer is {source} it is {' or '.join(allowed[name])}"
+                f"{primitive_name}: {name} is {type_of(desc)}: where src_layer is {source} it is "
+                f"{' or '.join(allowed[name])}"
             )
     for one, other in (("src_iter", "dst_iter"), ("src_iter_c", "dst_iter_c")):
         if one in descs and other in descs and type_of(descs[one]) != type_of(descs[other]):
             raise InvalidArguments(
-                f"{place}: {one} is {type_of(descs[one])} and {other} is {type_of(descs[other])}: make them equal, "
-                "what goes out is what comes in at the next time"
+                f"{primitive_name}: {one} is {type_of(descs[one])} and {other} is {type_of(descs[other])}: make them "
+                "equal, each step reads the state of the previous one"
             )
 
 
 def _types(source: str) -> dict[str, tuple[str, ...]]:
-    """The types that each argument may have."""
+    """Return the types that each argument may have, for the type of src_layer."""
     f32 = ("f32",)
     names = ("src_layer", "src_iter", "attention", "weights_layer", "weights_iter", "weights_projection")
     if source in _INTEGERS:
@@ -244,75 +250,84 @@ def _types(source: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _require_integers(place: str, kind: str, prop_kind: str, descs: Mapping[str, MemoryDesc], source: str) -> None:
-    """Refuse what is defined for floating-point numbers only."""
+def _require_integers(
+    primitive_name: str, kind: str, prop_kind: str, descs: Mapping[str, MemoryDesc], source: str
+) -> None:
+    """Check that an 8-bit network uses no feature that is defined for floating-point numbers only."""
     if kind not in ("lstm", "gru") or prop_kind != "forward_inference" or "weights_peephole" in descs:
         raise InvalidArguments(
-            f"{place}: src_layer is {source}: integers are for LSTM without peepholes and GRU, forward_inference only; "
-            "use f32 or bf16"
+            f"{primitive_name}: src_layer is {source}: integers are for LSTM without peepholes and GRU, "
+            "forward_inference only; use f32 or bf16"
         )
 
 
-def require_scales(place: str, sizes: Sizes, descs: Mapping[str, MemoryDesc], attributes: Any) -> None:
-    """Refuse attributes that a recurrent network does not take, and scales that do not fit its integers.
+def require_scales(
+    primitive_name: str, sizes: RecurrentSizes, descs: Mapping[str, MemoryDesc], attributes: Any
+) -> None:
+    """Check that a recurrent network supports its attributes, and that the scales are valid for its integers.
 
     Raises:
-        InvalidArguments: so it is.
+        InvalidArguments: an attribute is not supported, or a scale has a wrong value or number of entries.
     """
     if not isinstance(attributes, PrimitiveAttributes):
-        return  # `Primitive` refuses it
+        return  # `Primitive` raises the error
     for name in ("scales", "zero_points", "post_ops"):
         if getattr(attributes, name):
             raise InvalidArguments(
-                f"{place}: attributes have {name}: a recurrent network takes none, integers are scaled by "
+                f"{primitive_name}: attributes have {name}: a recurrent network takes none, integers are scaled by "
                 "PrimitiveAttributes(recurrent=RecurrentScales(...))"
             )
     scales = attributes.recurrent
     if scales is None:
         return
-    require_recurrent(place, scales)
+    require_recurrent(primitive_name, scales)
     source = type_of(descs["src_layer"]).name
     if source not in _INTEGERS:
-        raise InvalidArguments(f"{place}: attribute recurrent is for u8 and s8: src_layer is {source}")
+        raise InvalidArguments(f"{primitive_name}: attribute recurrent is for u8 and s8: src_layer is {source}")
     if source == "s8" and scales.shift != 0:
-        raise InvalidArguments(f"{place}: shift is {scales.shift}: s8 is not shifted, give 0")
+        raise InvalidArguments(f"{primitive_name}: shift is {scales.shift}: s8 is not shifted, give 0")
     for name, count in (("weights", sizes.gates * sizes.channels), ("projection", sizes.outputs)):
-        _require_factors(place, name, getattr(scales, name), count)
-    _require_factors(place, "scale", (scales.scale,), 1)
+        _require_factors(primitive_name, name, getattr(scales, name), count)
+    _require_factors(primitive_name, "scale", (scales.scale,), 1)
 
 
-def require_recurrent(place: str, scales: Any) -> None:
-    """Refuse scales of a recurrent network in 8 bits that are none.
+def require_recurrent(primitive_name: str, scales: Any) -> None:
+    """Check that `scales` is a `RecurrentScales` whose fields have the right types.
 
     Raises:
-        InvalidArguments: it is something else, or a field is no number or no tuple of numbers.
+        InvalidArguments: it is not, or a field is not a number or a tuple of numbers.
     """
     if not isinstance(scales, RecurrentScales):
-        raise InvalidArguments(f"{place}: attribute recurrent is {shown(scales)}: give RecurrentScales")
-    number(place, "scale of recurrent", scales.scale)
-    number(place, "shift of recurrent", scales.shift)
+        raise InvalidArguments(f"{primitive_name}: attribute recurrent is {shown(scales)}: give RecurrentScales")
+    require_number(primitive_name, "scale of recurrent", scales.scale)
+    require_number(primitive_name, "shift of recurrent", scales.shift)
     for name in ("weights", "projection"):
         factors = getattr(scales, name)
         if not isinstance(factors, (tuple, list)):
             raise InvalidArguments(
-                f"{place}: {name} of recurrent is {shown(factors)}: give a tuple of factors, as in (1.0,)"
+                f"{primitive_name}: {name} of recurrent is {shown(factors)}: give a tuple of factors, as in (1.0,)"
             )
         for factor in factors:
-            number(place, f"{name} of recurrent", factor)
+            require_number(primitive_name, f"{name} of recurrent", factor)
 
 
-def _require_factors(place: str, name: str, factors: tuple[float, ...], count: int) -> None:
+def _require_factors(primitive_name: str, name: str, factors: tuple[float, ...], count: int) -> None:
+    """Check that there is one factor or `count`, and that all are finite and not 0."""
     if len(factors) not in (1, count):
-        raise InvalidArguments(f"{place}: attribute recurrent has {len(factors)} factors for {name}: give 1 or {count}")
+        raise InvalidArguments(
+            f"{primitive_name}: attribute recurrent has {len(factors)} factors for {name}: give 1 or {count}"
+        )
     for factor in factors:
         if not isfinite(factor) or factor == 0:
-            raise InvalidArguments(f"{place}: attribute recurrent has the factor {factor} for {name}: give another")
+            raise InvalidArguments(
+                f"{primitive_name}: attribute recurrent has the factor {factor} for {name}: give another"
+            )
 
 
-def checked_descs(place: str, given: Mapping[str, MemoryDesc | None]) -> dict[str, MemoryDesc]:
-    """What is given, each a descriptor of a dense tensor.
+def require_descs(primitive_name: str, descs: Mapping[str, MemoryDesc | None]) -> dict[str, MemoryDesc]:
+    """Check that all entries that are not None are descriptors of dense tensors, and return these.
 
     Raises:
-        InvalidArguments, Unimplemented: as `desc_of`.
+        InvalidArguments, Unimplemented: as `require_desc`.
     """
-    return {name: desc_of(place, name, desc) for name, desc in given.items() if desc is not None}
+    return {name: require_desc(primitive_name, name, desc) for name, desc in descs.items() if desc is not None}

@@ -1,10 +1,9 @@
-"""`Reorder` as a primitive: by Inlay as an engine between formats that all know, by another one for its own formats.
+"""Reorder as a primitive: the engine `inlay` computes it between public formats, another engine between its own.
 
     reorder = Reorder(conv.src_desc, MemoryDesc(dims, "f32", "nchw"))
     reorder(src=memory)
 
-It stands beside `inlay.Reorder` so that a list of primitives can hold it: it is created, asked, called and bound as
-they are.
+Unlike `inlay.Reorder` it has the interface of `Primitive`, so that a list of primitives can contain reorders.
 """
 
 from typing import ClassVar, get_args
@@ -17,19 +16,20 @@ from inlay.memory.sparse_entries import with_data_type
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Avoid, Engine, EngineLike, Implementation, Operation, get_engine
 from inlay.primitives.primitive import Primitive
-from inlay.primitives.rules import desc_of, settled, type_of
+from inlay.primitives.rules import require_desc, resolve_desc, type_of
 
 
 class Reorder(Primitive):
-    """Reorder: the elements of src in the format and type of dst, with scales, zero points and a sum on the way.
+    """Reorder: copy the elements of src to the format and type of dst, with scales, zero points and a sum.
 
     | argument | dims | format |
     |---|---|---|
-    | src | any dims | as it arrives, sparse |
-    | dst | those of src | any means that of src; sparse |
+    | src | any dims | not any; may be sparse |
+    | dst | those of src | may be sparse; any is the format of src |
 
-    Both sides with a layout: Inlay's compiled reorder, unless an engine is named. A sparse side: Inlay's conversion
-    (see `inlay.memory.sparse`), where a sparse dst says how many elements are stored. An opaque side: the engine.
+    If both sides have a layout, Inlay's compiled reorder computes, unless the caller names an engine. If a side is
+    sparse, Inlay's conversion does (see `inlay.memory.sparse`); a sparse dst has the number of stored elements. If a
+    side is opaque, the engine that defines the format does.
 
     Source: oneAPI specification, "Reorder".
 
@@ -43,7 +43,7 @@ class Reorder(Primitive):
 
     __slots__ = ()
     kind: ClassVar[str] = "reorder"
-    _checks_sparse: ClassVar[bool] = False  # a conversion does, and takes entries in any order
+    _checks_sparse: ClassVar[bool] = False  # conversions check sparse memory, and accept entries in any order
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Reorder(Primitive):
         engine: EngineLike = None,
         avoid: Avoid = None,
     ) -> None:
-        """Create it.
+        """Create the primitive.
 
         Raises:
-            InvalidArguments: dims differ, dst has elements in one place, or what `Primitive` refuses.
-            Unimplemented: neither Inlay nor the engine computes it, or a packed side has no tag.
+            InvalidArguments: dims differ, elements of dst overlap, or an argument is rejected by `Primitive`.
+            Unimplemented: neither Inlay nor the engine supports it, or a packed side has no tag.
         """
-        source = desc_of("Reorder", "src", src, sparse=True)
-        result = settled("Reorder", "dst", dst, source.dims, type_of(source), f"src {source.dims}", sparse=True)
+        source = require_desc("Reorder", "src", src, sparse=True)
+        result = resolve_desc("Reorder", "dst", dst, source.dims, type_of(source), f"src {source.dims}", sparse=True)
         if result.kind == "any" and isinstance(source.layout, Layout):
             result = MemoryDesc.from_layout(source.layout, type_of(result), dims=source.dims)
         elif result.kind == "any" and source.kind == "sparse":
@@ -72,9 +72,10 @@ class Reorder(Primitive):
         self._create("forward_inference", {"src": source, "dst": result}, {}, attributes, engine, avoid)
 
     @classmethod
-    def _ask(
+    def _select_implementation(
         cls, operation: Operation, engine: EngineLike, hinted: Engine | None, avoid: Avoid
     ) -> tuple[Engine, Implementation]:
+        """Select the engine `inlay` for public formats if the caller names none; else as `Primitive` does."""
         if all(isinstance(desc.layout, _KNOWN_FORMATS) for desc in operation.descs.values()):
             chosen = get_engine("inlay" if engine is None else engine)
             try:
@@ -82,7 +83,7 @@ class Reorder(Primitive):
             except Unimplemented:
                 if engine is not None:
                     raise
-        return super()._ask(operation, engine, hinted, avoid)
+        return super()._select_implementation(operation, engine, hinted, avoid)
 
 
 _KNOWN_FORMATS = (Layout, *get_args(kinds.Sparse))

@@ -1,16 +1,16 @@
-"""The signatures of primitives, and the rules that all kinds share: descriptors, axes, dims, formats that may be any.
+"""The signatures of primitives, and the argument checks that all kinds share.
 
-`SIGNATURES` has one row for each (kind, direction), in the names of oneDNN's specification: what is read, what is
-written, the parameters. What treats primitives alike reads it: the checks before an engine is asked, the engine's call
-of its library, the reference engine, the documentation.
+`SIGNATURES` has one row for each (kind, direction): the arguments that are read, those that are written, and the
+parameters, all by the names of the specification. Code that treats all primitives alike is driven by this table: the
+argument checks, the calls of oneDNN, the reference engine and the tests.
 
 >>> SIGNATURES["convolution", "backward_weights"].reads
 ('src', 'diff_dst')
 >>> SIGNATURES["convolution", "backward_weights"].writes
 ('diff_weights', 'diff_bias')
 
-Rules are applied before an engine is asked, so a mistake has the same text whichever engine computes. Each error names
-the primitive, the argument, what is wrong with it and what to give:
+The checks run before an engine is called, so an error has the same text whichever engine computes. It names the
+primitive, the argument, the mistake and the remedy:
 
     Convolution: axis 1 of weights (32, 3, 3, 3) has 3 input channels, src (8, 4, 32, 32) has 4 in 1 group: ...
 
@@ -42,37 +42,37 @@ PropKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The arguments and parameters of one primitive in one direction."""
+    """The arguments and parameters of one kind of primitive in one direction."""
 
     reads: tuple[str, ...]
-    """Arguments that the primitive reads, in the order of oneDNN's creator."""
+    """Names of the arguments that the primitive reads, in the order of oneDNN's creation function."""
     writes: tuple[str, ...]
-    """Arguments that it writes."""
+    """Names of the arguments that the primitive writes."""
     parameters: tuple[str, ...] = ()
-    """Names of what it is told besides descriptors, in the order of oneDNN's creator."""
+    """Names of the parameters other than descriptors, in the order of oneDNN's creation function."""
     optional: frozenset[str] = frozenset()
-    """Arguments that may be left out."""
+    """Names of the arguments that the caller may leave out."""
     free: frozenset[str] = frozenset()
-    """Arguments whose format may be `any`: the specification's table of propagation."""
+    """Names of the arguments whose format may be `any`, by the specification's table of format propagation."""
     sparse: frozenset[str] = frozenset()
-    """Arguments that may be sparse."""
+    """Names of the arguments that may be sparse."""
 
 
 WEIGHTED = ("convolution", "deconvolution", "inner_product", "matmul")
-"""Kinds that multiply by weights."""
+"""Kinds of primitives that multiply by weights."""
 RECURRENT = ("vanilla_rnn", "lstm", "gru", "lbr_gru", "augru", "lbr_augru")
 """Kinds of recurrent networks."""
 
 
 def _signature(reads: str, writes: str, parameters: str = "", free: str = "") -> Signature:
-    """A row; `?` marks an argument that may be left out."""
+    """Return a row of the table from lists of names separated by spaces; `?` marks an optional argument."""
     optional = frozenset(name[:-1] for name in f"{reads} {writes}".split() if name.endswith("?"))
     names = [tuple(name.rstrip("?") for name in text.split()) for text in (reads, writes, parameters, free)]
     return Signature(names[0], names[1], names[2], optional, frozenset(names[3]))
 
 
 def _weighted(parameters: str) -> dict[Direction, Signature]:
-    """The three directions of what multiplies by weights: compute-intensive, so every format may be free."""
+    """Return the three directions of a kind that multiplies by weights; every format may be `any`."""
     return {
         "forward": _signature("src weights bias?", "dst", parameters, "src weights bias dst"),
         "backward_data": _signature("diff_dst weights", "diff_src", parameters, "diff_dst weights diff_src"),
@@ -83,23 +83,27 @@ def _weighted(parameters: str) -> dict[Direction, Signature]:
 
 
 def _product() -> Signature:
-    """A product of matrices, one of which may be sparse."""
+    """Return the forward row of a matrix product, whose src or weights may be sparse."""
     row = _signature("src weights bias?", "dst", "", "src weights bias dst")
     return replace(row, sparse=frozenset(("src", "weights")))
 
 
-def _mapped(parameters: str, kept: str = "", workspace: str = "") -> dict[Direction, Signature]:
-    """Forward and backward of what maps one tensor to one; `kept` is what backward reads besides diff_dst."""
+def _unary(parameters: str, forward_data: str = "", workspace: str = "") -> dict[Direction, Signature]:
+    """Return both directions of a kind with one source and one destination.
+
+    `forward_data` names the arguments of the forward primitive that the backward one reads.
+    """
     return {
         "forward": _signature("src", f"dst {workspace}", parameters, "dst"),
-        "backward": _signature(f"{kept} diff_dst {workspace}", "diff_src", parameters, "diff_dst diff_src"),
+        "backward": _signature(f"{forward_data} diff_dst {workspace}", "diff_src", parameters, "diff_dst diff_src"),
     }
 
 
 def _normalization(parameters: str) -> dict[Direction, Signature]:
-    """Forward and backward of what is brought to mean 0 and variance 1.
+    """Return both directions of batch, layer or group normalization.
 
-    Statistics are read with the flag `use_global_stats`, else written in training and neither in inference.
+    Forward, mean and variance are in both lists: they are read with the flag `use_global_stats`; without it they are
+    written in training, and absent in inference.
     """
     return {
         "forward": _signature("src mean? variance? scale? shift?", "dst mean? variance? workspace?", parameters, "dst"),
@@ -113,7 +117,11 @@ def _normalization(parameters: str) -> dict[Direction, Signature]:
 
 
 def _recurrent(parameters: str, reads: str, writes: str) -> dict[Direction, Signature]:
-    """Forward and backward of a recurrent network; backward reads all of forward, writes a gradient of each read."""
+    """Return both directions of a recurrent network.
+
+    Backward reads every argument of forward and the gradients of what forward writes; it writes a gradient of each
+    argument that forward reads.
+    """
     forward = _signature(reads, f"{writes} workspace?", parameters)
     diff_reads, diff_writes = (" ".join(f"diff_{name}" for name in text.split()) for text in (writes, reads))
     backward = _signature(f"{reads} {writes} {diff_reads} workspace", diff_writes, parameters)
@@ -124,6 +132,7 @@ def _recurrent(parameters: str, reads: str, writes: str) -> dict[Direction, Sign
 
 
 def _all_but_workspace(row: Signature) -> frozenset[str]:
+    """Return all arguments of a row except the workspace, whose format the engine defines."""
     return frozenset(row.reads + row.writes) - {"workspace"}
 
 
@@ -148,21 +157,21 @@ _TABLE: Mapping[str, Mapping[Direction, Signature]] = {
     "lbr_gru": _recurrent("direction flags", f"{_LAYER} {_WEIGHTS} bias?", "dst_layer dst_iter?"),
     "augru": _recurrent("direction flags", f"{_LAYER} attention {_WEIGHTS} bias?", "dst_layer dst_iter?"),
     "lbr_augru": _recurrent("direction flags", f"{_LAYER} attention {_WEIGHTS} bias?", "dst_layer dst_iter?"),
-    "pooling": _mapped("algorithm strides kernel dilations padding_l padding_r", workspace="workspace?"),
+    "pooling": _unary("algorithm strides kernel dilations padding_l padding_r", workspace="workspace?"),
     "batch_normalization": _normalization("epsilon flags"),
     "layer_normalization": _normalization("epsilon flags"),
     "group_normalization": _normalization("groups epsilon flags"),
-    "lrn": _mapped("algorithm local_size alpha beta k", kept="src", workspace="workspace?"),
-    "eltwise": _mapped("algorithm alpha beta", kept="src? dst?"),
-    "shuffle": _mapped("axis group_size"),
-    "softmax": _mapped("algorithm axis", kept="dst"),
+    "lrn": _unary("algorithm local_size alpha beta k", forward_data="src", workspace="workspace?"),
+    "eltwise": _unary("algorithm alpha beta", forward_data="src? dst?"),
+    "shuffle": _unary("axis group_size"),
+    "softmax": _unary("algorithm axis", forward_data="dst"),
     "prelu": {
         "forward": _signature("src weights", "dst", "", "weights dst"),
         "backward": _signature(
             "src weights diff_dst", "diff_src diff_weights", "", "weights diff_dst diff_src diff_weights"
         ),
     },
-    "resampling": _mapped("algorithm factors"),
+    "resampling": _unary("algorithm factors"),
     "reduction": {"forward": _signature("src", "dst", "algorithm p eps", "dst")},
     "reorder": {"forward": replace(_signature("src", "dst", "", ""), sparse=frozenset(("src", "dst")))},
     "concat": {"forward": _signature("src_0", "dst", "axis", "dst")},
@@ -173,10 +182,10 @@ _TABLE: Mapping[str, Mapping[Direction, Signature]] = {
 SIGNATURES: Mapping[tuple[str, Direction], Signature] = MappingProxyType(
     {(kind, direction): row for kind, rows in _TABLE.items() for direction, row in rows.items()}
 )
-"""Each primitive in each direction. `src_0` of concat and sum stands for src_0, src_1, and so on."""
+"""The signature of each (kind, direction). `src_0` of concat and sum stands for src_0, src_1, and so on."""
 
 KINDS = tuple(_TABLE)
-"""The names of the primitives, as in oneDNN's creators."""
+"""The names of all kinds, as in oneDNN's creation functions."""
 
 
 _FORMATS = ("blocked", "digits", "any", "opaque")
@@ -188,71 +197,79 @@ _OTHER_KINDS = {
 }
 
 
-def desc_of(place: str, name: str, value: Any, *, sparse: bool = False) -> MemoryDesc:
-    """`value`, which must be the descriptor of a dense tensor with known dims; `place` begins the message.
+def require_desc(primitive_name: str, name: str, value: Any, *, sparse: bool = False) -> MemoryDesc:
+    """Check that `value` is a descriptor on which a primitive can compute, and return it.
 
-    With `sparse` it may be a sparse one, too.
+    Args:
+        primitive_name: class of the primitive; begins the error text. Every check of this module has this parameter.
+        name: name of the argument.
+        value: must be the descriptor of a dense tensor of numbers with known dims.
+        sparse: the tensor may also be sparse.
 
     Raises:
-        InvalidArguments: it is no descriptor, a host scalar, the zero descriptor, sparse where it may not be, or of a
-            type that only moves.
+        InvalidArguments: `value` is not a descriptor; or it is a host scalar, the zero descriptor, sparse where that
+            is not supported, or of a type without arithmetic.
         Unimplemented: a dim or stride is RUNTIME.
     """
     if not isinstance(value, MemoryDesc):
         if isinstance(value, Memory):
-            raise InvalidArguments(f"{place}: {name} is memory: give its descriptor, its `desc`")
+            raise InvalidArguments(f"{primitive_name}: {name} is memory: give its descriptor, its `desc`")
         raise InvalidArguments(
-            f"{place}: {name} is {shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', 'any')"
+            f"{primitive_name}: {name} is {shown(value)}: give a MemoryDesc, such as MemoryDesc((2, 16, 8, 8), 'f32', "
+            "'any')"
         )
     if value.kind not in _FORMATS and not (sparse and value.kind == "sparse"):
-        raise InvalidArguments(f"{place}: {name} {_OTHER_KINDS[value.kind]}")
+        raise InvalidArguments(f"{primitive_name}: {name} {_OTHER_KINDS[value.kind]}")
     if not type_of(value).is_number:
         raise InvalidArguments(
-            f"{place}: {name} is {value.data_type}, which only moves: primitives compute with numbers; inlay.reorder "
-            "moves it"
+            f"{primitive_name}: {name} is {value.data_type}, a type without arithmetic: only reorders support "
+            "it, use inlay.reorder"
         )
     if value.has_runtime:
-        raise Unimplemented(f"{place}: {name} is {value!r}: bind what is RUNTIME, as in desc.bind((2, 16, 8, 8))")
+        raise Unimplemented(
+            f"{primitive_name}: {name} is {value!r}: bind what is RUNTIME, as in desc.bind((2, 16, 8, 8))"
+        )
     return value
 
 
 def type_of(desc: MemoryDesc) -> DataType:
-    """The data type of a descriptor that `desc_of` has passed."""
+    """Return the data type of a descriptor that passed `require_desc`, which is never None."""
     assert desc.data_type is not None
     return desc.data_type
 
 
-def require_free(place: str, descs: Mapping[str, MemoryDesc], free: frozenset[str]) -> None:
-    """Refuse `any` for arguments that the specification gives a format.
+def require_any_allowed(primitive_name: str, descs: Mapping[str, MemoryDesc], free: frozenset[str]) -> None:
+    """Check that only arguments in `free` have the format `any`.
 
     Raises:
-        InvalidArguments: a descriptor of another argument is `any`.
+        InvalidArguments: another argument has the format `any`.
     """
     for name, desc in descs.items():
         if desc.kind == "any" and name not in free:
             may = ", ".join(sorted(free & descs.keys())) or "none"
             raise InvalidArguments(
-                f"{place}: {name} has the format any, which here may have: {may}. Give {name} the format in which it "
-                "arrives, as the dst_desc of the primitive before"
+                f"{primitive_name}: {name} has the format any, which is allowed for: {may}. Give {name} a "
+                "concrete format, such as the dst_desc of the previous primitive"
             )
 
 
-def require_distinct(place: str, name: str, desc: MemoryDesc) -> None:
-    """Refuse what is written with two elements in one place.
+def require_non_overlapping(primitive_name: str, name: str, desc: MemoryDesc) -> None:
+    """Check that a written tensor stores no two elements at the same address.
 
     Raises:
         InvalidArguments: elements overlap.
-        Unimplemented: strides interleave, so that it cannot be told.
+        Unimplemented: strides interleave in a way for which overlap cannot be decided.
     """
     if _overlaps(desc):
         raise InvalidArguments(
-            f"{place}: {name} {desc!r} is written, and elements of it overlap: give every element a place of its own"
+            f"{primitive_name}: {name} {desc!r} is written, and elements of it overlap: give every element its own "
+            "address"
         )
 
 
 @lru_cache(maxsize=4096)
 def _overlaps(desc: MemoryDesc) -> bool:
-    """Whether two elements have one place; remembered, since the same destinations come again and again."""
+    """Return whether two elements have the same address; cached, because destinations recur."""
     layout = desc.layout
     return isinstance(layout, Layout) and not layout.is_non_overlapping and layout.overlaps
 
@@ -261,49 +278,77 @@ IMAGE_AXES = "batch, channels and one to three spatial axes"
 """The axes of an image, for `require_ndims`."""
 
 
-def require_ndims(place: str, name: str, desc: MemoryDesc, least: int, most: int, axes: str) -> None:
-    """Refuse a descriptor with too few or too many axes.
+def require_ndims(primitive_name: str, name: str, desc: MemoryDesc, least: int, most: int, axes: str) -> None:
+    """Check that a descriptor has `least` to `most` axes; `axes` describes them in the error text.
 
     Raises:
-        InvalidArguments: so it is; `axes` says what they are.
+        InvalidArguments: it has fewer or more.
     """
     if not least <= desc.ndims <= most:
         count = str(least) if least == most else f"{least} to {most}"
-        raise InvalidArguments(f"{place}: {name} {desc.dims} has {axes_of(desc.ndims)}, it takes {count}: {axes}")
+        raise InvalidArguments(
+            f"{primitive_name}: {name} {desc.dims} has {format_axis_count(desc.ndims)} instead of {count}: {axes}"
+        )
 
 
-def axes_of(count: int) -> str:
-    """A number of axes in words."""
+def require_image_dst(primitive_name: str, dst: MemoryDesc | None, src: MemoryDesc) -> None:
+    """Check that a destination that is present is a descriptor with as many axes as the source image.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `require_desc` and `require_ndims`.
+    """
+    if dst is not None:
+        desc = require_desc(primitive_name, "dst", dst)
+        require_ndims(primitive_name, "dst", desc, src.ndims, src.ndims, IMAGE_AXES)
+
+
+def require_bias(primitive_name: str, bias: MemoryDesc | None, channels: int) -> None:
+    """Check that a bias that is present has one axis, with an element for each output channel.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `require_desc` and `require_dims`.
+    """
+    if bias is not None:
+        desc = require_desc(primitive_name, "bias", bias)
+        require_dims(primitive_name, "bias", desc, (channels,), f"{channels} output channels")
+
+
+def format_axis_count(count: int) -> str:
+    """Return a number of axes as text: "1 axis", "2 axes"."""
     return f"{count} axis" if count == 1 else f"{count} axes"
 
 
-def require_one_sparse(place: str, src: MemoryDesc, weights: MemoryDesc) -> None:
-    """Refuse a product of two sparse tensors.
+def require_one_sparse(primitive_name: str, src: MemoryDesc, weights: MemoryDesc) -> None:
+    """Check that at most one of the two factors is sparse.
 
     Raises:
         Unimplemented: both are sparse.
     """
     if src.kind == weights.kind == "sparse":
         raise Unimplemented(
-            f"{place}: src and weights are sparse, and products have one sparse factor: describe the result of "
-            "inlay.to_dense for the other"
+            f"{primitive_name}: src and weights are sparse, and products have one sparse factor: describe the result "
+            "of inlay.to_dense for the other"
         )
 
 
-def require_dims(place: str, name: str, desc: MemoryDesc, dims: Dims, why: str) -> None:
-    """Refuse other dims than those that follow from the other arguments.
+def require_dims(primitive_name: str, name: str, desc: MemoryDesc, dims: Dims, why: str) -> None:
+    """Check that a descriptor has the dims that follow from other arguments.
+
+    `why` names these arguments in the error text.
 
     Raises:
-        InvalidArguments: so it is; `why` says from what they follow.
+        InvalidArguments: the dims differ.
     """
     if desc.dims != dims:
-        raise InvalidArguments(f"{place}: {name} has dims {desc.dims}, {why} give {dims}: describe it with these")
+        raise InvalidArguments(
+            f"{primitive_name}: {name} has dims {desc.dims}, {why} give {dims}: describe it with these"
+        )
 
 
-def settled(
-    place: str,
+def resolve_desc(
+    primitive_name: str,
     name: str,
-    given: MemoryDesc | None,
+    desc: MemoryDesc | None,
     dims: Dims,
     data_type: DataType,
     why: str,
@@ -311,44 +356,48 @@ def settled(
     *,
     sparse: bool = False,
 ) -> MemoryDesc:
-    """The descriptor `given`, whose dims must be `dims`, or a new one of that format.
+    """Return `desc` after checking that its dims are `dims`; or, if it is None, a new descriptor.
+
+    The new descriptor has these dims, `data_type` and `format`. `why` names the arguments that imply the dims.
 
     Raises:
-        InvalidArguments, Unimplemented: as `desc_of` and `require_dims`.
+        InvalidArguments, Unimplemented: as `require_desc` and `require_dims`.
     """
-    if given is None:
+    if desc is None:
         return MemoryDesc(dims, data_type, format)
-    require_dims(place, name, desc_of(place, name, given, sparse=sparse), dims, why)
-    return given
+    require_dims(primitive_name, name, require_desc(primitive_name, name, desc, sparse=sparse), dims, why)
+    return desc
 
 
-def src_and_dst(place: str, src: MemoryDesc, dst: MemoryDesc | None) -> dict[str, MemoryDesc]:
-    """The descriptors of a primitive whose destination has the dims of its source, and its type if it is left out.
+def same_shape_descs(primitive_name: str, src: MemoryDesc, dst: MemoryDesc | None) -> dict[str, MemoryDesc]:
+    """Return the descriptors of a primitive whose destination has the dims of its source.
+
+    A `dst` of None becomes a descriptor of the source's dims and type and of any format.
 
     Raises:
-        InvalidArguments, Unimplemented: as `settled`.
+        InvalidArguments, Unimplemented: as `resolve_desc`.
     """
-    return {"src": src, "dst": settled(place, "dst", dst, src.dims, type_of(src), f"src {src.dims}")}
+    return {"src": src, "dst": resolve_desc(primitive_name, "dst", dst, src.dims, type_of(src), f"src {src.dims}")}
 
 
-def integer(place: str, name: str, value: Any, least: int) -> int:
-    """`value`, an integer of at least `least` and of 64 bits; a truth value is none.
+def require_integer(primitive_name: str, name: str, value: Any, least: int) -> int:
+    """Check that `value` is an integer from `least` to 2**63 - 1, and return it; a bool is not an integer here.
 
     Raises:
-        InvalidArguments: it is something else.
+        InvalidArguments: it is not.
     """
     number = integer_or_none(value)
     if number is None:
-        raise InvalidArguments(f"{place}: {name} is {shown(value)}: give an integer")
+        raise InvalidArguments(f"{primitive_name}: {name} is {shown(value)}: give an integer")
     if number < least:
-        raise InvalidArguments(f"{place}: {name} is {shown(number)}: it is at least {least}")
+        raise InvalidArguments(f"{primitive_name}: {name} is {shown(number)}: it is at least {least}")
     if number > _LARGEST_INTEGER:
-        raise InvalidArguments(f"{place}: {name} is {shown(number)}: it is at most {_LARGEST_INTEGER}")
+        raise InvalidArguments(f"{primitive_name}: {name} is {shown(number)}: it is at most {_LARGEST_INTEGER}")
     return number
 
 
 def is_sequence(value: object) -> bool:
-    """Return whether a value has entries in an order: text, sets and mappings do not count.
+    """Return whether a value is an ordered collection; text, sets, mappings and arrays without axes are not.
 
     >>> [is_sequence(value) for value in ((1, 2), {1, 2}, "12", 12)]
     [True, False, False, False]
@@ -363,85 +412,96 @@ _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
 def _is_no_scalar(value: object) -> bool:
-    """Return whether a value is an array with axes, or a complex number, whose imaginary part NumPy would drop."""
+    """Return whether a value is an array with axes, or a complex number of NumPy.
+
+    `float` would convert an array of one element, and drop the imaginary part of a complex number.
+    """
     is_complex = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "c"
     return is_complex or getattr(value, "shape", ()) != ()
 
 
-def number(place: str, name: str, value: Any, least: float | None = None) -> float:
-    """`value`, a finite number that f32 can hold, as a float; text and truth values are none.
+def require_number(primitive_name: str, name: str, value: Any, least: float | None = None) -> float:
+    """Check that `value` is a finite number in the range of f32, and return it as a float.
+
+    Text and bools are not numbers here.
 
     Raises:
-        InvalidArguments: it is something else, or less than `least`.
+        InvalidArguments: it is not, or it is less than `least`.
     """
     try:
-        found = None if isinstance(value, _NO_NUMBERS) or _is_no_scalar(value) else float(value)
+        real = None if isinstance(value, _NO_NUMBERS) or _is_no_scalar(value) else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None:
-        raise InvalidArguments(f"{place}: {name} is {shown(value)}: give a number")
-    if not isfinite(found):
-        raise InvalidArguments(f"{place}: {name} is {found}: give a finite number")
-    if abs(found) > _GREATEST_F32:
-        raise InvalidArguments(f"{place}: {name} is {found}: give a number that f32 can hold, up to {_GREATEST_F32:g}")
-    if least is not None and found < least:
-        raise InvalidArguments(f"{place}: {name} is {found:g}: it is at least {least:g}")
-    return found
+        real = None
+    if real is None:
+        raise InvalidArguments(f"{primitive_name}: {name} is {shown(value)}: give a number")
+    if not isfinite(real):
+        raise InvalidArguments(f"{primitive_name}: {name} is {real}: give a finite number")
+    if abs(real) > _GREATEST_F32:
+        raise InvalidArguments(
+            f"{primitive_name}: {name} is {real}: give a number that f32 can hold, up to {_GREATEST_F32:g}"
+        )
+    if least is not None and real < least:
+        raise InvalidArguments(f"{primitive_name}: {name} is {real:g}: it is at least {least:g}")
+    return real
 
 
 _Name = TypeVar("_Name", bound=str)
 
 
-def choice(place: str, name: str, value: Any, choices: Iterable[_Name]) -> _Name:
-    """`value`, one of the names in `choices`.
+def require_choice(primitive_name: str, name: str, value: Any, choices: Iterable[_Name]) -> _Name:
+    """Check that `value` is one of the names in `choices`, and return it.
 
     Raises:
-        InvalidArguments: it is something else; the nearest names are said.
+        InvalidArguments: it is not; the text lists the names.
     """
     known = tuple(choices)
     if isinstance(value, str) and value in known:
         return known[known.index(value)]
-    raise InvalidArguments(f"{place}: {name} is {shown(value)}: give one of {', '.join(known)}")
+    raise InvalidArguments(f"{primitive_name}: {name} is {shown(value)}: give one of {', '.join(known)}")
 
 
-def axis_of(place: str, name: str, value: Any, ndims: int) -> int:
-    """`value`, one of the axes 0 to `ndims` - 1.
+def require_axis(primitive_name: str, name: str, value: Any, ndims: int) -> int:
+    """Check that `value` is an axis from 0 to `ndims` - 1, and return it.
 
     Raises:
-        InvalidArguments: it is something else.
+        InvalidArguments: it is not.
     """
-    axis = integer(place, name, value, -(2**63))
+    axis = require_integer(primitive_name, name, value, -(2**63))
     if not 0 <= axis < ndims:
-        raise InvalidArguments(f"{place}: {name} is {axis}: the tensor has axes 0 to {ndims - 1}")
+        raise InvalidArguments(f"{primitive_name}: {name} is {axis}: the tensor has axes 0 to {ndims - 1}")
     return axis
 
 
-def flags_of(place: str, value: Any, known: tuple[str, ...]) -> frozenset[str]:
-    """The names of flags that `value`, a collection of them or one name, holds.
+def require_flags(primitive_name: str, value: Any, known: tuple[str, ...]) -> frozenset[str]:
+    """Return the set of flags in `value`, which is one name or a collection of names.
 
     Raises:
-        InvalidArguments: it is no collection, or a name is none of `known`.
+        InvalidArguments: it is neither, or a name is not in `known`.
     """
     if not isinstance(value, Set) and not isinstance(value, str) and not is_sequence(value):
-        raise InvalidArguments(f"{place}: flags are {shown(value)}: give names of {', '.join(known)}")
-    return frozenset(choice(place, "flag", name, known) for name in ((value,) if isinstance(value, str) else value))
+        raise InvalidArguments(f"{primitive_name}: flags are {shown(value)}: give names of {', '.join(known)}")
+    return frozenset(
+        require_choice(primitive_name, "flag", name, known) for name in ((value,) if isinstance(value, str) else value)
+    )
 
 
-def broadcast(place: str, names: tuple[str, str], first: Dims, second: Dims) -> Dims:
-    """The dims of an operation between two tensors, each of which is repeated along axes where it has 1.
+def broadcast_dims(primitive_name: str, names: tuple[str, str], first: Dims, second: Dims) -> Dims:
+    """Return the dims of the result of broadcasting two tensors: one with a dim of 1 is repeated along that axis.
+
+    Unlike in NumPy, both must have the same number of axes. `names` are those of the arguments.
 
     Raises:
-        InvalidArguments: they have not equally many axes, or an axis has two extents neither of which is 1.
+        InvalidArguments: the numbers of axes differ, or an axis has two different extents, neither of which is 1.
     """
     if len(first) != len(second):
         raise InvalidArguments(
-            f"{place}: {names[0]} {first} has {axes_of(len(first))}, {names[1]} {second} has {len(second)}: give both "
-            "as many, with dims of 1 where one is repeated"
+            f"{primitive_name}: {names[0]} {first} has {format_axis_count(len(first))}, {names[1]} {second} has "
+            f"{len(second)}: give both as many, with dims of 1 where one is repeated"
         )
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
         if a != b and 1 not in (a, b):
             raise InvalidArguments(
-                f"{place}: axis {i} of {names[0]} {first} has {a} coordinates, that of {names[1]} {second} has {b}: "
-                "make them equal, or one of them 1"
+                f"{primitive_name}: axis {i} of {names[0]} {first} has {a} coordinates, that of {names[1]} {second} "
+                f"has {b}: make them equal, or one of them 1"
             )
     return tuple(b if a == 1 else a for a, b in zip(first, second, strict=True))

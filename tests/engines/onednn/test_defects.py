@@ -22,7 +22,7 @@ from inlay.engines.onednn import make_engine
 from inlay.engines.onednn.defects import defect_of
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import PReLU
+from inlay.primitives.attributes import PReLUPostOp
 from inlay.reordering.attributes import Scales
 from tests.oracles import onednn as oracle
 
@@ -171,7 +171,7 @@ DECLINED: Mapping[str, tuple[Callable[[], p.Primitive], str]] = {
         "concat with scales of dst",
     ),
     "prelu": (
-        lambda: p.Eltwise(PLAIN, algorithm="tanh", attributes=attributes(post_ops=(PReLU(2),))),
+        lambda: p.Eltwise(PLAIN, algorithm="tanh", attributes=attributes(post_ops=(PReLUPostOp(2),))),
         "eltwise with a post-operation PReLU",
     ),
 }

@@ -15,7 +15,15 @@ from inlay.engines import reference
 from inlay.engines.onednn import Bound, OnednnEngine, make_engine
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, check_padding, pack, reorder
-from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, PrimitiveAttributes, Sum
+from inlay.primitives.attributes import (
+    BinaryPostOp,
+    DepthwiseConvolution,
+    EltwisePostOp,
+    PostOp,
+    PReLUPostOp,
+    PrimitiveAttributes,
+    SumPostOp,
+)
 from inlay.primitives.engine import Implementation, Operation, Parameter
 from inlay.primitives.rules import KINDS
 from inlay.reordering.attributes import Scales, ZeroPoints
@@ -220,13 +228,18 @@ def test_halves_are_computed_where_the_processor_can(engine: OnednnEngine, data_
 # Attributes
 
 POST_OPS: Mapping[str, tuple[PostOp, ...]] = {
-    "eltwise": (Eltwise("relu", 0.1, 0.0),),
-    "sum": (Sum(0.5),),
-    "sum, eltwise": (Sum(), Eltwise("clip", -0.5, 0.5)),
-    "binary": (Binary("mul", MemoryDesc((1, 19, 1, 1), "f32")),),
-    "binary any": (Binary("add", any_of(2, 19, 4, 5)),),
-    "prelu": (PReLU(0b10),),
-    "all": (Binary("max", MemoryDesc((1, 1, 1, 1), "f32")), Sum(0.25), Eltwise("linear", 2.0, 1.0), PReLU(0)),
+    "eltwise": (EltwisePostOp("relu", 0.1, 0.0),),
+    "sum": (SumPostOp(0.5),),
+    "sum, eltwise": (SumPostOp(), EltwisePostOp("clip", -0.5, 0.5)),
+    "binary": (BinaryPostOp("mul", MemoryDesc((1, 19, 1, 1), "f32")),),
+    "binary any": (BinaryPostOp("add", any_of(2, 19, 4, 5)),),
+    "prelu": (PReLUPostOp(0b10),),
+    "all": (
+        BinaryPostOp("max", MemoryDesc((1, 1, 1, 1), "f32")),
+        SumPostOp(0.25),
+        EltwisePostOp("linear", 2.0, 1.0),
+        PReLUPostOp(0),
+    ),
 }
 
 

@@ -15,7 +15,7 @@ from inlay.engines import reference
 from inlay.engines.onednn import OnednnEngine, make_engine
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.memory import Memory
-from inlay.primitives.attributes import Eltwise, PrimitiveAttributes
+from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import KINDS
 from inlay.reordering.attributes import Scales
@@ -233,7 +233,7 @@ def test_memories_are_those_of_the_arguments(engine: OnednnEngine) -> None:
 
 
 def test_a_post_operation_that_is_none_is_named(engine: OnednnEngine) -> None:
-    attributes = PrimitiveAttributes(post_ops=(Eltwise("sine"),))
+    attributes = PrimitiveAttributes(post_ops=(EltwisePostOp("sine"),))
     text = refusal(engine, replace(CONVOLUTION, attributes=attributes))
     assert text.startswith("eltwise has no algorithm 'sine': it has relu, tanh, elu, square")
 

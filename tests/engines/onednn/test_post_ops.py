@@ -10,14 +10,14 @@ from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn.defects import defect_of
 from inlay.errors import Unimplemented
 from inlay.memory import pack
-from inlay.primitives.attributes import PLAIN, Binary, Eltwise, PostOp, PrimitiveAttributes, Sum
+from inlay.primitives.attributes import PLAIN, BinaryPostOp, EltwisePostOp, PostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Engine, Operation, get_engine
 from tests.oracles import onednn as oracle
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
 FORMATS = ("ab", "ba", "acb", "aBc8b", "abcd", "acdb", "aBcd16b", "acdeb", "abcdef")
-RELU, TANH = Eltwise("relu", 0.0, 0.0), Eltwise("tanh", 0.0, 0.0)
+RELU, TANH = EltwisePostOp("relu", 0.0, 0.0), EltwisePostOp("tanh", 0.0, 0.0)
 FUNCTION = {"algorithm": "tanh", "alpha": 0.0, "beta": 0.0}
 LRN = {"algorithm": "across_channels", "local_size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0}
 STATISTICS = {"epsilon": 1e-5, "flags": frozenset(("use_global_stats",))}
@@ -58,9 +58,16 @@ def cases(tag: str, channels: int) -> dict[str, Case]:
 
 def post_ops(dst: MemoryDesc) -> Iterator[tuple[PostOp, ...]]:
     dims, last = dst.dims, len(dst.dims) - 1
-    yield from ((), (TANH,), (Sum(),), (RELU, Sum()), (Binary("add", dst),), (Binary("mul", MemoryDesc(dims, "f32")),))
+    yield from (
+        (),
+        (TANH,),
+        (SumPostOp(),),
+        (RELU, SumPostOp()),
+        (BinaryPostOp("add", dst),),
+        (BinaryPostOp("mul", MemoryDesc(dims, "f32")),),
+    )
     for axes in ({1}, set(), {last}, set(range(2, last + 1)), {0, 1}):
-        yield (Binary("mul", MemoryDesc(tuple(n if i in axes else 1 for i, n in enumerate(dims)), "f32")),)
+        yield (BinaryPostOp("mul", MemoryDesc(tuple(n if i in axes else 1 for i, n in enumerate(dims)), "f32")),)
 
 
 def computed(engine: Engine, operation: Operation) -> np.ndarray[Any, Any] | None:
@@ -72,7 +79,7 @@ def computed(engine: Engine, operation: Operation) -> np.ndarray[Any, Any] | Non
     rng, memories = np.random.default_rng(7), {}
     given = dict(operation.descs)
     for i, post_op in enumerate(operation.attributes.post_ops):
-        if isinstance(post_op, Binary):
+        if isinstance(post_op, BinaryPostOp):
             given[f"post_op_{i}_src_1"] = post_op.src_1
     for name, desc in given.items():
         memories[name] = pack(rng.uniform(0.5, 1.5, desc.dims).astype(np.float32), desc)
@@ -100,24 +107,24 @@ def test_post_operations_are_the_references_or_declined(tag: str, channels: int)
 
 
 DECLINED: dict[str, tuple[str, str, tuple[PostOp, ...], str]] = {
-    "sum": ("eltwise", "ab", (Sum(),), "eltwise with a post-operation sum"),
+    "sum": ("eltwise", "ab", (SumPostOp(),), "eltwise with a post-operation sum"),
     "axes": ("batch_normalization", "abcdef", (), "right batch_normalization of more than five axes"),
     "each": (
         "pooling",
         "abcd",
-        (Binary("add", MemoryDesc((2, 5, 3, 3), "f32")),),
+        (BinaryPostOp("add", MemoryDesc((2, 5, 3, 3), "f32")),),
         "right pooling with a binary post-operation for each element",
     ),
     "columns": (
         "softmax",
         "ba",
-        (Binary("add", MemoryDesc((1, 5), "f32")),),
+        (BinaryPostOp("add", MemoryDesc((1, 5), "f32")),),
         "right softmax in this format with a binary post-operation along the last axis",
     ),
     "resized": (
         "resampling",
         "acdb",
-        (Binary("add", MemoryDesc((1, 1, 6, 6), "f32")),),
+        (BinaryPostOp("add", MemoryDesc((1, 1, 6, 6), "f32")),),
         "right resampling with a binary post-operation along other axes than channels",
     ),
 }

@@ -28,9 +28,9 @@ from tests.support.recurrent_cases import (
     Arrays,
     Case,
     make_case,
-    moved,
-    packed,
-    quantized,
+    pack_arguments,
+    quantize,
+    reorder_to,
     run_backward,
     run_forward,
     small_cases,
@@ -155,8 +155,8 @@ def test_gradients_of_16_bits_are_near_those_of_the_reference(kind: str) -> None
         forward = case.forward(engine=engine)
         backward = case.backward(forward)
         memories = {**stored(case), **ran(case, forward)}
-        read = {name: moved(memories[name], backward, name) for name in backward.arguments if name in memories}
-        found = backward(**read, **packed(backward, case.gradients(forward)))
+        read = {name: reorder_to(memories[name], backward, name) for name in backward.arguments if name in memories}
+        found = backward(**read, **pack_arguments(backward, case.gradients(forward)))
         both.append({name: memory.unpack() for name, memory in found.items()})
     for name, array in both[1].items():
         assert array.dtype == np.float32
@@ -170,7 +170,7 @@ def stored(case: Case) -> dict[str, Memory]:
 
 
 def ran(case: Case, forward: Primitive) -> dict[str, Memory]:
-    memories = {name: moved(memory, forward, name) for name, memory in stored(case).items()}
+    memories = {name: reorder_to(memory, forward, name) for name, memory in stored(case).items()}
     written = forward(**memories)
     return {"dst_layer": written} if isinstance(written, Memory) else dict(written)
 
@@ -188,7 +188,7 @@ def test_8_bits_are_those_of_the_reference_to_one_step(
     if per_channel:
         factors = tuple(rng.uniform(50, 90, 17 * GATES[kind]))
         scales = replace(scales, weights=factors, projection=tuple(rng.uniform(50, 90, projection or 1)))
-    codes, meant = quantized(numbers.arrays, scales, states or "u8")
+    codes, meant = quantize(numbers.arrays, scales, states or "u8")
     live, reference = (eight_bits(kind, codes, scales, states, dst, engine) for engine in ("onednn", "reference"))
     assert live.impl != reference.impl
     wanted = run_forward(reference, codes)
@@ -217,13 +217,13 @@ def eight_bits(
     direction: str = "concat",
 ) -> Primitive:
     descs = {name: MemoryDesc(array.shape, as_data_type(array.dtype), "any") for name, array in codes.items()}
-    told: dict[str, Any] = {} if states is None else {"dst_iter": MemoryDesc(codes["src_iter"].shape, states, "any")}
-    told |= {"dst_iter_c": "any"} if states is not None and kind == "lstm" else {}
+    options: dict[str, Any] = {} if states is None else {"dst_iter": MemoryDesc(codes["src_iter"].shape, states, "any")}
+    options |= {"dst_iter_c": "any"} if states is not None and kind == "lstm" else {}
     (times, batch, _), outputs = codes["src_layer"].shape, codes["weights_iter"].shape[2]
     joined = outputs * (2 if direction == "concat" else 1)
     attributes = PrimitiveAttributes(recurrent=scales)
-    told["dst_layer"] = MemoryDesc((times, batch, joined), dst, "any")
-    primitive: Primitive = FORWARD[kind](**descs, **told, direction=direction, attributes=attributes, engine=engine)
+    options["dst_layer"] = MemoryDesc((times, batch, joined), dst, "any")
+    primitive: Primitive = FORWARD[kind](**descs, **options, direction=direction, attributes=attributes, engine=engine)
     return primitive
 
 
@@ -245,9 +245,9 @@ def test_gradients_of_weights_are_added_to_what_is_there_unless_the_flag_says_ot
     once = run_backward(forward, case.backward(forward), case.arrays, gradients)
     for flags, factor in (((), 2.0), (("diff_weights_overwrite",), 1.0)):
         backward = case.backward(forward, flags=flags)
-        read = packed(backward, {**case.arrays, **gradients}) | run_forward(forward, case.arrays)
+        read = pack_arguments(backward, {**case.arrays, **gradients}) | run_forward(forward, case.arrays)
         sums = {name: pack(once[name], backward.desc(name)) for name in once if name.startswith("diff_weights")}
-        backward(**{name: moved(memory, backward, name) for name, memory in read.items()}, **sums)
+        backward(**{name: reorder_to(memory, backward, name) for name, memory in read.items()}, **sums)
         for name, memory in sums.items():
             assert difference(memory.unpack(), factor * once[name]) <= 1e-5
 
@@ -361,7 +361,7 @@ def test_gradients_of_gru_with_many_inputs_are_not_asked_of_3_13(monkeypatch: py
 def test_sums_in_8_bits_are_wrong_in_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = make_case("gru", "sum", states=False)
     scales = RecurrentScales(30.0, 60.0, (70.0,))
-    codes, meant = quantized(numbers.arrays, scales, "u8")
+    codes, meant = quantize(numbers.arrays, scales, "u8")
     with pytest.raises(Unimplemented, match=r" has no sum of two directions in 8 bits that is right$"):
         eight_bits("gru", codes, scales, None, "u8", "onednn", "sum")
     monkeypatch.setattr(onednn_engine, "flaw", lambda version, operation: None)

@@ -12,7 +12,15 @@ from inlay.engines import onednn, reference
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, PrimitiveAttributes, Sum
+from inlay.primitives.attributes import (
+    BinaryPostOp,
+    DepthwiseConvolution,
+    EltwisePostOp,
+    PostOp,
+    PReLUPostOp,
+    PrimitiveAttributes,
+    SumPostOp,
+)
 from inlay.primitives.engine import Engine, Operation
 from inlay.reordering.attributes import Scales, ZeroPoints
 from tests.oracles import onednn as oracle
@@ -131,21 +139,21 @@ OTHER = RANDOM.normal(size=(1, 3, 1)).astype(np.float32)
 D = X.astype(float)
 
 CHAINS: list[tuple[tuple[PostOp, ...], dict[str, Any], Any]] = [
-    ((Sum(),), {}, D + OLD),
-    ((Sum(scale=0.5), Eltwise("relu", 0.25)), {}, np.where(D + 0.5 * OLD > 0, 1, 0.25) * (D + 0.5 * OLD)),
-    ((Eltwise("relu"), Sum()), {}, np.maximum(D, 0) + OLD),
+    ((SumPostOp(),), {}, D + OLD),
+    ((SumPostOp(scale=0.5), EltwisePostOp("relu", 0.25)), {}, np.where(D + 0.5 * OLD > 0, 1, 0.25) * (D + 0.5 * OLD)),
+    ((EltwisePostOp("relu"), SumPostOp()), {}, np.maximum(D, 0) + OLD),
     (
-        (Binary("mul", MemoryDesc((1, 3, 1), "f32")), Eltwise("linear", 2.0, 1.0)),
+        (BinaryPostOp("mul", MemoryDesc((1, 3, 1), "f32")), EltwisePostOp("linear", 2.0, 1.0)),
         {"post_op_0_src_1": OTHER},
         2 * D * OTHER + 1,
     ),
     (
-        (Eltwise("linear", 2.0, 1.0), Binary("max", MemoryDesc((1, 3, 1), "f32", "any"))),
+        (EltwisePostOp("linear", 2.0, 1.0), BinaryPostOp("max", MemoryDesc((1, 3, 1), "f32", "any"))),
         {"post_op_1_src_1": OTHER},
         np.maximum(2 * D + 1, OTHER),
     ),
-    ((PReLU(mask=0b010),), {"post_op_0_weights": OTHER}, np.where(D >= 0, D, D * OTHER)),
-    ((PReLU(mask=0b101),), {"post_op_0_weights": OLD[:, :1]}, np.where(D >= 0, D, D * OLD[:, :1])),
+    ((PReLUPostOp(mask=0b010),), {"post_op_0_weights": OTHER}, np.where(D >= 0, D, D * OTHER)),
+    ((PReLUPostOp(mask=0b101),), {"post_op_0_weights": OLD[:, :1]}, np.where(D >= 0, D, D * OLD[:, :1])),
 ]
 
 
@@ -157,7 +165,7 @@ def test_post_operations_follow_in_order(post_ops: tuple[PostOp, ...], values: A
 
 def test_post_operations_come_before_the_scale_of_the_destination() -> None:
     attributes = PrimitiveAttributes(
-        scales={"dst": Scales()}, zero_points={"dst": ZeroPoints()}, post_ops=(Eltwise("relu"), Sum())
+        scales={"dst": Scales()}, zero_points={"dst": ZeroPoints()}, post_ops=(EltwisePostOp("relu"), SumPostOp())
     )
     values = {"dst_scales": np.array([0.5], np.float32), "dst_zero_points": np.array([-3], np.int32)}
     x, old = np.array([-4.0, 4.0], np.float32), np.array([10, 20], np.int8)
@@ -165,7 +173,7 @@ def test_post_operations_come_before_the_scale_of_the_destination() -> None:
 
 
 def test_a_sum_reads_the_old_bytes_as_another_type() -> None:
-    attributes = PrimitiveAttributes(post_ops=(Sum(scale=2.0, zero_point=5, data_type="s8"),))
+    attributes = PrimitiveAttributes(post_ops=(SumPostOp(scale=2.0, zero_point=5, data_type="s8"),))
     old = np.array([255, 3], np.uint8)
     assert linear(np.array([100.0, 100.0], np.float32), "u8", attributes, old=old).tolist() == [100 - 12, 100 - 4]
 
@@ -176,7 +184,7 @@ def test_a_depthwise_convolution_follows_what_would_have_been_written() -> None:
     depthwise = RANDOM.integers(-3, 4, (3, 1, 1, 3, 3)).astype(np.int8)
     bias = np.array([0.5, -0.5, 0.25], np.float32)
     following = DepthwiseConvolution("s8", "f32", "f32", kernel=3, stride=2, padding=1)
-    attributes = PrimitiveAttributes(post_ops=(Eltwise("relu"), following, Eltwise("linear", 2.0, 0.0)))
+    attributes = PrimitiveAttributes(post_ops=(EltwisePostOp("relu"), following, EltwisePostOp("linear", 2.0, 0.0)))
     values = {"post_op_1_weights": depthwise, "post_op_1_bias": bias}
     window = {name: pair * 2 for name, pair in NO_WINDOW.items()} | {"algorithm": "direct"}
     between = np.einsum("ncxy,oc->noxy", src.astype(int), weights[..., 0, 0].astype(int))
@@ -195,7 +203,7 @@ def test_a_depthwise_convolution_follows_what_would_have_been_written() -> None:
 def test_a_reorder_is_inlays_own_with_its_attributes() -> None:
     src = np.array([[10.0, -10.0], [3.0, 4.0]], np.float32)
     attributes = PrimitiveAttributes(
-        scales={"src": Scales(mask=0b01)}, zero_points={"dst": ZeroPoints()}, post_ops=(Sum(scale=2.0),)
+        scales={"src": Scales(mask=0b01)}, zero_points={"dst": ZeroPoints()}, post_ops=(SumPostOp(scale=2.0),)
     )
     values = {"src_scales": np.array([1.0, 10.0], np.float32), "dst_zero_points": np.array([1], np.int32)}
     old = np.array([[1, 2], [3, 4]], np.int8)
@@ -209,10 +217,10 @@ REFUSED: list[tuple[Operation, type[Exception], str]] = [
             "reorder",
             "forward_inference",
             {"src": MemoryDesc((2,), "f32"), "dst": MemoryDesc((2,), "f32")},
-            attributes=PrimitiveAttributes(post_ops=(Eltwise("relu"),)),
+            attributes=PrimitiveAttributes(post_ops=(EltwisePostOp("relu"),)),
         ),
         Unimplemented,
-        "a reorder is followed by one sum without a zero point or a type: (Eltwise(algorithm='relu', alpha=0.0, "
+        "a reorder is followed by one sum without a zero point or a type: (EltwisePostOp(algorithm='relu', alpha=0.0, "
         "beta=0.0),) are other post-operations, run them as primitives of their own",
     ),
     (
@@ -260,7 +268,11 @@ def test_quantized_results_are_those_of_onednn(src_type: str, dst_type: str) -> 
     src = random.integers(0, 127, (2, 17, 6, 5)).astype(DATA_TYPES[src_type].dtype)
     weights = random.integers(-60, 60, (19, 17, 3, 2)).astype(np.int8)
     arrays = {"src": src, "weights": weights, "bias": random.normal(size=19).astype(np.float32)}
-    post_ops = (Eltwise("linear", 0.5, 1.0), Binary("add", MemoryDesc((1, 19, 1, 1), "f32")), Sum(scale=0.25))
+    post_ops = (
+        EltwisePostOp("linear", 0.5, 1.0),
+        BinaryPostOp("add", MemoryDesc((1, 19, 1, 1), "f32")),
+        SumPostOp(scale=0.25),
+    )
     attributes = PrimitiveAttributes(
         scales={"src": Scales(), "weights": Scales(mask=1), "dst": Scales()},
         zero_points={"src": ZeroPoints(), "dst": ZeroPoints()},

@@ -1,4 +1,4 @@
-"""The reference engine computes the same in every format, and writes zeros into padding and nothing into gaps."""
+"""The reference engine: formats do not change results; padding is zero, and gaps are not written."""
 
 from itertools import count
 from typing import Any
@@ -20,7 +20,7 @@ def plain(name: str, dims: Any, data_type: str) -> MemoryDesc:
 
 
 class Mixed:
-    """Formats by chance: blocked with padding, permuted, in steps, or a part of a larger tensor."""
+    """A random choice of formats: blocked with padding, permuted, with gaps, or a part of a larger tensor."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -46,8 +46,8 @@ class Mixed:
         return MemoryDesc(dims, data_type, strides=[strides[i] for i in range(len(dims))])
 
 
-def everything(problem: Problem, chooser: Any, data: dict[str, Any]) -> tuple[dict[str, Any], list[Memory]]:
-    """All results of a problem, forward and backward, and the memories that were written."""
+def run_all(problem: Problem, chooser: Any, data: dict[str, Any]) -> tuple[dict[str, Any], list[Memory]]:
+    """Run a problem forward and backward; return all results, and their memories."""
     engine = make_engine()
     forward = engine.create(problem.forward(chooser))
     memories = run(forward, data, {})
@@ -61,7 +61,7 @@ def everything(problem: Problem, chooser: Any, data: dict[str, Any]) -> tuple[di
 
 
 def results_of(implementation: Implementation) -> list[str]:
-    """What an implementation writes."""
+    """Return the names of the arguments that an implementation writes."""
     operation = implementation.operation
     given = {"mean", "variance"} if "use_global_stats" in str(operation.parameters.get("flags")) else set()
     return [name for name in operation.signature.writes if name in implementation.descs and name not in given]
@@ -76,8 +76,8 @@ def test_the_format_changes_no_result(kind: str, seed: int) -> None:
     data = {name: problem.array(name, random) for name in sorted(names) if name not in ("dst", "diff_src")}
     if "use_global_stats" not in str(problem.parameters.get("flags")):
         data = {name: array for name, array in data.items() if name not in ("mean", "variance")}
-    wanted, _ = everything(problem, plain, data)
-    found, memories = everything(problem, Mixed(random), data)
+    wanted, _ = run_all(problem, plain, data)
+    found, memories = run_all(problem, Mixed(random), data)
     assert set(found) == set(wanted)
     assert len(wanted) > 0
     for name, array in wanted.items():
@@ -86,7 +86,7 @@ def test_the_format_changes_no_result(kind: str, seed: int) -> None:
     assert all(check_padding(memory).is_clean for memory in memories)
 
 
-def test_what_lies_around_a_part_of_a_tensor_stays() -> None:
+def test_elements_around_a_submemory_do_not_change() -> None:
     whole = pack(np.full((2, 6, 6), 7.0, np.float32), "abc")
     part = whole.desc.submemory((2, 3, 4), (0, 2, 1))
     problem = Problem("eltwise", {"src": (2, 3, 4), "dst": (2, 3, 4)}, {"algorithm": "square", "alpha": 0, "beta": 0})
@@ -98,7 +98,7 @@ def test_what_lies_around_a_part_of_a_tensor_stays() -> None:
     assert np.array_equal(whole.unpack(), wanted)
 
 
-def test_padding_of_the_destination_is_zero_where_the_function_of_zero_is_not() -> None:
+def test_padding_is_zero_even_if_the_function_of_zero_is_not() -> None:
     problem = Problem("eltwise", {"src": (1, 17, 2), "dst": (1, 17, 2)}, {"algorithm": "exp", "alpha": 0, "beta": 0})
     implementation = make_engine().create(problem.forward(lambda n, d, t: MemoryDesc(d, t, "aBc8b")))
     dirty = Memory(implementation.descs["dst"])
@@ -126,7 +126,7 @@ def test_any_is_row_major_where_a_primitive_multiplies_by_weights() -> None:
     assert descs == {n: src if n == "src" else MemoryDesc(d, "f32") for n, d in problem.dims.items()}
 
 
-def test_any_is_the_format_that_arrives_where_it_does_not() -> None:
+def test_any_is_the_format_of_the_source_elsewhere() -> None:
     window = {"strides": (2,), "kernel": (2,), "dilations": (0,), "padding_l": (0,), "padding_r": (0,)}
     problem = Problem("pooling", {"src": (1, 17, 4), "dst": (1, 17, 2)}, {"algorithm": "max", **window})
     src = MemoryDesc((1, 17, 4), "f32", "aBc8b")

@@ -38,7 +38,7 @@ WINDOWS = [
 
 
 def windows_of(size: Any, kernel: Any, strides: Any, dilations: Any, padding_l: Any, padding_r: Any) -> Any:
-    """How many windows fit, by oneDNN's rule."""
+    """Return the number of windows along each axis, by oneDNN's rule."""
     parts = zip(size, kernel, strides, dilations, padding_l, padding_r, strict=True)
     return tuple((n + pl + pr - ((k - 1) * (d + 1) + 1)) // s + 1 for n, k, s, d, pl, pr in parts)
 
@@ -186,7 +186,7 @@ def test_lrn_divides_by_the_squares_around(algorithm: str, size: int, shape: Any
     if algorithm == "within_channel" and len(shape) == 2:
         shape = (*shape, 3)
     src = random(7, *shape)
-    result = normalization.forward(src=src, algorithm=algorithm, local_size=size, alpha=0.7, beta=0.75, k=1.5)
+    result = normalization.lrn_forward(src=src, algorithm=algorithm, local_size=size, alpha=0.7, beta=0.75, k=1.5)
     close(result["dst"], formulas.lrn(src, algorithm, size, 0.7, 0.75, 1.5))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from inlay.engines.reference.bandwidth_limited import ALGORITHMS
-from inlay.engines.reference.engine import TABLE
+from inlay.engines.reference.engine import FORMULAS
 from inlay.primitives.rules import SIGNATURES
 
 Arrays = Mapping[str, Any]
@@ -32,8 +32,8 @@ class Case:
     """Inputs without a gradient."""
 
     def forward(self, inputs: Arrays) -> Arrays:
-        """What the forward formula gives."""
-        return called(TABLE[self.kind, "forward"], {**self.parameters, **inputs, "shapes": self.shapes})
+        """Return the results of the forward formula."""
+        return call_formula(FORMULAS[self.kind, "forward"], {**self.parameters, **inputs, "shapes": self.shapes})
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -42,17 +42,17 @@ class Case:
         return {**dims, **{f"diff_{name}": shape for name, shape in dims.items()}, "dst": self.dst}
 
 
-def called(formula: Callable[..., Arrays], offered: Arrays) -> Arrays:
-    """What a formula gives, told of what it names."""
+def call_formula(formula: Callable[..., Arrays], offered: Arrays) -> Arrays:
+    """Call a formula with the values that it has as parameters."""
     names = formula.__code__.co_varnames[: formula.__code__.co_kwonlyargcount]
     return formula(**{name: offered[name] for name in names if name in offered})
 
 
 def gradients(case: Case, diff_dst: Any) -> dict[str, Any]:
-    """What the backward formulas give, with all that forward gave at hand."""
+    """Return the results of the backward formulas."""
     results = case.forward(case.inputs)
     known = {**case.parameters, **results, **case.inputs, "diff_dst": diff_dst, "shapes": case.shapes}
-    return {k: v for name in case.backward for k, v in called(TABLE[case.kind, name], known).items()}  # type: ignore[index]
+    return {k: v for name in case.backward for k, v in call_formula(FORMULAS[case.kind, name], known).items()}  # type: ignore[index]
 
 
 def differences(loss: Callable[[Any], float], at: Any) -> Any:
@@ -185,7 +185,7 @@ def test_gradients_are_the_differences_of_the_forward_formula(case: Case) -> Non
 
 def test_every_gradient_is_tested() -> None:
     tested = {(case.kind, name) for param in CASES for case in param.values for name in case.backward}
-    feedforward = {key for key in TABLE if "src_layer" not in SIGNATURES[key].reads}
+    feedforward = {key for key in FORMULAS if "src_layer" not in SIGNATURES[key].reads}
     assert tested == {key for key in feedforward if key[1] != "forward"}
 
 

@@ -36,7 +36,7 @@ def channels_last(name: str, dims: Any, data_type: str) -> MemoryDesc:
 
 
 def results(engine: Engine, problem: Problem, data: dict[str, Any], data_type: str) -> dict[str, Any]:
-    """Everything that is written, forward and backward."""
+    """Run a problem forward and backward, and return all results."""
     forward = engine.create(problem.forward(channels_last, data_type))
     memories = run(forward, data, {})
     written = {name: memories[name] for name in forward.operation.signature.writes if name in memories}
@@ -77,7 +77,7 @@ def test_results_of_many_shapes_are_those_of_onednn(onednn: OnednnEngine, kind: 
 
 
 def is_defect(problem: Problem, data_type: str, name: str) -> bool:
-    """Whether oneDNN 3.2 is known to be wrong: gradients of LRN in bf16 where channels are no multiple of 16.
+    """Return whether oneDNN 3.2 is known to be wrong: gradients of LRN in bf16 if channels are no multiple of 16.
 
     In f32 it agrees with the reference on the same problems.
     """
@@ -85,7 +85,7 @@ def is_defect(problem: Problem, data_type: str, name: str) -> bool:
 
 
 def is_untouched(data_type: str, name: str, wanted: Any) -> Any:
-    """Where oneDNN leaves what its scratchpad held: taps, in bf16, that lie in the padding of every window."""
+    """Return a mask of elements that oneDNN does not write: in bf16, taps that are in the padding of every window."""
     return (wanted == 0) & (data_type == "bf16" and name == "diff_weights")
 
 

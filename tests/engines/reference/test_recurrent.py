@@ -8,7 +8,7 @@ import pytest
 
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.engines.reference.recurrent import Network, backward, forward
+from inlay.engines.reference.recurrent import RecurrentNetwork, backward, forward
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
 from tests.oracles import recurrent as brute
@@ -19,8 +19,8 @@ from tests.support.recurrent_cases import (
     GATES,
     Case,
     make_case,
-    packed,
-    quantized,
+    pack_arguments,
+    quantize,
     run_backward,
     run_forward,
     small_cases,
@@ -34,7 +34,7 @@ NAMES = [str(case) for case in CASES]
 def test_every_output_is_what_the_formulas_give_number_by_number(case: Case) -> None:
     for prop_kind in ("forward_training", "forward_inference"):
         found = run_forward(case.forward(prop_kind), case.arrays)
-        wanted = brute.network(case.kind, case.direction, case.arrays, case.told)
+        wanted = brute.network(case.kind, case.direction, case.arrays, case.parameters)
         names = {"dst_layer", *(wanted if case.states else ())} | ({"workspace"} if "train" in prop_kind else set())
         assert set(found) == names
         for name in names - {"workspace"}:
@@ -44,7 +44,7 @@ def test_every_output_is_what_the_formulas_give_number_by_number(case: Case) -> 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_every_gradient_is_the_change_of_the_outputs(case: Case) -> None:
     arrays = {name: array.astype(np.float64) for name, array in case.arrays.items()}
-    network = Network(case.kind, case.direction, **case.told)
+    network = RecurrentNetwork(case.kind, case.direction, **case.parameters)
     rng = np.random.default_rng(7)
     outputs = forward(network, arrays)
     arriving = {name: rng.standard_normal(outputs[name].shape) for name in outputs if name != "workspace"}
@@ -68,7 +68,7 @@ def test_backward_primitives_write_a_gradient_of_everything_that_forward_reads(c
     gradients = case.gradients(forward_primitive)
     found = run_backward(forward_primitive, case.backward(forward_primitive), case.arrays, gradients)
     assert set(found) == {f"diff_{name}" for name in case.arrays}
-    network = Network(case.kind, case.direction, **case.told)
+    network = RecurrentNetwork(case.kind, case.direction, **case.parameters)
     arrays = {name: array.astype(np.float64) for name, array in {**case.arrays, **gradients}.items()}
     wanted = backward(network, {**arrays, "workspace": forward(network, arrays)["workspace"]})
     for name, array in found.items():
@@ -77,7 +77,7 @@ def test_backward_primitives_write_a_gradient_of_everything_that_forward_reads(c
 
 
 def test_one_step_may_read_a_state_of_other_size_than_it_writes() -> None:
-    """No later step reads what the only one has written."""
+    """No later step reads the state that the only step writes."""
     case = make_case("lstm", times=1, states=False)
     rng = np.random.default_rng(3)
     case.arrays["weights_iter"] = rng.standard_normal((1, 1, 9, 4, 5)).astype(np.float32)
@@ -99,9 +99,9 @@ def test_formats_change_where_numbers_lie_and_not_what_they_are(kind: str) -> No
         "bias": "bacd",
     }
     descs = {name: MemoryDesc(array.shape, "f32", tags.get(name, "any")) for name, array in case.arrays.items()}
-    told = {**case.told, "prop_kind": "forward_training", "engine": "reference", "dst_layer": None}
-    told["dst_layer"] = MemoryDesc(plain.dst_desc.dims, "f32", "ntc")
-    other = type(plain)(**descs, **told)
+    options = {**case.parameters, "prop_kind": "forward_training", "engine": "reference", "dst_layer": None}
+    options["dst_layer"] = MemoryDesc(plain.dst_desc.dims, "f32", "ntc")
+    other = type(plain)(**descs, **options)
     assert other.dst_desc.tag == "bac"
     wanted = run_forward(plain, case.arrays)["dst_layer"].unpack()
     assert np.array_equal(run_forward(other, case.arrays)["dst_layer"].unpack(), wanted)
@@ -116,7 +116,7 @@ def test_gradients_of_weights_are_added_to_what_is_there_unless_the_flag_says_ot
     kept = run_forward(primitive, case.arrays)
     for flags, factor in (((), 2), (("diff_weights_overwrite",), 1)):
         backward_primitive = case.backward(primitive, flags=flags)
-        read = {**packed(backward_primitive, {**case.arrays, **gradients}), **kept}
+        read = {**pack_arguments(backward_primitive, {**case.arrays, **gradients}), **kept}
         sums = {
             name: pack(once[name], backward_primitive.desc(name)) for name in once if name.startswith("diff_weights")
         }
@@ -168,7 +168,9 @@ def test_states_of_16_bits_are_rounded_when_they_are_stored(case: Case, data_typ
     written = primitive(**{name: reorder(memory, primitive.desc(name)) for name, memory in stored.items()})
     found = (written if isinstance(written, Memory) else written["dst_layer"]).unpack()
     kept = as_data_type(data_type).dtype.type
-    wanted = brute.network(case.kind, case.direction, arrays, case.told, lambda state: float(kept(state)))["dst_layer"]
+    wanted = brute.network(case.kind, case.direction, arrays, case.parameters, lambda state: float(kept(state)))[
+        "dst_layer"
+    ]
     assert np.array_equal(found, wanted.astype(found.dtype))
 
 
@@ -179,7 +181,7 @@ def test_states_of_16_bits_are_rounded_when_they_are_stored(case: Case, data_typ
 def test_8_bits_mean_numbers_by_their_scales(
     kind: str, projection: int | None, direction: str, states: str | None, per_channel: bool
 ) -> None:
-    """What is computed in integers is what the numbers that they mean give, quantized where a state is stored."""
+    """Results in integers are those of the dequantized arguments, with quantized states."""
     numbers = make_case(kind, direction, channels=4, projection=projection, layers=2, states=states is not None)
     rng = np.random.default_rng(5)
     gates = 4 if kind == "lstm" else 3
@@ -189,13 +191,13 @@ def test_8_bits_mean_numbers_by_their_scales(
         tuple(rng.uniform(50, 90, 4 * gates)) if per_channel else (70.0,),
         tuple(rng.uniform(50, 90, 6)) if per_channel and projection else (60.0,),
     )
-    codes, meant = quantized(numbers.arrays, scales, states or "u8")
+    codes, meant = quantize(numbers.arrays, scales, states or "u8")
     case = replace(numbers, arrays=codes)
     descs = {name: MemoryDesc(array.shape, as_data_type(array.dtype), "any") for name, array in codes.items()}
-    told: dict[str, Any] = {} if states is None else {"dst_iter": MemoryDesc(codes["src_iter"].shape, states)}
-    told |= {"dst_iter_c": "any"} if states is not None and kind == "lstm" else {}
+    options: dict[str, Any] = {} if states is None else {"dst_iter": MemoryDesc(codes["src_iter"].shape, states)}
+    options |= {"dst_iter_c": "any"} if states is not None and kind == "lstm" else {}
     attributes = PrimitiveAttributes(recurrent=scales)
-    primitive = FORWARD[kind](**descs, **told, direction=direction, attributes=attributes, engine="reference")
+    primitive = FORWARD[kind](**descs, **options, direction=direction, attributes=attributes, engine="reference")
     found = run_forward(primitive, case.arrays)
 
     def keep(state: float) -> float:

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.support.recurrent_cases import Case, make_case, packed, run_backward, run_forward
+from tests.support.recurrent_cases import Case, make_case, pack_arguments, run_backward, run_forward
 
 pytestmark = pytest.mark.heavy
 
 Arrays = dict[str, npt.NDArray[Any]]
 KINDS = {"vanilla_rnn": "RNN", "lstm": "LSTM", "lbr_gru": "GRU"}
 ORDER = {"vanilla_rnn": [0], "lstm": [0, 1, 2, 3], "lbr_gru": [1, 0, 2]}
-"""Which gate of ours each of PyTorch's is."""
+"""Indices of Inlay's gates in the order of PyTorch's gates."""
 
 
 def parameters(case: Case, torch: Any) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def peer(case: Case, torch: Any) -> tuple[Any, Any, tuple[Any, ...]]:
     """PyTorch's network, and its inputs."""
     arrays = case.arrays
     channels = arrays["weights_layer"].shape[4]
-    told: dict[str, Any] = {"bidirectional": case.direction == "concat"}
+    options: dict[str, Any] = {"bidirectional": case.direction == "concat"}
     if "weights_projection" in arrays:
-        told["proj_size"] = arrays["weights_projection"].shape[3]
+        options["proj_size"] = arrays["weights_projection"].shape[3]
     if case.kind == "vanilla_rnn":
-        told["nonlinearity"] = case.told["activation"]
-    network = getattr(torch.nn, KINDS[case.kind])(arrays["src_layer"].shape[2], channels, **told).double()
+        options["nonlinearity"] = case.parameters["activation"]
+    network = getattr(torch.nn, KINDS[case.kind])(arrays["src_layer"].shape[2], channels, **options).double()
     network.load_state_dict(parameters(case, torch))
     src = torch.tensor(arrays["src_layer"], dtype=torch.float64, requires_grad=True)
     states = [torch.tensor(arrays[name][0], dtype=torch.float64, requires_grad=True) for name in states_of(case, "src")]
@@ -89,7 +89,7 @@ CASES = [
         ]
         + [("lstm", direction, 4, 3, 9, 5) for direction in ("left2right", "concat")]
     )
-] + [make_case("vanilla_rnn", "concat", told={"activation": "relu"}, seed=99)]
+] + [make_case("vanilla_rnn", "concat", parameters={"activation": "relu"}, seed=99)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
@@ -134,7 +134,7 @@ def test_layers_above_one_another_are_primitives_above_one_another() -> None:
     rows = [(getattr(network, f"bias_ih_l{i}") + getattr(network, f"bias_hh_l{i}")).detach().numpy() for i in range(3)]
     arrays["bias"] = np.stack(rows).reshape(3, 1, 4, 6)
     primitive = Case("lstm", "left2right", arrays).forward()
-    found = primitive(**packed(primitive, arrays))
+    found = primitive(**pack_arguments(primitive, arrays))
     result, (h, c) = network(torch.tensor(x))
     for name, tensor in (("dst_layer", result), ("dst_iter", h[:, None]), ("dst_iter_c", c[:, None])):
         assert found[name].unpack() == pytest.approx(tensor.detach().numpy(), rel=1e-5, abs=1e-6)

@@ -40,7 +40,7 @@ def convolution(p: Problem, t: Mapping[str, Any]) -> Any:
 
 
 def deconvolution(p: Problem, t: Mapping[str, Any]) -> Any:
-    """What is beyond the destination is cut, on the right by the dims."""
+    """Crop the transposed convolution to the destination."""
     w = t["weights"] if t["weights"].ndim > t["src"].ndim else t["weights"][None]
     if not t["src"].numel():
         raise Other

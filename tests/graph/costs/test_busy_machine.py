@@ -9,7 +9,7 @@ from inlay.graph.costs import MeasuredCosts
 from inlay.graph.costs.book import Book, key
 from inlay.graph.costs.timing import Bench
 from inlay.measure.processors import Processors
-from inlay.primitives.engine import engines_beside
+from inlay.primitives.engine import companion_engines
 from tests.graph.costs.test_measured import BEST, CASES, MACHINE, POOL, TIMES, Clock, Engine, costs_of, engine_of, told
 from tests.support import cost_cases as cases
 
@@ -30,7 +30,7 @@ def looking(engine: Engine, *found: Processors, seconds: float = 1e9) -> tuple[M
     bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
     look = partial(rest.pop, 0)
     return MeasuredCosts(
-        engines_beside(engine), MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look
+        companion_engines(engine), MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look
     ), rest
 
 

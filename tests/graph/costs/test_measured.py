@@ -22,7 +22,7 @@ from inlay.graph.costs.timing import HOPELESS, SLOW, YARDSTICK, Bench
 from inlay.measure.disturbance import thread_wait_seconds
 from inlay.memory import Memory
 from inlay.primitives import engine as engine_module
-from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, engines_beside, get_engine
+from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, companion_engines, get_engine
 from tests.support import cost_cases as cases
 
 MACHINE = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 22)
@@ -109,7 +109,9 @@ def costs_of(
     version: str = "1",
 ) -> MeasuredCosts:
     bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
-    return MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("test", version), seconds, progress, engine.clock)
+    return MeasuredCosts(
+        companion_engines(engine), MACHINE, bench, Book("test", version), seconds, progress, engine.clock
+    )
 
 
 CASES = [cases.convolution(tag, channels=(8, c), size=7) for tag in ("nhwc", "nchw") for c in (8, 16, 24)]
@@ -443,7 +445,7 @@ def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatc
 def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
     engine = get_engine("reference")
     bench = Bench(engine, POOL, partial(next, count(step=1e-4)), lambda: 0.0)
-    costs = MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("reorders"))
+    costs = MeasuredCosts(companion_engines(engine), MACHINE, bench, Book("reorders"))
     src, dst = (cases.image(tag, (1, 64, 28, 28)) for tag in ("nchw", "nhwc"))
     known = costs.reorder(src, dst)
     assert known > 0
@@ -451,12 +453,12 @@ def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
     wider, other = (cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc"))
     assert costs.reorder(wider, other) == pytest.approx(1.5 * known)
     costs.save()
-    again = MeasuredCosts(engines_beside(engine), MACHINE, Bench(engine, POOL), Book("reorders"), seconds=0)
+    again = MeasuredCosts(companion_engines(engine), MACHINE, Bench(engine, POOL), Book("reorders"), seconds=0)
     assert again.reorder(src, dst) == pytest.approx(known)
 
 
 def test_a_reorder_without_time_left_costs_what_the_model_says() -> None:
     engine = get_engine("reference")
-    costs = MeasuredCosts(engines_beside(engine), MACHINE, Bench(engine, POOL), Book("none"), seconds=0)
+    costs = MeasuredCosts(companion_engines(engine), MACHINE, Bench(engine, POOL), Book("none"), seconds=0)
     src, dst = (cases.image(tag) for tag in ("nchw", "nhwc"))
     assert costs.reorder(src, dst) == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 100e6)

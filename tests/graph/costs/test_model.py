@@ -15,7 +15,7 @@ from inlay.graph.costs.machine import ISAS, Work, read_figures, this_machine, wo
 from inlay.graph.costs.paces import form
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
-from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
+from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation
 from tests.support.cost_cases import (
     IMAGE,
@@ -47,7 +47,7 @@ def kernel(costs: Costs, operation: Operation) -> Kernel:
 
 
 def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_together() -> None:
-    one = convolution("nhwc", post_ops=(Sum(), Eltwise("relu")))
+    one = convolution("nhwc", post_ops=(SumPostOp(), EltwisePostOp("relu")))
     other = replace(
         one,
         descs={name: one.descs[name] for name in reversed(list(one.descs))},
@@ -65,17 +65,17 @@ def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_
         convolution("nchw"),
         convolution("nhwc", "nchw"),
         convolution("nhwc", batch=2),
-        convolution("nhwc", post_ops=(Sum(),)),
-        convolution("nhwc", post_ops=(Sum(0.5),)),
-        convolution("nhwc", post_ops=(Eltwise("relu"),)),
-        convolution("nhwc", post_ops=(Binary("add", image("nhwc")),)),
-        convolution("nhwc", post_ops=(Binary("add", image("nchw")),)),
+        convolution("nhwc", post_ops=(SumPostOp(),)),
+        convolution("nhwc", post_ops=(SumPostOp(0.5),)),
+        convolution("nhwc", post_ops=(EltwisePostOp("relu"),)),
+        convolution("nhwc", post_ops=(BinaryPostOp("add", image("nhwc")),)),
+        convolution("nhwc", post_ops=(BinaryPostOp("add", image("nchw")),)),
         replace(convolution("nhwc"), prop_kind="forward_training"),
         replace(convolution("nhwc"), attributes=PrimitiveAttributes(fpmath_mode="bf16")),
     ],
 )
 def test_whatever_changes_the_kernel_changes_the_content(other: Operation) -> None:
-    cases = [convolution("nhwc"), convolution("nhwc", post_ops=(Sum(), Eltwise("relu"))), other]
+    cases = [convolution("nhwc"), convolution("nhwc", post_ops=(SumPostOp(), EltwisePostOp("relu"))), other]
     assert len({key(case) for case in cases}) == 3
 
 
@@ -85,7 +85,9 @@ def test_whatever_changes_the_kernel_changes_the_content(other: Operation) -> No
 def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_function_does() -> None:
     direct = convolution("nhwc")
     one = replace(direct, parameters={**direct.parameters, "algorithm": "winograd"})
-    relu, tanh = (replace(one, attributes=PrimitiveAttributes(post_ops=(Eltwise(name),))) for name in ("relu", "tanh"))
+    relu, tanh = (
+        replace(one, attributes=PrimitiveAttributes(post_ops=(EltwisePostOp(name),))) for name in ("relu", "tanh")
+    )
     assert content(relu) == content(one) != content(tanh)
     ended = replace(direct, attributes=relu.attributes)
     assert content(ended) != content(direct)
@@ -97,7 +99,10 @@ def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_fu
         (convolution(channels=(64, 256), kernel=1, size=56), 2 * 56 * 56 * 256 * 64),
         (convolution(channels=(64, 64), groups=64), 2 * 28 * 28 * 64 * 9),
         (convolution(channels=(48, 96), groups=4, batch=3), 2 * 3 * 28 * 28 * 96 * 12 * 9),
-        (convolution(channels=(16, 16), post_ops=(Eltwise("relu"), Sum())), 2 * 784 * 16 * 16 * 9 + 2 * 784 * 16),
+        (
+            convolution(channels=(16, 16), post_ops=(EltwisePostOp("relu"), SumPostOp())),
+            2 * 784 * 16 * 16 * 9 + 2 * 784 * 16,
+        ),
         (matmul(5, 7, 11), 2 * 5 * 7 * 11),
         (eltwise("nchw"), 2 * 64 * 784),
         (eltwise("nchw", "tanh"), 20 * 2 * 64 * 784),
@@ -130,7 +135,7 @@ def test_a_recurrent_network_multiplies_by_its_weights_in_each_step() -> None:
 def test_bytes_are_those_of_the_formats_with_their_padding_weights_apart() -> None:
     found = work(convolution("nChw16c", channels=(17, 33), kernel=1, size=4))
     assert found == Work(2 * 16 * 33 * 17, (32 + 48) * 16 * 4, (33 * 17 + 33) * 4)
-    fused = work(convolution("nhwc", channels=(8, 8), kernel=1, size=4, post_ops=(Sum(),)))
+    fused = work(convolution("nhwc", channels=(8, 8), kernel=1, size=4, post_ops=(SumPostOp(),)))
     assert fused.warm == 3 * 8 * 16 * 4
     batch = {name: MemoryDesc((12, 8, 8), "f32", "abc") for name in ("src", "weights", "dst")}
     assert work(Operation("matmul", "forward_inference", batch)).cold == 0

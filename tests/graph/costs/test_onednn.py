@@ -15,7 +15,7 @@ from inlay import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs import measured, probed
 from inlay.graph.costs.paces import pace
-from inlay.primitives.attributes import Binary, Eltwise, PrimitiveAttributes, Sum
+from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation, get_engine
 from tests.oracles import onednn as oracle
 from tests.support import cost_cases as cases
@@ -97,7 +97,7 @@ def test_there_is_a_kernel_where_the_engine_makes_one() -> None:
     wide = {name: MemoryDesc(desc.dims, "f64", "any") for name, desc in cases.convolution().descs.items()}
     double = replace(cases.convolution(), descs=wide)
     odd = {
-        "strange": cases.convolution("nhwc", post_ops=(Binary("add", cases.image("nChw16c", (1, 64, 28, 28))),)),
+        "strange": cases.convolution("nhwc", post_ops=(BinaryPostOp("add", cases.image("nChw16c", (1, 64, 28, 28))),)),
         "double": double,
     }
     for operation in (*operations().values(), *odd.values()):
@@ -117,7 +117,7 @@ def test_there_is_a_kernel_where_the_engine_makes_one() -> None:
 
 
 def test_any_is_answered_by_the_engine() -> None:
-    kernel = probed("onednn").kernel(cases.convolution(post_ops=(Sum(), Eltwise("relu"))))
+    kernel = probed("onednn").kernel(cases.convolution(post_ops=(SumPostOp(), EltwisePostOp("relu"))))
     assert kernel is not None
     assert all(desc.kind == "blocked" for desc in kernel.operation.descs.values())
     assert probed("onednn").engine == get_engine("onednn").name

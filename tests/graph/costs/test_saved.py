@@ -19,7 +19,7 @@ from inlay.graph.costs.book import Book, Entry, Price, key
 from inlay.graph.costs.timing import Bench
 from inlay.machine import MemoryModel
 from inlay.measure import timing_database
-from inlay.primitives.engine import engines_beside, get_engine
+from inlay.primitives.engine import companion_engines, get_engine
 from tests.graph.costs.test_measured import CASES, MACHINE, costs_of, engine_of, told
 from tests.support import cost_cases as cases
 
@@ -227,7 +227,7 @@ def test_a_copy_has_a_price() -> None:
 def reordering_costs(seconds: float = 60.0) -> MeasuredCosts:
     engine = get_engine("reference")
     bench = Bench(engine, 1 << 20, partial(next, count(step=1e-4)), lambda: 0.0)
-    return MeasuredCosts(engines_beside(engine), MACHINE, bench, Book("reorders"), seconds)
+    return MeasuredCosts(companion_engines(engine), MACHINE, bench, Book("reorders"), seconds)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,42 @@
-"""Inlay as an engine: reorders, and convolutions by Winograd's algorithm, in machine code of our own.
+"""Inlay as an engine: reorders, and convolutions by Winograd's algorithm, in machine code that Inlay generates.
 
-    get_engine("inlay").create(reorder)                     layouts by compiled code, sparse memory by conversion
-    get_engine("inlay").beside(onednn).create(winograd)     on the threads of another engine
+    get_engine("inlay").create(reorder)                       compiled between layouts, converted if sparse
+    get_engine("inlay").with_threads_of(onednn).create(conv)  a Winograd convolution on the threads of oneDNN
 
 The modules in the order in which data flows:
 
-    winograd_tables         the matrices of F(4x4, 3x3), and the words that the machine code is told
-    winograd_code           the machine code, and the format of its weights
-    winograd_convolution    a convolution: sizes, division of the work, calls
+    winograd_tables         the matrices of F(4x4, 3x3), and the table of arguments of the machine code
+    winograd_code           generation of the machine code as LLVM IR, and the format of its weights
+    winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls
     engine                  reorders, and `InlayEngine`
+
+Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
+
+    F(4x4, 3x3)         the algorithm that computes 4x4 results of a 3x3 kernel with 36 multiplications
+    tile                6x6 pixels of the source, from which 4x4 results are computed; tiles overlap by 2 pixels
+    V, U, M             transformed pixels, transformed weights, and their products: 36 matrices of each
+    block               the tiles that are transformed and multiplied together
+    panel               the columns of the weights that one micro-kernel multiplies
+    group               panels of destination channels that one work item computes
+    micro-kernel        the innermost product, whose results stay in vector registers (Goto and van de Geijn,
+                        "Anatomy of high-performance matrix multiplication", 2008)
+    thread team         the OpenMP threads of another engine, on which the convolution runs
 """
 
 from inlay.engines.inlay.engine import InlayEngine
-from inlay.engines.inlay.winograd_code import is_transformed, transforming
-from inlay.engines.inlay.winograd_convolution import WinogradConvolution, winograd
+from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
+from inlay.engines.inlay.winograd_convolution import WinogradConvolution, create_winograd_convolution
 
-__all__ = ["InlayEngine", "WinogradConvolution", "is_transformed", "make_engine", "transforming", "winograd"]
+__all__ = [
+    "InlayEngine",
+    "WinogradConvolution",
+    "create_weights_transform",
+    "create_winograd_convolution",
+    "is_winograd_weights",
+    "make_engine",
+]
 
 
 def make_engine() -> InlayEngine:
-    """The engine without threads of another one, as `primitives.engine` asks for it."""
+    """Create the engine, without threads of another engine; the registry in `primitives.engine` calls this function."""
     return InlayEngine()

@@ -1,8 +1,8 @@
-"""`InlayEngine`: reorders everywhere, Winograd convolutions on the threads of another engine.
+"""`InlayEngine`: reorders, and Winograd convolutions on the threads of another engine.
 
-Reorders are compiled between layouts, and conversions where a side is sparse. The convolutions run on the other
-engine's threads, not beside them: after a call these wait for the next one busily, and a second team would have to take
-the processors from them.
+Reorders between layouts are compiled; if a side is sparse, memory is converted. Convolutions run on the threads of the
+other engine and not on threads of their own: the other engine's threads spin while they wait for their next call, and a
+second team would compete with them for the processors.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, get_args
 
 from inlay.descriptor import kinds
-from inlay.engines.inlay.winograd_code import is_transformed, transforming
-from inlay.engines.inlay.winograd_convolution import winograd
+from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
+from inlay.engines.inlay.winograd_convolution import create_winograd_convolution
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
@@ -25,12 +25,12 @@ from inlay.reordering.target import host_target
 _Memories = Mapping[str, Memory]
 
 
-def reorder(operation: Operation) -> PlainImplementation:
+def create_reorder(operation: Operation) -> PlainImplementation:
     """Compile the reorder between two layouts.
 
     Raises:
-        InvalidArguments: the descriptors or attributes do not fit.
-        Unimplemented: compiled reorders do not have it.
+        InvalidArguments: the descriptors or attributes are inconsistent.
+        Unimplemented: compiled reorders do not support it.
     """
     attributes = reorder_attributes(operation.attributes)
     src, dst = operation.descs["src"], operation.descs["dst"]
@@ -42,6 +42,7 @@ def reorder(operation: Operation) -> PlainImplementation:
 
 
 def _bind_move(memories: _Memories) -> Callable[[], None]:
+    """Return a function that runs the compiled reorder without attributes."""
     src, dst = memories["src"], memories["dst"]
     move = find_reorder(src.desc, dst.desc).run
 
@@ -52,21 +53,21 @@ def _bind_move(memories: _Memories) -> Callable[[], None]:
 
 
 def _bind_computation(attributes: Attributes, memories: _Memories) -> Callable[[], None]:
-    """What moves these memories; values of attributes are read each time."""
+    """Return a function that runs the compiled reorder with attributes; each call reads their values anew."""
     src, dst = memories["src"], memories["dst"]
     compute = find_reorder(src.desc, dst.desc, attributes).run
     dims = dst.desc.dims
-    given = {name: (memories[name], attributes.entry(name).shape(dims)) for name in attributes.names}
+    operand_memories = {name: (memories[name], attributes.entry(name).shape(dims)) for name in attributes.names}
 
     def run() -> None:
-        values: Any = {name: memory.unpack().reshape(shape) for name, (memory, shape) in given.items()}
+        values: Any = {name: memory.unpack().reshape(shape) for name, (memory, shape) in operand_memories.items()}
         compute(src.address, dst.address, operands(attributes, dims, values), 0)
 
     return run
 
 
-def conversion(operation: Operation) -> PlainImplementation:
-    """Prepare the conversion with a sparse side.
+def create_sparse_conversion(operation: Operation) -> PlainImplementation:
+    """Create the conversion of memory to or from a sparse format.
 
     Raises:
         Unimplemented: there are attributes.
@@ -77,16 +78,17 @@ def conversion(operation: Operation) -> PlainImplementation:
 
 
 def _bind_conversion(memories: _Memories) -> Callable[[], None]:
+    """Return a function that converts the entries of the source to the destination."""
     src, dst = memories["src"], memories["dst"]
     return partial(convert_sparse, src.desc, src.buffers, dst.desc, dst.buffers)
 
 
 _FORMATS = (Layout, *get_args(kinds.Sparse))
-_AVX2 = 32  # bytes of its registers
+_AVX2 = 32  # bytes of a vector register
 
 
 class InlayEngine(Engine):
-    """Computes what Inlay has machine code for.
+    """An engine that computes reorders, and Winograd convolutions if it has threads of another engine.
 
     >>> InlayEngine().name
     'inlay'
@@ -95,38 +97,41 @@ class InlayEngine(Engine):
     name = "inlay"
 
     def __init__(self, host: Engine | None = None) -> None:
-        """Compute convolutions on the threads of `host`; without one, or where it has none to share, only reorder."""
+        """Create the engine; it supports convolutions only if `host` has a thread team."""
         self._host = host
-        self._team = host.thread_team if host is not None and _multiplies_and_adds() else None
+        self._team = host.thread_team if host is not None and _has_fused_multiply_add() else None
 
-    def beside(self, host: Engine) -> "InlayEngine":
-        """This engine with convolutions on the threads of `host`."""
+    def with_threads_of(self, host: Engine) -> "InlayEngine":
+        """Return a new engine that runs convolutions on the threads of `host`."""
         return InlayEngine(host)
 
     @property
     def num_threads(self) -> int:
-        """How many threads of the other engine convolutions that are created now compute on."""
+        """The number of threads of convolutions that are created from now on: that of the other engine."""
         return 0 if self._host is None else self._host.num_threads
 
     @property
     def propagates_special_values(self) -> bool:
-        """Whether there are no convolutions: transforms of tiles spread NaN and infinities."""
+        """True if there are no convolutions: the transforms of tiles spread NaN and infinities to whole tiles."""
         return self._team is None
 
     def supports(self, operation: Operation) -> bool:
-        """Whether it is a reorder between formats that all know or to Winograd's weights, or such a convolution."""
+        """Return whether the operation is a reorder or a Winograd convolution.
+
+        Reorders are supported between layouts and sparse formats, and to the format of Winograd weights.
+        """
         if operation.kind == "reorder":
             is_known = all(isinstance(desc.layout, _FORMATS) for desc in operation.descs.values())
-            return is_known or is_transformed(operation.descs["dst"])
-        asked = operation.kind, operation.prop_kind, operation.parameters.get("algorithm")
-        return self._team is not None and asked == ("convolution", "forward_inference", "winograd")
+            return is_known or is_winograd_weights(operation.descs["dst"])
+        request = operation.kind, operation.prop_kind, operation.parameters.get("algorithm")
+        return self._team is not None and request == ("convolution", "forward_inference", "winograd")
 
     def create(self, operation: Operation) -> Implementation:
-        """Compile a reorder, or settle a convolution.
+        """Compile a reorder, or prepare a convolution.
 
         Raises:
-            InvalidArguments: the descriptors or attributes of a reorder do not fit.
-            Unimplemented: it is another operation, or one that the machine code is not for.
+            InvalidArguments: the descriptors or attributes of a reorder are inconsistent.
+            Unimplemented: it is another operation, or the machine code does not support it.
         """
         if not self.supports(operation):
             raise Unimplemented(
@@ -135,17 +140,17 @@ class InlayEngine(Engine):
             )
         if operation.kind == "convolution":
             assert self._team is not None
-            return winograd(operation, self._team, self.num_threads)
-        if is_transformed(operation.descs["dst"]):
-            return transforming(operation)
+            return create_winograd_convolution(operation, self._team, self.num_threads)
+        if is_winograd_weights(operation.descs["dst"]):
+            return create_weights_transform(operation)
         is_sparse = any(desc.kind == "sparse" for desc in operation.descs.values())
-        return conversion(operation) if is_sparse else reorder(operation)
+        return create_sparse_conversion(operation) if is_sparse else create_reorder(operation)
 
 
-def _multiplies_and_adds() -> bool:
-    """Whether this processor multiplies and adds at once, and there is machine code for it at all.
+def _has_fused_multiply_add() -> bool:
+    """Return whether code can be generated for this processor, and it has fused multiply-add instructions.
 
-    A function that does it for each float takes far longer than a direct convolution.
+    Without them LLVM calls a library function per float, which is far slower than a direct convolution.
     """
     try:
         target = host_target()

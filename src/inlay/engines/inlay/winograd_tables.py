@@ -1,12 +1,13 @@
-"""F(4x4, 3x3): the matrices of the Winograd convolution, its weights, and the words that its machine code is told.
+"""F(4x4, 3x3): the matrices of the Winograd convolution, the transform of weights, and the words of the call table.
 
     y = A^T [(G g G^T) * (B^T d B)] A        4x4 results of a 3x3 kernel g, from 6x6 pixels d, by 36 products
 
-A polynomial product is found from its values at points: 0, 5/8, -5/8, 3/2, -3/2 and infinity. These give smaller errors
-than small integers do, and every entry of A and B is exact in a float. (Winograd, "Arithmetic Complexity of
-Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.)
+The algorithm computes a product of polynomials from their values at six points: 0, 5/8, -5/8, 3/2, -3/2 and infinity.
+These points have smaller rounding errors than small integers, and every entry of A and B is exact in a float. Sources:
+Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural
+Networks", 2015.
 
-The machine code is told all else by a table of 64-bit words, `Word`.
+All arguments of the machine code are in a table of 64-bit words, whose indices are `TableWord`.
 """
 
 from enum import IntEnum, auto
@@ -20,13 +21,13 @@ from inlay.reordering.ir import Code
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
 OUT = 4
-"""Results of a tile in each direction."""
+"""Number of results of a tile along each axis."""
 KERNEL = 3
-"""Weights in each direction."""
+"""Number of weights of a kernel along each axis."""
 TILE = OUT + KERNEL - 1
-"""Pixels of a tile in each direction."""
+"""Number of pixels of a tile along each axis."""
 POINTS = TILE * TILE
-"""How many matrix products there are."""
+"""Number of matrix products: one for each pair of points."""
 _P, _Q = 0.625, 1.5
 _PP, _QQ = _P * _P, _Q * _Q
 
@@ -38,14 +39,15 @@ B: Matrix = (
     (0.0, _Q * _PP, -_PP, -_Q, 1.0, 0.0),
     (0.0, _PP * _QQ, 0.0, -(_PP + _QQ), 0.0, 1.0),
 )
-"""B^T, of shape (6, 6): for pixels."""
+"""B^T, of shape (6, 6): the transform of pixels."""
 A: Matrix = tuple((float(i == 0), _P**i, (-_P) ** i, _Q**i, (-_Q) ** i, float(i == OUT - 1)) for i in range(OUT))
-"""A^T, of shape (4, 6): for results."""
+"""A^T, of shape (4, 6): the transform to results."""
 A_PAIRED: Matrix = tuple(
     (float(i == 0), even * _P**i, odd * _P**i, even * _Q**i, odd * _Q**i, float(i == OUT - 1))
     for i, (even, odd) in enumerate(((1.0, 0.0), (0.0, 1.0)) * (OUT // 2))
 )
-"""The same, for the value at 0, sum and difference of those at 5/8 and -5/8, of those at 3/2 and -3/2, and infinity."""
+"""A^T for the output of `emit_pair_sums`: the value at 0, sum and difference of those at 5/8 and -5/8, sum and
+difference of those at 3/2 and -3/2, and the value at infinity."""
 G: Matrix = (
     (1 / (_PP * _QQ), 0.0, 0.0),
     *(
@@ -54,24 +56,24 @@ G: Matrix = (
     ),
     (0.0, 0.0, 1.0),
 )
-"""G, of shape (6, 3): for weights."""
+"""G, of shape (6, 3): the transform of weights."""
 
 
-def transformed_weights(weights: npt.NDArray[np.float32], panel: int) -> npt.NDArray[np.float32]:
-    """Weights of shape (oc, ic, 3, 3) as the products want them: 36 matrices, each in panels of `panel` columns.
+def transform_weights(weights: npt.NDArray[np.float32], panel: int) -> npt.NDArray[np.float32]:
+    """Transform weights of shape (oc, ic, 3, 3) to 36 matrices U, each in panels of `panel` columns.
 
-    Post-condition: of length 36 * ic * oc. A panel holds, for each of the ic rows, its columns; the last one is
-    narrower where `panel` does not divide oc. What is rounded is a product of doubles.
+    Post-condition: the result has one axis of 36 * ic * oc elements. A panel has ic rows of `panel` columns; the last
+    one is narrower if `panel` does not divide oc. The transform is computed in f64 and rounded once.
     """
     factors = np.kron(G, G)
     panels = [weights[first : first + panel] for first in range(0, weights.shape[0], panel)]
     columns = np.concatenate([part.transpose(2, 3, 1, 0).reshape(KERNEL * KERNEL, -1) for part in panels], axis=1)
-    found: npt.NDArray[np.float32] = (factors @ columns.astype(np.float64)).astype(np.float32)
-    return found.reshape(-1)
+    matrices: npt.NDArray[np.float32] = (factors @ columns.astype(np.float64)).astype(np.float32)
+    return matrices.reshape(-1)
 
 
-class Word(IntEnum):
-    """Words of the table; addresses and strides in bytes."""
+class TableWord(IntEnum):
+    """Indices of the 64-bit words of the call table; strides and offsets are in bytes."""
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
@@ -88,71 +90,71 @@ class Word(IntEnum):
     WEIGHTS = auto()
     """Address of the transformed weights."""
     BIAS = auto()
-    """Address of a float for each destination channel."""
+    """Address of the bias: a float for each destination channel."""
     SCRATCH = auto()
-    """Room for every thread."""
-    ROOM = auto()
-    """Bytes of one thread's part of it."""
+    """Address of the scratch memory of all threads."""
+    SCRATCH_NBYTES = auto()
+    """Size of the scratch memory of one thread, in bytes."""
     ITEMS = auto()
-    """Blocks of tiles times groups of channels."""
+    """Number of work items: blocks times groups."""
     GROUPS = auto()
-    """Groups of destination channels."""
+    """Number of groups of destination channels."""
     BLOCKS = auto()
-    """Blocks of tiles."""
+    """Number of blocks of tiles."""
     TILES = auto()
-    """Tiles of all images."""
+    """Number of tiles of all images."""
     TILES_DOWN = auto()
-    """Of an image."""
+    """Number of rows of tiles of an image."""
     TILES_ACROSS = auto()
-    """Of an image."""
+    """Number of columns of tiles of an image."""
     IC_VECTORS = auto()
-    """Source channels, in registers."""
+    """Number of source channels, in vector registers."""
     OC_VECTORS = auto()
-    """Destination channels, in registers."""
+    """Number of destination channels, in vector registers."""
     PANELS = auto()
-    """Panels of the weights: PANEL vectors of destination channels, the last one as many as there are."""
+    """Number of panels of the weights; the last one may be narrower."""
     SRC_H = auto()
-    """Pixels."""
+    """Height of a source image, in pixels."""
     SRC_W = auto()
-    """Pixels."""
-    SRC_IMAGE = auto()
-    """From one image to the next."""
-    SRC_ROW = auto()
-    """From one row of pixels to the next."""
-    SRC_PIXEL = auto()
-    """From one pixel to the next."""
-    SRC_VECTOR = auto()
-    """From one register of channels to the next."""
+    """Width of a source image, in pixels."""
+    SRC_IMAGE_STRIDE = auto()
+    """Bytes from one image to the next."""
+    SRC_ROW_STRIDE = auto()
+    """Bytes from one row of pixels to the next."""
+    SRC_PIXEL_STRIDE = auto()
+    """Bytes from one pixel to the next."""
+    SRC_VECTOR_STRIDE = auto()
+    """Bytes from one register of channels to the next."""
     DST_H = auto()
-    """Pixels."""
+    """Height of a destination image, in pixels."""
     DST_W = auto()
-    """Pixels."""
-    DST_IMAGE = auto()
-    """From one image to the next."""
-    DST_ROW = auto()
-    """From one row of pixels to the next."""
-    DST_PIXEL = auto()
-    """From one pixel to the next."""
-    DST_VECTOR = auto()
-    """From one register of channels to the next."""
+    """Width of a destination image, in pixels."""
+    DST_IMAGE_STRIDE = auto()
+    """Bytes from one image to the next."""
+    DST_ROW_STRIDE = auto()
+    """Bytes from one row of pixels to the next."""
+    DST_PIXEL_STRIDE = auto()
+    """Bytes from one pixel to the next."""
+    DST_VECTOR_STRIDE = auto()
+    """Bytes from one register of channels to the next."""
     TOP = auto()
-    """Rows of padding above an image."""
+    """Padding above an image, in pixels."""
     LEFT = auto()
-    """Columns of padding left of an image."""
-    V_MATRIX = auto()
-    """From one V to the next; its row is all source channels."""
-    M_MATRIX = auto()
-    """From one M to the next."""
-    M_ROW = auto()
-    """From one row of it to the next."""
-    M_AT = auto()
-    """Where a thread's M begin, after its V."""
-    SPARE_AT = auto()
-    """Where its zeros begin; a spare vector follows."""
-    BOUND = auto()
-    """What results are at least, as a 32-bit float."""
+    """Padding left of an image, in pixels."""
+    V_STRIDE = auto()
+    """Bytes from one matrix V to the next; a row of V has all source channels."""
+    M_STRIDE = auto()
+    """Bytes from one matrix M to the next."""
+    M_ROW_STRIDE = auto()
+    """Bytes from one row of M to the next."""
+    M_OFFSET = auto()
+    """Offset of the matrices M in the scratch memory of a thread, after the matrices V."""
+    SPARE_OFFSET = auto()
+    """Offset of a vector of zeros in the scratch memory of a thread; a spare vector to write to follows."""
+    LOWER_BOUND = auto()
+    """Lower bound of the results as the bits of a 32-bit float: 0 for a ReLU, else -infinity."""
 
 
-def pointer(code: Code, word: Word) -> str:
-    """The address that a word of `%table` is."""
+def pointer(code: Code, word: TableWord) -> str:
+    """Emit a load of the address in a word of `%table`, and return its name."""
     return code.let(f"load ptr, ptr {code.word('%table', word)}")

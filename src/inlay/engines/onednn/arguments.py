@@ -4,8 +4,8 @@ Attributes are set on a `dnnl_primitive_attr_t`, and add arguments:
 
     scales {"src": Scales()}            set_scales_mask(attr, SRC, 0)           argument src_scales
     zero_points {"src": ZeroPoints()}   set_zero_points_mask(attr, SRC, 0)      argument src_zero_points
-    Binary("add", desc)                 post_ops_append_binary                  argument post_op_0_src_1
-    PReLU(mask)                         post_ops_append_prelu                   argument post_op_0_weights
+    BinaryPostOp("add", desc)                 post_ops_append_binary                  argument post_op_0_src_1
+    PReLUPostOp(mask)                         post_ops_append_prelu                   argument post_op_0_weights
     DepthwiseConvolution(...)           post_ops_append_dw                      arguments post_op_0_weights, _bias
 
 The scratchpad is always the user's to the library: where a caller leaves it to the engine, the engine brings its own.
@@ -58,16 +58,16 @@ from inlay.engines.onednn.library import Handle, Library, created
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.primitives.attributes import (
     PLAIN,
-    Binary,
+    BinaryPostOp,
     DepthwiseConvolution,
-    Eltwise,
+    EltwisePostOp,
     PostOp,
-    PReLU,
+    PReLUPostOp,
     PrimitiveAttributes,
     RecurrentScales,
-    Sum,
+    SumPostOp,
 )
-from inlay.primitives.calls import values_descs
+from inlay.primitives.calls import attribute_value_descs
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, SIGNATURES
 from inlay.reordering.attributes import Scales, ZeroPoints
@@ -154,17 +154,17 @@ def _set_recurrent(calls: _AttributeSetters, scales: RecurrentScales) -> None:
 def _append(library: Library, descriptors: Descriptors, chain: int, i: int, post_op: PostOp) -> None:
     functions = library.functions
     match post_op:
-        case Sum():
+        case SumPostOp():
             code = 0 if post_op.data_type is None else as_data_type(post_op.data_type).code
             status = functions["post_ops_append_sum"](chain, post_op.scale, post_op.zero_point, code)
-        case Eltwise():
+        case EltwisePostOp():
             algorithm = algorithm_code(abi.ELTWISE, "eltwise", post_op.algorithm)
             status = functions["post_ops_append_eltwise"](chain, algorithm, post_op.alpha, post_op.beta)
-        case Binary():
+        case BinaryPostOp():
             algorithm = algorithm_code(_TWO_SOURCES, "binary", post_op.algorithm)
             other = descriptors.handle(post_op.src_1)
             status = functions["post_ops_append_binary"](chain, algorithm, other.value)
-        case PReLU():
+        case PReLUPostOp():
             status = functions["post_ops_append_prelu"](chain, post_op.mask)
         case DepthwiseConvolution(kernel=kernel, stride=stride, padding=padding):
             names = (post_op.weights_type, post_op.bias_type, post_op.dst_type)
@@ -188,7 +188,7 @@ def algorithm_code(table: Mapping[str, int], kind: str, name: object) -> int:
 
 
 def value_codes(operation: Operation) -> dict[str, int]:
-    """The arguments that scales and zero points add, and the code of each; `values_descs` has their descriptors."""
+    """The arguments of scales and zero points, with the code of each; `attribute_value_descs` describes them."""
     attributes = operation.attributes
     kinds = (
         ("scales", attributes.scales, abi.ATTR_SCALES),
@@ -205,9 +205,9 @@ def post_op_codes(attributes: PrimitiveAttributes) -> dict[str, int]:
     for i, post_op in enumerate(attributes.post_ops):
         base = abi.ATTR_POST_OP * (i + 1)
         match post_op:
-            case Binary():
+            case BinaryPostOp():
                 found[f"post_op_{i}_src_1"] = base | abi.ARGUMENTS["src_1"]
-            case PReLU():
+            case PReLUPostOp():
                 found[f"post_op_{i}_weights"] = base | abi.ARGUMENTS["weights"]
             case DepthwiseConvolution():
                 found[f"post_op_{i}_weights"] = abi.ATTR_POST_OP_DW | abi.ARGUMENTS["weights"]
@@ -326,7 +326,7 @@ def chosen(engine: LibraryEngine, operation: Operation, descriptor: Handle) -> d
                 )
     attributes = operation.attributes
     if attributes is not PLAIN:
-        values = values_descs(operation)
+        values = attribute_value_descs(operation)
         found |= {name: values[name] for name in value_codes(operation)}
         for name, code in post_op_codes(attributes).items():
             asked = values.get(name)

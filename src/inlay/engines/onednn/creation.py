@@ -40,7 +40,7 @@ from inlay.engines.onednn.descs import LibraryEngine
 from inlay.engines.onednn.library import Handle, Library
 from inlay.errors import InvalidArguments
 from inlay.layout import Axis, Layout
-from inlay.primitives.attributes import PLAIN, Binary, PrimitiveAttributes
+from inlay.primitives.attributes import PLAIN, BinaryPostOp, PrimitiveAttributes
 from inlay.primitives.engine import KernelKind, Operation
 from inlay.primitives.rules import RECURRENT, SIGNATURES
 
@@ -96,11 +96,11 @@ def spellings(operation: Operation) -> tuple[Operation, ...]:
 
 def _respell_attributes(attributes: PrimitiveAttributes) -> PrimitiveAttributes:
     """Attributes whose operands are spelled row-major."""
-    if not any(isinstance(post_op, Binary) for post_op in attributes.post_ops):
+    if not any(isinstance(post_op, BinaryPostOp) for post_op in attributes.post_ops):
         return attributes
     respelled = tuple(
         replace(post_op, src_1=(canonical(post_op.src_1) or (post_op.src_1,))[0])
-        if isinstance(post_op, Binary)
+        if isinstance(post_op, BinaryPostOp)
         else post_op
         for post_op in attributes.post_ops
     )

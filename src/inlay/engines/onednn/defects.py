@@ -107,7 +107,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.onednn.library import Library
 from inlay.layout import Layout
 from inlay.onednn_abi import CREATORS, creator_name
-from inlay.primitives.attributes import PLAIN, Binary, PReLU, PrimitiveAttributes, Sum
+from inlay.primitives.attributes import PLAIN, BinaryPostOp, PReLUPostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 
@@ -395,7 +395,7 @@ def _of_attributes(operation: Operation) -> Iterator[str]:
         yield f"scales of src that {operation.kind} takes before it computes"
     if operation.kind == "concat" and "dst" in attributes.scales:
         yield "concat with scales of dst"
-    if operation.kind not in WEIGHTED and any(isinstance(post_op, PReLU) for post_op in attributes.post_ops):
+    if operation.kind not in WEIGHTED and any(isinstance(post_op, PReLUPostOp) for post_op in attributes.post_ops):
         yield f"{operation.kind} with a post-operation PReLU"
 
 
@@ -403,9 +403,9 @@ def _of_post_ops(version: tuple[int, int, int], operation: Operation) -> Iterato
     """Post-operations that are done to other elements, or not at all."""
     kind, dst = operation.kind, operation.descs.get("dst", MemoryDesc())
     for post_op in operation.attributes.post_ops:
-        if isinstance(post_op, Sum) and kind in ("eltwise", "pooling"):
+        if isinstance(post_op, SumPostOp) and kind in ("eltwise", "pooling"):
             yield f"{kind} with a post-operation sum"
-        if not isinstance(post_op, Binary):
+        if not isinstance(post_op, BinaryPostOp):
             continue
         dims = post_op.src_1.dims
         if kind == "pooling" and dims == dst.dims:

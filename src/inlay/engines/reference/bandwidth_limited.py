@@ -1,24 +1,24 @@
-"""Formulas of bandwidth-limited primitives: elementwise functions, softmax, shuffle, reduction, and tensors combined.
+"""Formulas of bandwidth-limited primitives: eltwise, PReLU, softmax, shuffle, reduction, binary, concat and sum.
 
-Eltwise: each algorithm is a pair of functions of (x, alpha, beta), the function and its derivative. An algorithm that
-ends in `_use_dst_for_bwd` computes the same, and its derivative from the result instead of the source:
+Eltwise: each algorithm has two functions of (x, alpha, beta), the function and its derivative. For an algorithm that
+ends in `_use_dst_for_bwd`, the derivative is a function of the result instead of the source:
 
 >>> d = eltwise(src=np.array([0.5]), algorithm="tanh", alpha=0, beta=0)["dst"]
 >>> by_dst = eltwise_backward(dst=d, diff_dst=np.ones(1), algorithm="tanh_use_dst_for_bwd", alpha=0, beta=0)
 >>> bool(np.isclose(by_dst["diff_src"], 1 - np.tanh(0.5) ** 2))
 True
 
-Softmax and its logarithm, along one axis, have gradients that are computed from the result:
+Softmax and its logarithm normalize along one axis; their gradients are computed from the result:
 
     accurate   dst = exp(src - max) / sum of exp(src - max)
     log        dst = src - max - log(sum of exp(src - max))
 
-A shuffle with groups of g lays the n elements of an axis out as n / g rows of g and reads them by columns:
+A shuffle with groups of g views the n elements of an axis as a matrix of n / g rows, and transposes it:
 
 >>> shuffle(src=np.arange(6.0), axis=0, group_size=2)["dst"].tolist()
 [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]
 
-Reduction makes axes that have length 1 in the destination one element:
+Reduction combines the elements along each axis whose dim in the destination is 1:
 
     max min sum mul mean
     norm_lp_max           max(eps, sum of |src|^p)^(1/p)
@@ -26,14 +26,14 @@ Reduction makes axes that have length 1 in the destination one element:
     norm_lp_power_p_max   max(eps, sum of |src|^p)
     norm_lp_power_p_sum   eps + sum of |src|^p
 
-Binary combines two tensors element by element, with axes of length 1 repeated:
+Binary combines two tensors element by element; axes with a dim of 1 are broadcast:
 
     add sub mul div max min      the operation
     ge gt le lt eq ne            1 where it holds, else 0
     select                       src_0 where src_2 is not zero, else src_1
 
 Source: oneAPI specification, "Eltwise", "PReLU", "Softmax" and "LogSoftmax", "Shuffle", "Reduction", "Binary", "Concat"
-and "Sum"; oneDNN for the sides that derivatives take where a function has a corner.
+and "Sum"; oneDNN for derivatives where a function is not differentiable.
 """
 
 import math
@@ -49,14 +49,14 @@ from inlay.engines.reference.values import Array, Results, Shapes
 Function: TypeAlias = Callable[[Array, float, float], Array]
 
 FROM_DST = "_use_dst_for_bwd"
-"""How names of algorithms end whose derivative is computed from the result."""
+"""The suffix of algorithms whose derivative is computed from the result."""
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _erfc: Callable[[Array], Array] = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def eltwise(*, src: Array, algorithm: str, alpha: float, beta: float) -> Results:
-    """The function of each element."""
+    """Compute the function of each element."""
     return {"dst": apply(algorithm, src, alpha, beta)}
 
 
@@ -69,7 +69,7 @@ def eltwise_backward(
     alpha: float,
     beta: float,
 ) -> Results:
-    """The gradient of the source; `dst` is read by algorithms that say so, else `src`."""
+    """Compute the gradient of the source; it reads `dst` for algorithms with the suffix `FROM_DST`, else `src`."""
     table, x = (_BY_DST, dst) if algorithm.endswith(FROM_DST) else (_BY_SRC, src)
     assert x is not None
     with np.errstate(all="ignore"):
@@ -78,28 +78,30 @@ def eltwise_backward(
 
 
 def apply(algorithm: str, x: Array, alpha: float, beta: float) -> Array:
-    """The function of each element."""
+    """Return the function of each element."""
     with np.errstate(all="ignore"):
         return _FORWARD[algorithm.removesuffix(FROM_DST)](x, alpha, beta)
 
 
 def _logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x)), exact for large |x| too."""
+    """Return 1 / (1 + exp(-x)), without overflow and without loss of precision for large |x|."""
     result: Array = np.exp(-np.logaddexp(0, -x))
     return result
 
 
 def _relu(x: Array, a: float, b: float) -> Array:
-    """Without a slope, infinity and -0.0 give 0 too."""
+    """Return ReLU with slope `a`; with slope 0, the result for -infinity and -0.0 is 0.0."""
     return np.where(x > 0, x, a * x) if a else np.maximum(x, 0.0)
 
 
 def _gelu_argument(x: Array) -> Array:
+    """Return the argument of tanh in the approximation of GELU."""
     result: Array = _SQRT_2_OVER_PI * (x + 0.044715 * x**3)
     return result
 
 
 def _gelu_tanh_slope(x: Array, a: float, b: float) -> Array:
+    """Return the derivative of the tanh approximation of GELU."""
     t = np.tanh(_gelu_argument(x))
     inner = _SQRT_2_OVER_PI * (1 + 3 * 0.044715 * x**2)
     slope: Array = 0.5 * (1 + t) + 0.5 * x * (1 - t**2) * inner
@@ -107,26 +109,31 @@ def _gelu_tanh_slope(x: Array, a: float, b: float) -> Array:
 
 
 def _mish_slope(x: Array, a: float, b: float) -> Array:
+    """Return the derivative of Mish."""
     t = np.tanh(np.logaddexp(0, x))
     slope: Array = t + x * (1 - t**2) * _logistic(x)
     return slope
 
 
 def _swish_slope(x: Array, a: float, b: float) -> Array:
+    """Return the derivative of Swish."""
     v = _logistic(a * x)
     return v + a * x * v * (1 - v)
 
 
 def _hardsigmoid(x: Array, a: float, b: float) -> Array:
+    """Return a x + b, clipped to [0, 1]."""
     return np.clip(a * x + b, 0, 1)
 
 
 def _hardsigmoid_slope(x: Array, a: float, b: float) -> Array:
+    """Return the derivative of hardsigmoid; 0 at both corners."""
     v = a * x + b
     return np.where((v > 0) & (v < 1), a, 0.0)
 
 
 def _pow_slope(x: Array, a: float, b: float) -> Array:
+    """Return the derivative of a x^b."""
     return np.zeros_like(x) if b == 0 else a * b * x ** (b - 1)
 
 
@@ -191,23 +198,23 @@ ALGORITHMS: Mapping[str, tuple[Function, Function | None]] = MappingProxyType(
     {name: (function, _BY_SRC.get(name)) for name, function in _FORWARD.items()}
     | {name + FROM_DST: (_FORWARD[name], slope) for name, slope in _BY_DST.items()}
 )
-"""By the name of the algorithm: the function, and its derivative, of the source or of the result; round has none."""
+"""The function of each algorithm, and its derivative, a function of the source or of the result; None for `round`."""
 
 
 def prelu(*, src: Array, weights: Array) -> Results:
-    """`dst = src if src > 0 else src * weights`, where axes of length 1 of the weights are repeated."""
+    """Compute `dst = src if src > 0 else src * weights`; the weights are broadcast along axes with a dim of 1."""
     return {"dst": np.where(src > 0, src, src * weights)}
 
 
 def prelu_backward(*, src: Array, weights: Array, diff_dst: Array) -> Results:
-    """The gradients of source and weights; what a weight was repeated for is summed."""
+    """Compute the gradients of source and weights; that of a weight is summed over the axes of broadcasting."""
     repeated = tuple(i for i, (n, m) in enumerate(zip(weights.shape, src.shape, strict=True)) if n != m)
     diff_weights = np.where(src > 0, 0.0, diff_dst * src).sum(axis=repeated, keepdims=True)
     return {"diff_src": np.where(src > 0, diff_dst, diff_dst * weights), "diff_weights": diff_weights}
 
 
 def softmax(*, src: Array, algorithm: str, axis: int) -> Results:
-    """The formula above."""
+    """Compute softmax along an axis, or its logarithm."""
     shifted = src - src.max(axis=axis, keepdims=True, initial=-np.inf)
     powers = np.exp(shifted)
     total = powers.sum(axis=axis, keepdims=True)
@@ -215,38 +222,39 @@ def softmax(*, src: Array, algorithm: str, axis: int) -> Results:
 
 
 def softmax_backward(*, dst: Array, diff_dst: Array, algorithm: str, axis: int) -> Results:
-    """The gradient of the source."""
+    """Compute the gradient of the source from the result of softmax or its logarithm."""
     if algorithm == "log":
         return {"diff_src": diff_dst - np.exp(dst) * diff_dst.sum(axis=axis, keepdims=True)}
     return {"diff_src": dst * (diff_dst - (diff_dst * dst).sum(axis=axis, keepdims=True))}
 
 
 def shuffle(*, src: Array, axis: int, group_size: int) -> Results:
-    """Rows of `group_size` read by columns."""
-    return {"dst": _transposed(src, axis, group_size)}
+    """Permute an axis: transpose it as a matrix with rows of `group_size` elements."""
+    return {"dst": _shuffle_axis(src, axis, group_size)}
 
 
 def shuffle_backward(*, diff_dst: Array, axis: int, group_size: int) -> Results:
-    """The gradient of the source: the way back, which is a shuffle too."""
-    return {"diff_src": _transposed(diff_dst, axis, diff_dst.shape[axis] // group_size)}
+    """Compute the gradient of the source: the inverse permutation, which is a shuffle too."""
+    return {"diff_src": _shuffle_axis(diff_dst, axis, diff_dst.shape[axis] // group_size)}
 
 
-def _transposed(array: Array, axis: int, columns: int) -> Array:
+def _shuffle_axis(array: Array, axis: int, columns: int) -> Array:
+    """Transpose an axis as a matrix with so many columns."""
     n = array.shape[axis]
     rows = n // columns if columns else 0
     split = array.reshape(*array.shape[:axis], rows, columns, *array.shape[axis + 1 :])
     return split.swapaxes(axis, axis + 1).reshape(array.shape)
 
 
-_PLAIN: Mapping[str, Callable[..., Any]] = {"max": np.amax, "min": np.amin, "sum": np.sum, "mul": np.prod}
+_REDUCTIONS: Mapping[str, Callable[..., Any]] = {"max": np.amax, "min": np.amin, "sum": np.sum, "mul": np.prod}
 _INITIAL = {"max": -np.inf, "min": np.inf, "sum": 0.0, "mul": 1.0}
 
 
 def reduction(*, src: Array, algorithm: str, p: float, eps: float, shapes: Shapes) -> Results:
-    """The formulas above; of no elements, max and min are infinite."""
+    """Reduce the axes along which `shapes["dst"]` has a dim of 1; max and min of no elements are infinite."""
     axes = tuple(i for i, (n, m) in enumerate(zip(src.shape, shapes["dst"], strict=True)) if n != m)
-    if algorithm in _PLAIN:
-        return {"dst": _PLAIN[algorithm](src, axis=axes, keepdims=True, initial=_INITIAL[algorithm])}
+    if algorithm in _REDUCTIONS:
+        return {"dst": _REDUCTIONS[algorithm](src, axis=axes, keepdims=True, initial=_INITIAL[algorithm])}
     if algorithm == "mean":
         return {"dst": src.sum(axis=axes, keepdims=True) / np.float64(prod([src.shape[i] for i in axes]))}
     powers = (np.abs(src) ** p).sum(axis=axes, keepdims=True)
@@ -254,7 +262,7 @@ def reduction(*, src: Array, algorithm: str, p: float, eps: float, shapes: Shape
     return {"dst": bounded if "power" in algorithm else bounded ** (1 / p)}
 
 
-_FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
+_COMBINATIONS: Mapping[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -271,23 +279,23 @@ _FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 
 
 def binary(*, src_0: Array, src_1: Array, src_2: Array | None = None, algorithm: str) -> Results:
-    """The combination of two tensors, or the choice between them by a third."""
+    """Combine two tensors element by element; `select` chooses between them by the elements of a third."""
     if algorithm == "select":
         assert src_2 is not None
         return {"dst": np.where(src_2 != 0, src_0, src_1)}
-    return {"dst": combined(algorithm, src_0, src_1)}
+    return {"dst": combine(algorithm, src_0, src_1)}
 
 
-def combined(algorithm: str, x: Array, y: Array) -> Array:
-    """The combination of two arrays."""
-    return _FUNCTIONS[algorithm](x, y).astype(np.float64)
+def combine(algorithm: str, x: Array, y: Array) -> Array:
+    """Combine two arrays element by element; comparisons return 1.0 and 0.0."""
+    return _COMBINATIONS[algorithm](x, y).astype(np.float64)
 
 
 def concat(*, sources: Sequence[Array], axis: int) -> Results:
-    """One tensor after the other."""
+    """Concatenate the sources along an axis."""
     return {"dst": np.concatenate(sources, axis=axis)}
 
 
 def weighted_sum(*, sources: Sequence[Array], scales: Sequence[float]) -> Results:
-    """`dst = scales[0] * src_0 + scales[1] * src_1 + ...`."""
+    """Compute `dst = scales[0] * src_0 + scales[1] * src_1 + ...`."""
     return {"dst": sum((scale * src for scale, src in zip(scales, sources, strict=True)), np.zeros(()))}

@@ -1,12 +1,12 @@
 """`ReferenceEngine`: chooses formats for an operation, and runs its formula on the memories that it is bound to.
 
-Formats: `any` becomes row-major where a primitive multiplies by weights, and so does a packed descriptor without a tag,
-in blocks along the last axis. Elsewhere the destination takes the format in which the source arrives, and in a backward
-primitive a gradient the format of what it is the gradient of.
+Formats for `any`: row-major in primitives that multiply by weights; a packed descriptor without a tag gets blocks along
+the last axis. In other forward primitives the destination gets the format of the source, and in backward primitives
+each gradient gets the format of its forward argument.
 
-`TABLE` has the formula of each primitive in each direction, whose result the post-operations are applied to in order:
+`FORMULAS` has the formula of each primitive in each direction. Post-operations are applied to its result in order.
 
->>> TABLE["softmax", "forward"].__module__
+>>> FORMULAS["softmax", "forward"].__module__
 'inlay.engines.reference.bandwidth_limited'
 
 Source: oneAPI specification, "Memory format propagation" and "Post-ops".
@@ -26,16 +26,16 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.sparsity import PACKED_BLOCK
 from inlay.engines.reference import bandwidth_limited, normalization, products, recurrent, spatial
-from inlay.engines.reference.products import SparseArray, real_sparse
+from inlay.engines.reference.products import SparseArray, dequantize_sparse
 from inlay.engines.reference.values import (
     Array,
     Formula,
     Memories,
     Shape,
+    dequantize,
+    quantize,
     read,
-    real,
-    rounded,
-    stored,
+    round_to_type,
     values_desc,
     write,
 )
@@ -43,19 +43,27 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 from inlay.layout.axis import LETTERS
 from inlay.memory import Memory, reorder
-from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, Sum, reorder_attributes
+from inlay.primitives.attributes import (
+    BinaryPostOp,
+    DepthwiseConvolution,
+    EltwisePostOp,
+    PostOp,
+    PReLUPostOp,
+    SumPostOp,
+    reorder_attributes,
+)
 from inlay.primitives.engine import Engine, Operation, PlainImplementation
 from inlay.primitives.rules import RECURRENT, WEIGHTED, Direction
 
 
-def settled(operation: Operation) -> dict[str, MemoryDesc]:
-    """The descriptor of each argument that is read or written.
+def choose_formats(operation: Operation) -> dict[str, MemoryDesc]:
+    """Choose the formats of an operation, and return the descriptor of each argument that is read or written.
 
     Raises:
-        InvalidArguments: a workspace is needed and the hint has none.
-        Unimplemented: an argument has dims that are RUNTIME, or no layout.
+        InvalidArguments: a workspace is needed, and the hint has none.
+        Unimplemented: an argument has RUNTIME dims, or no layout.
     """
-    descs = {name: _chosen(desc, _model(operation, name)) for name, desc in operation.descs.items()}
+    descs = {name: _resolve_any(desc, _format_source(operation, name)) for name, desc in operation.descs.items()}
     for name, desc in descs.items():
         is_known = isinstance(desc.layout, (Layout, *get_args(kinds.Sparse)))
         if desc.has_runtime or not is_known:
@@ -63,12 +71,12 @@ def settled(operation: Operation) -> dict[str, MemoryDesc]:
                 f"the reference engine computes on tensors with known dims and a layout: {name} is {desc!r}"
             )
     descs |= dict(_workspace(operation, descs))
-    descs |= dict(_post_ops(operation, descs))
-    return descs | dict(_values(operation, descs))
+    descs |= dict(_post_op_descs(operation, descs))
+    return descs | dict(_attribute_value_descs(operation, descs))
 
 
-def _model(operation: Operation, name: str) -> MemoryDesc | None:
-    """The argument that `name` takes the format of."""
+def _format_source(operation: Operation, name: str) -> MemoryDesc | None:
+    """Return the descriptor whose format the argument `name` gets if it is `any`; None for row-major."""
     if operation.hint is not None:
         return operation.hint.descs.get(name.removeprefix("diff_"))
     if operation.kind in WEIGHTED:
@@ -76,8 +84,8 @@ def _model(operation: Operation, name: str) -> MemoryDesc | None:
     return operation.descs.get("src") or operation.descs.get("src_0")
 
 
-def _chosen(desc: MemoryDesc, model: MemoryDesc | None) -> MemoryDesc:
-    """`desc`, or if it is `any`: the format of `model`, or row-major where there is none that fits these dims."""
+def _resolve_any(desc: MemoryDesc, model: MemoryDesc | None) -> MemoryDesc:
+    """Return `desc` with a concrete format: that of `model` if both have as many axes, else row-major."""
     assert desc.data_type is not None
     if isinstance(desc.layout, kinds.Packed) and not desc.layout.tag:
         return MemoryDesc.packed(desc.dims, desc.data_type, desc.nnz, _packed_tag(desc.ndims))
@@ -88,19 +96,19 @@ def _chosen(desc: MemoryDesc, model: MemoryDesc | None) -> MemoryDesc:
 
 
 def _packed_tag(ndims: int) -> str:
-    """Row-major order in blocks of 64 along the last axis."""
+    """Return the tag of packed memory: row-major, in blocks of 64 along the last axis."""
     letters = LETTERS[:ndims]
     return f"{letters[:-1]}{letters[-1].upper()}{PACKED_BLOCK}{letters[-1]}"
 
 
 def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
-    """What training keeps for the way back."""
+    """Yield the workspace, with its descriptor, if the operation has one."""
     if operation.direction == "forward":
-        if operation.prop_kind == "forward_training" and (kept := _kept(operation)):
-            dims = recurrent.kept_dims(operation) if "src_layer" in descs else descs["dst"].dims
-            yield "workspace", MemoryDesc(dims, DATA_TYPES[kept])
+        if operation.prop_kind == "forward_training" and (data_type := _workspace_type(operation)):
+            dims = recurrent.workspace_dims(operation) if "src_layer" in descs else descs["dst"].dims
+            yield "workspace", MemoryDesc(dims, DATA_TYPES[data_type])
         return
-    if not _kept(operation) or "workspace" in descs:
+    if not _workspace_type(operation) or "workspace" in descs:
         return
     if operation.hint is None or "workspace" not in operation.hint.descs:
         raise InvalidArguments(
@@ -110,8 +118,8 @@ def _workspace(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[t
     yield "workspace", operation.hint.descs["workspace"]
 
 
-def _kept(operation: Operation) -> str | None:
-    """The type of what the forward primitive keeps, if it keeps something."""
+def _workspace_type(operation: Operation) -> str | None:
+    """Return the data type of the workspace of the forward primitive; None if it has no workspace."""
     flags = operation.parameters.get("flags", frozenset())
     match operation.kind:
         case "pooling" if operation.parameters["algorithm"] == "max":
@@ -123,21 +131,22 @@ def _kept(operation: Operation) -> str | None:
     return None
 
 
-def _post_ops(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
-    """What post-operations read, and the destination that a depthwise convolution leaves."""
+def _post_op_descs(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
+    """Yield the operands of post-operations, and the final `dst` if there is a depthwise convolution."""
     for i, post_op in enumerate(operation.attributes.post_ops):
         dst = descs["dst"]
         match post_op:
-            case Binary(src_1=src_1):
-                yield f"post_op_{i}_src_1", _chosen(src_1, dst if src_1.dims == dst.dims else None)
-            case PReLU(mask=mask):
+            case BinaryPostOp(src_1=src_1):
+                yield f"post_op_{i}_src_1", _resolve_any(src_1, dst if src_1.dims == dst.dims else None)
+            case PReLUPostOp(mask=mask):
                 shape = tuple(n if mask >> axis & 1 else 1 for axis, n in enumerate(dst.dims))
                 yield f"post_op_{i}_weights", MemoryDesc(shape, "f32")
             case DepthwiseConvolution():
-                yield from _depthwise(f"post_op_{i}", post_op, dst.dims)
+                yield from _depthwise_descs(f"post_op_{i}", post_op, dst.dims)
 
 
-def _depthwise(name: str, post_op: DepthwiseConvolution, dims: Shape) -> Iterator[tuple[str, MemoryDesc]]:
+def _depthwise_descs(name: str, post_op: DepthwiseConvolution, dims: Shape) -> Iterator[tuple[str, MemoryDesc]]:
+    """Yield the weights, bias and destination of a depthwise convolution; `dims` are those of its source."""
     channels, spatial = dims[1], dims[2:]
     yield f"{name}_weights", MemoryDesc((channels, 1, 1, *[post_op.kernel] * len(spatial)), post_op.weights_type)
     if post_op.bias_type is not None:
@@ -146,43 +155,44 @@ def _depthwise(name: str, post_op: DepthwiseConvolution, dims: Shape) -> Iterato
     yield "dst", MemoryDesc((*dims[:2], *out), post_op.dst_type)
 
 
-def _values(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
-    """The values of scales and zero points."""
+def _attribute_value_descs(operation: Operation, descs: dict[str, MemoryDesc]) -> Iterator[tuple[str, MemoryDesc]]:
+    """Yield the arguments with the values of scales and zero points."""
     for kind, entries in (("scales", operation.attributes.scales), ("zero_points", operation.attributes.zero_points)):
         for name, entry in entries.items():
-            # With a depthwise convolution the scales of dst are those of what comes before it.
+            # With a depthwise convolution, `dst` in attributes is the result of the primitive before it.
             desc = operation.descs.get(name) or descs.get(name)
             if desc is not None:
                 yield f"{name}_{kind}", values_desc(entry, desc.dims)
 
 
-def applied(operation: Operation, array: Array, memories: Memories) -> Array:
-    """The result of the primitive after all post-operations, as the elements of dst, not yet rounded."""
+def apply_post_ops(operation: Operation, array: Array, memories: Memories) -> Array:
+    """Apply the post-operations to the result of a formula, and quantize it; the result is not yet rounded."""
     name = "dst"
     for i, post_op in enumerate(operation.attributes.post_ops):
         if isinstance(post_op, DepthwiseConvolution):
             array = _depthwise_convolution(operation, post_op, f"post_op_{i}", array, memories)
             name = f"post_op_{i}_dst"
         else:
-            array = _applied(post_op, f"post_op_{i}", array, memories)
-    return stored(name, array, operation.attributes, memories)
+            array = _apply_post_op(post_op, f"post_op_{i}", array, memories)
+    return quantize(name, array, operation.attributes, memories)
 
 
-def _applied(post_op: PostOp, name: str, x: Array, memories: Memories) -> Array:
+def _apply_post_op(post_op: PostOp, name: str, x: Array, memories: Memories) -> Array:
+    """Apply one post-operation other than a depthwise convolution; `name` begins the names of its operands."""
     match post_op:
-        case Sum(scale=scale, zero_point=zero_point, data_type=data_type):
-            return x + scale * (read(_viewed(memories["dst"], data_type)) - zero_point)
-        case Eltwise(algorithm=algorithm, alpha=alpha, beta=beta):
+        case SumPostOp(scale=scale, zero_point=zero_point, data_type=data_type):
+            return x + scale * (read(_reinterpret(memories["dst"], data_type)) - zero_point)
+        case EltwisePostOp(algorithm=algorithm, alpha=alpha, beta=beta):
             return bandwidth_limited.apply(algorithm, x, alpha, beta)
-        case Binary(algorithm=algorithm):
-            return bandwidth_limited.combined(algorithm, x, read(memories[f"{name}_src_1"]))
-        case PReLU():
+        case BinaryPostOp(algorithm=algorithm):
+            return bandwidth_limited.combine(algorithm, x, read(memories[f"{name}_src_1"]))
+        case PReLUPostOp():
             return np.where(x >= 0, x, x * read(memories[f"{name}_weights"]))
     raise AssertionError(post_op)
 
 
-def _viewed(memory: Memory, data_type: str | None) -> Memory:
-    """The same bytes read as another type of the same width."""
+def _reinterpret(memory: Memory, data_type: str | None) -> Memory:
+    """Return the same bytes as memory of another type of the same width; None for no change."""
     desc = memory.desc
     assert isinstance(desc.layout, Layout)
     if data_type is None:
@@ -194,11 +204,11 @@ def _viewed(memory: Memory, data_type: str | None) -> Memory:
 def _depthwise_convolution(
     operation: Operation, post_op: DepthwiseConvolution, name: str, x: Array, memories: Memories
 ) -> Array:
-    """The depthwise convolution of what the 1x1 convolution would have written."""
+    """Apply a depthwise convolution to the result of a 1x1 convolution, rounded to the type of its destination."""
     attributes, between = operation.attributes, operation.descs["dst"].data_type
     assert between is not None
-    src = real("dst", rounded(stored("dst", x, attributes, memories), between), attributes, memories)
-    weights = real(f"{name}_weights", read(memories[f"{name}_weights"]), attributes, memories)
+    src = dequantize("dst", round_to_type(quantize("dst", x, attributes, memories), between), attributes, memories)
+    weights = dequantize(f"{name}_weights", read(memories[f"{name}_weights"]), attributes, memories)
     bias = read(memories[f"{name}_bias"]) if post_op.bias_type is not None else None
     axes = x.ndim - 2
     return spatial.convolution(
@@ -212,7 +222,7 @@ def _depthwise_convolution(
     )["dst"]
 
 
-TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
+FORMULAS: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
     {
         ("convolution", "forward"): spatial.convolution,
         ("convolution", "backward_data"): spatial.convolution_backward_data,
@@ -234,8 +244,8 @@ TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
         ("layer_normalization", "backward"): normalization.layer_backward,
         ("group_normalization", "forward"): normalization.group_forward,
         ("group_normalization", "backward"): normalization.group_backward,
-        ("lrn", "forward"): normalization.forward,
-        ("lrn", "backward"): normalization.backward,
+        ("lrn", "forward"): normalization.lrn_forward,
+        ("lrn", "backward"): normalization.lrn_backward,
         ("eltwise", "forward"): bandwidth_limited.eltwise,
         ("eltwise", "backward"): bandwidth_limited.eltwise_backward,
         ("prelu", "forward"): bandwidth_limited.prelu,
@@ -248,26 +258,26 @@ TABLE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
         ("binary", "forward"): bandwidth_limited.binary,
         ("concat", "forward"): bandwidth_limited.concat,
         ("sum", "forward"): bandwidth_limited.weighted_sum,
-        **{(kind, "forward"): recurrent.computed for kind in RECURRENT},
-        **{(kind, "backward"): recurrent.gradients for kind in RECURRENT},
+        **{(kind, "forward"): recurrent.forward_formula for kind in RECURRENT},
+        **{(kind, "backward"): recurrent.backward_formula for kind in RECURRENT},
     }
 )
-"""Kind and direction to formula; reorder has none, since it is Inlay's own."""
+"""The formula of each (kind, direction); reorders have none, because `inlay.reorder` computes them."""
 
-SPARSE: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
+SPARSE_FORMULAS: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
     {
         ("matmul", "forward"): products.sparse_matmul,
         ("inner_product", "forward"): products.sparse_inner_product,
     }
 )
-"""The formulas of products with one sparse factor."""
+"""The formulas of matrix products with one sparse factor."""
 
 
 _NUMBERED = re.compile(r"src_(\d+)")
 
 
 def _bind_reorder(operation: Operation, memories: Memories) -> Callable[[], None]:
-    """What moves these memories by Inlay's own reorder; values of attributes are read each time."""
+    """Return a function that calls `inlay.reorder`; each call reads the values of attributes anew."""
     attributes = reorder_attributes(operation.attributes)
     src, dst = memories["src"], memories["dst"]
 
@@ -279,63 +289,72 @@ def _bind_reorder(operation: Operation, memories: Memories) -> Callable[[], None
 
 
 @dataclass(frozen=True, slots=True)
-class _Formula:
-    """A formula and the format of each argument."""
+class _FormulaRunner:
+    """An operation with chosen formats, which runs its formula on memories."""
 
     operation: Operation
-    """What was asked."""
+    """Operation that it computes."""
     descs: Mapping[str, MemoryDesc]
-    """The descriptor of each argument that is read or written."""
+    """Descriptor of each argument that is read or written, by its name."""
 
     def bind(self, memories: Memories) -> Callable[[], None]:
-        """What reads these memories, computes once, and writes what the formula gives and a memory is given for."""
+        """Return a function that computes with these memories; results without a memory are dropped."""
         return partial(self._run, dict(memories))
 
     def _run(self, memories: Memories) -> None:
+        """Read the arguments, compute the formula and the post-operations, and write the results."""
         key = self.operation.kind, self.operation.direction
-        formula = SPARSE[key] if self._is_sparse else TABLE[key]
-        offered = self._offered(memories)
-        # What overflows, or divides by zero, does so by the rules of IEEE 754, without a word.
+        formula = SPARSE_FORMULAS[key] if self._is_sparse else FORMULAS[key]
+        known = self._formula_arguments(memories)
+        # Overflow and division by zero follow IEEE 754, without warnings.
         with np.errstate(all="ignore"):
-            results = dict(formula(**{name: offered[name] for name in signature(formula).parameters & offered.keys()}))
+            results = dict(formula(**{name: known[name] for name in signature(formula).parameters & known.keys()}))
             if self.operation.direction == "forward" and "dst" in results:
-                results["dst"] = applied(self.operation, results["dst"], memories)
+                results["dst"] = apply_post_ops(self.operation, results["dst"], memories)
         for name, array in results.items():
             if name in memories:
                 write(array, memories[name])
 
-    def _offered(self, memories: Memories) -> dict[str, Any]:
-        """What a formula may name: arguments, parameters, and what is known of all arguments."""
+    def _formula_arguments(self, memories: Memories) -> dict[str, Any]:
+        """Return all values that a formula may have as parameters, by name.
+
+        These are the arguments and the parameters of the primitive; `sources`, the numbered sources in order; `shapes`,
+        the dims of all arguments; `operation`; `arguments`, all that are read; `read_destination`, a function that
+        reads the previous content of a result; and `lowest`, the lowest number of the type of src.
+        """
         arrays = {name: self._read(name, memories) for name in memories if self._is_read(name)}
-        numbered = sorted((int(found[1]), name) for name in arrays if (found := _NUMBERED.fullmatch(name)))
+        numbered = sorted((int(match[1]), name) for name in arrays if (match := _NUMBERED.fullmatch(name)))
         src = self.descs.get("src")
         return {
             **self.operation.parameters,
             **arrays,
             "sources": tuple(arrays[name] for _, name in numbered),
-            # Before a depthwise convolution, the destination is that of the primitive itself.
+            # With a depthwise convolution, the formula computes the destination of the primitive before it.
             "shapes": {name: desc.dims for name, desc in {**self.descs, **self.operation.descs}.items()},
             "operation": self.operation,
             "arguments": arrays,
-            "held": lambda name: read(memories[name]),
+            "read_destination": lambda name: read(memories[name]),
             "lowest": src.data_type.lowest if src is not None and src.data_type is not None else None,
         }
 
     @property
     def _is_sparse(self) -> bool:
+        """True if an argument is sparse."""
         return any(desc.kind == "sparse" for desc in self.descs.values())
 
     def _is_read(self, name: str) -> bool:
+        """Return whether the formula reads the argument."""
         return name in self.operation.signature.reads or _NUMBERED.fullmatch(name) is not None
 
     def _read(self, name: str, memories: Memories) -> Array | SparseArray:
+        """Read an argument, and dequantize it."""
         if memories[name].desc.kind == "sparse":
-            return real_sparse(name, memories[name], self.operation.attributes, memories)
-        return real(name, read(memories[name]), self.operation.attributes, memories)
+            return dequantize_sparse(name, memories[name], self.operation.attributes, memories)
+        return dequantize(name, read(memories[name]), self.operation.attributes, memories)
 
 
 class ReferenceEngine(Engine):
-    """Computes every primitive in f64, in any format.
+    """An engine that computes every primitive in f64, in all formats.
 
     >>> ReferenceEngine().name
     'reference'
@@ -344,22 +363,22 @@ class ReferenceEngine(Engine):
     name = "reference"
 
     def supports(self, operation: Operation) -> bool:
-        """Whether there is a formula."""
-        return operation.kind == "reorder" or (operation.kind, operation.direction) in TABLE
+        """Return whether there is a formula for the operation."""
+        return operation.kind == "reorder" or (operation.kind, operation.direction) in FORMULAS
 
     def create(self, operation: Operation) -> PlainImplementation:
-        """Choose the formats that are `any`, as this module says.
+        """Choose the formats that are `any`, by the rules of this module.
 
         Raises:
-            InvalidArguments: a workspace is needed and the hint has none.
-            Unimplemented: there is no formula, an argument has RUNTIME dims or no layout, or a reorder has attributes
-                that Inlay's has not.
+            InvalidArguments: a workspace is needed, and the hint has none.
+            Unimplemented: there is no formula, an argument has RUNTIME dims or no layout, or `inlay.reorder` does not
+                support the attributes of a reorder.
         """
         if not self.supports(operation):
             raise Unimplemented(f"the reference engine does not compute {operation.kind} {operation.direction}")
         if operation.kind == "reorder":
             reorder_attributes(operation.attributes)
             bind = partial(_bind_reorder, operation)
-            return PlainImplementation(operation, settled(operation), "numpy:f64", bind, "numpy")
-        formula = _Formula(operation, settled(operation))
+            return PlainImplementation(operation, choose_formats(operation), "numpy:f64", bind, "numpy")
+        formula = _FormulaRunner(operation, choose_formats(operation))
         return PlainImplementation(operation, formula.descs, "numpy:f64", formula.bind, "numpy")

@@ -1,13 +1,13 @@
 """Batch, layer and group normalization, and local response normalization.
 
-The first three bring tensors to mean 0 and variance 1:
+The first three normalize tensors to mean 0 and variance 1:
 
     dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
 
-They differ in the axes that share a mean: all but channels, the last one, or a group of channels and space. The
-variance is the biased one. With `use_global_stats` mean and variance are given and constant, also to the gradient.
-Batch normalization may end in a ReLU, `dst = max(0, ...)`, before which it may add a second source; the workspace says
-where the result was positive. With `rms_norm` the mean is taken to be 0.
+They differ in the axes of the mean: all except channels (batch), the last one (layer), or space and the channels of a
+group (group). The variance is that of the population (biased). With `use_global_stats`, mean and variance are inputs,
+and constants for the gradient. Batch normalization may end in a ReLU, `dst = max(0, ...)`, before which it may add a
+second source; the workspace is 1 where the result was positive, else 0. With `rms_norm` the mean is 0.
 
 Source: oneAPI specification, "Batch normalization", "Layer normalization" and "Group normalization"; oneDNN for the
 fused forms.
@@ -16,9 +16,10 @@ Local response normalization divides each element by a power of the squares arou
 
     dst = src * base^-beta,    base = k + alpha / count * sum of src^2 over the window
 
-The window is `local_size` channels around the element, or `local_size` elements along each spatial axis; `count` is the
-number of elements of a whole window, also at the border, where squares outside are 0. The half of an even size is
-rounded down, so it spans one element less. The workspace holds `base`.
+The window is centered at the element: `local_size` channels, or `local_size` elements along each spatial axis. `count`
+is the number of elements of a full window; at the border, elements outside the tensor count as 0. The window extends
+(local_size - 1) / 2 elements to both sides, rounded down, so an even size acts like the next smaller odd size. The
+workspace contains `base`.
 
 Source: oneAPI specification, "Local response normalization".
 """
@@ -31,55 +32,58 @@ import numpy as np
 from inlay.engines.reference.values import Array, Results, Shape
 
 FUSED = frozenset({"fuse_norm_relu", "fuse_norm_add_relu"})
-"""The flags with which batch normalization ends in a ReLU."""
+"""Flags with which batch normalization ends in a ReLU."""
 
 RMS = "rms_norm"
-"""The flag without a mean: the root of the mean square divides, and variance stands for the mean square."""
+"""Flag for a mean of 0: elements are divided by the root of their mean square, which takes the role of the variance."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StatisticsAxes:
-    """Which axes share a mean, in a view of the tensor where these are axes of their own."""
+    """The axes over which mean and variance are computed, in a view of the tensor that splits channels into groups."""
 
     view: Shape
-    """The dims of the view."""
+    """Dims of the view."""
     axes: Shape
-    """The axes of the view that share a mean and a variance."""
+    """Axes of the view over which mean and variance are computed."""
     statistics: Shape
-    """The dims of mean and variance."""
+    """Dims of mean and variance."""
     channels: int
-    """The axis of the tensor along which scale and shift differ."""
+    """Axis of the tensor along which scale and shift differ."""
 
     def mean(self, array: Array) -> Array:
-        """The mean over these axes, which stay as axes of length 1; 0 of nothing."""
+        """Return the mean of a view over `axes`, which become axes of length 1; 0 for no elements."""
         count = max(1, prod([array.shape[i] for i in self.axes]))
         mean: Array = array.sum(axis=self.axes, keepdims=True) / count
         return mean
 
-    def kept(self, statistics: Array) -> Array:
-        """Mean or variance with axes of length 1."""
+    def expand_statistics(self, statistics: Array) -> Array:
+        """Reshape mean or variance so that it broadcasts to the view."""
         return statistics.reshape([1 if i in self.axes else n for i, n in enumerate(self.view)])
 
-    def along(self, values: Array, ndim: int) -> Array:
-        """Scale or shift with axes of length 1."""
+    def expand_channels(self, values: Array, ndim: int) -> Array:
+        """Reshape scale or shift so that it broadcasts to a tensor of `ndim` axes."""
         return values.reshape([-1 if i == self.channels else 1 for i in range(ndim)])
 
-    def over(self, array: Array) -> Array:
-        """The sum over all axes but that of scale and shift."""
+    def sum_per_channel(self, array: Array) -> Array:
+        """Return the sum over all axes except that of scale and shift."""
         total: Array = array.sum(axis=tuple(i for i in range(array.ndim) if i != self.channels))
         return total
 
 
-def _batch(shape: Shape) -> _StatisticsAxes:
+def _batch_axes(shape: Shape) -> _StatisticsAxes:
+    """Return the axes of batch normalization: all except channels."""
     return _StatisticsAxes(shape, tuple(i for i in range(len(shape)) if i != 1), shape[1:2], 1)
 
 
-def _layer(shape: Shape) -> _StatisticsAxes:
+def _layer_axes(shape: Shape) -> _StatisticsAxes:
+    """Return the axes of layer normalization: the last one."""
     last = len(shape) - 1
     return _StatisticsAxes(shape, (last,), shape[:-1], last)
 
 
-def _group(shape: Shape, groups: int) -> _StatisticsAxes:
+def _group_axes(shape: Shape, groups: int) -> _StatisticsAxes:
+    """Return the axes of group normalization: space and the channels of a group."""
     view = (shape[0], groups, shape[1] // groups, *shape[2:])
     return _StatisticsAxes(view, tuple(range(2, len(view))), view[:2], 1)
 
@@ -95,8 +99,8 @@ def batch_forward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """Batch normalization: channels have a mean each."""
-    results = _forward(_batch(src.shape), src, mean, variance, scale, shift, epsilon, flags)
+    """Normalize over batch and space: each channel has a mean."""
+    results = _forward(_batch_axes(src.shape), src, mean, variance, scale, shift, epsilon, flags)
     if flags & FUSED:
         total = results["dst"] if src_1 is None else results["dst"] + src_1
         results |= {"dst": np.maximum(total, 0), "workspace": (total > 0).astype(np.float64)}
@@ -114,12 +118,12 @@ def batch_backward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """The gradients of batch normalization; that of a second source is what the ReLU let through."""
+    """Compute the gradients of batch normalization; that of the second source is diff_dst where the ReLU was active."""
     diff = diff_dst
     if flags & FUSED:
         assert workspace is not None
         diff = np.where(workspace != 0, diff_dst, 0.0)
-    results = _backward(_batch(src.shape), src, mean, variance, scale, diff, epsilon, flags)
+    results = _backward(_batch_axes(src.shape), src, mean, variance, scale, diff, epsilon, flags)
     return results | ({"diff_src_1": diff} if "fuse_norm_add_relu" in flags else {})
 
 
@@ -133,8 +137,8 @@ def layer_forward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """Layer normalization: each row along the last axis has its mean."""
-    return _forward(_layer(src.shape), src, mean, variance, scale, shift, epsilon, flags)
+    """Normalize over the last axis: each row has a mean."""
+    return _forward(_layer_axes(src.shape), src, mean, variance, scale, shift, epsilon, flags)
 
 
 def layer_backward(
@@ -147,8 +151,8 @@ def layer_backward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """The gradients of layer normalization."""
-    return _backward(_layer(src.shape), src, mean, variance, scale, diff_dst, epsilon, flags)
+    """Compute the gradients of layer normalization."""
+    return _backward(_layer_axes(src.shape), src, mean, variance, scale, diff_dst, epsilon, flags)
 
 
 def group_forward(
@@ -162,8 +166,8 @@ def group_forward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """Group normalization: each group of channels of an image has its mean; scale and shift are by channel."""
-    return _forward(_group(src.shape, groups), src, mean, variance, scale, shift, epsilon, flags)
+    """Normalize each group of channels of each image; scale and shift differ by channel."""
+    return _forward(_group_axes(src.shape, groups), src, mean, variance, scale, shift, epsilon, flags)
 
 
 def group_backward(
@@ -177,20 +181,20 @@ def group_backward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """The gradients of group normalization."""
-    return _backward(_group(src.shape, groups), src, mean, variance, scale, diff_dst, epsilon, flags)
+    """Compute the gradients of group normalization."""
+    return _backward(_group_axes(src.shape, groups), src, mean, variance, scale, diff_dst, epsilon, flags)
 
 
-def _center(kind: _StatisticsAxes, mean: Array | None, flags: frozenset[str]) -> Array:
-    """What is subtracted: the mean that is given, or nothing."""
+def _center(axes: _StatisticsAxes, mean: Array | None, flags: frozenset[str]) -> Array:
+    """Return the mean in the shape of statistics of the view; 0 with `rms_norm`."""
     if RMS in flags:
         return np.zeros(())
     assert mean is not None
-    return kind.kept(mean)
+    return axes.expand_statistics(mean)
 
 
 def _forward(
-    kind: _StatisticsAxes,
+    axes: _StatisticsAxes,
     src: Array,
     mean: Array | None,
     variance: Array | None,
@@ -199,23 +203,24 @@ def _forward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    x = src.reshape(kind.view)
+    """Normalize; mean and variance are returned if they are computed."""
+    x = src.reshape(axes.view)
     if "use_global_stats" in flags:
         assert variance is not None
-        center, spread = _center(kind, mean, flags), kind.kept(variance)
+        center, spread = _center(axes, mean, flags), axes.expand_statistics(variance)
     else:
-        center = np.zeros(()) if RMS in flags else kind.mean(x)
-        spread = kind.mean((x - center) ** 2)
+        center = np.zeros(()) if RMS in flags else axes.mean(x)
+        spread = axes.mean((x - center) ** 2)
     dst = ((x - center) / np.sqrt(spread + epsilon)).reshape(src.shape)
-    dst = dst if scale is None else dst * kind.along(scale, src.ndim)
-    dst = dst if shift is None else dst + kind.along(shift, src.ndim)
-    computed = {"variance": spread.reshape(kind.statistics)}
-    computed |= {} if RMS in flags else {"mean": center.reshape(kind.statistics)}
+    dst = dst if scale is None else dst * axes.expand_channels(scale, src.ndim)
+    dst = dst if shift is None else dst + axes.expand_channels(shift, src.ndim)
+    computed = {"variance": spread.reshape(axes.statistics)}
+    computed |= {} if RMS in flags else {"mean": center.reshape(axes.statistics)}
     return {"dst": dst} | ({} if "use_global_stats" in flags else computed)
 
 
 def _backward(
-    kind: _StatisticsAxes,
+    axes: _StatisticsAxes,
     src: Array,
     mean: Array | None,
     variance: Array,
@@ -224,29 +229,29 @@ def _backward(
     epsilon: float,
     flags: frozenset[str],
 ) -> Results:
-    """What varies of the source also moves mean and variance, unless these are constant."""
-    inverse = 1 / np.sqrt(kind.kept(variance) + epsilon)
-    normal = (src.reshape(kind.view) - _center(kind, mean, flags)) * inverse
-    scaled = diff_dst if scale is None else diff_dst * kind.along(scale, src.ndim)
-    diff = scaled.reshape(kind.view)
+    """Compute the gradients; unless mean and variance are constants, they depend on the source too."""
+    inverse = 1 / np.sqrt(axes.expand_statistics(variance) + epsilon)
+    normal = (src.reshape(axes.view) - _center(axes, mean, flags)) * inverse
+    scaled = diff_dst if scale is None else diff_dst * axes.expand_channels(scale, src.ndim)
+    diff = scaled.reshape(axes.view)
     if "use_global_stats" not in flags:
-        through_mean = 0.0 if RMS in flags else kind.mean(diff)
-        diff = diff - through_mean - normal * kind.mean(diff * normal)
+        through_mean = 0.0 if RMS in flags else axes.mean(diff)
+        diff = diff - through_mean - normal * axes.mean(diff * normal)
     return {
         "diff_src": (diff * inverse).reshape(src.shape),
-        "diff_scale": kind.over(diff_dst * normal.reshape(src.shape)),
-        "diff_shift": kind.over(diff_dst),
+        "diff_scale": axes.sum_per_channel(diff_dst * normal.reshape(src.shape)),
+        "diff_shift": axes.sum_per_channel(diff_dst),
     }
 
 
-def forward(*, src: Array, algorithm: str, local_size: int, alpha: float, beta: float, k: float) -> Results:
-    """The formula above."""
-    axes = _axes(src, algorithm)
-    base = k + alpha / local_size ** len(axes) * _around(src**2, axes, local_size)
+def lrn_forward(*, src: Array, algorithm: str, local_size: int, alpha: float, beta: float, k: float) -> Results:
+    """Compute local response normalization; the workspace is `base`."""
+    axes = _window_axes(src, algorithm)
+    base = k + alpha / local_size ** len(axes) * _window_sum(src**2, axes, local_size)
     return {"dst": src * base**-beta, "workspace": base}
 
 
-def backward(
+def lrn_backward(
     *,
     src: Array,
     diff_dst: Array,
@@ -257,24 +262,24 @@ def backward(
     beta: float,
     k: float,
 ) -> Results:
-    """The gradient of the source: an element is in its own window and in those around it."""
-    axes = _axes(src, algorithm)
+    """Compute the gradient of the source; an element contributes to the windows of all its neighbors."""
+    axes = _window_axes(src, algorithm)
     share = alpha / local_size ** len(axes)
-    base = k + share * _around(src**2, axes, local_size) if workspace is None else workspace
-    through_base = _around(diff_dst * src * base ** (-beta - 1), axes, local_size)
+    base = k + share * _window_sum(src**2, axes, local_size) if workspace is None else workspace
+    through_base = _window_sum(diff_dst * src * base ** (-beta - 1), axes, local_size)
     return {"diff_src": diff_dst * base**-beta - 2 * share * beta * src * through_base}
 
 
-def _axes(src: Array, algorithm: str) -> tuple[int, ...]:
-    """The axes of the window."""
+def _window_axes(src: Array, algorithm: str) -> tuple[int, ...]:
+    """Return the axes along which the window extends."""
     return (1,) if algorithm == "across_channels" else tuple(range(2, src.ndim))
 
 
-def _around(array: Array, axes: tuple[int, ...], local_size: int) -> Array:
-    """The sum over the window around each element."""
+def _window_sum(array: Array, axes: tuple[int, ...], local_size: int) -> Array:
+    """Return the sum over the window around each element."""
     half = (local_size - 1) // 2
     for axis in axes:
-        at = np.arange(array.shape[axis])
-        near = (abs(at[:, None] - at) <= half).astype(np.float64)
-        array = np.moveaxis(np.tensordot(near, array, (1, axis)), 0, axis)
+        coordinates = np.arange(array.shape[axis])
+        is_near = (abs(coordinates[:, None] - coordinates) <= half).astype(np.float64)
+        array = np.moveaxis(np.tensordot(is_near, array, (1, axis)), 0, axis)
     return array

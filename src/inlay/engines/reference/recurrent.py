@@ -1,20 +1,21 @@
 """Recurrent networks in NumPy: layers over directions over time, forward, and backward through time.
 
 Arrays are f64 and named as the arguments of the primitive; x_t is row t of `src_layer` (time, batch, channels). Each
-direction is a stack of layers of its own: layer l of the direction from right to left reads layer l - 1 of the same
-direction, and only the last layers are joined, side by side (`concat`) or summed. The state after the last step, which
-is time 0 from right to left, is `dst_iter`.
+direction is a separate stack of layers: layer l from right to left reads layer l - 1 from right to left. Only the
+outputs of the last layers are combined: concatenated (`concat`) or summed (`sum`). `dst_iter` is the state after the
+last step, which is time 0 from right to left.
 
     outputs = forward(network, {"src_layer": x, "weights_layer": w, "weights_iter": u})
     gradients = backward(network, {"src_layer": x, ..., "workspace": outputs["workspace"], "diff_dst_layer": g})
 
-The workspace holds what each cell computed: for each direction, layer, time and batch its h, c, gates and `inner`, side
-by side.
+The workspace contains the results of all cells: for each direction, layer, time and batch it has h, c, gates and
+`inner` of `TimeStep`, concatenated.
 
-`computed` and `gradients` are these as formulas of the engine's table, with the types and 8-bit scales of arguments.
+`forward_formula` and `backward_formula` wrap both functions as formulas of the engine's table; they convert the 8-bit
+arguments by their scales.
 
-A state is rounded to its type after each step, because that is what the next step reads: bf16 and f16 directly, 8 bits
-by their scale and shift. So what the reference computes in 8 bits differs from the numbers by quantization alone.
+A state is rounded to its storage type after each step, because the next step reads the stored state: to bf16 or f16
+directly, to 8 bits by scale and shift. The results in 8 bits therefore differ from those in f64 by quantization only.
 
 Source: oneAPI specification, "RNN"; Werbos, "Backpropagation through time", 1990; oneDNN, "int8 inference example" of
 RNN, for where states are quantized.
@@ -28,77 +29,80 @@ import numpy as np
 
 from inlay.data_type import DataType
 from inlay.engines.reference.recurrent_cells import (
-    Cell,
+    CellInputs,
     CellWeights,
     GRUCell,
-    Inputs,
-    Keep,
     LBRGRUCell,
     LSTMCell,
-    Step,
+    RecurrentCell,
+    StateRounding,
+    TimeStep,
     VanillaCell,
 )
-from inlay.engines.reference.values import Array, Results, Shape, rounded
+from inlay.engines.reference.values import Array, Results, Shape, round_to_type
 from inlay.primitives.attributes import RecurrentScales
 from inlay.primitives.engine import Operation
 
 LINEAR_BEFORE_RESET = ("lbr_gru", "lbr_augru")
-"""Kinds with one more bias."""
+"""Kinds whose bias has an additional gate."""
 _REVERSED = {"left2right": (False,), "right2left": (True,), "concat": (False, True), "sum": (False, True)}
 
 
-def exact(state: Array) -> Array:
-    """What keeps a state as it is: no rounding between steps."""
+def no_rounding(state: Array) -> Array:
+    """Return the state unchanged: the rounding of states that are stored as f32."""
     return state
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """What a recurrent network is told besides its tensors."""
+class RecurrentNetwork:
+    """The parameters of a recurrent network, without its tensors."""
 
     kind: str
-    """`vanilla_rnn`, `lstm`, `gru`, `lbr_gru`, `augru` or `lbr_augru`."""
+    """Kind: `vanilla_rnn`, `lstm`, `gru`, `lbr_gru`, `augru` or `lbr_augru`."""
     direction: str
-    """`left2right`, `right2left`, `concat` or `sum`."""
+    """Direction: `left2right`, `right2left`, `concat` or `sum`."""
     activation: str = "tanh"
-    """Of `vanilla_rnn`: `relu`, `tanh` or `logistic`."""
+    """Activation of `vanilla_rnn`: `relu`, `tanh` or `logistic`."""
     alpha: float = 0.0
-    """Of `vanilla_rnn` with relu: the slope below zero."""
-    keep: Keep = exact
-    """Rounds a state to its type."""
-    keep_c: Keep = exact
-    """Rounds a cell state to its type."""
+    """Slope of relu for negative arguments, in `vanilla_rnn`."""
+    round_state: StateRounding = no_rounding
+    """Function that rounds a state to its storage type."""
+    round_cell_state: StateRounding = no_rounding
+    """Function that rounds a cell state to its storage type."""
 
     @property
-    def cell(self) -> Cell:
-        """Its formula."""
+    def cell(self) -> RecurrentCell:
+        """The formula of one cell."""
         if self.kind == "vanilla_rnn":
-            return VanillaCell(self.activation, self.alpha, self.keep)
+            return VanillaCell(self.activation, self.alpha, self.round_state)
         if self.kind == "lstm":
-            return LSTMCell(self.keep, self.keep_c)
-        return LBRGRUCell(self.keep) if self.kind in LINEAR_BEFORE_RESET else GRUCell(self.keep)
+            return LSTMCell(self.round_state, self.round_cell_state)
+        return LBRGRUCell(self.round_state) if self.kind in LINEAR_BEFORE_RESET else GRUCell(self.round_state)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """One layer of one direction, run over all times in its own order."""
+    """One layer of one direction, with its results for all time steps in the order of the direction."""
 
     weights: CellWeights
-    inputs: tuple[Inputs, ...]
-    steps: tuple[Step, ...]
+    """Weights of the layer."""
+    inputs: tuple[CellInputs, ...]
+    """Inputs of each step."""
+    steps: tuple[TimeStep, ...]
+    """Results of each step."""
     h: Array
-    """The state at the end."""
+    """Final state."""
     c: Array
-    """The cell state at the end."""
+    """Final cell state."""
 
     @property
     def output(self) -> Array:
-        """(T, N, channels of the state), in its own order of time."""
-        return self.kept[:, :, : self._outputs]
+        """The states h of all steps: (T, N, channels of the state)."""
+        return self.workspace_rows[:, :, : self._outputs]
 
     @property
-    def kept(self) -> Array:
-        """(T, N, ...), what backward needs of each step, in its own order of time."""
+    def workspace_rows(self) -> Array:
+        """The part of the workspace of this layer: (T, N, h, c, gates and inner concatenated)."""
         batch, channels = self.c.shape
         flat = self.weights.layer.shape[1] * channels
         parts = [
@@ -108,86 +112,97 @@ class _Layer:
 
     @property
     def _outputs(self) -> int:
+        """The number of channels of the state h."""
         last: int = (self.c if self.weights.projection is None else self.weights.projection).shape[1]
         return last
 
 
-def forward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """`dst_layer`, `dst_iter`, `workspace` and, of LSTM, `dst_iter_c`.
+def forward(network: RecurrentNetwork, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute `dst_layer`, `dst_iter`, `workspace` and, for LSTM, `dst_iter_c`.
 
     `arrays` has src_layer (T, N, C), weights_layer (L, D, C, G, O), weights_iter (L, D, S, G, O), and may have bias
     (L, D, G or G + 1, O), src_iter (L, D, N, S), src_iter_c (L, D, N, O), weights_peephole (L, D, 3, O),
     weights_projection (L, D, O, P), attention (T, N, 1).
     """
-    runs = _run(network, arrays)
-    tops = [_in_time(network, d, layers[-1].output) for d, layers in enumerate(runs)]
+    runs = _run_layers(network, arrays)
+    tops = [_reverse_if_right_to_left(network, d, layers[-1].output) for d, layers in enumerate(runs)]
     outputs = {
         "dst_layer": np.concatenate(tops, axis=2) if network.direction == "concat" else sum(tops[1:], start=tops[0]),
         "dst_iter": _by_layer([[layer.h for layer in layers] for layers in runs]),
-        "workspace": np.stack([np.stack([layer.kept for layer in layers]) for layers in runs]),
+        "workspace": np.stack([np.stack([layer.workspace_rows for layer in layers]) for layers in runs]),
     }
     if network.kind == "lstm":
         outputs["dst_iter_c"] = _by_layer([[layer.c for layer in layers] for layers in runs])
     return outputs
 
 
-def backward(network: Network, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """A gradient `diff_x` for each argument x that forward reads, summed over time for the weights.
+def backward(network: RecurrentNetwork, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the gradient `diff_x` of each argument x of `forward`; gradients of weights are sums over time.
 
-    `arrays` has what forward reads, workspace, diff_dst_layer, and may have diff_dst_iter and diff_dst_iter_c.
+    `arrays` has the arguments of `forward`, workspace, diff_dst_layer, and may have diff_dst_iter and diff_dst_iter_c.
     """
-    runs = _run(network, arrays, arrays["workspace"])
+    runs = _run_layers(network, arrays, arrays["workspace"])
     d_src = np.zeros_like(arrays["src_layer"])
     d_attention = np.zeros((*d_src.shape[:2], 1))
-    found: list[list[dict[str, Array]]] = []
+    per_direction: list[list[dict[str, Array]]] = []
     for d, layers in enumerate(runs):
         parts = len(runs) if network.direction == "concat" else 1
-        gradient = _in_time(network, d, np.split(arrays["diff_dst_layer"], parts, axis=2)[d % parts])
+        gradient = _reverse_if_right_to_left(network, d, np.split(arrays["diff_dst_layer"], parts, axis=2)[d % parts])
         rows: list[dict[str, Array]] = []
         for index in reversed(range(len(layers))):
-            row = _layer_backward(
+            row = _backpropagate_layer(
                 network.cell, layers[index], gradient, *_end_gradients(arrays, layers[index], (index, d))
             )
             gradient = row.pop("x")
-            d_attention += _in_time(network, d, row.pop("attention"))
+            d_attention += _reverse_if_right_to_left(network, d, row.pop("attention"))
             rows.insert(0, row)
-        d_src += _in_time(network, d, gradient)
-        found.append(rows)
-    joined = {f"diff_{name}": _by_layer([[row[name] for row in rows] for rows in found]) for name in found[0][0]}
+        d_src += _reverse_if_right_to_left(network, d, gradient)
+        per_direction.append(rows)
+    joined = {
+        f"diff_{name}": _by_layer([[row[name] for row in rows] for rows in per_direction])
+        for name in per_direction[0][0]
+    }
     return {"diff_src_layer": d_src, "diff_attention": d_attention, **joined}
 
 
-def _by_layer(found: list[list[Array]]) -> Array:
-    """(L, D, ...) from a list for each direction of one for each layer."""
-    return np.stack([np.stack(layers) for layers in found], axis=1)
+def _by_layer(per_direction: list[list[Array]]) -> Array:
+    """Stack arrays, of which there is one for each direction and layer, to (L, D, ...)."""
+    return np.stack([np.stack(layers) for layers in per_direction], axis=1)
 
 
-def _in_time(network: Network, d: int, array: Array) -> Array:
-    """What a direction reads or writes in its order, in the order of time, or the other way."""
+def _reverse_if_right_to_left(network: RecurrentNetwork, d: int, array: Array) -> Array:
+    """Reverse the time axis if direction `d` runs from right to left; it converts in both ways."""
     return array[::-1] if _REVERSED[network.direction][d] else array
 
 
-def _run(network: Network, arrays: Mapping[str, Array], workspace: Array | None = None) -> list[list[_Layer]]:
-    """Every layer of every direction, as run forward, or as the workspace holds it."""
+def _run_layers(
+    network: RecurrentNetwork, arrays: Mapping[str, Array], workspace: Array | None = None
+) -> list[list[_Layer]]:
+    """Return all layers of each direction: computed, or restored from the workspace."""
     runs = []
     for d in range(len(_REVERSED[network.direction])):
-        x = _in_time(network, d, arrays["src_layer"])
-        attention = _in_time(network, d, arrays["attention"]) if "attention" in arrays else None
+        x = _reverse_if_right_to_left(network, d, arrays["src_layer"])
+        attention = _reverse_if_right_to_left(network, d, arrays["attention"]) if "attention" in arrays else None
         layers: list[_Layer] = []
         for index in range(arrays["weights_layer"].shape[0]):
-            told = _weights(network, arrays, (index, d)), x, attention, *_initial(arrays, (index, d), x.shape[1])
+            arguments = (
+                _weights(network, arrays, (index, d)),
+                x,
+                attention,
+                *_initial_states(arrays, (index, d), x.shape[1]),
+            )
             layers.append(
-                _layer_forward(network.cell, *told)
+                _run_layer(network.cell, *arguments)
                 if workspace is None
-                else _layer_restored(workspace[d, index], *told)
+                else _restore_layer(workspace[d, index], *arguments)
             )
             x = layers[-1].output
         runs.append(layers)
     return runs
 
 
-def _weights(network: Network, arrays: Mapping[str, Array], at: tuple[int, int]) -> CellWeights:
-    """The weights of one layer and direction; a bias left out is zero."""
+def _weights(network: RecurrentNetwork, arrays: Mapping[str, Array], at: tuple[int, int]) -> CellWeights:
+    """Return the weights of one layer and direction; a missing bias is 0."""
     layer = arrays["weights_layer"][at]
     biases = layer.shape[1] + (network.kind in LINEAR_BEFORE_RESET)
     return CellWeights(
@@ -199,66 +214,68 @@ def _weights(network: Network, arrays: Mapping[str, Array], at: tuple[int, int])
     )
 
 
-def _initial(arrays: Mapping[str, Array], at: tuple[int, int], batch: int) -> tuple[Array, Array]:
-    """The states before the first step; what is left out is zero."""
+def _initial_states(arrays: Mapping[str, Array], at: tuple[int, int], batch: int) -> tuple[Array, Array]:
+    """Return the states h and c before the first step; missing ones are 0."""
     channels, outputs = arrays["weights_iter"].shape[2], arrays["weights_layer"].shape[4]
     h = arrays["src_iter"][at] if "src_iter" in arrays else np.zeros((batch, channels))
     c = arrays["src_iter_c"][at] if "src_iter_c" in arrays else np.zeros((batch, outputs))
     return h, c
 
 
-def _layer_forward(cell: Cell, weights: CellWeights, x: Array, attention: Array | None, h: Array, c: Array) -> _Layer:
-    """One layer over time."""
-    inputs: list[Inputs] = []
-    steps: list[Step] = []
+def _run_layer(
+    cell: RecurrentCell, weights: CellWeights, x: Array, attention: Array | None, h: Array, c: Array
+) -> _Layer:
+    """Compute one layer for all time steps."""
+    inputs: list[CellInputs] = []
+    steps: list[TimeStep] = []
     for t in range(x.shape[0]):
-        inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
+        inputs.append(CellInputs(x[t], h, c, None if attention is None else attention[t]))
         steps.append(cell.forward(weights, inputs[-1]))
         h, c = steps[-1].h, steps[-1].c
     return _Layer(weights, tuple(inputs), tuple(steps), h, c)
 
 
-def _layer_restored(kept: Array, weights: CellWeights, x: Array, attention: Array | None, h: Array, c: Array) -> _Layer:
-    """One layer over time, where `kept` is its part of the workspace."""
+def _restore_layer(rows: Array, weights: CellWeights, x: Array, attention: Array | None, h: Array, c: Array) -> _Layer:
+    """Restore the results of one layer from `rows`, its part of the workspace."""
     gates, channels = weights.layer.shape[1:]
-    outputs = kept.shape[2] - (gates + 2) * channels
-    places = np.cumsum([outputs, channels, gates * channels])
-    inputs: list[Inputs] = []
-    steps: list[Step] = []
-    for t, row in enumerate(kept):
-        inputs.append(Inputs(x[t], h, c, None if attention is None else attention[t]))
-        h, c, flat, inner = np.split(row, places, axis=1)
-        steps.append(Step(h, c, flat.reshape(x.shape[1], gates, channels), inner))
+    outputs = rows.shape[2] - (gates + 2) * channels
+    splits = np.cumsum([outputs, channels, gates * channels])
+    inputs: list[CellInputs] = []
+    steps: list[TimeStep] = []
+    for t, row in enumerate(rows):
+        inputs.append(CellInputs(x[t], h, c, None if attention is None else attention[t]))
+        h, c, flat, inner = np.split(row, splits, axis=1)
+        steps.append(TimeStep(h, c, flat.reshape(x.shape[1], gates, channels), inner))
     return _Layer(weights, tuple(inputs), tuple(steps), h, c)
 
 
 def _end_gradients(arrays: Mapping[str, Array], layer: _Layer, at: tuple[int, int]) -> tuple[Array, Array]:
-    """The gradients of the states after the last step; what is left out is zero."""
+    """Return the gradients of the states after the last step; missing ones are 0."""
     dh = arrays["diff_dst_iter"][at] if "diff_dst_iter" in arrays else np.zeros_like(layer.h)
     dc = arrays["diff_dst_iter_c"][at] if "diff_dst_iter_c" in arrays else np.zeros_like(layer.c)
     return dh, dc
 
 
-def _layer_backward(cell: Cell, layer: _Layer, gradient: Array, dh: Array, dc: Array) -> dict[str, Array]:
-    """Gradients of x and attention over time, of the initial states and of the weights.
+def _backpropagate_layer(cell: RecurrentCell, layer: _Layer, gradient: Array, dh: Array, dc: Array) -> dict[str, Array]:
+    """Compute the gradients of x and attention for all steps, of the initial states and of the weights.
 
-    Given are those of the output over time, and of the states at the end.
+    `gradient` is that of the output for all steps; `dh` and `dc` are those of the final states.
     """
     times, batch = gradient.shape[:2]
     x, attention = np.zeros((times, batch, layer.weights.layer.shape[0])), np.zeros((times, batch, 1))
-    sums = {name: np.zeros_like(value) for name, value in _named(layer.weights).items()}
+    sums = {name: np.zeros_like(value) for name, value in _weights_by_argument(layer.weights).items()}
     for t in reversed(range(times)):
         one = cell.backward(layer.weights, layer.inputs[t], layer.steps[t], dh + gradient[t], dc)
         x[t], dh, dc = one.inputs.x, one.inputs.h, one.inputs.c
         if one.inputs.attention is not None:
             attention[t] = one.inputs.attention
-        for name, value in _named(one.weights).items():
+        for name, value in _weights_by_argument(one.weights).items():
             sums[name] += value
     return {"x": x, "attention": attention, "src_iter": dh, "src_iter_c": dc, **sums}
 
 
-def _named(weights: CellWeights) -> dict[str, Array]:
-    """Weights that there are, by the names of their arguments."""
+def _weights_by_argument(weights: CellWeights) -> dict[str, Array]:
+    """Return the weights that are not None, by the names of their arguments."""
     named = {
         "weights_layer": weights.layer,
         "weights_iter": weights.iter,
@@ -272,78 +289,85 @@ def _named(weights: CellWeights) -> dict[str, Array]:
 _STATES = ("src_layer", "src_iter", "dst_layer", "dst_iter")
 
 
-def computed(*, operation: Operation, arguments: Mapping[str, Array]) -> Results:
-    """What forward writes, the workspace too."""
+def forward_formula(*, operation: Operation, arguments: Mapping[str, Array]) -> Results:
+    """Compute all results of a forward primitive, including the workspace."""
     network, scales = _network(operation), _scales(operation)
-    numbers = {name: _number(operation, scales, name, array) for name, array in arguments.items()}
-    if _type(operation, "src_layer").kind != "float" and "src_iter" in numbers:
-        numbers["src_iter"] = network.keep(numbers["src_iter"])
+    numbers = {name: _dequantize(operation, scales, name, array) for name, array in arguments.items()}
+    if _data_type(operation, "src_layer").kind != "float" and "src_iter" in numbers:
+        numbers["src_iter"] = network.round_state(numbers["src_iter"])
     results = forward(network, numbers)
-    return {name: _code(operation, scales, name, array) for name, array in results.items()}
+    return {name: _quantize(operation, scales, name, array) for name, array in results.items()}
 
 
-def gradients(*, operation: Operation, arguments: Mapping[str, Array], held: Callable[[str], Array]) -> Results:
-    """What backward writes: gradients of weights are added to those that are held, or stand alone with the flag."""
+def backward_formula(
+    *, operation: Operation, arguments: Mapping[str, Array], read_destination: Callable[[str], Array]
+) -> Results:
+    """Compute all results of a backward primitive.
+
+    Gradients of weights are added to the content of their memory, unless `diff_weights_overwrite` is set.
+    """
     results = backward(_network(operation), arguments)
     flags = operation.parameters["flags"]
     if not (isinstance(flags, frozenset) and "diff_weights_overwrite" in flags):
         for name in results:
             if name in operation.descs and name.startswith(("diff_weights", "diff_bias")):
-                results[name] = results[name] + held(name)
+                results[name] = results[name] + read_destination(name)
     return results
 
 
-def kept_dims(operation: Operation) -> Shape:
-    """The dims of the workspace."""
+def workspace_dims(operation: Operation) -> Shape:
+    """Return the dims of the workspace."""
     descs = operation.descs
     layers, directions, _, gates, channels = descs["weights_layer"].dims
     outputs = descs["weights_projection"].dims[3] if "weights_projection" in descs else channels
     return (directions, layers, *descs["src_layer"].dims[:2], outputs + (gates + 2) * channels)
 
 
-def _network(operation: Operation) -> Network:
-    """What the formulas are told."""
-    told = operation.parameters
+def _network(operation: Operation) -> RecurrentNetwork:
+    """Return the parameters of the network of an operation."""
+    parameters = operation.parameters
     cells = [operation.descs[name].data_type for name in ("src_iter_c", "dst_iter_c") if name in operation.descs]
-    alpha = told.get("alpha", 0.0)
+    alpha = parameters.get("alpha", 0.0)
     assert isinstance(alpha, int | float)
-    return Network(
+    return RecurrentNetwork(
         operation.kind,
-        str(told["direction"]),
-        str(told.get("activation", "tanh")),
+        str(parameters["direction"]),
+        str(parameters.get("activation", "tanh")),
         float(alpha),
-        _keep(_type(operation, "src_layer"), _scales(operation)),
-        _keep(cells[0], RecurrentScales()) if cells and cells[0] is not None else exact,
+        _make_rounding(_data_type(operation, "src_layer"), _scales(operation)),
+        _make_rounding(cells[0], RecurrentScales()) if cells and cells[0] is not None else no_rounding,
     )
 
 
-def _keep(data_type: DataType, scales: RecurrentScales) -> Keep:
-    """What rounds a state to a type."""
+def _make_rounding(data_type: DataType, scales: RecurrentScales) -> StateRounding:
+    """Return the function that rounds a state to a storage type."""
     if data_type.name == "f32":
-        return exact
+        return no_rounding
     if data_type.kind == "float":
-        return partial(rounded, data_type=data_type)
+        return partial(round_to_type, data_type=data_type)
 
     def quantized(state: Array) -> Array:
-        code = rounded(state * scales.scale + scales.shift, data_type)
+        code = round_to_type(state * scales.scale + scales.shift, data_type)
         return (code - scales.shift) / scales.scale
 
     return quantized
 
 
-def _type(operation: Operation, name: str) -> DataType:
+def _data_type(operation: Operation, name: str) -> DataType:
+    """Return the data type of an argument."""
     data_type = operation.descs[name].data_type
     assert data_type is not None
     return data_type
 
 
 def _scales(operation: Operation) -> RecurrentScales:
+    """Return the 8-bit scales of an operation, by default 1 without shift."""
     return operation.attributes.recurrent or RecurrentScales()
 
 
-def _number(operation: Operation, scales: RecurrentScales, name: str, array: Array) -> Array:
-    """The numbers that the elements of an argument mean."""
-    if _type(operation, name).kind == "float":
+def _dequantize(operation: Operation, scales: RecurrentScales, name: str, array: Array) -> Array:
+    """Return the numbers that the elements of an argument represent."""
+    if _data_type(operation, name).kind == "float":
         return array
     if name in _STATES:
         return (array - scales.shift) / scales.scale
@@ -354,8 +378,8 @@ def _number(operation: Operation, scales: RecurrentScales, name: str, array: Arr
     return numbers
 
 
-def _code(operation: Operation, scales: RecurrentScales, name: str, array: Array) -> Array:
-    """The elements that mean the numbers of an argument, not yet rounded."""
-    if name in _STATES and name in operation.descs and _type(operation, name).kind != "float":
+def _quantize(operation: Operation, scales: RecurrentScales, name: str, array: Array) -> Array:
+    """Return the elements that represent the numbers of an argument, before rounding."""
+    if name in _STATES and name in operation.descs and _data_type(operation, name).kind != "float":
         return array * scales.scale + scales.shift
     return array

@@ -1,9 +1,9 @@
 """Formulas over space: convolution, deconvolution, pooling and resampling, in any number of spatial dimensions.
 
-`Taps` is the geometry of windows that slide over space. Tap k of window o lies on element
-o * stride + k * (dilation + 1) - padding_l, which may be outside. So the source is placed on a canvas as long as the
-windows reach, and read, or added to, in steps. What of the source no window reaches (where padding on the right is
-negative) is not on the canvas:
+`Taps` is the geometry of sliding windows. Tap k of window o is at the element o * stride + k * (dilation + 1) -
+padding_l of the source, which may be outside of it. The source is therefore copied to a canvas, an array that contains
+all elements under windows; with negative padding on the right, the end of the source is not on the canvas. Windows are
+strided views of the canvas:
 
 >>> taps = Taps(kernel=(3,), strides=(2,), dilations=(0,), padding_l=(1,))
 >>> taps.windows(np.arange(4.0).reshape(1, 1, 4), (2,))[0, 0]
@@ -17,12 +17,12 @@ Convolution:
     dst(n, go, x) = bias(go) + sum over c and taps u of src(n, gc, at) * w(g, o, c, u)
     at            = x * stride + u * (dilation + 1) - padding_l
 
-Group g maps its own channels. Weights have axes (o, c, taps ...), with groups (g, o, c, taps ...). A tap outside the
-source is on a zero.
+Each group g has its own channels. Weights have axes (o, c, taps ...), with groups (g, o, c, taps ...). Elements outside
+the source are 0.
 
-Deconvolution is the transpose of convolution: what a convolution gives back to its source is what a deconvolution
-computes, and what a convolution computes is the gradient of a deconvolution's source. Weights have axes
-(o, c, taps ...) seen from the deconvolution, so both axes swap.
+Deconvolution is the transpose of convolution: its result is the gradient of the source of a convolution, and the
+gradient of its source is a convolution. Its weights have axes (o, c, taps ...) from the viewpoint of the deconvolution,
+so o and c are swapped for the convolution.
 
 Pooling:
 
@@ -30,14 +30,15 @@ Pooling:
     avg_include_padding  dst(n, c, x) = sum over taps / number of taps
     avg_exclude_padding  dst(n, c, x) = sum over taps / number of taps inside the source
 
-The workspace of max holds the row-major index of the tap that was the greatest. A window without any tap inside has
-the lowest number of the type, and no gradient.
+The workspace of max is the row-major index of the tap with the maximum. A window without a tap inside the source has
+the lowest number of the type as result, and no gradient.
 
-Resampling: the center of element o of the destination lies at (o + 1/2) * n_src / n_dst - 1/2 of the source. `nearest`
-rounds this, halves up; `linear` weighs the elements below and above by their distance. Beyond the border is the element
-at it. A resampling is one matrix for each spatial axis, and its gradient the transposed ones:
+Resampling: element o of the destination corresponds to the coordinate (o + 1/2) * n_src / n_dst - 1/2 of the source.
+`nearest` rounds it, halves up; `linear` interpolates between the elements below and above. Coordinates outside the
+source have the element at the border. A resampling is a product with one matrix for each spatial axis, and its gradient
+a product with the transposed matrices:
 
->>> along(2, 4, "linear")
+>>> interpolation_matrix(2, 4, "linear")
 array([[1.  , 0.  ],
        [0.75, 0.25],
        [0.25, 0.75],
@@ -60,29 +61,32 @@ from inlay.engines.reference.values import Array, Results, Shape, Shapes
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Windows over the spatial axes, which are all but the first two."""
+    """Sliding windows over the spatial axes, which are all axes except the first two."""
 
     kernel: Shape
-    """Taps along each axis."""
+    """Number of taps along each axis."""
     strides: Shape
-    """Elements between neighboring windows."""
+    """Steps between neighboring windows, in elements."""
     dilations: Shape
-    """Elements between neighboring taps of a window."""
+    """Numbers of elements skipped between neighboring taps of a window."""
     padding_l: Shape
-    """Elements before the first one of the source."""
+    """Numbers of elements before the first element of the source."""
 
     @property
-    def spans(self) -> Shape:
-        """Elements from the first tap to the last, both included."""
+    def extents(self) -> Shape:
+        """The extent of a window along each axis: the elements from the first tap to the last, both included."""
         return tuple((k - 1) * (d + 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
     def windows(self, source: Array, out: Shape, fill: float = 0.0) -> Array:
-        """The elements under all taps, as axes (n, c, windows ..., taps ...); those outside are `fill`."""
-        canvas = np.full(source.shape[:2] + self._reach(out), fill)
-        on_canvas, of_source = self._overlap(source.shape, canvas.shape)
+        """Return the elements under all taps of `out` windows, as axes (n, c, windows ..., taps ...).
+
+        Elements outside of the source are `fill`.
+        """
+        canvas = np.full(source.shape[:2] + self._canvas_dims(out), fill)
+        on_canvas, of_source = self._overlap_slices(source.shape, canvas.shape)
         canvas[on_canvas] = source[of_source]
         axes = tuple(range(2, source.ndim))
-        views = np.lib.stride_tricks.sliding_window_view(canvas, self.spans, axis=axes)
+        views = np.lib.stride_tricks.sliding_window_view(canvas, self.extents, axis=axes)
         starts = [slice(0, (o - 1) * s + 1 if o else 0, s) for o, s in zip(out, self.strides, strict=True)]
         steps = [slice(None, None, d + 1) for d in self.dilations]
         index: Any = (..., *starts, *steps)
@@ -90,27 +94,31 @@ class Taps:
         return windows
 
     def spread(self, contribution: Callable[[Shape], Array], out: Shape, shape: Shape) -> Array:
-        """The transpose of `windows`: for every tap, what it contributes, added to the elements it lies on.
+        """Add the contribution of every tap to the elements under it: the transpose of `windows`.
 
-        `contribution` is given the tap's coordinate and gives an array with axes (n, c, windows ...).
+        `contribution` returns an array with axes (n, c, windows ...) for the coordinates of a tap. `shape` are the dims
+        of the source, and of the result.
         """
-        canvas = np.zeros(shape[:2] + self._reach(out))
+        canvas = np.zeros(shape[:2] + self._canvas_dims(out))
         for tap in np.ndindex(self.kernel):
             starts = [k * (d + 1) for k, d in zip(tap, self.dilations, strict=True)]
             ends = [at + o * s for at, o, s in zip(starts, out, self.strides, strict=True)]
             index: Any = (..., *map(slice, starts, ends, self.strides))
             canvas[index] += contribution(tap)
         result = np.zeros(shape)
-        on_canvas, of_source = self._overlap(shape, canvas.shape)
+        on_canvas, of_source = self._overlap_slices(shape, canvas.shape)
         result[of_source] = canvas[on_canvas]
         return result
 
-    def _reach(self, out: Shape) -> Shape:
-        """Elements that windows lie on along each axis."""
-        return tuple(max(o - 1, 0) * s + span for o, s, span in zip(out, self.strides, self.spans, strict=True))
+    def _canvas_dims(self, out: Shape) -> Shape:
+        """Return the extents of the canvas, which contains all windows."""
+        return tuple(
+            max(o - 1, 0) * s + window_extent
+            for o, s, window_extent in zip(out, self.strides, self.extents, strict=True)
+        )
 
-    def _overlap(self, source: Shape, canvas: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """The part of the canvas that the source covers, and the part of the source that lies on the canvas."""
+    def _overlap_slices(self, source: Shape, canvas: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Return the part of the canvas that the source covers, and the corresponding part of the source."""
         on_canvas, of_source = [slice(None)] * 2, [slice(None)] * 2
         for n, extent, padding in zip(source[2:], canvas[2:], self.padding_l, strict=True):
             first, last = max(padding, 0), max(min(padding + n, extent), max(padding, 0))
@@ -129,22 +137,22 @@ def convolution(
     padding_l: Shape,
     shapes: Shapes,
 ) -> Results:
-    """The formula above."""
-    w = in_groups(weights, src.ndim)
-    x, u = _letters(src.ndim - 2)
+    """Compute the convolution, group by group."""
+    w = with_group_axis(weights, src.ndim)
+    x, u = _einsum_letters(src.ndim - 2)
     windows = Taps(w.shape[3:], strides, dilations, padding_l).windows(src, shapes["dst"][2:])
-    parts = zip(_split(windows, len(w)), w, strict=True)
+    parts = zip(_split_channels(windows, len(w)), w, strict=True)
     dst = np.concatenate([np.einsum(f"nc{x}{u},oc{u}->no{x}", part, v, optimize=True) for part, v in parts], axis=1)
-    return {"dst": dst if bias is None else dst + along_channels(bias, dst.ndim)}
+    return {"dst": dst if bias is None else dst + expand_channels(bias, dst.ndim)}
 
 
 def convolution_backward_data(
     *, diff_dst: Array, weights: Array, strides: Shape, dilations: Shape, padding_l: Shape, shapes: Shapes
 ) -> Results:
-    """The gradient of the source: what each of its elements was multiplied by, tap for tap."""
-    w = in_groups(weights, diff_dst.ndim)
-    x, _ = _letters(diff_dst.ndim - 2)
-    parts = _split(diff_dst, len(w))
+    """Compute the gradient of the source, tap by tap."""
+    w = with_group_axis(weights, diff_dst.ndim)
+    x, _ = _einsum_letters(diff_dst.ndim - 2)
+    parts = _split_channels(diff_dst, len(w))
 
     def contribution(tap: Shape) -> Array:
         under = [np.einsum(f"no{x},oc->nc{x}", d, v[(..., *tap)]) for d, v in zip(parts, w, strict=True)]
@@ -157,40 +165,40 @@ def convolution_backward_data(
 def convolution_backward_weights(
     *, src: Array, diff_dst: Array, strides: Shape, dilations: Shape, padding_l: Shape, shapes: Shapes
 ) -> Results:
-    """The gradients of weights and bias: what each was multiplied by, summed over images and windows."""
+    """Compute the gradients of weights and bias, which are sums over images and windows."""
     shape = shapes["diff_weights"]
     groups = shape[0] if len(shape) > src.ndim else 1
-    x, u = _letters(src.ndim - 2)
+    x, u = _einsum_letters(src.ndim - 2)
     windows = Taps(shape[-len(strides) :], strides, dilations, padding_l).windows(src, diff_dst.shape[2:])
-    parts = zip(_split(windows, groups), _split(diff_dst, groups), strict=True)
+    parts = zip(_split_channels(windows, groups), _split_channels(diff_dst, groups), strict=True)
     diffs = [np.einsum(f"nc{x}{u},no{x}->oc{u}", part, d, optimize=True) for part, d in parts]
-    return {"diff_weights": np.stack(diffs).reshape(shape), "diff_bias": over_channels(diff_dst)}
+    return {"diff_weights": np.stack(diffs).reshape(shape), "diff_bias": sum_per_channel(diff_dst)}
 
 
-def in_groups(weights: Array, ndim: int) -> Array:
-    """Weights with an axis of groups, for a source of `ndim` axes."""
+def with_group_axis(weights: Array, ndim: int) -> Array:
+    """Return weights with an axis of groups, for a source of `ndim` axes."""
     return weights if weights.ndim > ndim else weights[None]
 
 
-def along_channels(values: Array, ndim: int) -> Array:
-    """One value for each channel, which is axis 1 of `ndim`."""
+def expand_channels(values: Array, ndim: int) -> Array:
+    """Reshape one value per channel so that it broadcasts along axis 1 of `ndim` axes."""
     return values.reshape(-1, *[1] * (ndim - 2))
 
 
-def over_channels(diff: Array) -> Array:
-    """The sum of each channel, which is axis 1."""
+def sum_per_channel(diff: Array) -> Array:
+    """Return the sum over all axes except axis 1, the channels."""
     total: Array = diff.sum(axis=tuple(i for i in range(diff.ndim) if i != 1))
     return total
 
 
-def _split(array: Array, groups: int) -> list[Array]:
-    """The channels of each group."""
+def _split_channels(array: Array, groups: int) -> list[Array]:
+    """Split the channels into groups."""
     size = array.shape[1] // groups
     return [array[:, i * size : (i + 1) * size] for i in range(groups)]
 
 
-def _letters(spatial: int) -> tuple[str, str]:
-    """Names of the axes of windows and of those of taps."""
+def _einsum_letters(spatial: int) -> tuple[str, str]:
+    """Return the letters for `einsum` of the axes of windows, and of those of taps."""
     return "xyz"[:spatial], "uvw"[:spatial]
 
 
@@ -204,25 +212,25 @@ def deconvolution(
     padding_l: Shape,
     shapes: Shapes,
 ) -> Results:
-    """Every element of the source, spread over the taps of its window."""
+    """Compute the deconvolution, as the gradient of a convolution."""
     dst = convolution_backward_data(
         diff_dst=src,
-        weights=_swapped(weights, src.ndim),
+        weights=_swap_channels(weights, src.ndim),
         strides=strides,
         dilations=dilations,
         padding_l=padding_l,
         shapes={"diff_src": shapes["dst"]},
     )["diff_src"]
-    return {"dst": dst if bias is None else dst + along_channels(bias, dst.ndim)}
+    return {"dst": dst if bias is None else dst + expand_channels(bias, dst.ndim)}
 
 
 def deconvolution_backward_data(
     *, diff_dst: Array, weights: Array, strides: Shape, dilations: Shape, padding_l: Shape, shapes: Shapes
 ) -> Results:
-    """The gradient of the source: a convolution."""
+    """Compute the gradient of the source, as a convolution."""
     diff_src = convolution(
         src=diff_dst,
-        weights=_swapped(weights, diff_dst.ndim),
+        weights=_swap_channels(weights, diff_dst.ndim),
         strides=strides,
         dilations=dilations,
         padding_l=padding_l,
@@ -234,9 +242,9 @@ def deconvolution_backward_data(
 def deconvolution_backward_weights(
     *, src: Array, diff_dst: Array, strides: Shape, dilations: Shape, padding_l: Shape, shapes: Shapes
 ) -> Results:
-    """The gradients of weights and bias."""
+    """Compute the gradients of weights and bias."""
     shape = shapes["diff_weights"]
-    swapped = _swapped(np.empty(shape), src.ndim).shape
+    swapped = _swap_channels(np.empty(shape), src.ndim).shape
     diff_weights = convolution_backward_weights(
         src=diff_dst,
         diff_dst=src,
@@ -246,14 +254,14 @@ def deconvolution_backward_weights(
         shapes={"diff_weights": swapped},
     )["diff_weights"]
     return {
-        "diff_weights": _swapped(diff_weights, src.ndim).reshape(shape),
-        "diff_bias": over_channels(diff_dst),
+        "diff_weights": _swap_channels(diff_weights, src.ndim).reshape(shape),
+        "diff_bias": sum_per_channel(diff_dst),
     }
 
 
-def _swapped(weights: Array, ndim: int) -> Array:
-    """Weights with their axes of channels swapped, in groups, for tensors of `ndim` axes."""
-    return in_groups(weights, ndim).swapaxes(1, 2)
+def _swap_channels(weights: Array, ndim: int) -> Array:
+    """Return weights with an axis of groups and the two axes of channels swapped, for tensors of `ndim` axes."""
+    return with_group_axis(weights, ndim).swapaxes(1, 2)
 
 
 def pooling(
@@ -267,12 +275,12 @@ def pooling(
     shapes: Shapes,
     lowest: float,
 ) -> Results:
-    """The formula above; `lowest` is the lowest number of the source's type."""
+    """Compute the max or the average of each window; `lowest` is the lowest number of the source's type."""
     taps, out = Taps(kernel, strides, dilations, padding_l), shapes["dst"][2:]
     last = tuple(range(-len(kernel), 0))
     if algorithm != "max":
-        return {"dst": taps.windows(src, out).sum(axis=last) / _count(taps, algorithm, src.shape, out)}
-    inside = _inside(taps, src.shape, out)
+        return {"dst": taps.windows(src, out).sum(axis=last) / _divisor(taps, algorithm, src.shape, out)}
+    inside = _inside_mask(taps, src.shape, out)
     windows = taps.windows(src, out, -np.inf)
     greatest = windows.max(axis=last, initial=-np.inf)
     is_first = (windows == greatest[(..., *[None] * len(kernel))]) & inside
@@ -291,7 +299,7 @@ def pooling_backward(
     padding_l: Shape,
     shapes: Shapes,
 ) -> Results:
-    """The gradient of the source: all of a window's goes to its greatest element, or equal parts to all taps."""
+    """Compute the gradient of the source: that of a window is added to its maximum, or divided over all its taps."""
     taps, out = Taps(kernel, strides, dilations, padding_l), diff_dst.shape[2:]
     if algorithm == "max":
         assert workspace is not None
@@ -300,7 +308,7 @@ def pooling_backward(
             return np.where(workspace == np.ravel_multi_index(tap, kernel), diff_dst, 0.0)
 
     else:
-        part = diff_dst / _count(taps, algorithm, shapes["diff_src"], out)
+        part = diff_dst / _divisor(taps, algorithm, shapes["diff_src"], out)
 
         def contribution(tap: Shape) -> Array:
             return part
@@ -308,50 +316,53 @@ def pooling_backward(
     return {"diff_src": taps.spread(contribution, out, shapes["diff_src"])}
 
 
-def _inside(taps: Taps, shape: Shape, out: Shape) -> npt.NDArray[np.bool_]:
-    """Which taps of each window are inside the source."""
+def _inside_mask(taps: Taps, shape: Shape, out: Shape) -> npt.NDArray[np.bool_]:
+    """Return a mask of the taps of each window that are inside the source."""
     return taps.windows(np.ones((1, 1, *shape[2:])), out) > 0
 
 
-def _count(taps: Taps, algorithm: str, shape: Shape, out: Shape) -> Array:
-    """The number of elements that each window's sum is divided by."""
+def _divisor(taps: Taps, algorithm: str, shape: Shape, out: Shape) -> Array:
+    """Return the number by which the sum of each window is divided."""
     if algorithm == "avg_include_padding":
         return np.full((1,) * len(shape), float(prod(taps.kernel)))
-    count: Array = _inside(taps, shape, out).sum(axis=tuple(range(-len(taps.kernel), 0)), dtype=np.float64)
+    count: Array = _inside_mask(taps, shape, out).sum(axis=tuple(range(-len(taps.kernel), 0)), dtype=np.float64)
     return count
 
 
 def resampling(*, src: Array, algorithm: str, shapes: Shapes) -> Results:
-    """The formula above."""
+    """Interpolate along each spatial axis."""
     dst = src
     for axis in range(2, src.ndim):
-        dst = _multiplied(along(src.shape[axis], shapes["dst"][axis], algorithm), dst, axis)
+        dst = _multiply_axis(interpolation_matrix(src.shape[axis], shapes["dst"][axis], algorithm), dst, axis)
     return {"dst": dst}
 
 
 def resampling_backward(*, diff_dst: Array, algorithm: str, shapes: Shapes) -> Results:
-    """The gradient of the source: each element gets the share that it gave."""
+    """Compute the gradient of the source, with the transposed matrices."""
     diff = diff_dst
     for axis in range(2, diff_dst.ndim):
-        diff = _multiplied(along(shapes["diff_src"][axis], diff_dst.shape[axis], algorithm).T, diff, axis)
+        diff = _multiply_axis(
+            interpolation_matrix(shapes["diff_src"][axis], diff_dst.shape[axis], algorithm).T, diff, axis
+        )
     return {"diff_src": diff}
 
 
-def along(n_src: int, n_dst: int, algorithm: str) -> Array:
-    """The share that each element of the source (columns) has in each of the destination (rows)."""
-    shares = np.zeros((n_dst, n_src))
-    if not shares.size:
-        return shares
+def interpolation_matrix(n_src: int, n_dst: int, algorithm: str) -> Array:
+    """Return the matrix of one axis: the weight of each source element (column) in each destination element (row)."""
+    matrix = np.zeros((n_dst, n_src))
+    if not matrix.size:
+        return matrix
     rows = np.arange(n_dst)
     center = (rows + 0.5) * n_src / n_dst - 0.5
     if algorithm == "nearest":
-        shares[rows, np.floor(center + 0.5).astype(int)] = 1
-        return shares
+        matrix[rows, np.floor(center + 0.5).astype(int)] = 1
+        return matrix
     below = np.floor(center).astype(int)
-    for at, share in ((below, below + 1 - center), (below + 1, center - below)):
-        np.add.at(shares, (rows, np.clip(at, 0, n_src - 1)), share)
-    return shares
+    for column, weight in ((below, below + 1 - center), (below + 1, center - below)):
+        np.add.at(matrix, (rows, np.clip(column, 0, n_src - 1)), weight)
+    return matrix
 
 
-def _multiplied(matrix: Array, array: Array, axis: int) -> Array:
+def _multiply_axis(matrix: Array, array: Array, axis: int) -> Array:
+    """Multiply a matrix by an array along one axis."""
     return np.moveaxis(np.tensordot(matrix, array, (1, axis)), 0, axis)

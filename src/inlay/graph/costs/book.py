@@ -76,7 +76,8 @@ def _spelled(value: object) -> str:
             )
     if is_dataclass(value) and not isinstance(value, type):
         inner = ", ".join(f"{field.name}={_spelled(getattr(value, field.name))}" for field in fields(value))
-        return f"{type(value).__name__}({inner})"
+        # Tables on disk have keys of post-operations by the names without the suffix.
+        return f"{type(value).__name__.removesuffix('PostOp')}({inner})"
     raise TypeError(f"{value!r} is no part of an operation")
 
 

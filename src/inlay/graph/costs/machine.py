@@ -28,7 +28,7 @@ from inlay.measure.timing_database import TimingTable
 from inlay.memory import Memory
 from inlay.memory.buffers import allocate
 from inlay.memory.pack_reorder import Reorder
-from inlay.primitives.attributes import Binary, PReLU, Sum
+from inlay.primitives.attributes import BinaryPostOp, PReLUPostOp, SumPostOp
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED
 from inlay.reordering.memory_levels import memory_model
@@ -61,11 +61,11 @@ def work(operation: Operation) -> Work:
     dst = operation.descs.get("dst") or operation.descs.get("dst_layer")
     for post_op in operation.attributes.post_ops:
         match post_op:
-            case Binary(src_1=src_1):
+            case BinaryPostOp(src_1=src_1):
                 warm += nbytes(src_1)
-            case PReLU():
+            case PReLUPostOp():
                 warm += 4
-            case Sum() if dst is not None:
+            case SumPostOp() if dst is not None:
                 warm += nbytes(dst)
     return Work(_flops(operation), warm, cold)
 

@@ -45,7 +45,7 @@ from inlay.primitives.engine import (
     EngineLike,
     Implementation,
     Operation,
-    engines_beside,
+    companion_engines,
     get_engine,
     select_reorder_engine,
 )
@@ -76,7 +76,7 @@ def measured(
     Raises:
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
-    engines, machine = engines_beside(get_engine(engine)), this_machine()
+    engines, machine = companion_engines(get_engine(engine)), this_machine()
     cold, pool = pool_of(weights, memory_model().last_level)
     bench = Bench(engines[0], cold)
     book = Book(*_facts(engines[0], machine), pool)

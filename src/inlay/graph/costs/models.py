@@ -32,7 +32,7 @@ from inlay.primitives.engine import (
     Implementation,
     KernelKind,
     Operation,
-    engines_beside,
+    companion_engines,
     get_engine,
 )
 from inlay.primitives.rules import RECURRENT
@@ -53,7 +53,7 @@ def probed(engine: EngineLike = None) -> "ProbedCosts":
     Raises:
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
     """
-    return ProbedCosts(engines_beside(get_engine(engine)), this_machine())
+    return ProbedCosts(companion_engines(get_engine(engine)), this_machine())
 
 
 _NODE_MS = 0.02

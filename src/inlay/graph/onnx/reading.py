@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.importer import GraphImporter

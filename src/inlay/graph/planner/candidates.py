@@ -26,7 +26,7 @@ from inlay.graph.planner.domains import ArgumentFormats, Assignments, Domain
 from inlay.graph.planner.formats import NO_FORMAT, Format
 from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
 from inlay.graph.planner.prices import Prices
-from inlay.primitives.attributes import Binary, Eltwise, PostOp, Sum
+from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 
 NEAR = 0.1
 """What fewer calls may take more, of the whole: prices of single kernels are no more exact."""
@@ -121,16 +121,16 @@ class Fusing:
         ops, dies = self.group.ops, self.group.dies
         dying = [i for i in followers if sums and operands[i - 1] == dst and ops[i].reads.get("src_1") in dies]
         for taken in (*dying, None):
-            yield tuple(Sum() if i == taken else self._post_op(ops[i], operands[i - 1]) for i in followers)
+            yield tuple(SumPostOp() if i == taken else self._post_op(ops[i], operands[i - 1]) for i in followers)
 
     def _post_op(self, op: Op, operand: Format) -> PostOp:
         told = op.parameters
         if operand:
-            return Binary(str(told["algorithm"]), self.prices.formats[operand])
+            return BinaryPostOp(str(told["algorithm"]), self.prices.formats[operand])
         alpha, beta = told["alpha"], told["beta"]
         assert isinstance(alpha, (int, float))
         assert isinstance(beta, (int, float))
-        return Eltwise(str(told["algorithm"]), float(alpha), float(beta))
+        return EltwisePostOp(str(told["algorithm"]), float(alpha), float(beta))
 
 
 class Candidates:

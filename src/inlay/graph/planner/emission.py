@@ -24,7 +24,7 @@ from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, KernelCall
 from inlay.graph.planner.problem import Problem
 from inlay.graph.program import Alternative, Buffer, Program, Step
-from inlay.primitives.attributes import Sum
+from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.engine import Operation
 
 
@@ -316,6 +316,6 @@ class _Emission:
             if "src_1" in follower.constants:
                 constants[f"post_op_{i}_src_1"] = follower.constants["src_1"]
             elif "src_1" in follower.reads:
-                argument = "sum" if isinstance(post_op, Sum) else f"post_op_{i}_src_1"
+                argument = "sum" if isinstance(post_op, SumPostOp) else f"post_op_{i}_src_1"
                 reads[argument] = read(follower.reads["src_1"])
         return reads, constants

@@ -18,7 +18,7 @@ from inlay.graph.costs.kernel import Source
 from inlay.graph.op_graph import Array, Op, OpGraph, readers_of, writers_of
 from inlay.graph.passes.range_guards import may_leave_range, propagates
 from inlay.graph.planner.formats import Format
-from inlay.primitives.attributes import Sum
+from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED
 
@@ -94,7 +94,7 @@ class Candidate:
         for call in self.calls:
             if call.operation is not None:
                 for i, post_op in enumerate(call.operation.attributes.post_ops):
-                    if isinstance(post_op, Sum):
+                    if isinstance(post_op, SumPostOp):
                         return call.first + 1 + i
         return None
 

@@ -18,7 +18,7 @@ from inlay.errors import InvalidArguments
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Buffer, Program, Step
 from inlay.graph.runtime.arena import Place, Segments, places_of
-from inlay.primitives.attributes import Sum
+from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.primitive import Primitive
 
 OLD = "sum"
@@ -85,7 +85,9 @@ def _require_names(step: Step, program: Program) -> None:
             f"step {step.name}, a {step.kind}, has neither an operation nor a node: a reference has a node, all "
             "else an operation"
         )
-    adds = step.operation is not None and any(isinstance(post, Sum) for post in step.operation.attributes.post_ops)
+    adds = step.operation is not None and any(
+        isinstance(post, SumPostOp) for post in step.operation.attributes.post_ops
+    )
     if adds != (OLD in step.reads):
         problem = (
             "adds the old destination, and does not read it"

@@ -28,13 +28,13 @@ from inlay.graph.runtime.checking import OLD
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives import Reorder
-from inlay.primitives.calls import Expected, expected, zeroing
+from inlay.primitives.calls import CallSignature, infer_call_signature, make_zero_fill
 from inlay.primitives.engine import (
     Engine,
     Implementation,
     Operation,
-    create_beside,
-    engines_beside,
+    companion_engines,
+    create_with_companions,
     get_engine,
     select_reorder_engine,
 )
@@ -195,7 +195,7 @@ def _computed(
         for argument, array in step.constants.items()
         if argument in needed
     }
-    is_joined = implementation.is_batched and not (bring.is_empty or bring.vanishes)
+    is_joined = implementation.is_batched and not (bring.is_empty or bring.is_all_zero)
     is_declined = chosen is not engine and chosen is get_engine("reference")
     scratch = bring.descs[_SCRATCHPAD].size if _SCRATCHPAD in bring.writes else 0
     bound = partial(_bound, step, implementation, bring, constants)
@@ -203,21 +203,21 @@ def _computed(
 
 
 def _bound(
-    step: Step, implementation: Implementation, bring: Expected, constants: Mapping[str, Memory], room: Room
+    step: Step, implementation: Implementation, bring: CallSignature, constants: Mapping[str, Memory], room: Room
 ) -> Call | None:
     """What computes a step once; None where it writes no element."""
     used = {**step.reads, **step.writes}
     memories = {argument: room.memory(name) for argument, name in used.items() if argument != OLD}
     if bring.is_empty:
         return None
-    if bring.vanishes:
-        return zeroing([memories[name] for name in bring.results])
+    if bring.is_all_zero:
+        return make_zero_fill([memories[name] for name in bring.results])
     if _SCRATCHPAD in bring.writes and bring.descs[_SCRATCHPAD].size:
         memories[_SCRATCHPAD] = room.scratch(bring.descs[_SCRATCHPAD])
     return implementation.bind({**memories, **constants})
 
 
-def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engine, Implementation, Expected]:
+def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engine, Implementation, CallSignature]:
     """Who computes an operation: `engine` or one beside it, and the reference what all of them decline.
 
     A convolution by another algorithm that is declined, as by another engine than the plan was made for, becomes a
@@ -227,11 +227,11 @@ def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engin
         if is_exact and not propagates(operation.kind, operation.parameters.get("algorithm")):
             raise Unimplemented(f"{operation.kind} may lose NaN or infinities in {engine.name}")
         if operation.kind == "reorder":
-            chosen, found = select_reorder_engine(operation, engines_beside(engine))
+            chosen, found = select_reorder_engine(operation, companion_engines(engine))
         else:
-            chosen, found = create_beside(engine, operation)
-        bring = expected(operation, found)
-        if not (bring.is_empty or bring.vanishes):
+            chosen, found = create_with_companions(engine, operation)
+        bring = infer_call_signature(operation, found)
+        if not (bring.is_empty or bring.is_all_zero):
             found.create_primitive()
         return chosen, found, bring
     except Unimplemented:
@@ -242,7 +242,7 @@ def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engin
         if engine is other:
             raise
         found = other.create(operation)
-        return other, found, expected(operation, found)
+        return other, found, infer_call_signature(operation, found)
 
 
 def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:
