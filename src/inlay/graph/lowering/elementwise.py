@@ -186,13 +186,13 @@ def variadic(algorithm: str) -> Callable[[LoweringContext], Operand]:
         operands = [context.operand(index) for index in range(len(context.node.inputs))]
         dims = context.output().dims
         factor = 1 / len(operands) if algorithm == "mean" else 1.0
-        step = "add" if algorithm in ("sum", "mean") else algorithm
+        pairwise_algorithm = "add" if algorithm in ("sum", "mean") else algorithm
         if len(operands) == 1:
             return context.alias(context.source(0))
-        is_sum = step == "add" and all(context.dims(operand) == dims for operand in operands)
+        is_sum = pairwise_algorithm == "add" and all(context.dims(operand) == dims for operand in operands)
         if is_sum and (len(operands) > 2 or factor != 1):
             return _emit_sum(context, operands, dims, factor)
-        total = _reduce_pairwise(context, step, operands)
+        total = _reduce_pairwise(context, pairwise_algorithm, operands)
         return total if factor == 1 else emit_eltwise(context, total, "linear", factor)
 
     return rule
@@ -210,9 +210,8 @@ def _reduce_pairwise(context: LoweringContext, algorithm: str, operands: Sequenc
     require(isinstance(ordered[0], str), "all of its inputs are constant")
     total = ordered[0]
     for operand in ordered[1:]:
-        total = emit_binary(
-            context, algorithm, total, operand, broadcast_dims(context.dims(total), context.dims(operand))
-        )
+        dims = broadcast_dims(context.dims(total), context.dims(operand))
+        total = emit_binary(context, algorithm, total, operand, dims)
     assert isinstance(total, str)
     return total
 
@@ -220,8 +219,8 @@ def _reduce_pairwise(context: LoweringContext, algorithm: str, operands: Sequenc
 def broadcast_dims(one: Dims, other: Dims) -> Dims:
     """Return the dims to which two operands are broadcast."""
     count = max(len(one), len(other))
-    longer = [(1,) * (count - len(dims)) + dims for dims in (one, other)]
-    return tuple(m if n == 1 else n for n, m in zip(*longer, strict=True))
+    aligned = [(1,) * (count - len(dims)) + dims for dims in (one, other)]
+    return tuple(m if n == 1 else n for n, m in zip(*aligned, strict=True))
 
 
 def prelu(context: LoweringContext) -> Operand:
@@ -230,7 +229,7 @@ def prelu(context: LoweringContext) -> Operand:
     dims = context.dims(src)
     require(len(context.dims(slope)) <= len(dims), "its slope has more axes than its input")
     weights = with_leading_axes(context, slope, len(dims))
-    fits = all(n in (1, of) for n, of in zip(context.dims(weights), dims, strict=True))
+    fits = all(n in (1, extent) for n, extent in zip(context.dims(weights), dims, strict=True))
     require(fits, f"its slope {context.dims(slope)} cannot be broadcast to {dims}")
     return context.emit("prelu", {"src": src, "weights": weights}, dims)
 

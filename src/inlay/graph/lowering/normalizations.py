@@ -115,11 +115,11 @@ def _normalize_groups(context: LoweringContext, groups: int, scales: int) -> Ope
     normal = context.emit("layer_normalization", {"src": source}, rows, epsilon=_epsilon(context), flags=frozenset())
     scaled = dims if scales == dims[1] else (dims[0], scales, prod(dims[1:]) // scales)
     result = context.reshape(normal, scaled)
-    for index, algorithm, nothing in ((1, "mul", 1), (2, "add", 0)):
+    for index, algorithm, neutral in ((1, "mul", 1), (2, "add", 0)):
         operand = context.operand(index)
-        if isinstance(operand, str) or (operand != nothing).any():
-            spread = context.reshape(operand, (1, scales, *(1,) * (len(scaled) - 2)))
-            result = emit_binary(context, algorithm, result, spread, scaled)
+        if isinstance(operand, str) or (operand != neutral).any():
+            parameter = context.reshape(operand, (1, scales, *(1,) * (len(scaled) - 2)))
+            result = emit_binary(context, algorithm, result, parameter, scaled)
     return context.reshape(result, dims)
 
 

@@ -34,28 +34,28 @@ _MOST_AXES_OF_INNER_PRODUCT = 5
 
 def gemm(context: LoweringContext) -> Operand:
     """Lower Gemm: alpha A B + beta C, where A and B may be transposed."""
-    first, second = context.operand(0), context.operand(1)
-    require(len(context.dims(first)) == len(context.dims(second)) == 2, "its matrices have other axes than two")
+    a, b = context.operand(0), context.operand(1)
+    require(len(context.dims(a)) == len(context.dims(b)) == 2, "its matrices do not have two axes")
     alpha, beta = context.attribute("alpha", 1.0), context.attribute("beta", 1.0)
-    one = context.permute(first, (1, 0)) if context.attribute("transA", 0) else first
-    other = context.permute(second, (1, 0)) if context.attribute("transB", 0) else second
-    added = context.operand(2) if context.has_input(2) and beta else None
+    a = context.permute(a, (1, 0)) if context.attribute("transA", 0) else a
+    b = context.permute(b, (1, 0)) if context.attribute("transB", 0) else b
+    c = context.operand(2) if context.has_input(2) and beta else None
     dims = context.output().dims
-    if isinstance(one, str) and not isinstance(other, str):
-        bias = _bias(added, beta, dims[1])
-        product = _inner_product(context, one, np.float32(alpha) * other, bias)
-        added = added if bias is None else None
+    if isinstance(a, str) and not isinstance(b, str):
+        bias = _bias(c, beta, dims[1])
+        product = _inner_product(context, a, np.float32(alpha) * b, bias)
+        c = c if bias is None else None
     else:
-        product = context.emit("matmul", {"src": one, "weights": other}, dims)
+        product = context.emit("matmul", {"src": a, "weights": b}, dims)
         product = product if alpha == 1 else emit_eltwise(context, product, "linear", alpha)
-    return product if added is None else _add_scaled(context, product, added, beta)
+    return product if c is None else _add_scaled(context, product, c, beta)
 
 
-def _bias(added: Operand | None, beta: float, outputs: int) -> Array | None:
+def _bias(c: Operand | None, beta: float, outputs: int) -> Array | None:
     """Return beta C as a vector, if C is constant and the same for all rows; None otherwise."""
-    if added is None or isinstance(added, str) or (added.ndim == 2 and added.shape[0] != 1):
+    if c is None or isinstance(c, str) or (c.ndim == 2 and c.shape[0] != 1):
         return None
-    return np.float32(beta) * np.broadcast_to(added.reshape(-1), (outputs,))
+    return np.float32(beta) * np.broadcast_to(c.reshape(-1), (outputs,))
 
 
 def _inner_product(context: LoweringContext, src: str, matrix: Array, bias: Array | None) -> str:
@@ -74,35 +74,35 @@ def _inner_product(context: LoweringContext, src: str, matrix: Array, bias: Arra
 
 def _add_scaled(context: LoweringContext, product: str, added: Operand, beta: float) -> str:
     """Emit the product plus beta times `added`."""
-    dims = context.dims(product)
     if not isinstance(added, str):
-        return emit_binary(context, "add", product, np.float32(beta) * added, dims)
-    return emit_binary(
-        context, "add", product, added if beta == 1 else emit_eltwise(context, added, "linear", beta), dims
-    )
+        scaled: Operand = np.float32(beta) * added
+    else:
+        scaled = added if beta == 1 else emit_eltwise(context, added, "linear", beta)
+    return emit_binary(context, "add", product, scaled, context.dims(product))
 
 
 def matmul(context: LoweringContext) -> Operand:
     """Lower MatMul: leading axes are broadcast, and vectors are rows or columns, as in NumPy."""
-    first, second = context.operand(0), context.operand(1)
-    left, right = context.dims(first), context.dims(second)
-    dims = context.output().dims
-    one = context.reshape(first, (1, *left)) if len(left) == 1 else first
-    other = context.reshape(second, (*right, 1)) if len(right) == 1 else second
-    rows, columns = context.dims(one), context.dims(other)[-1]
-    if len(context.dims(other)) == 2 and not isinstance(other, str):
-        flat = context.reshape(one, (prod(rows[:-1]), rows[-1]))
-        product = context.emit("matmul", {"src": flat, "weights": other}, (prod(rows[:-1]), columns))
+    a, b = context.operand(0), context.operand(1)
+    if len(context.dims(a)) == 1:
+        a = context.reshape(a, (1, *context.dims(a)))
+    if len(context.dims(b)) == 1:
+        b = context.reshape(b, (*context.dims(b), 1))
+    left, right = context.dims(a), context.dims(b)
+    if len(right) == 2 and not isinstance(b, str):
+        rows = prod(left[:-1])
+        flat = context.reshape(a, (rows, left[-1]))
+        product = context.emit("matmul", {"src": flat, "weights": b}, (rows, right[-1]))
     else:
-        count = max(len(rows), len(context.dims(other)))
-        one, other = (with_leading_axes(context, operand, count) for operand in (one, other))
-        product = context.emit("matmul", {"src": one, "weights": other}, _product_dims(context, one, other))
-    return context.reshape(product, dims)
+        count = max(len(left), len(right))
+        a, b = (with_leading_axes(context, operand, count) for operand in (a, b))
+        product = context.emit("matmul", {"src": a, "weights": b}, _product_dims(context, a, b))
+    return context.reshape(product, context.output().dims)
 
 
-def _product_dims(context: LoweringContext, one: Operand, other: Operand) -> tuple[int, ...]:
+def _product_dims(context: LoweringContext, a: Operand, b: Operand) -> tuple[int, ...]:
     """Return the dims of a product of two stacks of matrices."""
-    left, right = context.dims(one), context.dims(other)
+    left, right = context.dims(a), context.dims(b)
     return (*broadcast_dims(left[:-2], right[:-2]), left[-2], right[-1])
 
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from inlay.graph.lowering.context import F32, LoweringContext, Operand, require
 from inlay.graph.numpy_operators.pooling import split_padding
-from inlay.graph.numpy_operators.sampling import LINEAR_MODES, ROUNDINGS, keys
+from inlay.graph.numpy_operators.sampling import LINEAR_MODES, ROUNDINGS, cubic_kernel
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
@@ -441,7 +441,7 @@ def _cubic_weights(at: Array, n: int, factor: float, is_inside: bool) -> Array:
 
     Elements outside of the source are those at its border, or are left out if only those inside count.
     """
-    below, kernel = np.floor(at), keys(factor)
+    below, kernel = np.floor(at), cubic_kernel(factor)
     weights: dict[int, Array] = {step: kernel(np.abs(at - below - step)) for step in (-1, 0, 1, 2)}
     if is_inside:
         weights = {step: np.where((below + step < 0) | (below + step >= n), 0, one) for step, one in weights.items()}

@@ -171,7 +171,7 @@ Axes: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Reduction:
+class _NumpyReduction:
     """One of ONNX's reductions."""
 
     compute: Callable[[Array, Axes], Array]
@@ -182,7 +182,7 @@ class _Reduction:
     """True if integers are reduced in f64, and the result is truncated."""
 
 
-def _rule(reduction: _Reduction) -> Callable[[OperatorCall], Array]:
+def _rule(reduction: _NumpyReduction) -> Callable[[OperatorCall], Array]:
     """Return the function of a reduction."""
 
     def reduce(call: OperatorCall) -> Array:
@@ -244,16 +244,16 @@ def _log_sum_exp(data: Array, axes: Axes) -> Array:
 
 
 _REDUCTIONS = {
-    "ReduceL1": _Reduction(lambda data, axes: _sum(np.abs(data), axes)),
-    "ReduceL2": _Reduction(lambda data, axes: np.sqrt(_sum(np.square(data), axes)), is_in_f64=True),
-    "ReduceLogSum": _Reduction(lambda data, axes: np.log(_sum(data, axes)), is_in_f64=True),
-    "ReduceLogSumExp": _Reduction(_log_sum_exp, is_in_f64=True),
-    "ReduceMax": _Reduction(_extreme(np.maximum, True)),
-    "ReduceMean": _Reduction(lambda data, axes: np.mean(data, axis=axes, keepdims=True), is_in_f64=True),
-    "ReduceMin": _Reduction(_extreme(np.minimum, False)),
-    "ReduceProd": _Reduction(lambda data, axes: np.prod(data, axis=axes, keepdims=True, dtype=data.dtype)),
-    "ReduceSum": _Reduction(_sum, axes_are_input_since=13),
-    "ReduceSumSquare": _Reduction(lambda data, axes: _sum(np.square(data), axes)),
+    "ReduceL1": _NumpyReduction(lambda data, axes: _sum(np.abs(data), axes)),
+    "ReduceL2": _NumpyReduction(lambda data, axes: np.sqrt(_sum(np.square(data), axes)), is_in_f64=True),
+    "ReduceLogSum": _NumpyReduction(lambda data, axes: np.log(_sum(data, axes)), is_in_f64=True),
+    "ReduceLogSumExp": _NumpyReduction(_log_sum_exp, is_in_f64=True),
+    "ReduceMax": _NumpyReduction(_extreme(np.maximum, True)),
+    "ReduceMean": _NumpyReduction(lambda data, axes: np.mean(data, axis=axes, keepdims=True), is_in_f64=True),
+    "ReduceMin": _NumpyReduction(_extreme(np.minimum, False)),
+    "ReduceProd": _NumpyReduction(lambda data, axes: np.prod(data, axis=axes, keepdims=True, dtype=data.dtype)),
+    "ReduceSum": _NumpyReduction(_sum, axes_are_input_since=13),
+    "ReduceSumSquare": _NumpyReduction(lambda data, axes: _sum(np.square(data), axes)),
 }
 
 

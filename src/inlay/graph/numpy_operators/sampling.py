@@ -66,17 +66,17 @@ def resize(call: OperatorCall) -> Array:
     src = call.input(0)
     mode = call.attribute("mode", "nearest")
     is_old = call.node.operator == "Upsample" or call.opset < 11
-    coordinates = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
-    if mode not in ("nearest", "cubic", *LINEAR_MODES) or coordinates not in COORDINATES:
-        raise call.invalid(f"mode {mode!r} with coordinates {coordinates!r} is not defined")
+    transformation = call.attribute("coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel")
+    if mode not in ("nearest", "cubic", *LINEAR_MODES) or transformation not in COORDINATES:
+        raise call.invalid(f"mode {mode!r} with coordinates {transformation!r} is not defined")
     result = src if mode == "nearest" else src.astype(np.result_type(src.dtype, np.float32))
     outside = np.zeros((1,) * src.ndim, bool)
     for axis in _axes(call, src.shape, is_old):
-        if axis.extent == axis.result and axis.scale == 1 and coordinates != "tf_crop_and_resize":
+        if axis.extent == axis.result and axis.scale == 1 and transformation != "tf_crop_and_resize":
             continue
-        result = _resize_axis(call, result, axis, coordinates, mode, is_old)
-        if coordinates == "tf_crop_and_resize":
-            at = _coordinates(axis, coordinates, np.arange(axis.result, dtype=np.float64))
+        result = _resize_axis(call, result, axis, transformation, mode, is_old)
+        if transformation == "tf_crop_and_resize":
+            at = _coordinates(axis, transformation, np.arange(axis.result, dtype=np.float64))
             beyond = (at < 0) | (at > axis.extent - 1)
             outside = outside | beyond.reshape(-1, *(1,) * (src.ndim - axis.index - 1))
     if outside.any():
@@ -95,27 +95,29 @@ def _axes(call: OperatorCall, dims: Dims, is_old: bool) -> list[_SampledAxis]:
     axes = list(range(len(dims))) if named is None else [call.axis(int(axis), len(dims)) for axis in named]
     scales, sizes = _scales(call, is_old), call.optional(3)
     roi = call.optional(1) if not is_old else None
-    parts = [0.0] * len(axes) + [1.0] * len(axes) if roi is None or not roi.size else roi.astype(np.float64).tolist()
-    if len(parts) != 2 * len(axes):
-        raise call.invalid(f"a region of {len(parts)} numbers does not fit {len(axes)} axes")
+    regions = [0.0] * len(axes) + [1.0] * len(axes) if roi is None or not roi.size else roi.astype(np.float64).tolist()
+    if len(regions) != 2 * len(axes):
+        raise call.invalid(f"a region of {len(regions)} numbers does not fit {len(axes)} axes")
     if sizes is not None and sizes.size:
         results, scales = _scales_for_sizes(call, [dims[axis] for axis in axes], [int(n) for n in sizes.reshape(-1)])
     elif scales is not None and len(scales) == len(axes) and all(0 < scale < np.inf for scale in scales):
-        results = [floor(dims[axis] * (b - a) * s) for axis, s, a, b in _with_roi(call, axes, scales, parts)]
+        results = [floor(dims[axis] * (b - a) * s) for axis, s, a, b in _with_roi(call, axes, scales, regions)]
     else:
         raise call.invalid("it has neither a positive scale nor a size for each axis")
     return [
-        _SampledAxis(axis, dims[axis], result, scale, (parts[k], parts[k + len(axes)]))
+        _SampledAxis(axis, dims[axis], result, scale, (regions[k], regions[k + len(axes)]))
         for k, (axis, result, scale) in enumerate(zip(axes, results, scales, strict=True))
     ]
 
 
 def _with_roi(
-    call: OperatorCall, axes: list[int], scales: list[float], parts: list[float]
+    call: OperatorCall, axes: list[int], scales: list[float], regions: list[float]
 ) -> list[tuple[int, float, float, float]]:
     """Return each axis with its scale and the region that is resized, which is the whole axis unless the node crops."""
     is_cropped = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
-    begins, ends = (parts[: len(axes)], parts[len(axes) :]) if is_cropped else ([0.0] * len(axes), [1.0] * len(axes))
+    begins, ends = (
+        (regions[: len(axes)], regions[len(axes) :]) if is_cropped else ([0.0] * len(axes), [1.0] * len(axes))
+    )
     return list(zip(axes, scales, begins, ends, strict=True))
 
 
@@ -143,38 +145,38 @@ def _scales_for_sizes(call: OperatorCall, dims: list[int], sizes: list[int]) -> 
 
 
 def _resize_axis(
-    call: OperatorCall, src: Array, axis: _SampledAxis, coordinates: str, mode: str, is_old: bool
+    call: OperatorCall, src: Array, axis: _SampledAxis, transformation: str, mode: str, is_old: bool
 ) -> Array:
     """Return the source resized along one axis, part by part, so that weights and indices take little memory."""
     dims = (*src.shape[: axis.index], axis.result, *src.shape[axis.index + 1 :])
     result = np.empty(dims, src.dtype)
     for start in range(0, axis.result, _PART):
         stop = min(start + _PART, axis.result)
-        at = _coordinates(axis, coordinates, np.arange(start, stop, dtype=np.float64))
+        at = _coordinates(axis, transformation, np.arange(start, stop, dtype=np.float64))
         part = (*(slice(None),) * axis.index, slice(start, stop))
         result[part] = _interpolate_axis(call, src, axis, at, mode, is_old)
     return result
 
 
-def _coordinates(axis: _SampledAxis, coordinates: str, at: Reals) -> Reals:
+def _coordinates(axis: _SampledAxis, transformation: str, at: Reals) -> Reals:
     """Return the coordinates in the source of elements `at` of the result."""
     length = axis.scale * axis.extent
-    if coordinates == "align_corners":
+    if transformation == "align_corners":
         return np.zeros_like(at) if length == 1 else at * (axis.extent - 1) / (length - 1)
-    if coordinates == "asymmetric":
+    if transformation == "asymmetric":
         return at / axis.scale
-    if coordinates == "tf_crop_and_resize":
+    if transformation == "tf_crop_and_resize":
         begin, end = axis.roi
         last = axis.extent - 1
         if axis.result == 1:
             return np.full_like(at, 0.5 * (begin + end) * last)
         return begin * last + at * (end - begin) * last / (axis.result - 1)
-    if coordinates == "pytorch_half_pixel" and axis.result == 1:
+    if transformation == "pytorch_half_pixel" and axis.result == 1:
         return np.zeros_like(at)
     middle = (at + 0.5) / axis.scale
-    if coordinates == "tf_half_pixel_for_nn":
+    if transformation == "tf_half_pixel_for_nn":
         return middle
-    if coordinates == "half_pixel_symmetric":
+    if transformation == "half_pixel_symmetric":
         return axis.extent / 2 * (1 - axis.result / length) + middle - 0.5
     return middle - 0.5
 
@@ -185,7 +187,9 @@ def _interpolate_axis(call: OperatorCall, src: Array, axis: _SampledAxis, at: Re
         rounding = call.attribute("nearest_mode", "floor" if is_old else "round_prefer_floor")
         return np.take(src, np.clip(_nearest(call, at, rounding), 0, axis.extent - 1).astype(np.intp), axis.index)
     radius, kernel = (
-        (1.0, _triangle) if mode in LINEAR_MODES else (2.0, keys(float(call.attribute("cubic_coeff_a", _CUBIC))))
+        (1.0, _triangle)
+        if mode in LINEAR_MODES
+        else (2.0, cubic_kernel(float(call.attribute("cubic_coeff_a", _CUBIC))))
     )
     stretch = max(1.0, 1 / axis.scale) if call.attribute("antialias", 0) else 1.0
     first = np.floor(at) - ceil(radius * stretch) + 1
@@ -218,10 +222,10 @@ def _triangle(distance: Reals) -> Reals:
     return np.maximum(1 - distance, 0)
 
 
-def keys(a: float) -> Callable[[Array], Reals]:
+def cubic_kernel(a: float) -> Callable[[Array], Reals]:
     """Return the function from distance to weight of a cubic interpolation: Keys's polynomials with factor `a`.
 
-    >>> keys(-0.5)(np.array([0.0, 0.5, 1.0, 1.5, 2.0])).tolist()
+    >>> cubic_kernel(-0.5)(np.array([0.0, 0.5, 1.0, 1.5, 2.0])).tolist()
     [1.0, 0.5625, 0.0, -0.0625, 0.0]
     """
 
@@ -277,7 +281,7 @@ def _taps(center: Array, mode: str) -> list[tuple[Array, Array]]:
     near = center - below
     if mode == "linear":
         return [(below, 1 - near), (below + 1, near)]
-    kernel, distances = keys(_CUBIC), {-1: near + 1, 0: near, 1: 1 - near, 2: 2 - near}
+    kernel, distances = cubic_kernel(_CUBIC), {-1: near + 1, 0: near, 1: 1 - near, 2: 2 - near}
     return [(below + step, kernel(distance)) for step, distance in distances.items()]
 
 

@@ -209,12 +209,12 @@ def fold_constants(
         InvalidArguments: the operator does not allow these constants.
         MissingExtra: the package onnx is not installed.
     """
-    known = next((tensor for tensor in tensors if tensor is not None), None)
-    if node.operator == "ConstantOfShape" and known is not None:
+    result = next((tensor for tensor in tensors if tensor is not None), None)
+    if node.operator == "ConstantOfShape" and result is not None:
         fill = np.asarray(node.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-        return {known.name: np.broadcast_to(fill.reshape(()), known.dims)}
-    if node.operator == "Expand" and known is not None:
-        return {known.name: np.broadcast_to(values[node.inputs[0]], known.dims)}
+        return {result.name: np.broadcast_to(fill.reshape(()), result.dims)}
+    if node.operator == "Expand" and result is not None:
+        return {result.name: np.broadcast_to(values[node.inputs[0]], result.dims)}
     try:
         results = compute_node(node, opset, {name: values[name] for name in node.inputs if name})
     except (OutOfMemory, Unimplemented):
@@ -264,11 +264,12 @@ def count_fold_bytes(node: Node, tensors: Sequence[Tensor | None], values: Mappi
     Inputs with stride 0, such as results of Expand, count as if NumPy copied them, unless the operator returns views.
     """
     inputs = [values[name] for name in node.inputs if name]
-    spread = sum(_WIDEST * array.size for array in inputs if is_broadcast(array)) if node.operator not in VIEWING else 0
-    most = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    total = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    if node.operator not in VIEWING:
+        total += sum(_WIDEST * array.size for array in inputs if is_broadcast(array))
     if node.operator in SHORTENING:
-        most += sum(_WIDEST * array.size * max(array.ndim, 3) for array in inputs)
-    return most + spread
+        total += sum(_WIDEST * array.size * max(array.ndim, 3) for array in inputs)
+    return total
 
 
 def is_broadcast(array: Array) -> bool:
