@@ -310,7 +310,7 @@ def bomb() -> onnx.ModelProto:
 def test_a_network_that_no_machine_holds_is_refused_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena, "usable_memory", lambda: 1 << 34)
     made = plan(load(bomb().SerializeToString()), costs="probed")
-    needed = arena.laid(made.program, made.graph.tensors).arena.nbytes + 4 * 8 * 8 * 8
+    needed = arena.plan_memory(made.program, made.graph.tensors).arena.nbytes + 4 * 8 * 8 * 8
     with pytest.raises(OutOfMemory) as refused:
         made.compile()
     assert str(refused.value) == (

@@ -100,7 +100,7 @@ def plan(
 
       inlay plan resnet50.onnx --isa avx2 --json
     """
-    from inlay.graph.report import explained, figures
+    from inlay.graph.report import explain_plan, figures
 
     if picture is not None:
         from inlay.render.network.picture import require_suffix
@@ -113,7 +113,7 @@ def plan(
     if isa is None and threads is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     found = _planned(network, tier, how, isa, threads, seconds, engine)
-    echo(json.dumps(figures(found), indent=2) if as_json else explained(found))
+    echo(json.dumps(figures(found), indent=2) if as_json else explain_plan(found))
     if picture is not None:
         from inlay.render.network import PlanPicture
 

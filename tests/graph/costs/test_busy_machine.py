@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from inlay.graph.costs import MeasuredCosts
-from inlay.graph.costs.book import Book, key
 from inlay.graph.costs.timing import Bench
+from inlay.graph.costs.timing_records import TimingRecords, operation_key
 from inlay.measure.processors import Processors
 from inlay.primitives.engine import engines_beside
 from tests.graph.costs.test_measured import BEST, CASES, MACHINE, POOL, TIMES, Clock, Engine, costs_of, engine_of, told
@@ -30,7 +30,7 @@ def looking(engine: Engine, *found: Processors, seconds: float = 1e9) -> tuple[M
     bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
     look = partial(rest.pop, 0)
     return MeasuredCosts(
-        engines_beside(engine), MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look
+        engines_beside(engine), MACHINE, bench, TimingRecords("test", "1"), seconds, None, engine.clock, look
     ), rest
 
 
@@ -60,7 +60,7 @@ def test_what_is_remembered_counts_on_a_busy_machine_too() -> None:
 def test_a_machine_that_becomes_busy_is_noticed_by_what_is_disturbed() -> None:
     many = [*CASES, *(cases.convolution("nhwc", channels=(8, c), size=7) for c in (32, 40, 48, 56, 64, 72))]
     engine = engine_of()
-    engine.costs |= {key(case): 1e-3 for case in many[6:]}
+    engine.costs |= {operation_key(case): 1e-3 for case in many[6:]}
     costs, rest = looking(engine, FREE, BUSY, FREE)
     costs.prepare(many[:6])
     engine.clock.waited = lambda now: 2 * now

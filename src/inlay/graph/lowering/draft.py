@@ -18,7 +18,7 @@ import numpy as np
 from inlay.data_type import as_data_type
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, Tensor, unused_name
-from inlay.graph.op_graph import Array, Move, Op, Part, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, PermuteView, ReshapeView, SubmemoryView, ViewTransform
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 
@@ -165,7 +165,7 @@ class Draft:
         """The operand with other dims."""
         if not isinstance(operand, str):
             return operand.reshape(dims)
-        return operand if self.dims(operand) == dims else self._view(operand, Reshape(dims), dims)
+        return operand if self.dims(operand) == dims else self._view(operand, ReshapeView(dims), dims)
 
     def permuted(self, operand: Operand, perm: Sequence[int]) -> Operand:
         """The operand with its axes in another order."""
@@ -175,19 +175,19 @@ class Draft:
         order = tuple(perm)
         if order == tuple(range(len(dims))):
             return operand
-        return self._view(operand, Permute(order), tuple(dims[axis] for axis in order))
+        return self._view(operand, PermuteView(order), tuple(dims[axis] for axis in order))
 
     def part(self, operand: str, offsets: Dims, dims: Dims) -> str:
         """A box of a tensor."""
-        return operand if self.dims(operand) == dims else self._view(operand, Part(offsets, dims), dims)
+        return operand if self.dims(operand) == dims else self._view(operand, SubmemoryView(offsets, dims), dims)
 
     def same(self, operand: str) -> str:
         """The tensor under another name."""
         return self._view(operand, None, self.dims(operand))
 
-    def _view(self, operand: str, move: Move | None, dims: Dims) -> str:
+    def _view(self, operand: str, move: ViewTransform | None, dims: Dims) -> str:
         result = self._new(self._prepared(dims), self._tensor(operand).dtype)
-        self._append("view", {"src": operand}, {"dst": result}, moves=() if move is None else (move,))
+        self._append("view", {"src": operand}, {"dst": result}, transforms=() if move is None else (move,))
         return result
 
     def _prepared(self, dims: Dims) -> Dims:

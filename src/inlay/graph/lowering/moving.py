@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from inlay.graph.lowering.draft import F32, Draft, Operand, require
-from inlay.graph.op_graph import Op, Permute, Reshape
+from inlay.graph.op_graph import Op, PermuteView, ReshapeView
 from inlay.layout import Dims
 
 
@@ -24,8 +24,8 @@ def _shuffled(draft: Draft, src: str, dims: Dims) -> str | None:
     taken = None if exchanged is None else _view(draft, exchanged.reads["src"])
     if exchanged is None or taken is None:
         return None
-    permute, split, image = exchanged.moves[0], taken.moves[0], taken.reads["src"]
-    if not isinstance(permute, Permute) or not isinstance(split, Reshape):
+    permute, split, image = exchanged.transforms[0], taken.transforms[0], taken.reads["src"]
+    if not isinstance(permute, PermuteView) or not isinstance(split, ReshapeView):
         return None
     axis = next((i for i, axis in enumerate(permute.perm) if i != axis), 0)
     swap = (*range(axis), axis + 1, axis, *range(axis + 2, len(split.dims)))
@@ -38,7 +38,7 @@ def _shuffled(draft: Draft, src: str, dims: Dims) -> str | None:
 def _view(draft: Draft, name: str) -> Op | None:
     """The view, of one move, that makes a tensor of f32."""
     writer = draft.writer(name)
-    return writer if writer and len(writer.moves) == 1 and draft.dtype(name) == F32 else None
+    return writer if writer and len(writer.transforms) == 1 and draft.dtype(name) == F32 else None
 
 
 def transpose(draft: Draft) -> Operand:

@@ -20,7 +20,7 @@ import numpy as np
 
 from inlay.graph.lowering.draft import F32, Draft, Operand, require
 from inlay.graph.lowering.elementwise import binary, eltwise, spread, with_axes
-from inlay.graph.op_graph import Array, Reshape
+from inlay.graph.op_graph import Array, ReshapeView
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 
@@ -61,7 +61,11 @@ def _inner_product(draft: Draft, src: str, matrix: Array, bias: Array | None) ->
     rows, outputs = draft.dims(src)[0], matrix.shape[1]
     weights = matrix.T
     writer = draft.writer(src)
-    if writer is not None and writer.kind == "view" and all(isinstance(move, Reshape) for move in writer.moves):
+    if (
+        writer is not None
+        and writer.kind == "view"
+        and all(isinstance(move, ReshapeView) for move in writer.transforms)
+    ):
         image = writer.reads["src"]
         dims = draft.dims(image)
         if 2 < len(dims) <= _MOST_AXES_OF_INNER_PRODUCT and dims[0] == rows:
