@@ -171,7 +171,7 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
     monkeypatch.setattr(plan, "get_num_threads", lambda: 2)
     write_classifier(batch=2)
     line = (
-        "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and prices that are not remembered "
+        "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and costs that are not stored "
         "are estimated"
     )
     assert cli.main(["plan", "net.onnx"]) == 0

@@ -30,14 +30,14 @@ def plan_on(processors: Processors | None, threads: int = 1) -> Plan:
         (
             Processors((0.6, 0.5)),
             1,
-            "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and prices that are not "
-            "remembered are estimated",
+            "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and costs that are not "
+            "stored are estimated",
         ),
         (
             Processors((1.0, 1.0, 1.0, 0.4)),
             3,
-            "the machine is busy, 3.4 of 4 processors are free: planned for 3 threads, and prices that are not "
-            "remembered are estimated",
+            "the machine is busy, 3.4 of 4 processors are free: planned for 3 threads, and costs that are not "
+            "stored are estimated",
         ),
         (Processors((1.0, 1.0), 1.0), 1, "2.0 of 2 processors are free, and the quota is 1: planned for 1 thread"),
         (Processors((1.0, 1.0), 8.0), 2, ""),

@@ -125,7 +125,7 @@ class Plan:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         if not found.is_busy:
             return f"{found}: planned for {threads}"
-        return f"the machine is busy, {found}: planned for {threads}, and prices that are not remembered are estimated"
+        return f"the machine is busy, {found}: planned for {threads}, and costs that are not stored are estimated"
 
     def __repr__(self) -> str:
         """Return the network, its time and the number of steps; `inlay.graph.report` has the full report."""
