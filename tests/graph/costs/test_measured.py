@@ -122,7 +122,7 @@ def engine_of(clock: Clock | None = None) -> Engine:
     return Engine(clock or Clock(), {operation_key(case): seconds for case, seconds in zip(CASES, TIMES, strict=True)})
 
 
-def told(costs: MeasuredCosts, operation: Operation) -> tuple[Any, str]:
+def ms_and_source(costs: MeasuredCosts, operation: Operation) -> tuple[Any, str]:
     kernel = costs.kernel(operation)
     assert kernel is not None
     return kernel.ms, kernel.source
@@ -133,7 +133,7 @@ def test_a_kernel_costs_what_it_takes() -> None:
     costs = costs_of(engine)
     costs.prepare(CASES)
     for case, seconds in zip(CASES, TIMES, strict=True):
-        assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+        assert ms_and_source(costs, case) == (pytest.approx(seconds * 1e3), "measured")
     assert costs.engine == "engine 1.0"
     assert (costs.name, costs.isa, costs.threads) == ("measured", "AVX2", 2)
 
@@ -145,8 +145,8 @@ def test_a_clock_that_goes_up_and_down_changes_nothing(period: float) -> None:
     costs.prepare(CASES)
     for case, seconds in zip(CASES, TIMES, strict=True):
         # A phase may begin between the yardstick and the kernel: of three rounds the median counts.
-        assert told(costs, case)[0] == pytest.approx(seconds * 1e3, rel=0.51)
-    found = [told(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
+        assert ms_and_source(costs, case)[0] == pytest.approx(seconds * 1e3, rel=0.51)
+    found = [ms_and_source(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
     assert sorted(found)[len(found) // 2] == pytest.approx(1.0, rel=0.02)
 
 
@@ -156,7 +156,7 @@ def test_another_process_that_takes_a_processor_now_and_then_changes_little(ofte
     engine = engine_of(Clock(stolen=lambda run: 8e-3 if rng.randrange(often) == 0 else 0.0))
     costs = costs_of(engine)
     costs.prepare(CASES)
-    found = [told(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
+    found = [ms_and_source(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
     assert min(found) > 0.99
     assert sum(one < 1.01 for one in found) >= {2: 2, 3: 3, 7: 5}[often]
 
@@ -175,7 +175,7 @@ def test_rounds_in_which_threads_waited_for_a_processor_do_not_count() -> None:
     costs = costs_of(engine)
     costs.prepare(CASES)
     for case, seconds in zip(CASES, TIMES, strict=True):
-        assert told(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+        assert ms_and_source(costs, case) == (pytest.approx(seconds * 1e3), "measured")
 
 
 def test_what_was_disturbed_in_all_rounds_is_estimated_and_measured_by_another_process() -> None:
@@ -183,7 +183,7 @@ def test_what_was_disturbed_in_all_rounds_is_estimated_and_measured_by_another_p
     costs = costs_of(disturbed)
     costs.prepare(CASES)
     plain = costs_of(engine_of(), seconds=0)
-    assert [told(costs, case) for case in CASES] == [told(plain, case) for case in CASES]
+    assert [ms_and_source(costs, case) for case in CASES] == [ms_and_source(plain, case) for case in CASES]
     runs = disturbed.counted(CASES[0])
     assert runs > 3
     costs.kernel(CASES[0])
@@ -262,7 +262,7 @@ def test_who_is_slow_runs_once_or_twice_and_others_take_turns(seconds: float, ti
     costs = costs_of(engine)
     costs.prepare(CASES)
     assert engine.counted(CASES[1]) == times
-    assert told(costs, CASES[1]) == (pytest.approx(seconds * 1e3), "measured")
+    assert ms_and_source(costs, CASES[1]) == (pytest.approx(seconds * 1e3), "measured")
     order = [name for name, _ in engine.runs if name in (operation_key(CASES[0]), operation_key(CASES[2]))]
     changes = sum(a != b for a, b in pairwise(order))
     assert changes >= 5
@@ -275,7 +275,7 @@ def test_generic_code_that_would_take_long_is_not_run() -> None:
     costs = costs_of(engine)
     estimate = probed(engine).kernel(huge)
     assert estimate is not None
-    ms, source = told(costs, huge)
+    ms, source = ms_and_source(costs, huge)
     assert (engine.counted(huge), source) == (0, "probed")
     assert ms > 100
 
@@ -288,25 +288,25 @@ def test_the_budget_is_kept_and_the_rest_is_estimated() -> None:
     costs.prepare(more)
     a_group = 6 * 8e-3 * 13
     assert engine.clock.now < 0.5 + a_group
-    sources = [told(costs, case)[1] for case in more]
+    sources = [ms_and_source(costs, case)[1] for case in more]
     assert set(sources) == {"measured", "scaled"}
     assert sources == sorted(sources)
     spent = engine.clock.now
-    assert told(costs, CASES[0])[1] == "scaled"
+    assert ms_and_source(costs, CASES[0])[1] == "scaled"
     assert engine.clock.now == spent
 
 
 def test_estimates_are_scaled_by_what_the_measured_ones_were_wrong_by() -> None:
     engine = engine_of()
     plain = costs_of(engine, seconds=0)
-    estimates = {operation_key(case): told(plain, case) for case in CASES}
+    estimates = {operation_key(case): ms_and_source(plain, case) for case in CASES}
     assert {source for _, source in estimates.values()} == {"probed"}
     engine.costs = {name: ms * 3e-3 for name, (ms, _) in estimates.items()}
     costs = costs_of(engine)
     costs.prepare(CASES[:2])
-    assert told(costs, CASES[0])[1] == "measured"
+    assert ms_and_source(costs, CASES[0])[1] == "measured"
     costs._seconds_left = 0.0
-    assert told(costs, CASES[4]) == (pytest.approx(3 * estimates[operation_key(CASES[4])][0]), "scaled")
+    assert ms_and_source(costs, CASES[4]) == (pytest.approx(3 * estimates[operation_key(CASES[4])][0]), "scaled")
     assert engine.counted(CASES[4]) == 0
 
 
@@ -326,7 +326,7 @@ def test_what_the_engine_lacks_has_no_kernel() -> None:
     costs = costs_of(engine)
     costs.prepare(CASES)
     assert costs.kernel(CASES[2]) is None
-    assert told(costs, CASES[1])[1] == "measured"
+    assert ms_and_source(costs, CASES[1])[1] == "measured"
 
 
 def test_what_can_be_described_and_not_made_is_estimated() -> None:
@@ -335,7 +335,7 @@ def test_what_can_be_described_and_not_made_is_estimated() -> None:
     engine.unbound.add("eltwise")
     costs = costs_of(engine)
     costs.prepare([CASES[0], relu, CASES[1]])
-    assert [told(costs, case)[1] for case in (CASES[0], relu, CASES[1])] == ["measured", "probed", "measured"]
+    assert [ms_and_source(costs, case)[1] for case in (CASES[0], relu, CASES[1])] == ["measured", "probed", "measured"]
 
 
 # What is remembered
@@ -361,10 +361,10 @@ def test_nothing_is_measured_twice_not_even_by_another_process() -> None:
 def test_a_lone_question_is_remembered_when_the_costs_are_gone() -> None:
     engine = engine_of()
     costs = costs_of(engine)
-    assert told(costs, CASES[0])[1] == "measured"
+    assert ms_and_source(costs, CASES[0])[1] == "measured"
     del costs
     other = engine_of()
-    assert told(costs_of(other), CASES[0])[1] == "measured"
+    assert ms_and_source(costs_of(other), CASES[0])[1] == "measured"
     assert other.runs == []
 
 
@@ -374,7 +374,7 @@ def test_another_version_of_the_library_is_not_mixed_in() -> None:
     other.costs = {name: 2 * seconds for name, seconds in other.costs.items()}
     costs = costs_of(other, version="2")
     costs.prepare(CASES)
-    assert [told(costs, case)[0] for case in CASES] == [pytest.approx(2e3 * seconds) for seconds in TIMES]
+    assert [ms_and_source(costs, case)[0] for case in CASES] == [pytest.approx(2e3 * seconds) for seconds in TIMES]
 
 
 @pytest.mark.parametrize("spoil", [lambda data: b"", lambda data: data[:-9], lambda data: data[:50] + b"x" + data[51:]])
@@ -418,7 +418,7 @@ def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
     book.write_yardstick(BEST)
     book.save()
     engine = engine_of()
-    assert told(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
+    assert ms_and_source(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
     assert engine.counted(CASES[0]) > 3
 
 
@@ -428,7 +428,7 @@ def test_an_entry_that_makes_sense_is_not_measured_again() -> None:
     book.write_yardstick(BEST)
     book.save()
     engine = engine_of()
-    assert told(costs_of(engine), CASES[0]) == (pytest.approx(2e3 * BEST), "measured")
+    assert ms_and_source(costs_of(engine), CASES[0]) == (pytest.approx(2e3 * BEST), "measured")
     assert engine.runs == []
 
 
@@ -437,7 +437,7 @@ def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatc
     engine = engine_of()
     costs = costs_of(engine)
     costs.prepare(CASES)
-    assert told(costs, CASES[0])[1] == "measured"
+    assert ms_and_source(costs, CASES[0])[1] == "measured"
     costs.save()
 
 

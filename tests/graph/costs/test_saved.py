@@ -19,7 +19,7 @@ from inlay.graph.costs.timing_records import KernelTiming, RelativeTime, TimingR
 from inlay.machine import MemoryModel
 from inlay.measure import timing_database
 from inlay.primitives.engine import engines_beside, get_engine
-from tests.graph.costs.test_measured import CASES, MACHINE, costs_of, engine_of, told
+from tests.graph.costs.test_measured import CASES, MACHINE, costs_of, engine_of, ms_and_source
 from tests.support import cost_cases as cases
 
 MOVE = cases.image("nchw"), cases.image("nhwc")
@@ -34,10 +34,10 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def written_book() -> TimingRecords:
-    book = TimingRecords("test", "1")
-    book.write_kernel("a", ENTRY)
-    return book
+def written_records() -> TimingRecords:
+    records = TimingRecords("test", "1")
+    records.write_kernel("a", ENTRY)
+    return records
 
 
 def lock_file(directory: Path) -> Path:
@@ -48,16 +48,16 @@ def lock_file(directory: Path) -> Path:
 
 
 def test_what_is_saved_is_read_by_another_process_and_no_other_user(directory: Path) -> None:
-    book = written_book()
-    book.save()
-    assert book.unsaved == ""
+    records = written_records()
+    records.save()
+    assert records.unsaved == ""
     assert TimingRecords("test", "1").kernel("a") == ENTRY
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     assert lock_file(directory).exists()
 
 
 def test_two_processes_that_save_keep_what_both_found() -> None:
-    one, other = written_book(), TimingRecords("test", "1")
+    one, other = written_records(), TimingRecords("test", "1")
     other.write_kernel("b", ENTRY)
     one.save()
     other.save()
@@ -91,10 +91,10 @@ def _make_a_file(directory: Path) -> None:
 )
 def test_a_directory_that_cannot_be_used_is_named(directory: Path, spoil: Callable[[Path], None], why: str) -> None:
     spoil(directory)
-    book = written_book()
-    book.save()
-    assert book.unsaved == why.format(directory)
-    assert book.kernel("a") == ENTRY
+    records = written_records()
+    records.save()
+    assert records.unsaved == why.format(directory)
+    assert records.kernel("a") == ENTRY
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_a_disk_that_takes_no_file_loses_nothing_for_good(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, "refused")
 
-    book = written_book()
+    records = written_records()
     with monkeypatch.context() as broken:
         broken.setattr(os, "replace", refuse)
-        book.save()
-    assert book.unsaved == f"cannot write to the cache directory {directory}: {reason}"
-    assert book.kernel("a") == ENTRY
-    book.save()
-    assert book.unsaved == ""
+        records.save()
+    assert records.unsaved == f"cannot write to the cache directory {directory}: {reason}"
+    assert records.kernel("a") == ENTRY
+    records.save()
+    assert records.unsaved == ""
     assert TimingRecords("test", "1").kernel("a") == ENTRY
 
 
@@ -127,15 +127,15 @@ def test_a_lock_that_another_process_holds_is_not_awaited_for_ever(
 ) -> None:
     fcntl = pytest.importorskip("fcntl", reason="the system locks files in another way")
     monkeypatch.setattr(timing_database, "_PATIENCE", 0.05)
-    book = written_book()
+    records = written_records()
     with lock_file(directory).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         for _ in range(3):
-            book.save()
-            assert book.unsaved == f"another process holds the lock {lock_file(directory)}"
+            records.save()
+            assert records.unsaved == f"another process holds the lock {lock_file(directory)}"
     assert list(directory.glob("*.costs")) == []
-    book.save()
-    assert book.unsaved == ""
+    records.save()
+    assert records.unsaved == ""
     assert TimingRecords("test", "1").kernel("a") == ENTRY
 
 
@@ -145,11 +145,11 @@ from inlay.graph.costs.timing_records import TimingRecords, KernelTiming, Relati
 if os.geteuid() == 0:  # root may write everywhere
     os.chown(os.environ["INLAY_CACHE_DIR"], 65534, 65534)
     os.setuid(65534)
-book = TimingRecords("test", "1")
-print(book.kernel("a"))
-book.write_kernel("a", KernelTiming("jit:test", RelativeTime(1.5), 0, ()))
-book.save()
-print(book.unsaved)
+records = TimingRecords("test", "1")
+print(records.kernel("a"))
+records.write_kernel("a", KernelTiming("jit:test", RelativeTime(1.5), 0, ()))
+records.save()
+print(records.unsaved)
 """
 
 
@@ -181,7 +181,7 @@ def test_sources_count_what_was_measured_now_and_earlier_and_what_was_estimated(
     second = costs_of(more, seconds=0.015)
     second.prepare([CASES[2]])
     second.prepare(CASES)
-    assert [told(second, case)[1] for case in CASES[:5]] == ["measured"] * 3 + ["scaled"] * 2
+    assert [ms_and_source(second, case)[1] for case in CASES[:5]] == ["measured"] * 3 + ["scaled"] * 2
     assert second.sources == CostSources(measured=1, remembered=2, scaled=2, is_out_of_time=True)
 
 

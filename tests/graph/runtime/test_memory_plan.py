@@ -1,4 +1,4 @@
-"""The arena: homes that are needed at once share no byte, whatever the lives; runs of bytes are those of the layout."""
+"""Memory planning: allocations that are live at once share no byte; byte runs are those of the layout."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tests.support.graph_programs import CASES, zero_copy_concat
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> dict[str, LiveInterval]:
+def intervals(draw: st.DrawFn) -> dict[str, LiveInterval]:
     count = draw(st.integers(0, 12))
     found = {}
     for i in range(count):
@@ -28,22 +28,22 @@ def lives(draw: st.DrawFn) -> dict[str, LiveInterval]:
     return found
 
 
-@given(lives())
-def test_homes_that_live_at_once_share_no_byte(lives: dict[str, LiveInterval]) -> None:
-    arena = assign_offsets(lives)
-    assert arena.offsets.keys() == lives.keys()
+@given(intervals())
+def test_allocations_that_are_live_at_once_share_no_byte(intervals: dict[str, LiveInterval]) -> None:
+    arena = assign_offsets(intervals)
+    assert arena.offsets.keys() == intervals.keys()
     for step in range(-1, 10):
         taken: set[int] = set()
-        for home, life in lives.items():
-            if life.first <= step <= life.last:
-                its = set(range(arena.offsets[home], arena.offsets[home] + life.nbytes))
+        for name, interval in intervals.items():
+            if interval.first <= step <= interval.last:
+                its = set(range(arena.offsets[name], arena.offsets[name] + interval.nbytes))
                 assert not taken & its
                 taken |= its
         assert len(taken) <= arena.needed
     assert all(offset % 64 == 0 for offset in arena.offsets.values())
     assert arena.needed <= arena.nbytes
-    assert arena.nbytes == max((arena.offsets[h] + life.nbytes for h, life in lives.items()), default=0)
-    assert arena.unshared == sum(life.nbytes for life in lives.values())
+    assert arena.nbytes == max((arena.offsets[h] + interval.nbytes for h, interval in intervals.items()), default=0)
+    assert arena.unshared == sum(interval.nbytes for interval in intervals.values())
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
@@ -66,9 +66,9 @@ def test_an_arena_is_told_in_one_line() -> None:
 
 def test_slices_of_a_concatenation_live_as_long_as_the_whole() -> None:
     case = zero_copy_concat()
-    places = locate_buffers(case.program, case.graph.tensors)
-    assert (places["b"].allocation, places["b"].offset, places["b"].end) == ("c", 16 * 36, 48 * 36)
-    found = find_live_intervals(case.program, places, allocation_sizes(case.program, places))
+    locations = locate_buffers(case.program, case.graph.tensors)
+    assert (locations["b"].allocation, locations["b"].offset, locations["b"].end) == ("c", 16 * 36, 48 * 36)
+    found = find_live_intervals(case.program, locations, allocation_sizes(case.program, locations))
     assert found == {
         "x": LiveInterval(-1, 1, 4 * 36),
         "c": LiveInterval(0, 4, 48 * 36),
@@ -79,11 +79,11 @@ def test_slices_of_a_concatenation_live_as_long_as_the_whole() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_program_needs_no_more_than_its_homes(name: str) -> None:
+def test_an_arena_is_no_larger_than_its_allocations(name: str) -> None:
     case = CASES[name]()
-    places = locate_buffers(case.program, case.graph.tensors)
-    sizes = allocation_sizes(case.program, places)
-    arena = assign_offsets(find_live_intervals(case.program, places, sizes))
+    locations = locate_buffers(case.program, case.graph.tensors)
+    sizes = allocation_sizes(case.program, locations)
+    arena = assign_offsets(find_live_intervals(case.program, locations, sizes))
     assert arena.offsets.keys() == sizes.keys()
     assert arena.needed <= arena.nbytes <= sum(-(-size // 64) * 64 for size in sizes.values())
 
