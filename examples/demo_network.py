@@ -20,7 +20,7 @@ from rich.table import Table
 import inlay
 from inlay.graph.network import Network
 from inlay.graph.plan import Plan
-from inlay.graph.runtime.arena import laid
+from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
 from inlay.primitives.engine import explain_fallback, get_engine
@@ -109,7 +109,7 @@ def planned(console: Console, network: Network, seconds: float) -> Plan:
 
 def print_plan(console: Console, plan: Plan) -> None:
     """Totals, and what takes how long by kind of step."""
-    arena = laid(plan.program, plan.graph.tensors).arena
+    arena = plan_memory(plan.program, plan.graph.tensors).arena
     engine = f" of {plan.engine}" if plan.engine else ""
     console.print(f"  {plan.costs} costs{engine}, {plan.isa}, {plan.threads} threads")
     console.print(f"  {len(plan.program.steps)} steps, {len(plan.reorders)} of them reorders")

@@ -256,7 +256,7 @@ def test_the_share_of_numpy_stands_in_the_table_and_in_json() -> None:
         ),
         (
             {"costs": "guessed", "peers": ""},
-            "costs are 'guessed': give measured, probed, analytic, or an object that tells them",
+            "costs are 'guessed': give measured, probed, analytic, or an object with costs",
         ),
     ],
 )

@@ -15,7 +15,7 @@ import inlay
 from inlay import cache
 from inlay.cache import private_directory
 from inlay.errors import FileError
-from inlay.graph.costs.book import Book, Entry, Price
+from inlay.graph.costs.timing_records import KernelTiming, RelativeTime, TimingRecords
 from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled
 from inlay.reordering import target as target_module
@@ -253,19 +253,19 @@ def test_every_reader_survives_such_a_file(
 ) -> None:
     """Machine code and costs; tuned choices and the machine model are read by the same function."""
     assert reorder_is_right()
-    book = Book("test")
-    book.write_kernel("a", Entry("jit:test", Price(1.5), 0, ()))
+    book = TimingRecords("test")
+    book.write_kernel("a", KernelTiming("jit:test", RelativeTime(1.5), 0, ()))
     book.save()
     for path in directory.iterdir():
         path.unlink()
         make(path)
     forget_memory(monkeypatch)
     assert reorder_is_right()
-    again = Book("test")
+    again = TimingRecords("test")
     assert again.kernel("a") is None
-    again.write_kernel("a", Entry("jit:test", Price(2.5), 0, ()))
+    again.write_kernel("a", KernelTiming("jit:test", RelativeTime(2.5), 0, ()))
     again.save()
-    assert again.kernel("a") == Entry("jit:test", Price(2.5), 0, ())
+    assert again.kernel("a") == KernelTiming("jit:test", RelativeTime(2.5), 0, ())
 
 
 def test_only_one_module_knows_the_directory() -> None:
@@ -321,24 +321,24 @@ import os, sys, resource, signal
 import inlay
 from onnx import TensorProto, helper
 
-def planned(width):
+def plan_graph(width):
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8, width, 6]) for n in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "small", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return inlay.plan(inlay.load(model.SerializeToString()), costs="measured")
 
-planned(6)  # so that everything is loaded: another user may not read this Python
+plan_graph(6)  # so that everything is loaded: another user may not read this Python
 os.environ["INLAY_CACHE_DIR"] = sys.argv[1]
 if os.geteuid() == 0:  # root may write everywhere
     os.setgid(65534)
     os.setuid(65534)
 {limit}
-plan = planned(7)
+plan = plan_graph(7)
 print(plan.sources.unsaved if plan.sources else "")
 """
 
 
-def planned(folder: Path, limit: str = "") -> str:
+def plan_graph(folder: Path, limit: str = "") -> str:
     command = [sys.executable, "-c", PLAN.format(limit=limit), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=120)
     assert done.returncode == 0, done.stderr
@@ -365,7 +365,7 @@ def public_directory() -> Iterator[Path]:
 def test_a_plan_is_made_without_a_directory_that_can_be_written(public_directory: Path) -> None:
     public_directory.chmod(0o500)
     # The reference engine measures nothing, and then there is nothing that could be kept.
-    assert planned(public_directory) in (
+    assert plan_graph(public_directory) in (
         "",
         f"cannot write to the cache directory {public_directory}: permission denied; check who may use it",
     )
@@ -378,7 +378,7 @@ def test_a_plan_is_made_where_no_file_may_be_written(public_directory: Path) -> 
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     """)
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] != 0
-    unsaved = planned(public_directory, limit)
+    unsaved = plan_graph(public_directory, limit)
     assert unsaved == "" or unsaved.startswith(f"cannot write to the cache directory {public_directory}: ")
     assert [path.name for path in public_directory.iterdir() if path.suffix != ".lock"] == []
 

@@ -16,7 +16,7 @@ from inlay.engines import onednn
 from inlay.engines.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
 from inlay.graph.costs import CostSources, analytic, measured
-from inlay.graph.plan import _tier
+from inlay.graph.plan import _effective_tier
 from inlay.primitives import engine, set_engine
 from tests.cli.test_networks import IMAGE, complaint, succeed, write_classifier
 
@@ -212,10 +212,10 @@ def test_a_plan_is_called_measured_if_the_time_of_one_of_its_steps_is() -> None:
     first, *others = program.steps
     with_one = replace(program, steps=(replace(first, source="measured"), *others))
     costs, some = measured("reference", seconds=0), CostSources(measured=9, modelled=3)
-    assert _tier(costs, some, program) == "probed"
-    assert _tier(costs, some, with_one) == "measured"
-    assert _tier(costs, CostSources(), replace(program, steps=())) == "measured"
-    assert _tier(analytic("AVX2", threads=1), None, program) == "analytic"
+    assert _effective_tier(costs, some, program) == "probed"
+    assert _effective_tier(costs, some, with_one) == "measured"
+    assert _effective_tier(costs, CostSources(), replace(program, steps=())) == "measured"
+    assert _effective_tier(analytic("AVX2", threads=1), None, program) == "analytic"
 
 
 # How much was measured

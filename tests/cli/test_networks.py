@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from inlay import cli, load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
-from inlay.graph.report import explained, figures
+from inlay.graph.report import explain_plan, figures
 from inlay.primitives import engine, set_engine
 from inlay.render.network import PlanPicture
 
@@ -107,7 +107,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 def test_plan_prints_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
     write_classifier()
     found = plan(load("net.onnx", batch=4), costs="probed")
-    assert succeed(capsys, "plan", "net.onnx", "--batch", "4", "--costs", "probed") == f"{explained(found)}\n"
+    assert succeed(capsys, "plan", "net.onnx", "--batch", "4", "--costs", "probed") == f"{explain_plan(found)}\n"
 
 
 def test_plan_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_plan_draws_a_picture(capsys: pytest.CaptureFixture[str], name: str) -> 
     write_classifier(batch=2)
     out = succeed(capsys, "plan", "net.onnx", "--costs", "analytic", "--picture", name)
     found = plan(load("net.onnx"), costs="analytic")
-    assert out == f"{explained(found)}\n\nwrote {name}\n"
+    assert out == f"{explain_plan(found)}\n\nwrote {name}\n"
     assert PlanPicture(found).svg() in Path(name).read_text()
 
 
@@ -171,7 +171,7 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
     monkeypatch.setattr(plan, "get_num_threads", lambda: 2)
     write_classifier(batch=2)
     line = (
-        "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and prices that are not remembered "
+        "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and costs that are not stored "
         "are estimated"
     )
     assert cli.main(["plan", "net.onnx"]) == 0
@@ -214,7 +214,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(
 
     def counted(self: MeasuredCosts, operations: Any, reorders: Any = ()) -> None:
         wanted = list(operations)
-        counts.extend([len(wanted), len(list(self._unknown(wanted)))])
+        counts.extend([len(wanted), len(list(self._select_unmeasured(wanted)))])
         known(self, wanted, reorders)
 
     monkeypatch.setattr(MeasuredCosts, "prepare", counted)

@@ -19,9 +19,9 @@ from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
-from inlay.graph.plan import plan, planned
-from inlay.graph.planner.choosing import settle
-from inlay.graph.planner.emission import emitted
+from inlay.graph.plan import plan, plan_graph
+from inlay.graph.planner.emission import emit_program
+from inlay.graph.planner.plan_search import assign_formats
 from inlay.graph.planner.problem import make_problem
 from inlay.graph.runtime.session import Session
 from inlay.primitives import get_engine
@@ -165,12 +165,12 @@ def test_what_meets_itself_is_computed_right_by_every_plan(name: str) -> None:
     inputs: dict[str, Array] = {"x": np.random.default_rng(8).standard_normal(DIMS).astype(np.float32)}
     expected = run_model(model, inputs)
     graph = hoist_elementwise(lower_network(load(model.SerializeToString())))
-    require_right(Session(planned(graph, prices()).program, graph), inputs, expected, "the best plan")
+    require_right(Session(plan_graph(graph, prices()).program, graph), inputs, expected, "the best plan")
     problem = make_problem(graph, prices())
     for seed in range(RANDOM_PLANS):
         rng = random.Random(seed)
-        settled = settle(problem, [rng.randrange(len(group.candidates)) for group in problem.groups])
-        require_right(Session(emitted(problem, settled), graph), inputs, expected, f"random plan {seed}")
+        settled = assign_formats(problem, [rng.randrange(len(group.candidates)) for group in problem.groups])
+        require_right(Session(emit_program(problem, settled), graph), inputs, expected, f"random plan {seed}")
 
 
 OPEN = ("n", 16, "height", 4)

@@ -10,11 +10,11 @@ import pytest
 
 from inlay.errors import MissingExtra
 from inlay.graph.costs import Costs, analytic, probed
-from inlay.graph.costs.kernel import Kernel
+from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load
 from inlay.graph.op_graph import Array, OpGraph
-from inlay.graph.plan import planned
+from inlay.graph.plan import plan_graph
 from inlay.graph.program import Program
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
@@ -44,16 +44,16 @@ class WinogradPreferred:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._costs, name)
 
-    def kernel(self, operation: Operation) -> Kernel | None:
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
         found = self._costs.kernel(operation)
         return replace(found, ms=found.ms / 1000) if found and found.impl.startswith("winograd") else found
 
 
 WAYS: Mapping[str, Callable[[OpGraph], Program]] = {
     "plain": plain_program,
-    "analytic": lambda graph: planned(graph, analytic()).program,
-    "probed": lambda graph: planned(graph, probed()).program,
-    "winograd": lambda graph: planned(graph, WinogradPreferred(probed())).program,
+    "analytic": lambda graph: plan_graph(graph, analytic()).program,
+    "probed": lambda graph: plan_graph(graph, probed()).program,
+    "winograd": lambda graph: plan_graph(graph, WinogradPreferred(probed())).program,
 }
 
 

@@ -1,6 +1,7 @@
-"""Nodes that NumPy computes in a network, through `load`, `plan` and `run`: known answers, and refusals with a reason.
+"""Nodes that NumPy computes, through `load`, `plan` and `run`: known results, and errors with a reason.
 
-Answers are written out, or come from NumPy and PyTorch; ONNX Runtime is asked in `test_fallback_operators.py`.
+Expected results are written out, or computed by NumPy and PyTorch; `test_numpy_operator_peers.py` compares with ONNX
+Runtime.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ def normal(*dims: int) -> Array:
 
 
 def model(operator: str, x: Array, opset: int = 17, names: str = "", outs: str = "y", **rest: Any) -> onnx.ModelProto:
-    """One node on input x; arrays among `rest` are constants in the order of its inputs, the others its attributes."""
+    """Return a model of one node on input x; arrays in `rest` are constants in order, other values are attributes."""
     constants = {name: value for name, value in rest.items() if isinstance(value, np.ndarray)}
     inputs = names.split(",") if names else ["x", *constants]
     attributes = {name: value for name, value in rest.items() if name not in constants}
@@ -45,7 +46,7 @@ def model(operator: str, x: Array, opset: int = 17, names: str = "", outs: str =
 
 
 def run(operator: str, x: Array, opset: int = 17, names: str = "", outs: str = "y", **rest: Any) -> Array:
-    """The first result of a node in a session."""
+    """Return the first result of a node in a session."""
     network = load(model(operator, x, opset, names, outs, **rest).SerializeToString())
     return plan(network, costs="probed").compile().run({"x": x})[outs.split(",")[-1]]
 
@@ -63,10 +64,7 @@ ANSWERS: dict[str, tuple[Any, Any]] = {
         [[0, 2], [5, 3]],
     ),
     "Hardmax over all axes": (lambda: run("Hardmax", f32([[1, 2], [4, 3]]), 11), [[[0, 0], [1, 0]]]),
-    "Softmax over all axes, in f64": (
-        lambda: run("Softmax", np.zeros((1, 2, 2)), 11),
-        np.full((1, 2, 2), 0.25),
-    ),
+    "Softmax over all axes, in f64": (lambda: run("Softmax", np.zeros((1, 2, 2)), 11), np.full((1, 2, 2), 0.25)),
     "LpNormalization by magnitudes": (lambda: run("LpNormalization", f32(3, -4), p=1), f32(3 / 7, -4 / 7)),
     "LRN of more channels than images": (
         lambda: run("LRN", np.ones((1, 4, 1, 1), np.float32), size=2, alpha=2.0, beta=1.0, bias=0.0),
@@ -312,7 +310,7 @@ def bomb() -> onnx.ModelProto:
 def test_a_network_that_no_machine_holds_is_refused_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena, "usable_memory", lambda: 1 << 34)
     made = plan(load(bomb().SerializeToString()), costs="probed")
-    needed = arena.laid(made.program, made.graph.tensors).arena.nbytes + 4 * 8 * 8 * 8
+    needed = arena.plan_memory(made.program, made.graph.tensors).arena.nbytes + 4 * 8 * 8 * 8
     with raises_exactly(
         OutOfMemory,
         f"network 'tiny' needs {needed / 1e9:.1f} GB for its tensors at once, and this process can have 17.2 GB: give "

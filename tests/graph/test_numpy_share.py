@@ -8,7 +8,7 @@ from onnx import helper
 
 import inlay
 from inlay.cli import main
-from inlay.graph.report import explained, figures
+from inlay.graph.report import explain_plan, figures
 from tests.support.special_values import model_of
 
 NODES = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Erf", ["r"], ["y"])]
@@ -19,7 +19,7 @@ def test_a_plan_and_its_report_tell_the_share_of_numpy() -> None:
     share = plan.numpy
     assert (share.count, share.steps, share.how) == (1, 2, "predicted")
     assert 0 < share.share <= 1
-    assert str(share) in explained(plan).splitlines()
+    assert str(share) in explain_plan(plan).splitlines()
     assert figures(plan)["numpy"] == {"steps": 1, "share": share.share}
     assert str(share) in repr(plan)
 
@@ -35,7 +35,7 @@ def test_a_session_tells_the_share_of_numpy() -> None:
 def test_what_primitives_compute_alone_is_not_mentioned() -> None:
     plan = inlay.plan(inlay.load(model_of([helper.make_node("Relu", ["x"], ["y"])], (4, 8), {})), costs="probed")
     assert plan.numpy.count == 0
-    assert "NumPy" not in repr(plan) + explained(plan) + repr(plan.compile(engine="onednn"))
+    assert "NumPy" not in repr(plan) + explain_plan(plan) + repr(plan.compile(engine="onednn"))
 
 
 def test_run_prints_the_share_of_numpy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_a_format_that_is_given_for_a_constant_is_kept() -> None:
             {**CONV_DESCS, "mean": desc(8)},
             "conv, a convolution, has no mean: it has bias, dst, src, weights",
         ),
-        (Op("flat", "view", {"src": "x"}, {"dst": "y"}), {}, "flat is a view: only primitives are asked of an engine"),
+        (Op("flat", "view", {"src": "x"}, {"dst": "y"}), {}, "flat is a view: an engine computes primitives only"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(op: Op, descs: Mapping[str, MemoryDesc], text: str) -> None:

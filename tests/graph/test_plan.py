@@ -13,11 +13,11 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.costs.kernel import Kernel
+from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array, Op, OpGraph
-from inlay.graph.plan import plan, planned
-from inlay.graph.planner.groups import grouped
+from inlay.graph.plan import plan, plan_graph
+from inlay.graph.planner.groups import group_operations
 from inlay.graph.program import Program
 from inlay.graph.runtime.session import Session
 from inlay.primitives.attributes import SumPostOp
@@ -58,16 +58,16 @@ def dense_block(layers: int, batch: int = 1) -> OpGraph:
 
 
 def test_a_shortcut_is_summed_in_its_own_place() -> None:
-    groups = grouped(residual())
+    groups = group_operations(residual())
     assert [group.kind for group in groups] == ["convolution"] * 3
-    assert [op.kind for op in groups[2].followers] == ["binary", "eltwise"]
-    assert groups[2].dies == {"t0"}
-    program = planned(residual(), Even()).program
+    assert [op.kind for op in groups[2].epilogue] == ["binary", "eltwise"]
+    assert groups[2].last_uses == {"t0"}
+    program = plan_graph(residual(), Even()).program
     (step,) = [step for step in program.steps if "sum" in step.reads]
     assert step.operation is not None
     assert isinstance(step.operation.attributes.post_ops[0], SumPostOp)
     old, new = program.buffers[step.reads["sum"]], program.buffers[step.writes["dst"]]
-    assert (old.home, old.offset, old.desc) == (new.home, new.offset, new.desc)
+    assert (old.base, old.offset, old.desc) == (new.base, new.offset, new.desc)
 
 
 def test_a_shortcut_that_is_read_later_keeps_its_place() -> None:
@@ -75,23 +75,23 @@ def test_a_shortcut_that_is_read_later_keeps_its_place() -> None:
     first = it.tensors[it.conv(it.tensors["x"], 16)]
     total = it.add(it.tensors[it.conv(first, 16, 3)], first)
     it.add(it.tensors[it.relu(it.tensors[total])], first)
-    (summing,) = [group for group in grouped(it.graph()) if group.head.name == "convolution_1"]
-    assert summing.dies == frozenset()
+    (summing,) = [group for group in group_operations(it.graph()) if group.head.name == "convolution_1"]
+    assert summing.last_uses == frozenset()
 
 
 def test_the_later_of_two_convolutions_takes_the_sum_of_both() -> None:
     it = drawing()
     one, other = (it.tensors[it.conv(it.tensors["x"], 16, size)] for size in (1, 3))
     it.add(one, other)
-    assert [len(group.ops) for group in grouped(it.graph())] == [1, 2]
+    assert [len(group.ops) for group in group_operations(it.graph())] == [1, 2]
 
 
 def test_a_constant_for_each_channel_is_a_bias_and_another_one_is_none() -> None:
     it = drawing()
     it.scale(it.tensors[it.scale(it.tensors[it.conv(it.tensors["x"], 16)], "add")], "mul")
-    (group,) = grouped(it.graph())
+    (group,) = group_operations(it.graph())
     assert group.head.constants["bias"].shape == (16,)
-    assert [op.parameters["algorithm"] for op in group.followers] == ["mul"]
+    assert [op.parameters["algorithm"] for op in group.epilogue] == ["mul"]
 
 
 # Concatenations
@@ -99,14 +99,14 @@ def test_a_constant_for_each_channel_is_a_bias_and_another_one_is_none() -> None
 
 @pytest.mark.parametrize("layers", [1, 4])
 def test_chains_of_concatenations_of_one_image_are_not_copied(layers: int) -> None:
-    plan = planned(dense_block(layers), Even())
+    plan = plan_graph(dense_block(layers), Even())
     assert all(step.kind not in ("concat", "reorder") for step in plan.program.steps)
-    homes = {buffer.home for buffer in plan.program.buffers.values() if buffer.tensor.startswith("t")}
+    homes = {buffer.base for buffer in plan.program.buffers.values() if buffer.tensor.startswith("t")}
     assert len(homes) < len(plan.program.buffers) - layers
 
 
 def test_sources_of_several_images_are_copied() -> None:
-    program = planned(dense_block(2, batch=2), Even()).program
+    program = plan_graph(dense_block(2, batch=2), Even()).program
     assert sum(step.kind in ("concat", "reorder") for step in program.steps) >= 2
 
 
@@ -178,7 +178,7 @@ def test_kernels_that_fall_off_a_cliff_are_said_and_avoided() -> None:
     it = drawing()
     src = it.tensors[it.conv(it.tensors["x"], 32)]
     it.op("softmax", {"src": src.name}, src.dims, parameters={"algorithm": "accurate", "axis": 3})
-    chosen = planned(it.graph(), Steep())
+    chosen = plan_graph(it.graph(), Steep())
     assert not any("plan" in cliff.plans for cliff in chosen.cliffs)
     (cliff,) = chosen.cliffs
     assert (cliff.op, cliff.formats, cliff.ms) == ("softmax_1", {"src": "acdb", "dst": "acdb"}, 100.0)
@@ -192,11 +192,11 @@ def test_kernels_that_fall_off_a_cliff_are_said_and_avoided() -> None:
 class Even(HashedCosts):
     """Every call takes as long as any other, and so does every reorder."""
 
-    def kernel(self, operation: Operation) -> Kernel | None:
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
         if operation.descs["dst"].kind == "any":
             plain = {name: MemoryDesc(operation.descs[name].dims, "f32") for name in ("src", "dst")}
             operation = replace(operation, descs={**operation.descs, **plain})
-        return Kernel(operation, "even", 1.0, 1.0, 0, 0)
+        return KernelEstimate(operation, "even", 1.0, 1.0, 0, 0)
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         return 1.0
@@ -205,14 +205,14 @@ class Even(HashedCosts):
 class Steep(HashedCosts):
     """Convolutions are best in channels last; a softmax over space falls off a cliff there."""
 
-    def kernel(self, operation: Operation) -> Kernel | None:
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
         if operation.descs["dst"].kind == "any":
             last = {name: MemoryDesc(operation.descs[name].dims, "f32", "acdb") for name in ("src", "dst")}
             operation = replace(operation, descs={**operation.descs, **last})
         tags = {operation.descs[name].tag for name in ("src", "dst")}
         prices = {"convolution": (1.0, 5.0), "softmax": (100.0, 1.0)}
         inside, other = prices[operation.kind]
-        return Kernel(operation, "steep", inside if tags == {"acdb"} else other, 1.0, 0, 0)
+        return KernelEstimate(operation, "steep", inside if tags == {"acdb"} else other, 1.0, 0, 0)
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         return 0.5
@@ -222,7 +222,7 @@ def test_a_tensor_that_no_descriptor_can_be_made_of_is_refused() -> None:
     tensors = {name: Tensor(name, (2, 3), np.dtype(np.bool_)) for name in "xy"}
     ops = (Op("relu", "eltwise", {"src": "x"}, {"dst": "y"}, parameters=RELU),)
     with pytest.raises(Unimplemented) as error:
-        planned(OpGraph("bad", 17, ("x",), ("y",), ops, tensors), HashedCosts())
+        plan_graph(OpGraph("bad", 17, ("x",), ("y",), ops, tensors), HashedCosts())
     assert str(error.value) == (
         "relu, a eltwise: src has dims (2, 3) and type bool, of which no descriptor can be made: make a reference of "
         "the operation"
@@ -232,11 +232,11 @@ def test_a_tensor_that_no_descriptor_can_be_made_of_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"costs": "guessed"}, "costs are 'guessed': give measured, probed, analytic, or an object that tells them"),
-        ({"costs": None}, "costs are None: give measured, probed, analytic, or an object that tells them"),
+        ({"costs": "guessed"}, "costs are 'guessed': give measured, probed, analytic, or an object with costs"),
+        ({"costs": None}, "costs are None: give measured, probed, analytic, or an object with costs"),
         (
             {"costs": "probed", "isa": "AVX2"},
-            "isa and threads are said, and costs are probed, which are of this machine: leave them out, or give "
+            "isa and threads are given, and costs are probed, which are of this machine: leave them out, or give "
             "costs='analytic'",
         ),
         (

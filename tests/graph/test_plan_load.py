@@ -8,18 +8,18 @@ import pytest
 import inlay
 from inlay.graph import plan as plan_module
 from inlay.graph.costs import AnalyticCosts, Machine
-from inlay.graph.plan import Plan, planned
+from inlay.graph.plan import Plan, plan_graph
 from inlay.graph.report import figures
 from inlay.measure.processors import Processors
 from inlay.reordering.threads import get_num_threads
 from tests.support.graph_programs import conv, drawn, graph_of
 
 GRAPH = graph_of([conv("conv", "x", "y", drawn(3, 2, 1, 1))], {"x": (1, 2, 4, 4), "y": (1, 3, 4, 4)}, "x", "y")
-MACHINE = Machine("AVX2", threads=1, peak=100.0, near=100.0, far=20.0, last=1 << 22)
+MACHINE = Machine("AVX2", threads=1, peak=100.0, cache_bandwidth=100.0, memory_bandwidth=20.0, cache_bytes=1 << 22)
 
 
 def plan_on(processors: Processors | None, threads: int = 1) -> Plan:
-    return replace(planned(GRAPH, AnalyticCosts(replace(MACHINE, threads=threads))), processors=processors)
+    return replace(plan_graph(GRAPH, AnalyticCosts(replace(MACHINE, threads=threads))), processors=processors)
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def plan_on(processors: Processors | None, threads: int = 1) -> Plan:
         (
             Processors((0.6, 0.5)),
             1,
-            "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and prices that are not "
-            "remembered are estimated",
+            "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and costs that are not "
+            "stored are estimated",
         ),
         (
             Processors((1.0, 1.0, 1.0, 0.4)),
             3,
-            "the machine is busy, 3.4 of 4 processors are free: planned for 3 threads, and prices that are not "
-            "remembered are estimated",
+            "the machine is busy, 3.4 of 4 processors are free: planned for 3 threads, and costs that are not "
+            "stored are estimated",
         ),
         (Processors((1.0, 1.0), 1.0), 1, "2.0 of 2 processors are free, and the quota is 1: planned for 1 thread"),
         (Processors((1.0, 1.0), 8.0), 2, ""),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from inlay.graph.costs import CostSources
 from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Alternative, Step
-from inlay.graph.report import _sources, explained, figures
+from inlay.graph.report import _describe_sources, explain_plan, figures
 from tests.support.graph_programs import Case, slices_of_nhwc, with_reference, zero_copy_concat
 
 
@@ -45,57 +45,57 @@ CLIFFS = (
 
 
 def test_a_plan_is_explained() -> None:
-    assert explained(plan_of(zero_copy_concat("nChw16c"), cliffs=CLIFFS)) == (
+    assert explain_plan(plan_of(zero_copy_concat("nChw16c"), cliffs=CLIFFS)) == (
         """\
 by hand: 1.500 ms predicted, 5 steps, 1 reorder
 measured costs of onednn 3.2.0, AVX2, 2 threads
-of all ways to choose among the same kernels this is the least: elimination, width 2
+optimal among all plans of the same kernels (elimination, width 2)
 
-step      what         formats             computed by     ms
-one       convolution  abcd -> aBcd16b     jit:any      0.100
-two       convolution  abcd -> aBcd16b     jit:any      0.200
-alone     eltwise      aBcd16b -> aBcd16b  jit:any      0.300
-z16 to z  reorder      aBcd16b -> abcd     inlay        0.400
-three     convolution  aBcd16b -> abcd     jit:any      0.500
+step      kind         formats             implementation     ms
+one       convolution  abcd -> aBcd16b     jit:any         0.100
+two       convolution  abcd -> aBcd16b     jit:any         0.200
+alone     eltwise      aBcd16b -> aBcd16b  jit:any         0.300
+z16 to z  reorder      aBcd16b -> abcd     inlay           0.400
+three     convolution  aBcd16b -> abcd     jit:any         0.500
 1 concatenation without a copy
 
-reorder of  from     to      MB     ms  why            without it
+reorder of  from     to      MB     ms  reason         without it
 z           aBcd16b  abcd  0.00  0.400  last reads it  0.250 ms slower
 reorders take 0.400 ms in all, 26.7 %
 
-all formats chosen as     ms  times
-this plan              1.500   1.00
-plain                  4.500   3.00
-greedy                 1.500   1.00
+plan          ms  ratio
+this plan  1.500   1.00
+plain      4.500   3.00
+greedy     1.500   1.00
 
-far slower than it must be, and no reorder helps: two with src abcd, dst abcd: ref:any, 9.000 ms where 0.100 ms could do
-avoided: one with src abcd, dst aBcd16b: ref:any, 25.000 ms where 0.500 ms could do, as in greedy, blocked by 16
+cliff: two with src abcd, dst abcd: ref:any takes 9.000 ms, roofline 0.100 ms
+cliff avoided: one with src abcd, dst aBcd16b: ref:any takes 25.000 ms, roofline 0.500 ms, in greedy, blocked by 16
 
 arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step; constants 0.00 MB"""
     )
 
 
 def test_what_numpy_computes_is_noted_and_a_plan_may_have_no_reorder() -> None:
-    text = explained(plan_of(with_reference(), bound=0.9))
+    text = explain_plan(plan_of(with_reference(), bound=0.9))
     assert text == (
         """\
 by hand: 1.000 ms predicted, 4 steps, 0 reorders
 measured costs of onednn 3.2.0, AVX2, 2 threads
-of all ways to choose among the same kernels the least is 0.900 ms: elimination, width 2
+the optimum among all plans of the same kernels is 0.900 ms (elimination, width 2)
 NumPy computes 2 of 4 steps, 50 % of the predicted time
 
-step   what       formats          computed by     ms
-relu   eltwise    ab -> ab         jit:any      0.100
-truth  reference  ab -> array      reference    0.200
-where  reference  array, ab -> ab  reference    0.300
-last   eltwise    ab -> ab         jit:any      0.400
+step   kind       formats          implementation     ms
+relu   eltwise    ab -> ab         jit:any         0.100
+truth  reference  ab -> array      reference       0.200
+where  reference  array, ab -> ab  reference       0.300
+last   eltwise    ab -> ab         jit:any         0.400
 
 no reorder
 
-all formats chosen as     ms  times
-this plan              1.000   1.00
-plain                  3.000   3.00
-greedy                 1.000   1.00
+plan          ms  ratio
+this plan  1.000   1.00
+plain      3.000   3.00
+greedy     1.000   1.00
 
 truth is computed by NumPy: there is no primitive for it
 where is computed by NumPy: there is no primitive for it
@@ -122,11 +122,11 @@ def test_a_plan_tells_how_many_costs_were_measured_and_which_steps_have_estimate
     plan = plan_of(case, sources=sources)
     steps = tuple(replace(step, source="measured") for step in plan.program.steps)
     plan = replace(plan, program=replace(plan.program, steps=(*steps[:2], *plan.program.steps[2:])))
-    assert explained(plan).splitlines()[1:5] == [
+    assert explain_plan(plan).splitlines()[1:5] == [
         "measured costs of onednn 3.2.0, AVX2, 2 threads",
         "costs of 10 kernels and reorders: 3 measured now, 4 measured earlier, 3 estimated by a model",
-        "estimated is the time of alone, z16 to z, three",
-        "of all ways to choose among the same kernels this is the least: elimination, width 2",
+        "estimated times: alone, z16 to z, three",
+        "optimal among all plans of the same kernels (elimination, width 2)",
     ]
     assert figures(plan)["sources"] == {
         "measured": 3,
@@ -137,10 +137,10 @@ def test_a_plan_tells_how_many_costs_were_measured_and_which_steps_have_estimate
     }
     assert figures(plan_of(case))["sources"] is None
     nothing = replace(plan, costs="probed", sources=CostSources(modelled=10, is_out_of_time=True))
-    assert explained(nothing).splitlines()[1:4] == [
+    assert explain_plan(nothing).splitlines()[1:4] == [
         "probed costs of onednn 3.2.0, AVX2, 2 threads",
         "costs of 10 kernels and reorders: 10 estimated by a model",
-        "of all ways to choose among the same kernels this is the least: elimination, width 2",
+        "optimal among all plans of the same kernels (elimination, width 2)",
     ]
     assert figures(nothing)["sources"]["unsaved"] is None
 
@@ -148,8 +148,8 @@ def test_a_plan_tells_how_many_costs_were_measured_and_which_steps_have_estimate
 def test_only_some_of_many_steps_with_estimated_times_are_named() -> None:
     plan = plan_of(zero_copy_concat("nChw16c"), sources=CostSources(measured=1))
     steps = tuple(replace(plan.program.steps[0], name=f"s{i}", ops=()) for i in range(9))
-    text = "\n".join(_sources(replace(plan, program=replace(plan.program, steps=steps))))
-    assert text.endswith("\nestimated is the time of s0, s1, s2, s3, s4, s5 and 3 more")
+    text = "\n".join(_describe_sources(replace(plan, program=replace(plan.program, steps=steps))))
+    assert text.endswith("\nestimated times: s0, s1, s2, s3, s4, s5 and 3 more")
 
 
 def test_figures_tell_each_step_reorder_and_cliff() -> None:

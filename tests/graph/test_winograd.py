@@ -15,17 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.algorithms import algorithm_of, algorithms
+from inlay.graph.algorithms import algorithm_of, algorithm_variants
 from inlay.graph.costs import AnalyticCosts, Machine, measured, probed
-from inlay.graph.costs.kernel import Kernel
-from inlay.graph.costs.machine import multiplications, work
-from inlay.graph.costs.models import settled_by
+from inlay.graph.costs.estimates import KernelEstimate
+from inlay.graph.costs.machine import multiplications, workload
+from inlay.graph.costs.models import resolved_operation
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.plan import Plan, plan, planned
+from inlay.graph.plan import Plan, plan, plan_graph
+from inlay.graph.planner.cost_cache import CostCache
 from inlay.graph.planner.formats import Formats
-from inlay.graph.planner.prices import Prices
 from inlay.graph.program import Program, Step
-from inlay.graph.report import explained, figures
+from inlay.graph.report import explain_plan, figures
 from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.session import Session
 from inlay.primitives import get_engine
@@ -53,15 +53,15 @@ FORMATS = ("acdb", f"aBcd{host_target().vector_bytes // 4}b")
 class Preferring(HashedCosts):
     """Winograd's algorithm takes next to nothing where it computes a convolution, and other ways take long."""
 
-    def kernel(self, operation: Operation) -> Kernel | None:
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
         if not algorithm_of(operation):
             found = super().kernel(operation)
-            is_slow = found is not None and len(algorithms(operation, "auto")) > 1
+            is_slow = found is not None and len(algorithm_variants(operation, "auto")) > 1
             return replace(found, ms=found.ms + 10) if found is not None and is_slow else found
         post_ops, tags = operation.attributes.post_ops, [operation.descs[name].tag for name in ("src", "dst")]
         if post_ops not in ((), (EltwisePostOp("relu", 0.0, 0.0),)) or any(tag not in FORMATS for tag in tags):
             return None
-        return Kernel(operation, "winograd:test", 0.01, 0.01, 0, 0)
+        return KernelEstimate(operation, "winograd:test", 0.01, 0.01, 0, 0)
 
 
 class Watching(HashedCosts):
@@ -104,11 +104,11 @@ def assert_computes(session: Session, it: OpGraph) -> None:
 
 def test_a_convolution_of_3x3_may_be_computed_in_two_ways() -> None:
     operation = cases.convolution("nhwc")
-    same, other = algorithms(operation, "auto")
+    same, other = algorithm_variants(operation, "auto")
     assert same is operation
     assert other.parameters == {**operation.parameters, "algorithm": "winograd"}
     assert (other.descs, other.attributes.scratchpad_mode) == (operation.descs, "user")
-    assert algorithms(operation, "direct") == (operation,)
+    assert algorithm_variants(operation, "direct") == (operation,)
 
 
 def test_nothing_else_may() -> None:
@@ -128,14 +128,14 @@ def test_nothing_else_may() -> None:
         half,
     ]
     for operation in others:
-        assert algorithms(operation, "auto") == (operation,)
+        assert algorithm_variants(operation, "auto") == (operation,)
 
 
 # What it costs
 
 
 def winograd(operation: Operation) -> Operation:
-    return algorithms(operation, "auto")[1]
+    return algorithm_variants(operation, "auto")[1]
 
 
 def test_4x4_results_take_36_products_of_each_pair_of_channels() -> None:
@@ -146,7 +146,9 @@ def test_4x4_results_take_36_products_of_each_pair_of_channels() -> None:
 
 
 def test_the_model_of_a_processor_without_a_library_does_not_know_it() -> None:
-    costs = AnalyticCosts(Machine("AVX512_CORE", threads=2, peak=230.0, near=150.0, far=40.0, last=1 << 25))
+    costs = AnalyticCosts(
+        Machine("AVX512_CORE", threads=2, peak=230.0, cache_bandwidth=150.0, memory_bandwidth=40.0, cache_bytes=1 << 25)
+    )
     assert costs.kernel(cases.convolution("nhwc")) is not None
     assert costs.kernel(winograd(cases.convolution("nhwc"))) is None
 
@@ -154,7 +156,9 @@ def test_the_model_of_a_processor_without_a_library_does_not_know_it() -> None:
 @computed
 def test_an_engine_that_has_it_is_believed() -> None:
     costs = probed("onednn")
-    direct, other = (costs.kernel(one) for one in algorithms(cases.convolution("nhwc", channels=(256, 256)), "auto"))
+    direct, other = (
+        costs.kernel(one) for one in algorithm_variants(cases.convolution("nhwc", channels=(256, 256)), "auto")
+    )
     assert direct is not None
     assert other is not None
     assert other.impl.startswith("winograd")
@@ -163,9 +167,9 @@ def test_an_engine_that_has_it_is_believed() -> None:
     assert 0 < other.roofline < other.ms < direct.ms
     assert other.scratch > 0
     assert not other.is_cliff
-    moved = work(other.operation)
-    assert moved.cold - 4 * 256 == 36 * 4 * 256 * 256
-    assert moved.warm == work(direct.operation).warm
+    moved = workload(other.operation)
+    assert moved.weight_bytes - 4 * 256 == 36 * 4 * 256 * 256
+    assert moved.activation_bytes == workload(direct.operation).activation_bytes
 
 
 @computed
@@ -181,7 +185,7 @@ def test_it_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.Monke
     assert kernel.source == "measured"
     again = measured("onednn", 0.0, weights=1).kernel(operation)
     assert again is not None
-    assert settled_by(create_with_companions(get_engine("onednn"), operation)[1]).descs == again.operation.descs
+    assert resolved_operation(create_with_companions(get_engine("onednn"), operation)[1]).descs == again.operation.descs
     assert (again.impl, again.operation) == (kernel.impl, kernel.operation)
 
 
@@ -189,7 +193,7 @@ def test_it_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_cheaper_algorithm_is_planned() -> None:
-    found = planned(graph(), Preferring())
+    found = plan_graph(graph(), Preferring())
     first, second = winograd_steps(found.program)
     assert first.operation is not None
     assert first.operation.attributes.post_ops == (EltwisePostOp("relu", 0.0, 0.0),)
@@ -198,7 +202,7 @@ def test_the_cheaper_algorithm_is_planned() -> None:
 
 
 def test_equal_prices_leave_it_direct() -> None:
-    assert winograd_steps(planned(graph(), HashedCosts()).program) == []
+    assert winograd_steps(plan_graph(graph(), HashedCosts()).program) == []
 
 
 def test_who_wants_direct_convolutions_gets_them() -> None:
@@ -214,7 +218,7 @@ def test_who_wants_direct_convolutions_gets_them() -> None:
 @pytest.mark.parametrize("convolutions", CHOICES)
 def test_both_algorithms_are_measured_beforehand(convolutions: Any) -> None:
     PREPARED.clear()
-    planned(graph(), Watching(name="measured"), convolutions)
+    plan_graph(graph(), Watching(name="measured"), convolutions)
     found = [operation for operation in PREPARED if operation.descs["dst"].kind != "any"]
     asked = dict.fromkeys(("direct", "winograd"), 0)
     for operation in found:
@@ -226,13 +230,13 @@ def test_both_algorithms_are_measured_beforehand(convolutions: Any) -> None:
 
 def test_formats_are_those_that_the_engine_answers_to_a_direct_convolution() -> None:
     class Natural(Preferring):
-        def kernel(self, operation: Operation) -> Kernel | None:
+        def kernel(self, operation: Operation) -> KernelEstimate | None:
             assert not algorithm_of(operation)
             return super().kernel(operation)
 
     it = graph()
-    prices = Prices(Natural(), Formats())
-    assert set(prices.natural(it.ops[0], it.tensors)) == {"src", "dst"}
+    prices = CostCache(Natural(), Formats())
+    assert set(prices.preferred_formats(it.ops[0], it.tensors)) == {"src", "dst"}
 
 
 def model(batch: int | str = "n") -> bytes:
@@ -276,7 +280,7 @@ def test_sessions_compute_by_it_and_share_weights_and_scratchpad() -> None:
     found = []
     for batch in (1, 3):
         it = graph(batch)
-        session = Session(planned(it, Preferring()).program, it, weights=weights)
+        session = Session(plan_graph(it, Preferring()).program, it, weights=weights)
         assert [impl.startswith("winograd") for impl in session.impls.values()].count(True) == 2
         assert_computes(session, it)
         found.append((weights.nbytes, session))
@@ -292,7 +296,7 @@ def test_sessions_compute_by_it_and_share_weights_and_scratchpad() -> None:
 @computed
 def test_traces_and_profiles_hold_it() -> None:
     it = graph()
-    session = Session(planned(it, Preferring()).program, it)
+    session = Session(plan_graph(it, Preferring()).program, it)
     inputs = inputs_of(it)
     expected, traced = interpret(it, inputs), session.trace(inputs)
     for name, array in traced.items():
@@ -308,7 +312,7 @@ def test_inputs_are_read_where_they_lie() -> None:
     it = Drawing(random.Random(0), size=9)
     it.conv(it.tensors["x"], 32, 3)
     small = it.graph()
-    program = planned(small, Preferring()).program
+    program = plan_graph(small, Preferring()).program
     assert len(winograd_steps(program)) == 1
     session = Session(program, small)
     for _ in range(2):
@@ -326,7 +330,7 @@ def test_random_plans_with_it_compute_the_same_numbers(seed: int) -> None:
 @computed
 def test_another_engine_computes_it_directly() -> None:
     it = graph()
-    program = planned(it, Preferring()).program
+    program = plan_graph(it, Preferring()).program
     engine: Any = type(get_engine("onednn"))(get_engine("onednn").library)  # type: ignore[attr-defined, call-arg]
     engine.thread_team = None
     session = Session(program, it, engine=engine)
@@ -340,8 +344,8 @@ def test_another_engine_computes_it_directly() -> None:
 
 
 def test_a_plan_says_which_steps_are_computed_so() -> None:
-    found = planned(graph(), Preferring())
-    assert explained(found).count("winograd:test") == 2
+    found = plan_graph(graph(), Preferring())
+    assert explain_plan(found).count("winograd:test") == 2
     impls = [step["impl"] for step in json.loads(json.dumps(figures(found)))["steps"]]
     assert impls.count("winograd:test") == 2
     copied: Plan = pickle.loads(pickle.dumps(found))

@@ -9,7 +9,7 @@ import pytest
 
 from inlay import InvalidArguments, MemoryDesc
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.plan import Plan, planned
+from inlay.graph.plan import Plan, plan_graph
 from inlay.render.network import PlanPicture
 from inlay.render.network.drawing import BRIGHT, GRAY, format_colors
 from inlay.render.network.flow import flow_of, format_name
@@ -23,7 +23,7 @@ SEEDS = range(40)
 
 
 def drawn_plan(seed: int) -> Plan:
-    return planned(drawn_graph(seed, 2 + seed % 11, 1 + seed % 2), HashedCosts(seed))
+    return plan_graph(drawn_graph(seed, 2 + seed % 11, 1 + seed % 2), HashedCosts(seed))
 
 
 def branches() -> OpGraph:
@@ -95,7 +95,7 @@ def test_a_chain_stands_in_one_line() -> None:
     image = drawing.tensors["x"]
     for _ in range(4):
         image = drawing.tensors[drawing.pool(image)]
-    flow = flow_of(planned(drawing.graph(), HashedCosts()))
+    flow = flow_of(plan_graph(drawing.graph(), HashedCosts()))
     placing = placed(flow, layered(flow))
     assert max(box.x for box in placing.boxes) - min(box.x for box in placing.boxes) < 1e-6
 
@@ -105,7 +105,7 @@ def test_a_long_network_is_cut_into_columns_about_as_wide_as_high() -> None:
     image = drawing.tensors["x"]
     for _ in range(60):
         image = drawing.tensors[drawing.pool(image)]
-    flow = flow_of(planned(drawing.graph(), HashedCosts()))
+    flow = flow_of(plan_graph(drawing.graph(), HashedCosts()))
     placing = placed(flow, layered(flow))
     assert len(placing.columns) > 2
     assert 0.7 < placing.columns[-1].right / max(column.bottom for column in placing.columns) < 3
@@ -128,7 +128,7 @@ def test_crossings_are_counted() -> None:
 
 def test_a_concatenation_without_a_copy_is_a_mark_of_its_own() -> None:
     graph = branches()
-    shapes = [[mark.shape for mark in flow_of(planned(graph, HashedCosts(seed))).marks] for seed in range(8)]
+    shapes = [[mark.shape for mark in flow_of(plan_graph(graph, HashedCosts(seed))).marks] for seed in range(8)]
     assert any("view" in found for found in shapes)
 
 
@@ -175,7 +175,7 @@ def test_a_notebook_shows_a_plan_as_its_picture() -> None:
 
 
 def test_the_picture_of_a_small_plan_is_as_it_was() -> None:
-    svg = PlanPicture(planned(branches(), HashedCosts(0))).svg()
+    svg = PlanPicture(plan_graph(branches(), HashedCosts(0))).svg()
     assert svg == GOLDEN.read_text()
 
 

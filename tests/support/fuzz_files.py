@@ -30,8 +30,8 @@ from safetensors.numpy import save_file
 from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments
-from inlay.graph.costs.book import Book, Entry, Price
 from inlay.graph.costs.machine import read_figures
+from inlay.graph.costs.timing_records import KernelTiming, RelativeTime, TimingRecords
 from inlay.machine import assume_model, model_to_json, parse_model, reported_caches
 from inlay.memory import pack
 from inlay.reordering import choice
@@ -229,9 +229,9 @@ def _read_blob(data: bytes, _: random.Random) -> None:
 
 
 def _good_caches() -> list[bytes]:
-    book = Book("fuzz")
-    book.write_kernel("a", Entry("jit:test", Price(1.5), 64, (("weights", DESCS[0].to_json()),)))
-    book.write_reorder("b", Price(0.5))
+    book = TimingRecords("fuzz")
+    book.write_kernel("a", KernelTiming("jit:test", RelativeTime(1.5), 64, (("weights", DESCS[0].to_json()),)))
+    book.write_reorder("b", RelativeTime(0.5))
     book.save()
     (path,) = cache.require_cache_directory().glob("*.costs")
     texts = [
@@ -245,7 +245,7 @@ def _good_caches() -> list[bytes]:
 
 def _read_cache(data: bytes, draw: random.Random) -> None:
     """Read as every kind of file in the cache, sealed as if it had been damaged before, and as it is."""
-    book = Book("fuzz")
+    book = TimingRecords("fuzz")
     cache.write_object(book.name, data, "costs")
     if draw.random() < 0.3:
         directory = cache.require_cache_directory()
@@ -254,10 +254,10 @@ def _read_cache(data: bytes, draw: random.Random) -> None:
         book.kernel(key)
         book.reorder(key)
     assert book.yardstick is None or book.yardstick > 0
-    book.write_kernel("c", Entry("jit:test", Price(1.5), 0, ()))
+    book.write_kernel("c", KernelTiming("jit:test", RelativeTime(1.5), 0, ()))
     book.save()
     assert book.unsaved == ""
-    assert Book("fuzz").kernel("c") == Entry("jit:test", Price(1.5), 0, ())
+    assert TimingRecords("fuzz").kernel("c") == KernelTiming("jit:test", RelativeTime(1.5), 0, ())
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(data)

@@ -8,7 +8,7 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Node, Tensor
-from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape, operation_of
+from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, SubmemoryView, operation_of
 from inlay.graph.program import Buffer, Program, Step
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 from inlay.primitives.engine import Operation, Parameter
@@ -58,11 +58,11 @@ class Writing:
     steps: list[Step] = field(default_factory=list)
 
     def buffer(
-        self, name: str, tag: str | MemoryDesc | None = None, *, tensor: str = "", home: str = "", offset: int = 0
+        self, name: str, tag: str | MemoryDesc | None = None, *, tensor: str = "", base: str = "", offset: int = 0
     ) -> "Writing":
         tensor = tensor or name
         desc = tag if isinstance(tag, MemoryDesc) else MemoryDesc(self.graph.tensors[tensor].dims, "f32", tag)
-        self.buffers[name] = Buffer(name, tensor, desc, home or name, offset)
+        self.buffers[name] = Buffer(name, tensor, desc, base or name, offset)
         return self
 
     def step(self, name: str, post_ops: tuple[PostOp, ...] = (), **arguments: str) -> "Writing":
@@ -117,7 +117,7 @@ def fused_sum() -> Case:
     ]
     dims = {"x": (1, 4, 5, 5), **dict.fromkeys("smay", (1, 8, 5, 5))}
     graph = graph_of(ops, dims, "x", "y")
-    writing = Writing(graph).buffer("x").buffer("s").buffer("y", home="s").step("short")
+    writing = Writing(graph).buffer("x").buffer("s").buffer("y", base="s").step("short")
     writing.step("main", (SumPostOp(), EltwisePostOp("relu")), dst="y", sum="s")
 
     def expected(given: Mapping[str, Array]) -> dict[str, Array]:
@@ -140,7 +140,7 @@ def zero_copy_concat(tag: str = "nchw") -> Case:
     wide = {"a": (1, 16, 3, 3), "b": (1, 32, 3, 3), "c": (1, 48, 3, 3), "z": (1, 32, 3, 3)}
     graph = graph_of(ops, {"x": (1, 4, 3, 3), **wide, "y": (1, 3, 3, 3)}, "x", "y z")
     writing = Writing(graph).buffer("x").buffer("c", tag).buffer("y").buffer("z").buffer("z16", tag, tensor="z")
-    writing.buffer("a", tag, home="c").buffer("b", tag, home="c", offset=16 * 9 * 4)
+    writing.buffer("a", tag, base="c").buffer("b", tag, base="c", offset=16 * 9 * 4)
     writing.step("one").step("two").step("alone", dst="z16").reorder("z16", "z").step("three")
 
     def expected(given: Mapping[str, Array]) -> dict[str, Array]:
@@ -172,8 +172,8 @@ def slices_of_nhwc() -> Case:
         .buffer("c", whole)
         .buffer("y:nhwc", "nhwc", tensor="y")
     )
-    writing.buffer("a:slice", whole.submemory((2, 3, 4, 5), (0, 0, 0, 0)), tensor="a", home="c")
-    writing.buffer("b:slice", whole.submemory((2, 5, 4, 5), (0, 3, 0, 0)), tensor="b", home="c").buffer("y")
+    writing.buffer("a:slice", whole.submemory((2, 3, 4, 5), (0, 0, 0, 0)), tensor="a", base="c")
+    writing.buffer("b:slice", whole.submemory((2, 5, 4, 5), (0, 3, 0, 0)), tensor="b", base="c").buffer("y")
     writing.step("one").step("two").reorder("a", "a:slice").reorder("b", "b:slice")
     writing.step("three", dst="y:nhwc").reorder("y:nhwc", "y")
 
@@ -189,20 +189,20 @@ def views() -> Case:
     """Scores of an attention: a head is a part of a row, permuted, and nothing is copied."""
     split = (2, 6, 3, 4)
     ops = [
-        Op("heads", "view", {"src": "x"}, {"dst": "h"}, moves=(Reshape(split),)),
-        Op("turn", "view", {"src": "h"}, {"dst": "q"}, moves=(Permute((0, 2, 1, 3)),)),
-        Op("turn k", "view", {"src": "h"}, {"dst": "k"}, moves=(Permute((0, 2, 3, 1)),)),
+        Op("heads", "view", {"src": "x"}, {"dst": "h"}, transforms=(ReshapeView(split),)),
+        Op("turn", "view", {"src": "h"}, {"dst": "q"}, transforms=(PermuteView((0, 2, 1, 3)),)),
+        Op("turn k", "view", {"src": "h"}, {"dst": "k"}, transforms=(PermuteView((0, 2, 3, 1)),)),
         Op("scores", "matmul", {"src": "q", "weights": "k"}, {"dst": "s"}),
-        Op("part", "view", {"src": "s"}, {"dst": "y"}, moves=(Part((0, 1, 0, 0), (2, 1, 6, 6)),)),
+        Op("part", "view", {"src": "s"}, {"dst": "y"}, transforms=(SubmemoryView((0, 1, 0, 0), (2, 1, 6, 6)),)),
     ]
     dims = {"x": (2, 6, 12), "h": split, "q": (2, 3, 6, 4), "k": (2, 3, 4, 6), "s": (2, 3, 6, 6), "y": (2, 1, 6, 6)}
     graph = graph_of(ops, dims, "x", "y")
     plain = MemoryDesc(split, "f32")
-    writing = Writing(graph).buffer("x").buffer("h", plain, home="x").buffer("s")
-    writing.buffer("q", plain.rename_axes((0, 2, 1, 3)), home="h").buffer(
-        "k", plain.rename_axes((0, 2, 3, 1)), home="h"
+    writing = Writing(graph).buffer("x").buffer("h", plain, base="x").buffer("s")
+    writing.buffer("q", plain.rename_axes((0, 2, 1, 3)), base="h").buffer(
+        "k", plain.rename_axes((0, 2, 3, 1)), base="h"
     )
-    writing.buffer("y:part", writing.desc("s").submemory((2, 1, 6, 6), (0, 1, 0, 0)), tensor="y", home="s").buffer("y")
+    writing.buffer("y:part", writing.desc("s").submemory((2, 1, 6, 6), (0, 1, 0, 0)), tensor="y", base="s").buffer("y")
     writing.step("scores").reorder("y:part", "y")
 
     def expected(given: Mapping[str, Array]) -> dict[str, Array]:

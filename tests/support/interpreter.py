@@ -10,7 +10,16 @@ import numpy as np
 
 from inlay.errors import InvalidArguments
 from inlay.graph.numpy_operators.evaluation import compute_node
-from inlay.graph.op_graph import Array, Move, Op, OpGraph, Permute, Reshape, constant_desc, operation_of
+from inlay.graph.op_graph import (
+    Array,
+    Op,
+    OpGraph,
+    PermuteView,
+    ReshapeView,
+    ViewTransform,
+    constant_desc,
+    operation_of,
+)
 from inlay.memory import Memory, pack
 from inlay.primitives.engine import get_engine
 
@@ -53,20 +62,20 @@ def _reference(graph: OpGraph, op: Op, found: Mapping[str, Array]) -> dict[str, 
 
 def _view(graph: OpGraph, op: Op, found: Mapping[str, Array]) -> dict[str, Array]:
     array = found[op.reads["src"]]
-    for move in op.moves:
+    for move in op.transforms:
         array = moved(array, move)
     return {op.writes["dst"]: array}
 
 
-def moved(array: Array, move: Move) -> Array:
+def moved(array: Array, move: ViewTransform) -> Array:
     """The elements after a move.
 
-    >>> moved(np.arange(6).reshape(2, 3), Permute((1, 0))).tolist()
+    >>> moved(np.arange(6).reshape(2, 3), PermuteView((1, 0))).tolist()
     [[0, 3], [1, 4], [2, 5]]
     """
-    if isinstance(move, Reshape):
+    if isinstance(move, ReshapeView):
         return array.reshape(move.dims)
-    if isinstance(move, Permute):
+    if isinstance(move, PermuteView):
         return array.transpose(move.perm)
     return array[tuple(slice(at, at + n) for at, n in zip(move.offsets, move.dims, strict=True))]
 

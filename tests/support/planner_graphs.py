@@ -10,12 +10,12 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.costs.kernel import Costs, Kernel
+from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, SubmemoryView
 from inlay.graph.plan import Plan
-from inlay.graph.planner.choosing import settle
-from inlay.graph.planner.emission import emitted
+from inlay.graph.planner.emission import emit_program
+from inlay.graph.planner.plan_search import assign_formats
 from inlay.graph.planner.problem import make_problem
 from inlay.graph.program import Program, Step
 from inlay.primitives.attributes import BinaryPostOp
@@ -53,7 +53,7 @@ class HashedCosts:
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
         """Nothing to do."""
 
-    def kernel(self, operation: Operation) -> Kernel | None:
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
         free = [name for name, desc in operation.descs.items() if desc.kind == "any" and "weights" not in name]
         if free:
             settled = {name: self._answer(desc) for name, desc in operation.descs.items() if name in free}
@@ -69,7 +69,7 @@ class HashedCosts:
         is_plain = all(desc.kind == "any" or _is_plain(desc) for desc in operation.descs.values())
         if self.drawn("none", what) < 0.15 and not is_plain:
             return None
-        return Kernel(operation, "hashed", 1 + self.drawn(what), 1.0, 0, 0)
+        return KernelEstimate(operation, "hashed", 1 + self.drawn(what), 1.0, 0, 0)
 
     def _answer(self, desc: MemoryDesc) -> MemoryDesc:
         tags = (None,) if desc.ndims != 4 else ("acdb", "aBcd16b", None)
@@ -147,21 +147,26 @@ class Drawing:
         """Transposed to channels last, computed on, and back."""
         n, c, h, w = src.dims
         dims = (n, h, w, c)
-        middle = self.op("view", {"src": src.name}, dims, moves=(Permute((0, 2, 3, 1)),))
+        middle = self.op("view", {"src": src.name}, dims, transforms=(PermuteView((0, 2, 3, 1)),))
         if self.rng.random() < 0.5:
             middle = self.op("softmax", {"src": middle}, dims, parameters={"algorithm": "accurate", "axis": 3})
-        return self.op("view", {"src": middle}, src.dims, moves=(Permute((0, 3, 1, 2)),))
+        return self.op("view", {"src": middle}, src.dims, transforms=(PermuteView((0, 3, 1, 2)),))
 
     def flattened(self, src: Tensor) -> str:
         n, c, h, w = src.dims
-        flat = self.op("view", {"src": src.name}, (n, c, h * w), moves=(Reshape((n, c, h * w)),))
+        flat = self.op("view", {"src": src.name}, (n, c, h * w), transforms=(ReshapeView((n, c, h * w)),))
         flat = self.op("eltwise", {"src": flat}, (n, c, h * w), parameters={**RELU, "algorithm": "tanh"})
-        return self.op("view", {"src": flat}, src.dims, moves=(Reshape(src.dims),))
+        return self.op("view", {"src": flat}, src.dims, transforms=(ReshapeView(src.dims),))
 
     def halved(self, src: Tensor) -> str:
         n, c, h, w = src.dims
         half = (n, c // 2, h, w)
-        return self.op("view", {"src": src.name}, half, moves=(Part((0, c // 2 * self.rng.randrange(2), 0, 0), half),))
+        return self.op(
+            "view",
+            {"src": src.name},
+            half,
+            transforms=(SubmemoryView((0, c // 2 * self.rng.randrange(2), 0, 0), half),),
+        )
 
     def step(self) -> None:
         src = self.pick()
@@ -242,4 +247,6 @@ def random_plan(graph: OpGraph, costs: Costs, rng: random.Random) -> Program:
         Unimplemented: as `planned`.
     """
     problem = make_problem(graph, costs)
-    return emitted(problem, settle(problem, [rng.randrange(len(group.candidates)) for group in problem.groups]))
+    return emit_program(
+        problem, assign_formats(problem, [rng.randrange(len(group.candidates)) for group in problem.groups])
+    )

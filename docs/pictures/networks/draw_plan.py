@@ -14,7 +14,7 @@ from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.render.network import PlanPicture
 
 FOLDER = Path(__file__).parent
-PROCESSOR = Machine("AVX2", threads=2, peak=200.0, near=100.0, far=40.0, last=32 << 20)
+PROCESSOR = Machine("AVX2", threads=2, peak=200.0, cache_bandwidth=100.0, memory_bandwidth=40.0, cache_bytes=32 << 20)
 
 
 def small() -> bytes:

@@ -19,7 +19,7 @@ from inlay.bench.tables import table_text
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs import CostSources
-from inlay.graph.costs.kernel import Costs, Progress
+from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.reading import Source, load
 from inlay.graph.onnx_package import onnx

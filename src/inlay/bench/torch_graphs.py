@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import Unimplemented
-from inlay.graph.op_graph import Array, Op, OpGraph, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView
 from inlay.layout import Dims
 
 Torch: TypeAlias = Any  # the module, or something of it: a peer that may be absent
@@ -328,10 +328,10 @@ def _reduction(draft: _Draft, op: Op) -> Torch:
 
 def _view(draft: _Draft, op: Op) -> Torch:
     found = draft.operand(op, "src")
-    for move in op.moves:
-        if isinstance(move, Reshape):
+    for move in op.transforms:
+        if isinstance(move, ReshapeView):
             found = draft.call(draft.torch.reshape, found, move.dims)
-        elif isinstance(move, Permute):
+        elif isinstance(move, PermuteView):
             found = draft.call(draft.torch.permute, found, move.perm)
         else:
             for axis, (offset, n) in enumerate(zip(move.offsets, move.dims, strict=True)):

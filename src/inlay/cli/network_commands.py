@@ -100,7 +100,7 @@ def plan(
 
       inlay plan resnet50.onnx --isa avx2 --json
     """
-    from inlay.graph.report import explained, figures
+    from inlay.graph.report import explain_plan, figures
 
     if picture is not None:
         from inlay.render.network.picture import require_suffix
@@ -113,7 +113,7 @@ def plan(
     if isa is None and threads is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     network_plan = _plan_network(network, tier, mode, isa, threads, seconds, engine)
-    echo(json.dumps(figures(network_plan), indent=2) if as_json else explained(network_plan))
+    echo(json.dumps(figures(network_plan), indent=2) if as_json else explain_plan(network_plan))
     if picture is not None:
         from inlay.render.network import PlanPicture
 

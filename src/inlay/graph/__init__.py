@@ -1,10 +1,19 @@
-"""Networks: read from ONNX, formats chosen by cost and proof, compiled to a flat list of calls, run.
+"""Neural networks: read from ONNX, planned by cost with a proof of optimality, compiled, and run.
 
-    Network     nodes of ONNX with static dims, as `load` reads and simplifies them          network
-    OpGraph     operations of `inlay.primitives`, views and what only NumPy computes         op_graph
-    Problem     groups of operations, with the candidates of each                            planner.problem
-    Program     steps with every format chosen, and the buffers that they read and write     program
-    Session     the program on memory, with weights in their formats                         runtime.session
+Data flows through these values; each is built from the one before:
 
-Each is a plain value that the next is made of. A `Plan` is a program with the proof of it (`plan`, `report`).
+    Network     nodes of ONNX with static dims, simplified                                   network, onnx, passes
+    OpGraph     primitives, views of memory, and references, which NumPy computes            op_graph, lowering
+    Problem     groups of operations, and the candidates of each with their costs            planner.problem, costs
+    Plan        the cheapest program, the proof of that, and plans to compare it with        plan, report
+    Program     steps in concrete formats, and the buffers that they read and write          program
+    Session     the program bound to memory, with constants packed in the formats of kernels runtime.session
+
+Terms:
+
+    primitive     an operation that an engine computes (oneDNN, `dnnl::primitive`)
+    reference     an operator of ONNX without a primitive, which NumPy computes in plain formats
+    plain         of a format: dense and row-major
+    reorder       the copy of a tensor into another format (oneDNN, `dnnl::reorder`)
+    post-operation  an operation that a primitive applies to its result (oneDNN, `dnnl::post_ops`)
 """

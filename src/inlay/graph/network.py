@@ -1,4 +1,4 @@
-"""`Network`: nodes of ONNX in an order that can be run, every dim a number.
+"""`Network`: the nodes of an ONNX model in an order in which they can run, with static dims.
 
 >>> relu = Node("relu", "Relu", inputs=("x",), outputs=("y",))
 >>> x, y = (Tensor(name, (1, 3), np.dtype(np.float32)) for name in "xy")
@@ -6,8 +6,8 @@
 >>> network.tensors["y"].dims
 (1, 3)
 
-Networks hold arrays, which compare element by element and so have no truth value; `Compared` gives such dataclasses an
-equality of their own.
+Networks hold arrays, whose `==` compares element by element and has no truth value. `StructuralEquality` gives such
+dataclasses an equality of their own.
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
@@ -23,13 +23,13 @@ from inlay.layout import Dims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """A dataclass whose values are equal if their fields are; arrays, if type, dims and bytes are.
+class StructuralEquality:
+    """A base of dataclasses whose values are equal if their fields are; arrays are if type, dims and bytes are.
 
-    So elements that are no number equal themselves, and 0 is not -0. Such values have no hash: most hold a dict.
+    So a NaN equals itself, and 0 does not equal -0. Such values have no hash: most hold a dict.
 
     >>> @dataclass(frozen=True, slots=True, eq=False)
-    ... class Weights(Compared):
+    ... class Weights(StructuralEquality):
     ...     arrays: Mapping[str, Any]
     >>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2)})
     True
@@ -38,30 +38,30 @@ class Compared:
     """
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is of the same class and equal in each field that is compared."""
+        """Return whether `other` is of the same class and equal in each field that is compared."""
         if type(self) is not type(other):
             return NotImplemented
         names = (field.name for field in fields(self) if field.compare)
-        return self is other or all(_same(getattr(self, name), getattr(other, name)) for name in names)
+        return self is other or all(_is_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         is_alike = type(one) is type(other) and one.dtype == other.dtype and one.shape == other.shape
         return is_alike and has_equal_bits(one, other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
     if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_equal, one, other))
     return bool(one == other)
 
 
 def has_equal_bits(one: Any, other: Any) -> bool:
-    """Whether arrays of one type and shape are equal bit by bit: a NaN is equal to itself, and 0.0 is not -0.0."""
+    """Return whether arrays of one type and shape are equal bit by bit: NaN equals NaN, and 0.0 is not -0.0."""
     bits = f"u{one.itemsize}" if one.itemsize in (1, 2, 4, 8) else np.uint8
     first, second = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (one, other))
     return np.array_equal(first, second)
@@ -69,65 +69,65 @@ def has_equal_bits(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a name of the network stands for."""
+    """The dims and type of a tensor of the network."""
 
     name: str
-    """Its name, unique in the network."""
+    """Name, unique in the network."""
     dims: Dims
-    """Extents, all known."""
+    """Extents of the axes, all known."""
     dtype: np.dtype[np.generic]
-    """Type of the elements, as NumPy's or ml_dtypes' name for it."""
+    """Type of the elements, one of NumPy's or ml_dtypes'."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an array of it."""
+        """Bytes of an array of these dims and this type."""
         return prod(self.dims) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node(Compared):
-    """One operator of ONNX, with what it reads and writes."""
+class Node(StructuralEquality):
+    """One operator of ONNX with its inputs and outputs."""
 
     name: str
-    """Its name, unique in the network."""
+    """Name, unique in the network."""
     operator: str
-    """ONNX's operator, such as `Conv`."""
+    """Name of the ONNX operator, such as `Conv`."""
     inputs: tuple[str, ...]
-    """Names of tensors that are read, in ONNX's order; empty where an optional one is left out."""
+    """Names of the tensors that are read, in ONNX's order; empty for an optional input that is left out."""
     outputs: tuple[str, ...]
-    """Names of tensors that are written; empty where an optional one is left out."""
+    """Names of the tensors that are written; empty for an optional output that is left out."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """By name: numbers, texts, arrays, tuples of them."""
+    """Attributes by name: numbers, texts, arrays, and tuples of them."""
     domain: str = ""
-    """The operator set it belongs to; empty for ONNX's own."""
+    """Operator set of the operator; empty for ONNX's own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Network(Compared):
-    """Nodes, each after those whose results it reads.
+class Network(StructuralEquality):
+    """A list of nodes in which each node follows those whose results it reads.
 
-    Networks are equal if they compute the same by the same nodes with the same names and constants.
+    Networks are equal if they have the same nodes, names and constants.
     """
 
     name: str
-    """As the file calls it."""
+    """Name of the graph in the model."""
     opset: int
-    """Version of ONNX's operators."""
+    """Version of ONNX's operator set."""
     inputs: tuple[str, ...]
-    """Tensors that a run is given."""
+    """Names of the tensors that the caller passes to a run."""
     outputs: tuple[str, ...]
-    """Tensors that a run answers."""
+    """Names of the tensors that a run returns."""
     nodes: tuple[Node, ...]
-    """What is computed."""
+    """The nodes in the order in which they run."""
     tensors: Mapping[str, Tensor]
-    """Every name that is read or written."""
+    """Dims and types of all tensors that are read or written."""
     constants: Mapping[str, np.ndarray[Any, np.dtype[Any]]] = field(default_factory=dict)
-    """Tensors whose elements are known, read-only; no node writes them."""
+    """Read-only arrays of tensors with known elements; no node writes them."""
     again: Callable[[Mapping[str, Dims]], "Network"] | None = field(default=None, compare=False, repr=False)
-    """The same model with inputs of other dims, by name; None for a network that was read from no model."""
+    """Function from dims of inputs, by name, to the network of the same model with these dims; None without a model."""
 
     def __repr__(self) -> str:
-        """Its name, its inputs and outputs, and how many nodes."""
+        """Return the name, the inputs and outputs, and the number of nodes."""
         sides = (
             ", ".join(f"{name} {self.tensors[name].dims}" for name in names) for names in (self.inputs, self.outputs)
         )
@@ -135,13 +135,13 @@ class Network(Compared):
 
 
 def read_only(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """The same array, no longer writeable, as the constants of a network are."""
+    """Make an array read-only, as the constants of a network are, and return it."""
     array.flags.writeable = False
     return array
 
 
 def unused_name(name: str, *taken: Container[str]) -> str:
-    """The name, with as many primes as it needs to be none of those taken."""
+    """Return the name with as many primes appended as make it different from all names in `taken`."""
     while any(name in names for names in taken):
         name += "'"
     return name

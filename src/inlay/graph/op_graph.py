@@ -1,11 +1,11 @@
-"""`OpGraph`: a network in operations that have formats: primitives, views of memory, and what only NumPy computes.
+"""`OpGraph`: a network as primitives, views of memory, and references.
 
     primitive    kind is one of `inlay.primitives`; an engine computes it, in formats that the planner chooses
     view         kind is "view": another description of the same elements, at no cost where the format allows it
-    reference    kind is "reference": an operator without a primitive, computed by NumPy in plain formats
+    reference    kind is "reference": an operator without a primitive, which NumPy computes in plain formats
 
-Nothing is fused yet: that a convolution may take its ReLU along is a choice with a cost, and the planner's. Once the
-formats are chosen, `operation_of` says what an engine is asked for a primitive:
+Nothing is fused in an `OpGraph`: whether a convolution applies its ReLU is a choice of the planner, which knows the
+costs. `operation_of` returns the operation that an engine is asked to implement, given the formats:
 
 >>> function = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
 >>> relu = Op("relu", "eltwise", {"src": "x"}, {"dst": "y"}, parameters=function)
@@ -23,7 +23,7 @@ import numpy as np
 from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.network import Compared, Node, Tensor
+from inlay.graph.network import Node, StructuralEquality, Tensor
 from inlay.layout import Dims
 from inlay.primitives.attributes import PLAIN, PostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, Parameter
@@ -33,100 +33,110 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
-    """The same elements in the same order, in other dims: `MemoryDesc.reshape`."""
+class ReshapeView:
+    """A view with the same elements in the same order, in other dims (`MemoryDesc.reshape`)."""
 
     dims: Dims
-    """The dims after it."""
+    """Dims of the result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
-    """Axes in another order: axis `perm[i]` of what it reads is axis i of what it gives, as ONNX's Transpose."""
+class PermuteView:
+    """A view with the axes in another order, as by ONNX's Transpose.
+
+    Axis i of the result is axis `perm[i]` of the source.
+    """
 
     perm: tuple[int, ...]
-    """Which axis each one is."""
+    """For each axis of the result, the axis of the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A box of the elements: `MemoryDesc.submemory`."""
+class SubmemoryView:
+    """A view of a box of the elements (`MemoryDesc.submemory`)."""
 
     offsets: tuple[int, ...]
-    """Where it begins along each axis."""
+    """Coordinates of the first element."""
     dims: Dims
-    """Its extents."""
+    """Extents of the box."""
 
 
-Move: TypeAlias = Reshape | Permute | Part
+ViewTransform: TypeAlias = ReshapeView | PermuteView | SubmemoryView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Op(Compared):
+class Op(StructuralEquality):
     """One operation on tensors."""
 
     name: str
-    """Unique in the graph: the name of the node that it came from, with a suffix where that became several."""
+    """Name, unique in the graph: that of its node, with a suffix where a node became several operations."""
     kind: str
-    """A kind of `primitives.rules.KINDS`, or view, or reference."""
+    """A kind of `primitives.rules.KINDS`, or `view`, or `reference`."""
     reads: Mapping[str, str]
-    """Argument to tensor: `src`, `src_1`, also `weights` where another operation computes them. A view reads `src`; a
-    reference `src_0`, `src_1` ... in the order of its node's inputs, constants and omitted inputs left out."""
+    """Tensor of each argument that is read: `src`, `src_1`, or `weights` where another operation computes them.
+
+    A view reads `src`. A reference reads `src_0`, `src_1` ... in the order of its node's inputs, without constants and
+    omitted inputs.
+    """
     writes: Mapping[str, str]
-    """Argument to tensor, mostly `dst`; a reference writes `dst_0`, `dst_1` ..."""
+    """Tensor of each argument that is written, mostly `dst`; a reference writes `dst_0`, `dst_1` ..."""
     constants: Mapping[str, Array] = field(default_factory=dict)
-    """Argument to array of the argument's dims: `weights`, `bias`, `mean`, `scale`, `src_1` ..., converted and laid out
-    once when the plan is compiled."""
+    """Array of each constant argument, of the argument's dims: `weights`, `bias`, `mean`, `scale`, `src_1` ...
+
+    Constants are converted and packed once, when the plan is compiled.
+    """
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    """Every parameter of the kind's signature, as `primitives.engine.Operation` has them: dense windows have
-    dilation 0, windows have an entry for each spatial axis."""
-    moves: tuple[Move, ...] = ()
-    """Of a view: what is done in order."""
+    """Every parameter of the kind's signature, as in `primitives.engine.Operation`.
+
+    Dense windows have dilation 0; windows have an entry for each spatial axis.
+    """
+    transforms: tuple[ViewTransform, ...] = ()
+    """For a view: its transforms in order."""
     node: Node | None = None
-    """Of a reference: what NumPy computes, with its constants in `constants` under the names of the inputs."""
+    """For a reference: the node that NumPy computes; its constants are in `constants` under the names of the inputs."""
     nodes: tuple[str, ...] = ()
-    """Names of the nodes of the network that it stands for."""
+    """Names of the network's nodes that the operation computes."""
     why: str = ""
-    """Of a reference: why no primitive computes it, such as `there is no primitive for Erf`."""
+    """For a reference: the reason why no primitive computes it, such as `there is no primitive for Erf`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpGraph:
-    """Operations, each after those whose results it reads; every tensor is written once."""
+    """A list of operations in which each follows those whose results it reads; every tensor is written once."""
 
     name: str
-    """The network's."""
+    """Name of the network."""
     opset: int
-    """Version of ONNX's operators, for references."""
+    """Version of ONNX's operator set, for references."""
     inputs: tuple[str, ...]
-    """Tensors that a run is given, in plain formats."""
+    """Tensors that the caller passes to a run, in plain formats."""
     outputs: tuple[str, ...]
-    """Tensors that a run answers, in plain formats."""
+    """Tensors that a run returns, in plain formats."""
     ops: tuple[Op, ...]
-    """What is computed."""
+    """The operations in the order in which they run."""
     tensors: Mapping[str, Tensor]
-    """Every tensor that is read or written, constants left out."""
+    """Dims and types of all tensors that are read or written, without constants."""
 
 
 def readers_of(graph: OpGraph) -> dict[str, list[int]]:
-    """The operations that read each tensor, once for each argument."""
-    found: dict[str, list[int]] = {name: [] for name in graph.tensors}
+    """Return the numbers of the operations that read each tensor, once for each argument."""
+    readers: dict[str, list[int]] = {name: [] for name in graph.tensors}
     for i, op in enumerate(graph.ops):
         for name in op.reads.values():
-            found[name].append(i)
-    return found
+            readers[name].append(i)
+    return readers
 
 
 def writers_of(graph: OpGraph) -> dict[str, int]:
-    """The operation that writes each tensor; inputs are left out."""
+    """Return the number of the operation that writes each tensor; inputs are left out."""
     return {name: i for i, op in enumerate(graph.ops) for name in op.writes.values()}
 
 
 def operation_of(op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp] = ()) -> Operation:
-    """What an engine is asked for `op`, a primitive, whose tensors have these formats, `any` where it may choose.
+    """Return the engine's operation for the primitive `op`, whose tensors have the formats of `descs`.
 
-    `descs` has a descriptor for each argument that is read or written, and may have one for a constant. Constants
-    without one are `any` where they are weights, else dense in row-major order.
+    `descs` has a descriptor for each argument that is read or written, `any` where the engine may choose, and may have
+    one for a constant. Other constants are `any` if they are weights, else dense and row-major.
 
     Raises:
         InvalidArguments: `op` is a view or a reference, an argument has no descriptor, or there is no such argument; or
@@ -134,7 +144,7 @@ def operation_of(op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[Pos
     """
     row = SIGNATURES.get((op.kind, "forward"))
     if row is None:
-        raise InvalidArguments(f"{op.name} is a {op.kind}: only primitives are asked of an engine")
+        raise InvalidArguments(f"{op.name} is a {op.kind}: an engine computes primitives only")
     needed, known = {*op.reads, *op.writes}, {*op.reads, *op.writes, *op.constants}
     if missing := sorted(needed - descs.keys()):
         raise InvalidArguments(f"{op.name}, a {op.kind}: descs lack {', '.join(missing)}: give a format, or any")
@@ -150,7 +160,7 @@ def operation_of(op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[Pos
 
 
 def constant_desc(array: Array, is_free: bool = False) -> MemoryDesc:
-    """The descriptor of a constant: in a format that the engine chooses if it `is_free`, else dense and row-major.
+    """Return the descriptor of a constant: `any` if `is_free`, else dense and row-major.
 
     Raises:
         InvalidArguments: oneDNN has no such type.

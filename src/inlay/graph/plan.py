@@ -1,12 +1,12 @@
-"""`Plan`: the cheapest way to run a network under given costs, with what proves it and what else it could have been.
+"""`Plan`: the cheapest program of a network under given costs, the proof of that, and other plans to compare it with.
 
-    plan = inlay.plan(network)            formats chosen by measured costs
-    plan.program.steps                    what runs, in which formats, how long each step takes
-    plan.bound                            no choice among the same candidates takes less
-    plan.totals["greedy"]                 what propagation as the specification has it would take
+    plan = inlay.plan(network)            choose formats by measured costs
+    plan.program.steps                    the steps with their formats and predicted times
+    plan.bound                            lower bound of the time of any choice among the same candidates
+    plan.totals["greedy"]                 time of the plan that oneDNN's propagation of formats finds
     plan.compile().run({"data": x})
 
-See `planner` for how it is chosen.
+See `planner` for the search.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,15 +16,15 @@ from typing import Literal, TypeAlias
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
-from inlay.graph.costs.kernel import Costs, Progress
+from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
-from inlay.graph.planner.choosing import ELIMINATION, Choosing, Settled, compared
-from inlay.graph.planner.emission import emitted
+from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
+from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.program import NumpyShare, Program, Step, numpy_share
 from inlay.graph.runtime.session import Replan, Session
@@ -34,72 +34,79 @@ from inlay.primitives.engine import EngineLike
 from inlay.reordering.threads import ThreadLimit, get_num_threads
 
 Tier: TypeAlias = Literal["analytic", "probed", "measured"]
-"""Where prices come from."""
+"""The origin of costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """A kernel that takes far longer than it must, in a plan that was not taken."""
+    """A kernel of one of the compared plans that takes over ten times its roofline."""
 
     op: str
-    """The operation."""
+    """Name of the operation."""
     formats: Mapping[str, str]
-    """Argument to format, of what it reads and writes."""
+    """Format of each argument that is read or written."""
     impl: str
-    """How the engine would compute it."""
+    """Name of the implementation."""
     ms: float
-    """What it would take."""
+    """Predicted time in milliseconds."""
     roofline: float
-    """The least that its bytes and operations take."""
+    """Lower bound of the time from arithmetic and bytes, in milliseconds."""
     plans: tuple[str, ...]
-    """The plans that would run it: names of `Plan.totals`; `plan` is the one that was taken."""
+    """Names of the plans that contain the kernel: those of `Plan.totals`, and `plan` for the plan itself."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """A program, and why it is this one."""
+    """A program, and the evidence for its choice."""
 
     graph: OpGraph
-    """The operations that it computes."""
+    """The operations that the program computes."""
     program: Program
-    """Steps and buffers."""
+    """The steps and buffers."""
     ms: float
-    """What its steps are predicted to take together."""
+    """Predicted time of all steps in milliseconds."""
     bound: float
-    """No choice among the same candidates takes less; after `elimination`, `ms` is that, or up to 2 % more for fewer
-    reorders."""
+    """Lower bound in milliseconds of the time of any choice among the same candidates.
+
+    After `elimination`, `ms` equals it, or exceeds it by up to 2 % for the sake of fewer reorders.
+    """
     method: str
-    """How formats were chosen: `elimination`, exactly; `milp`, by a solver of integer programs; or `greedy`, by
-    propagation, where neither found a better plan in 10 s."""
+    """Method by which formats were chosen.
+
+    `elimination` is exact. `milp` is a solver of integer programs. `greedy` is propagation, where neither of the others
+    found a better plan in 10 s.
+    """
     width: int
-    """Of the elimination: 2 or 3 for most networks; 0 where nothing was found in time."""
+    """Width of the elimination order, 2 or 3 for most networks; 0 where no search ended in time."""
     costs: str
-    """Where prices come from: analytic, probed or measured. Of a plan in which no step has a measured time, because no
-    time was left to measure, it is probed."""
+    """Origin of the costs: `analytic`, `probed` or `measured`.
+
+    It is `probed` for measured costs if no step has a measured time, because no time was left to measure.
+    """
     isa: str
-    """Instruction set that it was planned for."""
+    """Instruction set that the plan is for."""
     threads: int
-    """How many threads it was planned for."""
+    """Number of threads that the plan is for."""
     engine: str
-    """The engine that was asked."""
+    """Name and version of the engine that the costs are of; empty without an engine."""
     totals: Mapping[str, float]
-    """What other ways to choose would take, by name: plain, greedy, channels last, blocked by 16 ..."""
+    """Milliseconds of compared plans, by name: plain, greedy, channels last, blocked by 16 ..."""
     cliffs: tuple[Cliff, ...]
-    """Kernels far slower than they must be that one of these ways, or this plan, would run."""
+    """Kernels of this plan and of the compared plans that take over ten times their roofline."""
     replan: Replan | None = field(default=None, repr=False, compare=False)
-    """Plans the same network for other dims of its inputs; None where only these are known."""
+    """Function that plans the same network for other dims of its inputs; None where only these dims are known."""
     sources: CostSources | None = field(default=None, compare=False)
-    """How many prices were measured, now or earlier, and how many estimated; None where a model has them all."""
+    """Numbers of costs by their origin: measured now, measured earlier, estimated; None unless costs are measured."""
     computed_by: EngineLike = field(default=None, repr=False, compare=False)
-    """The engine that `compile` takes unless one is passed to it; None for the default one."""
+    """Engine that `compile` uses unless another is passed to it; None for the default one."""
     processors: Processors | None = field(default=None, repr=False, compare=False)
-    """What threads got of the processors while it was planned; None where they were not looked at."""
+    """Free share of each processor while the plan was made; None if it was not measured."""
 
     def compile(self, engine: EngineLike = None) -> Session:
-        """The program made ready to run by `engine`, or by the one that it was planned for.
+        """Compile the program for `engine`, or for the engine that the plan was made for.
 
         Raises:
-            InvalidArguments: `engine`, or the default one, takes other formats than the plan was made for.
+            InvalidArguments: the engine requires other formats than the plan has.
             Unimplemented, MissingExtra, OutOfMemory: as `Session`.
         """
         chosen = self.computed_by if engine is None else engine
@@ -107,22 +114,22 @@ class Plan:
 
     @property
     def is_limited(self) -> bool:
-        """Whether other programs or a quota left fewer threads to plan for than there are processors."""
+        """Whether other programs or a quota left fewer threads than there are processors."""
         return self.processors is not None and self.processors.threads < self.processors.count
 
     @property
     def load(self) -> str:
-        """One line on what other programs or a quota left of the processors; empty where they left all."""
+        """One line on the processors that other programs or a quota have taken; empty if none."""
         found = self.processors
         if found is None or not (found.is_busy or self.is_limited):
             return ""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         if not found.is_busy:
             return f"{found}: planned for {threads}"
-        return f"the machine is busy, {found}: planned for {threads}, and prices that are not remembered are estimated"
+        return f"the machine is busy, {found}: planned for {threads}, and costs that are not stored are estimated"
 
     def __repr__(self) -> str:
-        """The network, what it takes, and how many steps; the report is `inlay.graph.report.explained`."""
+        """Return the network, its time and the number of steps; `inlay.graph.report` has the full report."""
         return (
             f"<Plan of {self.graph.name}: {self.ms:.3f} ms by {self.costs} costs of {self.engine}, "
             f"{len(self.program.steps)} steps, {len(self.reorders)} reorders"
@@ -131,7 +138,7 @@ class Plan:
 
     @property
     def numpy(self) -> NumpyShare:
-        """How many steps NumPy computes, since no primitive does, and their share of the predicted time."""
+        """The number of steps that NumPy computes for want of a primitive, and their share of the predicted time."""
         return numpy_share(((step, step.impl, step.ms) for step in self.program.steps), "predicted")
 
     @property
@@ -140,7 +147,7 @@ class Plan:
         return tuple(step for step in self.program.steps if step.kind == "reorder")
 
     def _repr_svg_(self) -> str:
-        """The picture that a notebook shows."""
+        """Return the picture that a notebook shows."""
         from inlay.render.network import PlanPicture
 
         return PlanPicture(self).svg()
@@ -157,73 +164,80 @@ def plan(
     convolutions: Convolutions = "auto",
     engine: EngineLike = None,
 ) -> Plan:
-    """Choose how a network runs: the formats of its tensors, what is fused, where reorders stand.
+    """Plan a network: choose the formats of its tensors, the operations that are fused, and the reorders.
 
-    `costs` are prices of kernels: `measured` on this machine, once, and remembered; `probed`, from what the engine has;
-    `analytic`, without an engine, for the instruction set `isa` and so many `threads`; or an object with prices (see
-    `costs`). `seconds` bound the measuring, `progress` is told how far it is. Where other programs compute, nothing is
-    measured, and the plan is for as many threads as really run (see `Plan.load`). `convolutions` are computed by
-    whichever algorithm takes less, Winograd's where the engine has it, with `auto`; by sums of products alone, whose
-    rounding errors are smaller, with `direct`. `engine` computes, or the default one (see `primitives.get_engine`): its
-    kernels are measured or probed, and `compile` takes it.
+    Args:
+        network: the network, or the graph of its operations.
+        costs: `measured` for times on this machine, which are stored; `probed` for the engine's implementations and a
+            model of their times; `analytic` for a model alone; or an object with the methods of `costs.Costs`.
+        isa: instruction set of analytic costs; this processor's if None.
+        threads: number of threads of analytic costs; Inlay's threads if None.
+        seconds: limit of the time for measuring.
+        progress: receives the numbers of finished and of all planned kernels and reorders while kernels are measured.
+        convolutions: `auto` for whichever algorithm is faster, Winograd's where the engine has it; `direct` for sums of
+            products alone, which have smaller rounding errors.
+        engine: engine whose kernels are measured or probed, and which `Plan.compile` uses; the default one if None (see
+            `primitives.get_engine`).
 
-    Post-condition: of all plans among the same candidates none takes less than `bound`, and `ms` is at most 2 % more;
-    where `method` is not `elimination`, it may be more than that.
+    While other programs compute, nothing is measured, and the plan is for as many threads as really run (see
+    `Plan.load`).
+
+    Post-condition: no plan among the same candidates takes less than `bound`, and `ms` is at most 2 % more; it may be
+    more than that where `method` is not `elimination`.
 
     Raises:
-        InvalidArguments: there are no costs of that name, `isa` or `threads` are said where the machine decides,
-            `seconds` or `progress` where nothing is measured, `convolutions` is another word, or no engine is called
-            `engine`.
+        InvalidArguments: there are no costs of that name; `isa` or `threads` are given for costs of this machine, or
+            `seconds` or `progress` for costs that are not measured; or `convolutions` or `engine` is unknown.
         MissingExtra: the engine is needed and not installed.
-        Unimplemented: a tensor has no format that an engine takes.
+        Unimplemented: a tensor has no format that an engine supports.
     """
     if not isinstance(network, (Network, OpGraph)):
         raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
     if convolutions not in CONVOLUTIONS:
         raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
-    graph = _rewritten(lower_network(network) if isinstance(network, Network) else network)
+    graph = _rewrite(lower_network(network) if isinstance(network, Network) else network)
     is_of_this_machine = costs in ("probed", "measured")
     processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
     with ThreadLimit(None if processors is None else processors.threads):
-        prices = _costs(costs, graph, isa, threads, seconds, progress, engine)
-        found = planned(graph, prices, convolutions)
-    found = replace(found, computed_by=engine, processors=getattr(prices, "processors", None) or processors)
+        cost_source = _select_costs(costs, graph, isa, threads, seconds, progress, engine)
+        found = plan_graph(graph, cost_source, convolutions)
+    found = replace(found, computed_by=engine, processors=getattr(cost_source, "processors", None) or processors)
     again = network.again if isinstance(network, Network) else None
-    return found if again is None else replace(found, replan=Replanning(again, prices, convolutions))
+    return found if again is None else replace(found, replan=Replanner(again, cost_source, convolutions))
 
 
-def _rewritten(graph: OpGraph) -> OpGraph:
-    """The graph as it is planned: it computes the same, with less to move."""
+def _rewrite(graph: OpGraph) -> OpGraph:
+    """Rewrite the graph so that it computes the same with fewer bytes to move."""
     return nest_concatenations(hoist_elementwise(graph))
 
 
 @dataclass(frozen=True, slots=True)
-class Replanning:
-    """Plans a network for other dims, at the same prices."""
+class Replanner:
+    """A function that plans a network for other dims with the same costs."""
 
     again: Callable[[Mapping[str, Dims]], Network]
-    """The network for these dims."""
-    prices: Costs
-    """What it is planned with."""
+    """Returns the network for given dims."""
+    costs: Costs
+    """The costs of all plans."""
     convolutions: Convolutions
-    """Which algorithms convolutions may be computed by."""
+    """The algorithms that convolutions may use."""
 
     def __call__(self, dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
-        """The program for inputs of these dims, by name.
+        """Return the program and its graph for inputs of these dims, by name.
 
         Raises:
-            InvalidArguments, Unimplemented: as `load` and `planned`.
+            InvalidArguments, Unimplemented: as `load` and `plan_graph`.
         """
-        with ThreadLimit(self.prices.threads):
-            other = planned(_rewritten(lower_network(self.again(dims))), self.prices, self.convolutions)
+        with ThreadLimit(self.costs.threads):
+            other = plan_graph(_rewrite(lower_network(self.again(dims))), self.costs, self.convolutions)
         return other.program, other.graph
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """Become None in a pickle: prices are of one process, and a plan from a pickle is for its own dims."""
+        """Become None in a pickle: costs are of one process, so an unpickled plan is for its own dims only."""
         return type(None), ()
 
 
-def _costs(
+def _select_costs(
     costs: Tier | Costs,
     graph: OpGraph,
     isa: str | None,
@@ -232,13 +246,14 @@ def _costs(
     progress: Progress | None,
     engine: EngineLike,
 ) -> Costs:
+    """Return the costs that the arguments of `plan` select."""
     if not isinstance(costs, str) and hasattr(costs, "kernel"):
         return costs
     if costs not in ("analytic", "probed", "measured"):
-        raise InvalidArguments(f"costs are {costs!r}: give measured, probed, analytic, or an object that tells them")
+        raise InvalidArguments(f"costs are {costs!r}: give measured, probed, analytic, or an object with costs")
     if costs != "analytic" and (isa is not None or threads is not None):
         raise InvalidArguments(
-            f"isa and threads are said, and costs are {costs}, which are of this machine: leave them out, or give "
+            f"isa and threads are given, and costs are {costs}, which are of this machine: leave them out, or give "
             "costs='analytic'"
         )
     if seconds is not None and seconds < 0:
@@ -253,62 +268,65 @@ def _costs(
     return measured(engine, seconds=seconds, progress=progress, weights=weights)
 
 
-def planned(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Plan:
-    """The plan of a graph at these costs, where `convolutions` says by which algorithms they may be computed.
+def plan_graph(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Plan:
+    """Plan a graph with these costs and the algorithms that `convolutions` allows.
 
     Raises:
-        Unimplemented: no engine computes an operation, and no reference can be made of it.
-        InvalidArguments: an operation has a price of infinity in every format.
+        Unimplemented: no engine supports an operation, and no reference can be made of it.
+        InvalidArguments: the cost of an operation is infinite in every format.
     """
     problem = make_problem(graph, costs, convolutions)
-    choosing = Choosing(problem)
-    chosen = choosing.best()
-    settled = chosen.settled
+    search = PlanSearch(problem)
+    chosen = search.best()
+    assignment = chosen.assignment
 
     def without(name: str, src: Format, dst: Format) -> float | None:
-        other = choosing.without(name, src, dst)
-        return None if other is None else max(other - settled.ms, 0.0)
+        other = search.cost_without(name, src, dst)
+        return None if other is None else max(other - assignment.ms, 0.0)
 
-    others = compared(choosing)
-    program = emitted(problem, settled, without if chosen.method == ELIMINATION else None)
-    sources = _sources(costs)
+    others = compare_plans(search)
+    program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
+    sources = _save_sources(costs)
     return Plan(
         graph,
         program,
-        settled.ms,
+        assignment.ms,
         chosen.bound,
         chosen.method,
         chosen.width,
-        _tier(costs, sources, program),
+        _effective_tier(costs, sources, program),
         costs.isa,
         costs.threads,
         costs.engine,
         {name: other.ms for name, other in others.items()},
-        _cliffs(problem, {"plan": settled, **others}),
+        _find_cliffs(problem, {"plan": assignment, **others}),
         sources=sources,
     )
 
 
-def _sources(costs: Costs) -> CostSources | None:
-    """Where measured costs come from, once what is new of them is saved, or cannot be."""
+def _save_sources(costs: Costs) -> CostSources | None:
+    """Save measured costs, and return their numbers by origin; None for costs that are not measured."""
     if not isinstance(costs, MeasuredCosts):
         return None
     costs.save()
     return costs.sources
 
 
-def _tier(costs: Costs, sources: CostSources | None, program: Program) -> str:
-    """The name of the tier that the prices of a program really have: one that is measured in part is measured."""
+def _effective_tier(costs: Costs, sources: CostSources | None, program: Program) -> str:
+    """Return the tier that the costs of a program really have.
+
+    It is `probed` for measured costs of which no step has a measured time.
+    """
     if sources is None or not sources.total or any(step.source == "measured" for step in program.steps):
         return costs.name
     return "probed"
 
 
-def _cliffs(problem: Problem, plans: Mapping[str, Settled]) -> tuple[Cliff, ...]:
-    """Each flagged kernel of any of these plans, once."""
+def _find_cliffs(problem: Problem, plans: Mapping[str, FormatAssignment]) -> tuple[Cliff, ...]:
+    """Return each cliff of any of these plans once."""
     found: dict[object, tuple[Cliff, list[str]]] = {}
-    for plan, settled in plans.items():
-        for group, candidate in zip(problem.groups, settled.candidates, strict=True):
+    for plan, assignment in plans.items():
+        for group, candidate in zip(problem.groups, assignment.candidates, strict=True):
             for call in candidate.calls:
                 if call.is_cliff and call.operation is not None:
                     arguments = (*group.ops[call.first].reads, *group.ops[call.first].writes)
@@ -319,4 +337,4 @@ def _cliffs(problem: Problem, plans: Mapping[str, Settled]) -> tuple[Cliff, ...]
     return tuple(replace(cliff, plans=tuple(names)) for cliff, names in found.values())
 
 
-__all__ = ["Cliff", "Network", "Plan", "Progress", "planned"]
+__all__ = ["Cliff", "Network", "Plan", "Progress", "plan_graph"]

@@ -1,18 +1,18 @@
-"""`Program`: what a session executes, a flat list of steps with every format chosen, and the buffers they use.
+"""`Program`: the flat list of steps that a session executes, in concrete formats, and the buffers that they use.
 
-A buffer is one tensor in one format. A tensor that is kept in two formats has two buffers, with a reorder between. A
-buffer that is a part or another description of another one, its home, lies in the home's bytes: the source of a
-concatenation without a copy, a transpose that costs nothing, a sum in place.
+A buffer is one tensor in one format. A tensor in two formats has two buffers, and a reorder between them. A buffer
+whose base is another buffer is stored in the bytes of its base: a source of a concatenation without a copy, a transpose
+at no cost, the destination of a sum in place.
 
-`NumpyShare` says how many steps NumPy computes, for want of a kernel.
+`NumpyShare` is the number of steps that NumPy computes for want of a kernel, and their share of the time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.costs.kernel import Source
-from inlay.graph.network import Compared, Node
+from inlay.graph.costs.estimates import Source
+from inlay.graph.network import Node, StructuralEquality
 from inlay.graph.op_graph import Array
 from inlay.primitives.engine import Operation
 
@@ -22,24 +22,24 @@ class Buffer:
     """One tensor in one format."""
 
     name: str
-    """Unique in the program: the tensor's name where the tensor has one buffer."""
+    """Name, unique in the program: the tensor's name for its first buffer."""
     tensor: str
-    """Whose elements it holds."""
+    """Name of the tensor whose elements it holds."""
     desc: MemoryDesc | None
-    """How they lie; None for an array of a type that oneDNN lacks, dense in row-major order, which only NumPy reads."""
-    home: str
-    """The buffer whose bytes it lies in: its own name if it has its own."""
+    """Format; None for a dense row-major array of a type that oneDNN lacks, which only NumPy uses."""
+    base: str
+    """Name of the buffer in whose bytes it is stored; its own name if it has memory of its own."""
     offset: int = 0
-    """Bytes from the beginning of its home."""
+    """Offset in the base, in bytes."""
 
 
 class Alternative:
-    """What the best plan without a step takes more, computed when it is first read."""
+    """The cost that the best plan without a step would add, computed when it is first read."""
 
     __slots__ = ("_compute", "_ms")
 
     def __init__(self, compute: Callable[[], float | None]) -> None:
-        """Call `compute` once, when `ms` is read."""
+        """Call `compute` once, when `ms` is first read."""
         self._compute: Callable[[], float | None] | None = compute
         self._ms: float | None = None
 
@@ -52,7 +52,7 @@ class Alternative:
 
     @classmethod
     def known(cls, ms: float | None) -> "Alternative":
-        """One that takes so much more.
+        """Return an alternative whose cost is known.
 
         >>> Alternative.known(0.25).ms
         0.25
@@ -60,94 +60,102 @@ class Alternative:
         return cls(lambda: ms)
 
     def __reduce__(self) -> tuple[Callable[[float | None], "Alternative"], tuple[float | None]]:
-        """Pickle the milliseconds: what computes them belongs to one process."""
+        """Pickle the milliseconds, since the function that computes them holds state of one process."""
         return Alternative.known, (self.ms,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step(Compared):
-    """One call: a primitive, a reorder by Inlay, or a node that NumPy computes."""
+class Step(StructuralEquality):
+    """One call: a primitive, a reorder, or a node that NumPy computes."""
 
     name: str
-    """Unique in the program: the operation's, with a suffix where that became several."""
+    """Name, unique in the program: that of its operation, with a suffix where an operation became several steps."""
     kind: str
-    """A kind of primitive, reorder, or reference."""
+    """A kind of primitive, or `reorder`, or `reference`."""
     reads: Mapping[str, str]
-    """Argument to buffer. A post-operation that adds the old destination reads it as `sum`, a buffer with the same home
-    and bytes as `dst`."""
+    """Buffer of each argument that is read.
+
+    A step with the post-operation `Sum` reads the old destination as `sum`, a buffer with the same memory as `dst`.
+    """
     writes: Mapping[str, str]
-    """Argument to buffer."""
+    """Buffer of each argument that is written."""
     operation: Operation | None = None
-    """What the engine is asked, no format of an activation `any`; None for a reference. A reorder's has src and dst."""
+    """The engine's operation, in which no activation is `any`; None for a reference.
+
+    The operation of a reorder has the arguments src and dst.
+    """
     constants: Mapping[str, Array] = field(default_factory=dict)
-    """Argument to array, laid out once as the implementation needs it; a reference's by the names of its inputs."""
+    """Array of each constant argument; for a reference, by the names of the node's inputs.
+
+    A constant is packed once, in the format that the implementation chooses.
+    """
     node: Node | None = None
-    """Of a reference: what NumPy computes."""
+    """For a reference: the node that NumPy computes."""
     ops: tuple[str, ...] = ()
-    """Names of the operations that it stands for: several where post-operations are fused, none for a reorder."""
+    """Names of the operations that it computes: several with post-operations, none for a reorder."""
     impl: str = ""
-    """How the engine computes it, as the plan was told; empty if no engine was asked."""
+    """Name of the implementation that the plan assumes; empty if no engine was asked."""
     ms: float = 0.0
-    """What it was predicted to take, in milliseconds."""
+    """Predicted time in milliseconds."""
     nbytes: int = 0
-    """Bytes it must read and write, weights included."""
+    """Bytes that it must read and write, weights included."""
     why: str = ""
-    """Of a reorder: who needs it. Of a reference: what has no primitive."""
+    """For a reorder: the steps that need it. For a reference: the operator that has no primitive."""
     source: Source = "modelled"
-    """How `ms` is known: measured, now or earlier; or estimated: scaled, probed, modelled (see `Kernel.source`)."""
+    """Origin of `ms`: measured, scaled, probed or modelled (see `KernelEstimate.source`)."""
     alternative: Alternative | None = field(default=None, repr=False, compare=False)
-    """Of a reorder in a plan that is known to be the least: what the best plan without it takes more."""
+    """For a reorder in a plan that is proven optimal: the cost that the best plan without it would add."""
 
     @property
     def without(self) -> float | None:
-        """Of a reorder: by how many milliseconds the best plan without it is slower, computed at the first call.
+        """For a reorder: the milliseconds that the best plan without it would add, computed at the first access.
 
-        None where every plan has it, or where `alternative` is None: of a copy into a concatenation, and in a plan that
-        was not found by elimination.
+        None where every plan has the reorder, or where `alternative` is None: for a copy into a concatenation, and in a
+        plan that was not found by elimination.
         """
         return None if self.alternative is None else self.alternative.ms
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Steps in the order in which they run."""
+    """The steps in the order in which they run, and their buffers."""
 
     steps: tuple[Step, ...]
-    """What is executed."""
+    """The steps in order."""
     buffers: Mapping[str, Buffer]
-    """Every buffer, by name."""
+    """All buffers by name."""
     inputs: Mapping[str, str]
-    """Tensor that a run is given to the buffer it is copied into or read from, in a plain dense format."""
+    """Buffer of each input, in a plain format; a run copies the input into it or reads the caller's memory instead."""
     outputs: Mapping[str, str]
-    """Tensor that a run answers to its buffer, in a plain dense format."""
+    """Buffer of each output, in a plain format."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumpyShare:
-    """Steps that NumPy computes, among all.
+    """The steps that NumPy computes, and their share of the time.
 
     >>> print(NumpyShare(2, 61, 0.07, "predicted"))
     NumPy computes 2 of 61 steps, 7 % of the predicted time
     """
 
     count: int
-    """Steps that NumPy computes."""
+    """Number of steps that NumPy computes."""
     steps: int
-    """All steps."""
+    """Number of all steps."""
     share: float
-    """Of the time of all steps, from 0 to 1."""
+    """Share of the time of all steps, from 0 to 1."""
     how: str
-    """How the time is known: predicted or measured."""
+    """Origin of the times: `predicted` or `measured`."""
 
     def __str__(self) -> str:
-        """In a clause."""
+        """Return the counts and the share as a clause."""
         percent = f"{self.share:.0%}".replace("%", " %")
         steps = f"{self.steps} step{'s' * (self.steps != 1)}"
         return f"NumPy computes {self.count} of {steps}, {percent} of the {self.how} time"
 
 
 def numpy_share(steps: Iterable[tuple[Step, str, float]], how: str) -> NumpyShare:
-    """The share of NumPy in these steps, each with its implementation and its milliseconds."""
+    """Return NumPy's share of these steps, each given with the name of its implementation and its milliseconds."""
     known = [(step.kind == "reference" or impl in ("numpy", "reference"), ms) for step, impl, ms in steps]
     total = sum(ms for _, ms in known)
     spent = sum(ms for is_numpy, ms in known if is_numpy)

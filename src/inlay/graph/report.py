@@ -1,8 +1,7 @@
-"""What a plan says of itself: as text for people, as numbers for programs.
+"""The report of a plan: `explain_plan` returns it as text, `figures` as values for JSON.
 
-explained(plan)     each step with formats, implementation and time; each reorder with its reason and its worth;
-                    what other ways to choose would take; memory; kernels far slower than they must be
-figures(plan)       the same as lists, dicts, numbers and texts, for JSON
+It has a table of the steps with formats, implementations and times; a table of the reorders with their reasons and what
+the best plan without each would cost; the totals of compared plans; the memory; and cliffs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,26 +11,26 @@ from typing import Any
 from inlay.errors import printable
 from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
-from inlay.graph.runtime.arena import laid
+from inlay.graph.runtime.arena import plan_memory
 
 
-def explained(plan: Plan) -> str:
-    """The plan in words and tables.
+def explain_plan(plan: Plan) -> str:
+    """Return the plan as text with tables.
 
     Raises:
-        InvalidArguments: its program is not sound.
+        InvalidArguments: its program is not valid.
     """
-    parts = (_heading, _steps, _reorders, _totals, _notes, _cliffs, _memory)
+    parts = (_heading, _steps, _reorders, _totals, _numpy_notes, _cliffs, _memory)
     return "\n\n".join(filter(None, (part(plan) for part in parts)))
 
 
 def figures(plan: Plan) -> dict[str, Any]:
-    """The plan in lists, dicts, numbers and texts: `json.dumps` takes it. Times are in ms, sizes in bytes.
+    """Return the plan as lists, dicts, numbers and texts, which `json.dumps` accepts. Times are in ms, sizes in bytes.
 
     Raises:
-        InvalidArguments: its program is not sound.
+        InvalidArguments: its program is not valid.
     """
-    arena = laid(plan.program, plan.graph.tensors).arena
+    arena = plan_memory(plan.program, plan.graph.tensors).arena
     return {
         "network": plan.graph.name,
         **_fields(plan, "ms", "bound", "method", "width", "costs"),
@@ -79,78 +78,78 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
 
 
 def _format(plan: Plan, name: str) -> str:
-    """The tag of a buffer's format; `strided` where there is none, `array` where only NumPy reads it."""
+    """Return the tag of a buffer's format; `strided` where it has none, `array` for an array without a descriptor."""
     desc = plan.program.buffers[name].desc
     return "array" if desc is None else desc.tag or "strided"
 
 
 def _constants(plan: Plan) -> int:
-    """Bytes of all constants, each array once."""
+    """Return the bytes of all constants, each array once."""
     arrays = {id(array): array for step in plan.program.steps for array in step.constants.values()}
     return sum(array.nbytes for array in arrays.values())
 
 
 def heading(plan: Plan) -> tuple[str, str]:
-    """The network with its time and size, and a line on where its numbers come from."""
+    """Return two lines: the network with its time and size, and the origin of its costs."""
     steps, reorders = len(plan.program.steps), len(plan.reorders)
     of = f" of {plan.engine}" if plan.engine else ""
     return (
-        f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_counted(steps, 'step')}, {_counted(reorders, 'reorder')}",
-        f"{plan.costs} costs{of}, {plan.isa}, {_counted(plan.threads, 'thread')}",
+        f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_count(steps, 'step')}, {_count(reorders, 'reorder')}",
+        f"{plan.costs} costs{of}, {plan.isa}, {_count(plan.threads, 'thread')}",
     )
 
 
 def _heading(plan: Plan) -> str:
+    """Return the first lines of the report: the heading, the origin of costs, and the proof."""
     return _lines(
         (
             *heading(plan),
-            *_sources(plan),
-            f"of all ways to choose among the same kernels {_proof(plan)}: {plan.method}, width {plan.width}",
+            *_describe_sources(plan),
+            f"{_describe_proof(plan)} ({plan.method}, width {plan.width})",
             *([str(plan.numpy)] if plan.numpy.count else []),
             *([plan.load] if plan.load else []),
         )
     )
 
 
-def _proof(plan: Plan) -> str:
-    """What is known of the least that any choice takes."""
+def _describe_proof(plan: Plan) -> str:
+    """Return a clause on the lower bound of any plan."""
     if plan.ms <= plan.bound * (1 + 1e-9):
-        return "this is the least"
+        return "optimal among all plans of the same kernels"
     if plan.method == "elimination":
-        return f"the least is {_ms(plan.bound)}"
-    found = (
-        "this is the greedy one, as no better one was found in time"
-        if plan.method == "greedy"
-        else "this is the best that was found"
-    )
-    return f"{found}, and none takes less than {_ms(plan.bound)}"
+        return f"the optimum among all plans of the same kernels is {_ms(plan.bound)}"
+    found = "the best plan that was found"
+    if plan.method == "greedy":
+        found = "the greedy plan, as no better one was found in time"
+    return f"{found}; no plan of the same kernels takes less than {_ms(plan.bound)}"
 
 
-_NAMED = 6  # steps with estimated times that are named
+_MOST_NAMED = 6  # steps with estimated times that are named
 
 
-def _sources(plan: Plan) -> Iterator[str]:
-    """How many costs were measured, and which steps have estimated ones although others were measured."""
+def _describe_sources(plan: Plan) -> Iterator[str]:
+    """Yield the numbers of costs by origin, and the steps with estimated times among measured ones."""
     if plan.sources is None:
         return
     yield f"costs of {plan.sources}"
     estimated = [" + ".join(step.ops) or step.name for step in plan.program.steps if step.source != "measured"]
     if estimated and plan.costs == "measured":
-        more = len(estimated) - _NAMED
+        more = len(estimated) - _MOST_NAMED
         rest = f" and {more} more" if more > 0 else ""
-        yield f"estimated is the time of {', '.join(estimated[:_NAMED])}{rest}"
+        yield f"estimated times: {', '.join(estimated[:_MOST_NAMED])}{rest}"
 
 
 def _steps(plan: Plan) -> str:
-    rows = [("step", "what", "formats", "computed by", "ms")]
+    """Return the table of the steps."""
+    rows = [("step", "kind", "formats", "implementation", "ms")]
     for step in plan.program.steps:
         name = " + ".join(step.ops) or step.name
         rows.append((name, step.kind, _formats(plan, step), step.impl, f"{step.ms:.3f}"))
-    return "\n".join(filter(None, (_table(rows, right=(4,)), _free(plan))))
+    return "\n".join(filter(None, (_table(rows, right=(4,)), _list_free_operations(plan))))
 
 
-def _free(plan: Plan) -> str:
-    """What takes no step of its own, or no memory."""
+def _list_free_operations(plan: Plan) -> str:
+    """Return a line with the numbers of operations that take no step of their own, or no memory."""
     done = {name for step in plan.program.steps for name in step.ops}
     kinds = [op.kind for op in plan.graph.ops if op.name not in done]
     counts = {
@@ -158,76 +157,79 @@ def _free(plan: Plan) -> str:
         "view at no cost": kinds.count("view"),
         "sum in place": sum("sum" in step.reads for step in plan.program.steps),
     }
-    return ", ".join(_counted(count, *what.split(" ", 1)) for what, count in counts.items() if count)
+    return ", ".join(_count(count, *what.split(" ", 1)) for what, count in counts.items() if count)
 
 
 def _formats(plan: Plan, step: Step) -> str:
-    """What is read and what is written, without constants."""
+    """Return the formats that are read and written, without those of constants."""
     reads, writes = ([_format(plan, name) for name in names.values()] for names in (step.reads, step.writes))
     return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
 
 
 def _reorders(plan: Plan) -> str:
+    """Return the table of the reorders."""
     if not plan.reorders:
         return "no reorder"
-    rows = [("reorder of", "from", "to", "MB", "ms", "why", "without it")]
+    rows = [("reorder of", "from", "to", "MB", "ms", "reason", "without it")]
     for step in plan.reorders:
-        its = _reorder_figures(plan, step)
-        worth = "-" if step.alternative is None else "no plan"
-        worth = worth if step.without is None else f"{step.without:.3f} ms slower"
-        rows.append(
-            (its["tensor"], its["from"], its["to"], f"{step.nbytes / 1e6:.2f}", f"{step.ms:.3f}", step.why, worth)
-        )
+        figures = _reorder_figures(plan, step)
+        without = "-" if step.alternative is None else "no plan"
+        if step.without is not None:
+            without = f"{step.without:.3f} ms slower"
+        formats = figures["tensor"], figures["from"], figures["to"]
+        rows.append((*formats, f"{step.nbytes / 1e6:.2f}", f"{step.ms:.3f}", step.why, without))
     total = sum(step.ms for step in plan.reorders)
     share = 100 * total / plan.ms if plan.ms else 0.0
     return f"{_table(rows, right=(3, 4))}\nreorders take {_ms(total)} in all, {share:.1f} %"
 
 
 def _totals(plan: Plan) -> str:
-    rows = [("all formats chosen as", "ms", "times"), ("this plan", f"{plan.ms:.3f}", "1.00")]
+    """Return the table of compared plans."""
+    rows = [("plan", "ms", "ratio"), ("this plan", f"{plan.ms:.3f}", "1.00")]
     for name, ms in plan.totals.items():
         rows.append((name, f"{ms:.3f}", f"{ms / plan.ms:.2f}" if plan.ms else "-"))
     return _table(rows, right=(1, 2))
 
 
-def _notes(plan: Plan) -> str:
-    """What no primitive computes."""
+def _numpy_notes(plan: Plan) -> str:
+    """Return a line for each step that NumPy computes, with the reason."""
     steps = [step for step in plan.program.steps if step.kind == "reference" or step.impl == "reference"]
     return _lines(f"{step.name} is computed by NumPy: {step.why or 'no engine has it'}" for step in steps)
 
 
 def _cliffs(plan: Plan) -> str:
+    """Return a line for each cliff of this plan, and for each one of compared plans that it avoids."""
     taken = [cliff for cliff in plan.cliffs if "plan" in cliff.plans]
     avoided = [cliff for cliff in plan.cliffs if "plan" not in cliff.plans]
-    lines = [f"far slower than it must be, and no reorder helps: {_cliff(cliff)}" for cliff in taken]
-    lines += [f"avoided: {_cliff(cliff)}, as in {', '.join(cliff.plans)}" for cliff in avoided]
+    lines = [f"cliff: {_describe_cliff(cliff)}" for cliff in taken]
+    lines += [f"cliff avoided: {_describe_cliff(cliff)}, in {', '.join(cliff.plans)}" for cliff in avoided]
     return _lines(lines)
 
 
-def _cliff(cliff: Cliff) -> str:
-    formats = ", ".join(f"{argument} {its}" for argument, its in cliff.formats.items())
-    return f"{cliff.op} with {formats}: {cliff.impl}, {_ms(cliff.ms)} where {_ms(cliff.roofline)} could do"
+def _describe_cliff(cliff: Cliff) -> str:
+    formats = ", ".join(f"{argument} {tag}" for argument, tag in cliff.formats.items())
+    return f"{cliff.op} with {formats}: {cliff.impl} takes {_ms(cliff.ms)}, roofline {_ms(cliff.roofline)}"
 
 
 def _memory(plan: Plan) -> str:
-    return f"{laid(plan.program, plan.graph.tensors).arena}; constants {_constants(plan) / 1e6:.2f} MB"
+    return f"{plan_memory(plan.program, plan.graph.tensors).arena}; constants {_constants(plan) / 1e6:.2f} MB"
 
 
 def _ms(ms: float) -> str:
     return f"{ms:.3f} ms"
 
 
-def _counted(count: int, word: str, rest: str = "") -> str:
+def _count(count: int, word: str, rest: str = "") -> str:
     return f"{count} {word}{'s' * (count != 1)} {rest}".rstrip()
 
 
 def _lines(lines: Iterable[str]) -> str:
-    """Lines one below the other; a line end in a name makes no line of its own."""
+    """Join lines; a line break within one is escaped."""
     return "\n".join(map(printable, lines))
 
 
 def _table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """Rows as lines, columns under one another; those of `right` end together."""
+    """Return rows as lines with aligned columns; the columns of `right` are right-aligned."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     ends = frozenset(right)

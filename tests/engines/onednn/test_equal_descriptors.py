@@ -14,8 +14,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import load_library
 from inlay.engines.onednn.creation import canonical, kernel_rank
 from inlay.engines.onednn.descs import Descriptors
-from inlay.graph.costs.book import desc_text
-from inlay.graph.costs.paces import form
+from inlay.graph.costs.kernel_models import channel_layout
+from inlay.graph.costs.timing_records import desc_text
 from inlay.layout import Layout
 from inlay.testing import draw_any_descriptor
 from inlay.testing.choices import Seeded
@@ -147,5 +147,5 @@ def test_handles_have_the_strides_of_their_descriptor() -> None:
 
 def test_what_costs_ask_of_formats_depends_on_their_spelling_alone() -> None:
     first, last = (MemoryDesc((2, 1, 6, 6), "f32", tag) for tag in ("nchw", "nhwc"))
-    assert (form(first).kind, form(last).kind) == ("ncx", "nxc")
+    assert (channel_layout(first).kind, channel_layout(last).kind) == ("ncx", "nxc")
     assert [MemoryDesc.from_json(desc_text(desc)).strides for desc in (first, last)] == [first.strides, last.strides]

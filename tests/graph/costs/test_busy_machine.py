@@ -6,11 +6,22 @@ from pathlib import Path
 import pytest
 
 from inlay.graph.costs import MeasuredCosts
-from inlay.graph.costs.book import Book, key
 from inlay.graph.costs.timing import Bench
+from inlay.graph.costs.timing_records import TimingRecords, operation_key
 from inlay.measure.processors import Processors
 from inlay.primitives.engine import companion_engines
-from tests.graph.costs.test_measured import BEST, CASES, MACHINE, POOL, TIMES, Clock, Engine, costs_of, engine_of, told
+from tests.graph.costs.test_measured import (
+    BEST,
+    CASES,
+    MACHINE,
+    POOL,
+    TIMES,
+    Clock,
+    Engine,
+    costs_of,
+    engine_of,
+    ms_and_source,
+)
 from tests.support import cost_cases as cases
 
 
@@ -30,7 +41,7 @@ def looking(engine: Engine, *found: Processors, seconds: float = 1e9) -> tuple[M
     bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
     look = partial(rest.pop, 0)
     return MeasuredCosts(
-        companion_engines(engine), MACHINE, bench, Book("test", "1"), seconds, None, engine.clock, look
+        companion_engines(engine), MACHINE, bench, TimingRecords("test", "1"), seconds, None, engine.clock, look
     ), rest
 
 
@@ -39,13 +50,13 @@ def test_on_a_busy_machine_nothing_is_measured_and_nothing_remembered() -> None:
     costs, _ = looking(engine, BUSY)
     costs.prepare(CASES, [MOVE])
     assert (engine.runs, costs.processors) == ([], BUSY)
-    assert {told(costs, case)[1] for case in CASES} == {"probed"}
+    assert {ms_and_source(costs, case)[1] for case in CASES} == {"probed"}
     assert not costs.sources.is_out_of_time, "time was left, and not spent"
     costs.save()
     quiet, _ = looking(engine, FREE)
     quiet.prepare(CASES)
     assert engine.counted(CASES[0]) > 3
-    assert {told(quiet, case)[1] for case in CASES} == {"measured"}
+    assert {ms_and_source(quiet, case)[1] for case in CASES} == {"measured"}
 
 
 def test_what_is_remembered_counts_on_a_busy_machine_too() -> None:
@@ -53,20 +64,20 @@ def test_what_is_remembered_counts_on_a_busy_machine_too() -> None:
     engine = engine_of()
     costs, rest = looking(engine, BUSY)
     costs.prepare(CASES)
-    assert [told(costs, case) for case in CASES] == [(pytest.approx(t * 1e3), "measured") for t in TIMES]
+    assert [ms_and_source(costs, case) for case in CASES] == [(pytest.approx(t * 1e3), "measured") for t in TIMES]
     assert (engine.runs, rest) == ([], [BUSY])
 
 
 def test_a_machine_that_becomes_busy_is_noticed_by_what_is_disturbed() -> None:
     many = [*CASES, *(cases.convolution("nhwc", channels=(8, c), size=7) for c in (32, 40, 48, 56, 64, 72))]
     engine = engine_of()
-    engine.costs |= {key(case): 1e-3 for case in many[6:]}
+    engine.costs |= {operation_key(case): 1e-3 for case in many[6:]}
     costs, rest = looking(engine, FREE, BUSY, FREE)
     costs.prepare(many[:6])
     engine.clock.waited = lambda now: 2 * now
     costs.prepare([*many[:6], *many[6:]])
     assert (costs.processors, rest) == (BUSY, [FREE])
-    assert [told(costs, case)[1] for case in many] == ["measured"] * 6 + ["scaled"] * 6
+    assert [ms_and_source(costs, case)[1] for case in many] == ["measured"] * 6 + ["scaled"] * 6
 
 
 def test_without_time_nobody_looks() -> None:

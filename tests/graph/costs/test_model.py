@@ -9,10 +9,10 @@ import pytest
 
 from inlay import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.costs import AnalyticCosts, Costs, Kernel, Machine, analytic
-from inlay.graph.costs.book import content, key
-from inlay.graph.costs.machine import ISAS, Work, read_figures, this_machine, work
-from inlay.graph.costs.paces import form
+from inlay.graph.costs import AnalyticCosts, Costs, KernelEstimate, Machine, analytic
+from inlay.graph.costs.kernel_models import channel_layout
+from inlay.graph.costs.machine import ISAS, Workload, read_figures, this_machine, workload
+from inlay.graph.costs.timing_records import operation_key, operation_text
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
@@ -32,12 +32,12 @@ from tests.support.cost_cases import (
     softmax,
 )
 
-WIDE = Machine("AVX512_CORE", threads=2, peak=230.0, near=150.0, far=40.0, last=32 << 20)
+WIDE = Machine("AVX512_CORE", threads=2, peak=230.0, cache_bandwidth=150.0, memory_bandwidth=40.0, cache_bytes=32 << 20)
 NARROW = replace(WIDE, isa="AVX2")
 OLD = replace(WIDE, isa="SSE41", peak=78.0)
 
 
-def kernel(costs: Costs, operation: Operation) -> Kernel:
+def kernel(costs: Costs, operation: Operation) -> KernelEstimate:
     found = costs.kernel(operation)
     assert found is not None
     return found
@@ -54,8 +54,8 @@ def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_
         parameters={name: one.parameters[name] for name in reversed(list(one.parameters))},
         attributes=replace(one.attributes, scratchpad_mode="user"),
     )
-    assert content(one) == content(other)
-    assert key(eltwise("nchw")) == "f3280a65b5181b4b2efe7871d5b41698"
+    assert operation_text(one) == operation_text(other)
+    assert operation_key(eltwise("nchw")) == "f3280a65b5181b4b2efe7871d5b41698"
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_
 )
 def test_whatever_changes_the_kernel_changes_the_content(other: Operation) -> None:
     cases = [convolution("nhwc"), convolution("nhwc", post_ops=(SumPostOp(), EltwisePostOp("relu"))), other]
-    assert len({key(case) for case in cases}) == 3
+    assert len({operation_key(case) for case in cases}) == 3
 
 
-# Work
+# Workload
 
 
 def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_function_does() -> None:
@@ -88,9 +88,9 @@ def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_fu
     relu, tanh = (
         replace(one, attributes=PrimitiveAttributes(post_ops=(EltwisePostOp(name),))) for name in ("relu", "tanh")
     )
-    assert content(relu) == content(one) != content(tanh)
+    assert operation_text(relu) == operation_text(one) != operation_text(tanh)
     ended = replace(direct, attributes=relu.attributes)
-    assert content(ended) != content(direct)
+    assert operation_text(ended) != operation_text(direct)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_relu_costs_nothing_at_the_end_of_winograds_convolution_and_another_fu
     ],
 )
 def test_arithmetic_is_counted(operation: Operation, flops: int) -> None:
-    assert work(operation).flops == flops
+    assert workload(operation).flops == flops
 
 
 def test_a_deconvolution_does_the_arithmetic_of_the_convolution_that_it_turns_round() -> None:
@@ -119,7 +119,7 @@ def test_a_deconvolution_does_the_arithmetic_of_the_convolution_that_it_turns_ro
         "weights": MemoryDesc((2, 6, 12, 2, 2), "f32", "any"),
         "dst": image("any", (1, 12, 14, 14)),
     }
-    assert work(Operation("deconvolution", "forward_inference", descs)).flops == 2 * 7 * 7 * 24 * 6 * 4
+    assert workload(Operation("deconvolution", "forward_inference", descs)).flops == 2 * 7 * 7 * 24 * 6 * 4
 
 
 def test_a_recurrent_network_multiplies_by_its_weights_in_each_step() -> None:
@@ -129,16 +129,16 @@ def test_a_recurrent_network_multiplies_by_its_weights_in_each_step() -> None:
         "weights_iter": MemoryDesc((1, 1, 512, 4, 512), "f32", "any"),
         "dst_layer": MemoryDesc((50, 8, 512), "f32", "abc"),
     }
-    assert work(Operation("lstm", "forward_inference", descs)).flops == 2 * 50 * 8 * 512 * 512 * 4 * 2
+    assert workload(Operation("lstm", "forward_inference", descs)).flops == 2 * 50 * 8 * 512 * 512 * 4 * 2
 
 
 def test_bytes_are_those_of_the_formats_with_their_padding_weights_apart() -> None:
-    found = work(convolution("nChw16c", channels=(17, 33), kernel=1, size=4))
-    assert found == Work(2 * 16 * 33 * 17, (32 + 48) * 16 * 4, (33 * 17 + 33) * 4)
-    fused = work(convolution("nhwc", channels=(8, 8), kernel=1, size=4, post_ops=(SumPostOp(),)))
-    assert fused.warm == 3 * 8 * 16 * 4
+    found = workload(convolution("nChw16c", channels=(17, 33), kernel=1, size=4))
+    assert found == Workload(2 * 16 * 33 * 17, (32 + 48) * 16 * 4, (33 * 17 + 33) * 4)
+    fused = workload(convolution("nhwc", channels=(8, 8), kernel=1, size=4, post_ops=(SumPostOp(),)))
+    assert fused.activation_bytes == 3 * 8 * 16 * 4
     batch = {name: MemoryDesc((12, 8, 8), "f32", "abc") for name in ("src", "weights", "dst")}
-    assert work(Operation("matmul", "forward_inference", batch)).cold == 0
+    assert workload(Operation("matmul", "forward_inference", batch)).weight_bytes == 0
 
 
 # Cliffs
@@ -251,18 +251,18 @@ def test_reorders_and_nodes_cost_their_bytes() -> None:
 
 
 def test_the_roofline_is_the_larger_of_arithmetic_and_bytes() -> None:
-    assert WIDE.roofline(Work(230_000_000, 0, 0), "f32") == pytest.approx(1.0)
-    assert WIDE.roofline(Work(0, 1_500_000, 0), "f32") == pytest.approx(0.01)
-    assert WIDE.roofline(Work(0, 1_500_000, 400_000), "f32") == pytest.approx(0.02)
-    assert WIDE.roofline(Work(0, 400_000_000, 0), "f32") == pytest.approx(10.0)
+    assert WIDE.roofline(Workload(230_000_000, 0, 0), "f32") == pytest.approx(1.0)
+    assert WIDE.roofline(Workload(0, 1_500_000, 0), "f32") == pytest.approx(0.01)
+    assert WIDE.roofline(Workload(0, 1_500_000, 400_000), "f32") == pytest.approx(0.02)
+    assert WIDE.roofline(Workload(0, 400_000_000, 0), "f32") == pytest.approx(10.0)
     bf16 = replace(WIDE, isa="AVX512_CORE_BF16")
-    assert bf16.roofline(Work(230_000_000, 0, 0), "bf16") == pytest.approx(0.5)
+    assert bf16.roofline(Workload(230_000_000, 0, 0), "bf16") == pytest.approx(0.5)
 
 
 def test_a_machine_is_taken_as_if_it_had_another_instruction_set_or_number_of_threads() -> None:
     here = this_machine()
     assert here.isa in ISAS
-    assert 0 < here.far <= here.near * 1.5
+    assert 0 < here.memory_bandwidth <= here.cache_bandwidth * 1.5
     assert this_machine("sse41").isa == analytic("SSE41").isa == "SSE41"
     assert this_machine("SSE41").peak < here.peak
     one = this_machine(threads=1)
@@ -294,7 +294,7 @@ def test_forms_of_formats() -> None:
         "ABcd4b4a": "other",
     }
     for tag, kind in tags.items():
-        assert form(image(tag)).kind == kind
-    assert form(MemoryDesc((8, 64), "f32", "ab")).kind == "nxc"
-    assert form(MemoryDesc((2, 8, 64), "f32", "abc")).kind == "ncx"
-    assert form(MemoryDesc((2, 8, 4, 4), "f32", strides=(1000, 16, 4, 1))).kind == "other"
+        assert channel_layout(image(tag)).kind == kind
+    assert channel_layout(MemoryDesc((8, 64), "f32", "ab")).kind == "nxc"
+    assert channel_layout(MemoryDesc((2, 8, 64), "f32", "abc")).kind == "ncx"
+    assert channel_layout(MemoryDesc((2, 8, 4, 4), "f32", strides=(1000, 16, 4, 1))).kind == "other"

@@ -14,7 +14,7 @@ import pytest
 from inlay import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs import measured, probed
-from inlay.graph.costs.paces import pace
+from inlay.graph.costs.kernel_models import select_kernel_model
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation, get_engine
 from tests.oracles import onednn as oracle
@@ -87,7 +87,7 @@ def test_the_table_knows_where_the_library_has_generic_code_only(isa: str) -> No
     wrong = {
         name: impls[name]
         for name, operation in operations().items()
-        if (pace(operation, isa).impl == "ref") != ("ref" in impls[name])
+        if (select_kernel_model(operation, isa).impl == "ref") != ("ref" in impls[name])
     }
     assert wrong == {}
 

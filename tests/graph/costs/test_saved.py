@@ -13,18 +13,17 @@ from pathlib import Path
 import pytest
 
 from inlay import cache
-from inlay.graph.costs import CostSources, MeasuredCosts, measured, probed, reorder_source
-from inlay.graph.costs import book as books
-from inlay.graph.costs.book import Book, Entry, Price, key
+from inlay.graph.costs import CostSources, MeasuredCosts, measured, probed, reorder_source, timing_records
 from inlay.graph.costs.timing import Bench
+from inlay.graph.costs.timing_records import KernelTiming, RelativeTime, TimingRecords, operation_key
 from inlay.machine import MemoryModel
 from inlay.measure import timing_database
 from inlay.primitives.engine import companion_engines, get_engine
-from tests.graph.costs.test_measured import CASES, MACHINE, costs_of, engine_of, told
+from tests.graph.costs.test_measured import CASES, MACHINE, costs_of, engine_of, ms_and_source
 from tests.support import cost_cases as cases
 
 MOVE = cases.image("nchw"), cases.image("nhwc")
-ENTRY = Entry("jit:test", Price(1.5), 0, ())
+ENTRY = KernelTiming("jit:test", RelativeTime(1.5), 0, ())
 
 
 @pytest.fixture(autouse=True)
@@ -35,34 +34,34 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def written_book() -> Book:
-    book = Book("test", "1")
-    book.write_kernel("a", ENTRY)
-    return book
+def written_records() -> TimingRecords:
+    records = TimingRecords("test", "1")
+    records.write_kernel("a", ENTRY)
+    return records
 
 
 def lock_file(directory: Path) -> Path:
-    return directory / f"{cache.object_key(books.KIND, books._VERSION, 'test', '1')}.lock"
+    return directory / f"{cache.object_key(timing_records.KIND, timing_records._VERSION, 'test', '1')}.lock"
 
 
 # Saving
 
 
 def test_what_is_saved_is_read_by_another_process_and_no_other_user(directory: Path) -> None:
-    book = written_book()
-    book.save()
-    assert book.unsaved == ""
-    assert Book("test", "1").kernel("a") == ENTRY
+    records = written_records()
+    records.save()
+    assert records.unsaved == ""
+    assert TimingRecords("test", "1").kernel("a") == ENTRY
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     assert lock_file(directory).exists()
 
 
 def test_two_processes_that_save_keep_what_both_found() -> None:
-    one, other = written_book(), Book("test", "1")
+    one, other = written_records(), TimingRecords("test", "1")
     other.write_kernel("b", ENTRY)
     one.save()
     other.save()
-    assert [Book("test", "1").kernel(name) for name in "ab"] == [ENTRY, ENTRY]
+    assert [TimingRecords("test", "1").kernel(name) for name in "ab"] == [ENTRY, ENTRY]
 
 
 def _make_lock_a_directory(directory: Path) -> None:
@@ -92,10 +91,10 @@ def _make_a_file(directory: Path) -> None:
 )
 def test_a_directory_that_cannot_be_used_is_named(directory: Path, spoil: Callable[[Path], None], why: str) -> None:
     spoil(directory)
-    book = written_book()
-    book.save()
-    assert book.unsaved == why.format(directory)
-    assert book.kernel("a") == ENTRY
+    records = written_records()
+    records.save()
+    assert records.unsaved == why.format(directory)
+    assert records.kernel("a") == ENTRY
 
 
 @pytest.mark.parametrize(
@@ -112,15 +111,15 @@ def test_a_disk_that_takes_no_file_loses_nothing_for_good(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, "refused")
 
-    book = written_book()
+    records = written_records()
     with monkeypatch.context() as broken:
         broken.setattr(os, "replace", refuse)
-        book.save()
-    assert book.unsaved == f"cannot write to the cache directory {directory}: {reason}"
-    assert book.kernel("a") == ENTRY
-    book.save()
-    assert book.unsaved == ""
-    assert Book("test", "1").kernel("a") == ENTRY
+        records.save()
+    assert records.unsaved == f"cannot write to the cache directory {directory}: {reason}"
+    assert records.kernel("a") == ENTRY
+    records.save()
+    assert records.unsaved == ""
+    assert TimingRecords("test", "1").kernel("a") == ENTRY
 
 
 def test_a_lock_that_another_process_holds_is_not_awaited_for_ever(
@@ -128,29 +127,29 @@ def test_a_lock_that_another_process_holds_is_not_awaited_for_ever(
 ) -> None:
     fcntl = pytest.importorskip("fcntl", reason="the system locks files in another way")
     monkeypatch.setattr(timing_database, "_PATIENCE", 0.05)
-    book = written_book()
+    records = written_records()
     with lock_file(directory).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         for _ in range(3):
-            book.save()
-            assert book.unsaved == f"another process holds the lock {lock_file(directory)}"
+            records.save()
+            assert records.unsaved == f"another process holds the lock {lock_file(directory)}"
     assert list(directory.glob("*.costs")) == []
-    book.save()
-    assert book.unsaved == ""
-    assert Book("test", "1").kernel("a") == ENTRY
+    records.save()
+    assert records.unsaved == ""
+    assert TimingRecords("test", "1").kernel("a") == ENTRY
 
 
 WITHOUT_PERMISSION = """
 import os, filelock
-from inlay.graph.costs.book import Book, Entry, Price
+from inlay.graph.costs.timing_records import TimingRecords, KernelTiming, RelativeTime
 if os.geteuid() == 0:  # root may write everywhere
     os.chown(os.environ["INLAY_CACHE_DIR"], 65534, 65534)
     os.setuid(65534)
-book = Book("test", "1")
-print(book.kernel("a"))
-book.write_kernel("a", Entry("jit:test", Price(1.5), 0, ()))
-book.save()
-print(book.unsaved)
+records = TimingRecords("test", "1")
+print(records.kernel("a"))
+records.write_kernel("a", KernelTiming("jit:test", RelativeTime(1.5), 0, ()))
+records.save()
+print(records.unsaved)
 """
 
 
@@ -178,11 +177,11 @@ def test_sources_count_what_was_measured_now_and_earlier_and_what_was_estimated(
     first.prepare(CASES[:2])
     assert first.sources == CostSources(measured=2)
     more = engine_of()
-    more.refused.add(key(CASES[5]))
+    more.refused.add(operation_key(CASES[5]))
     second = costs_of(more, seconds=0.015)
     second.prepare([CASES[2]])
     second.prepare(CASES)
-    assert [told(second, case)[1] for case in CASES[:5]] == ["measured"] * 3 + ["scaled"] * 2
+    assert [ms_and_source(second, case)[1] for case in CASES[:5]] == ["measured"] * 3 + ["scaled"] * 2
     assert second.sources == CostSources(measured=1, remembered=2, scaled=2, is_out_of_time=True)
 
 
@@ -227,7 +226,7 @@ def test_a_copy_has_a_price() -> None:
 def reordering_costs(seconds: float = 60.0) -> MeasuredCosts:
     engine = get_engine("reference")
     bench = Bench(engine, 1 << 20, partial(next, count(step=1e-4)), lambda: 0.0)
-    return MeasuredCosts(companion_engines(engine), MACHINE, bench, Book("reorders"), seconds)
+    return MeasuredCosts(companion_engines(engine), MACHINE, bench, TimingRecords("reorders"), seconds)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +250,6 @@ def test_prices_are_remembered_whatever_the_caches_were_measured_to_hold(monkeyp
     for last_level in (20 << 20, 50 << 20):
         model = MemoryModel(1 << 20, last_level, last_level)
         monkeypatch.setattr("inlay.graph.costs.measuring.memory_model", partial(replace, model))
-        found.append([measured("reference", weights=weights)._book.name for weights in (None, 1 << 30, 1)])
+        found.append([measured("reference", weights=weights)._records.name for weights in (None, 1 << 30, 1)])
     assert found[0] == found[1]
     assert found[0][0] == found[0][1] != found[0][2]

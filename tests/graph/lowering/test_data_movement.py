@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from inlay.errors import InvalidArguments
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Tensor
-from inlay.graph.op_graph import OpGraph, Part, Permute, Reshape
+from inlay.graph.op_graph import OpGraph, PermuteView, ReshapeView, SubmemoryView
 from tests.support import lowered_models as lm
 from tests.support.interpreter import interpret
 from tests.support.lowered_models import SEEDS, SHAPES, normal
@@ -42,8 +42,8 @@ def test_transpose_is_one_permutation(data: Any, seed: int, dims: tuple[int, ...
     attributes = {} if perm is None else {"perm": perm}
     graph = chain(normal(seed, dims), ("Transpose", attributes, []))
     order = tuple(reversed(range(len(dims)))) if perm is None else tuple(perm)
-    moves = () if order == tuple(range(len(dims))) else (Permute(order),)
-    assert [op.moves for op in graph.ops] == [moves]
+    moves = () if order == tuple(range(len(dims))) else (PermuteView(order),)
+    assert [op.transforms for op in graph.ops] == [moves]
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_reshapes(
     operator: str, opset: int, attributes: dict[str, Any], arrays: list[lm.Array], dims: tuple[int, ...]
 ) -> None:
     (op,) = chain(normal(0, (2, 3, 4, 5)), (operator, attributes, arrays), opset=opset).ops
-    assert (op.kind, op.moves) == ("view", (Reshape(dims),))
+    assert (op.kind, op.transforms) == ("view", (ReshapeView(dims),))
 
 
 @pytest.mark.parametrize(("opset", "told"), [(11, ({"axes": [1]}, [])), (13, ({}, [np.array([1])]))])
 def test_squeeze(opset: int, told: tuple[dict[str, Any], list[lm.Array]]) -> None:
     (op,) = chain(normal(0, (2, 1, 4)), ("Squeeze", *told), opset=opset).ops
-    assert op.moves == (Reshape((2, 4)),)
+    assert op.transforms == (ReshapeView((2, 4)),)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_squeeze(opset: int, told: tuple[dict[str, Any], list[lm.Array]]) -> Non
 )
 def test_what_changes_nothing_is_a_view(node: tuple[str, dict[str, Any], list[lm.Array]]) -> None:
     (op,) = chain(normal(0, (2, 3)), node).ops
-    assert (op.kind, op.moves) == ("view", ())
+    assert (op.kind, op.transforms) == ("view", ())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_slices_with_unit_steps_are_parts(data: Any, seed: int, dims: tuple[int,
         node = ("Slice", {}, [np.array(one) for one in (said, ends, axes)])
     (op,) = chain(normal(seed, dims), node, opset=opset).ops
     assert op.kind == "view"
-    assert all(isinstance(move, Part) for move in op.moves)
+    assert all(isinstance(move, SubmemoryView) for move in op.transforms)
 
 
 @pytest.mark.parametrize(("indices", "dims"), [(np.array(1), (2, 4)), (np.array([1, 2]), (2, 2, 4)), (-1, (2, 4))])
@@ -133,10 +133,10 @@ def test_splits_are_parts(opset: int) -> None:
     arrays = {"x": x, "sizes": sizes} if opset >= 13 else {"x": x}
     attributes = {"axis": 1} if opset >= 13 else {"axis": 1, "split": sizes.tolist()}
     graph = lm.lower_operator("Split", arrays, 3, opset=opset, constants=list(arrays)[1:], **attributes)
-    assert [op.moves for op in graph.ops] == [
-        (Part((0, 0, 0), (2, 1, 3)),),
-        (Part((0, 1, 0), (2, 4, 3)),),
-        (Part((0, 5, 0), (2, 2, 3)),),
+    assert [op.transforms for op in graph.ops] == [
+        (SubmemoryView((0, 0, 0), (2, 1, 3)),),
+        (SubmemoryView((0, 1, 0), (2, 4, 3)),),
+        (SubmemoryView((0, 5, 0), (2, 2, 3)),),
     ]
 
 
@@ -161,7 +161,7 @@ def test_concatenations(data: Any, seed: int, dims: tuple[int, ...], count: int)
 )
 def test_blocks_of_space_are_views(operator: str, dims: tuple[int, ...], attributes: dict[str, str]) -> None:
     graph = chain(normal(0, dims), (operator, {"blocksize": 2, **attributes}, []))
-    assert [type(op.moves[0]) for op in graph.ops] == [Reshape, Permute, Reshape]
+    assert [type(op.transforms[0]) for op in graph.ops] == [ReshapeView, PermuteView, ReshapeView]
 
 
 # Shuffles

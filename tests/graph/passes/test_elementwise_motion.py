@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Op, OpGraph, Reshape
+from inlay.graph.op_graph import Op, OpGraph, ReshapeView
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
-from inlay.graph.planner.groups import grouped
+from inlay.graph.planner.groups import group_operations
 from tests.support.interpreter import interpret
 from tests.support.planner_graphs import F32, RELU, he
 
@@ -18,7 +18,7 @@ def dense(outputs: tuple[str, ...] = ("y",)) -> OpGraph:
     dims = {"x": (6, 4), "m": (6, 8), "r": (2, 3, 8), "b": (2, 3, 8), "s": (2, 3, 8), "k": (2, 3, 8), "y": (2, 3, 8)}
     ops = (
         Op("product", "matmul", {"src": "x"}, {"dst": "m"}, {"weights": he(RNG, 4, 8)}),
-        Op("rows", "view", {"src": "m"}, {"dst": "r"}, moves=(Reshape((2, 3, 8)),)),
+        Op("rows", "view", {"src": "m"}, {"dst": "r"}, transforms=(ReshapeView((2, 3, 8)),)),
         Op("bias", "binary", {"src_0": "r"}, {"dst": "b"}, {"src_1": he(RNG, 1, 1, 8)}, {"algorithm": "add"}),
         Op("residual", "binary", {"src_0": "k", "src_1": "b"}, {"dst": "s"}, parameters={"algorithm": "add"}),
         Op("relu", "eltwise", {"src": "s"}, {"dst": "y"}, parameters=RELU),
@@ -38,7 +38,7 @@ def test_every_tensor_of_both_graphs_has_the_same_elements(outputs: tuple[str, .
 
 
 def test_a_dense_layer_behind_a_reshape_becomes_one_group() -> None:
-    groups = [group for group in grouped(hoist_elementwise(dense())) if group.kind != "view"]
+    groups = [group for group in group_operations(hoist_elementwise(dense())) if group.kind != "view"]
     assert [group.names for group in groups] == [(("product", "bias"), ("residual",), ("relu",))]
     assert groups[0].head.constants.keys() == {"weights", "bias"}
 

@@ -11,15 +11,23 @@ import pytest
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.planner import elimination
-from inlay.graph.planner.elimination import Factor, Solution, allowed, check, elimination_order, reduced, total
+from inlay.graph.planner.elimination import (
+    Factor,
+    Solution,
+    check_factors,
+    elimination_order,
+    enforce_arc_consistency,
+    reduce_problem,
+    total,
+)
 
 INF = math.inf
 
 
-def minimum(sizes: Sequence[int], factors: Sequence[Factor], **limits: Any) -> Solution:
+def minimize(sizes: Sequence[int], factors: Sequence[Factor], **limits: Any) -> Solution:
     """The minimum of a problem that is checked and reduced before, as the planner does."""
-    check(sizes, factors)
-    return elimination.minimum(reduced(sizes, factors), factors, **limits)
+    check_factors(sizes, factors)
+    return elimination.minimize(reduce_problem(sizes, factors), factors, **limits)
 
 
 def drawn(seed: int, forbidden: float = 0.2) -> tuple[list[int], list[Factor]]:
@@ -50,9 +58,9 @@ def test_elimination_finds_the_least_of_all_assignments(first: int) -> None:
         least = tried(sizes, factors)
         if least == INF:
             with pytest.raises(InvalidArguments, match="every assignment costs infinity"):
-                minimum(sizes, factors)
+                minimize(sizes, factors)
             continue
-        found = minimum(sizes, factors)
+        found = minimize(sizes, factors)
         assert found.method == "elimination"
         assert found.cost == pytest.approx(least, rel=1e-12)
         assert found.cost == found.bound == total(factors, found.assignment)
@@ -68,9 +76,9 @@ def test_the_solver_agrees_with_elimination() -> None:
         sizes, factors = drawn(seed)
         if tried(sizes, factors) == INF:
             with pytest.raises(InvalidArguments, match="every assignment costs infinity"):
-                minimum(sizes, factors, most_states=0)
+                minimize(sizes, factors, most_states=0)
             continue
-        found, exact = minimum(sizes, factors, most_states=0), minimum(sizes, factors)
+        found, exact = minimize(sizes, factors, most_states=0), minimize(sizes, factors)
         assert found.method == "milp"
         assert found.cost == pytest.approx(exact.cost, rel=1e-9)
         assert exact.cost * (1 - 1e-6) <= found.bound <= found.cost
@@ -84,7 +92,7 @@ def test_costs_may_lie_far_apart() -> None:
         Factor((1, 2), np.array([[2500.0, 3e-4], [1e-4, 2500.0]])),
     ]
     for most_states in (0, 1 << 20):
-        found = minimum(sizes, factors, most_states=most_states)
+        found = minimize(sizes, factors, most_states=most_states)
         assert found.assignment == (1, 1, 0)
         assert found.cost == pytest.approx(3e-4)
 
@@ -96,7 +104,7 @@ def test_a_chain_of_a_thousand_variables_is_solved_along_the_chain() -> None:
     best = np.zeros(12)
     for table in tables:
         best = (best[:, None] + table).min(axis=0)
-    found = minimum([12] * 1000, factors)
+    found = minimize([12] * 1000, factors)
     assert found.width == 1
     assert found.cost == pytest.approx(best.min())
 
@@ -115,8 +123,8 @@ def test_a_wide_graph_goes_to_the_solver_with_its_proof() -> None:
     rng = np.random.default_rng(3)
     count = 12
     factors = [Factor((i, j), rng.random((3, 3))) for i, j in itertools.combinations(range(count), 2)]
-    wide = minimum([3] * count, factors, most_states=1000)
-    exact = minimum([3] * count, factors)
+    wide = minimize([3] * count, factors, most_states=1000)
+    exact = minimize([3] * count, factors)
     assert (wide.method, exact.method) == ("milp", "elimination")
     assert wide.cost == pytest.approx(exact.cost)
     assert wide.bound == pytest.approx(wide.cost, rel=1e-5)
@@ -126,7 +134,7 @@ def test_the_solver_says_when_its_time_was_too_short() -> None:
     rng = np.random.default_rng(3)
     factors = [Factor((i, j), rng.random((6, 6))) for i, j in itertools.combinations(range(25), 2)]
     with pytest.raises(Unimplemented) as caught:
-        minimum([6] * 25, factors, seconds=1e-9)
+        minimize([6] * 25, factors, seconds=1e-9)
     assert str(caught.value).startswith("no assignment was found in 1e-09 s (")
     assert str(caught.value).endswith("): give the solver more seconds")
 
@@ -135,11 +143,11 @@ def test_states_that_are_ruled_out_make_no_table_larger() -> None:
     one = np.full((1000, 1000), INF)
     one[3, 5] = one[7, 5] = 0.0
     factors = [Factor((0, 1), one), Factor((1, 2), one.T), Factor((0, 2), one.T + one)]
-    states = allowed([1000] * 3, factors[:2])
+    states = enforce_arc_consistency([1000] * 3, factors[:2])
     assert [kept.tolist() for kept in states] == [[3, 7], [5], [3, 7]]
-    assert minimum([1000] * 3, factors[:2], most_states=8).cost == 0.0
+    assert minimize([1000] * 3, factors[:2], most_states=8).cost == 0.0
     with pytest.raises(InvalidArguments) as caught:
-        minimum([1000] * 3, factors)
+        minimize([1000] * 3, factors)
     assert str(caught.value) == "every assignment costs infinity: the factors leave variable 0 no state"
 
 
@@ -148,7 +156,7 @@ def test_a_problem_that_only_pairs_rule_out_is_refused() -> None:
     factors = [Factor((0, 1), unequal), Factor((1, 2), unequal), Factor((0, 2), unequal)]
     for most_states in (0, 1 << 20):
         with pytest.raises(InvalidArguments) as caught:
-            minimum((2, 2, 2), factors, most_states=most_states)
+            minimize((2, 2, 2), factors, most_states=most_states)
         assert str(caught.value) == ("every assignment costs infinity: no states of the variables are allowed together")
 
 
@@ -173,16 +181,16 @@ def test_a_problem_that_only_pairs_rule_out_is_refused() -> None:
 )
 def test_wrong_problems_are_refused(sizes: tuple[int, ...], factor: Factor, text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        minimum(sizes, [factor])
+        minimize(sizes, [factor])
     assert str(caught.value) == text
 
 
 def test_without_scipy_only_narrow_graphs_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     factors = [Factor((0, 1), np.eye(2))]
-    assert minimum((2, 2), factors).cost == 0.0
+    assert minimize((2, 2), factors).cost == 0.0
     with pytest.raises(MissingExtra) as caught:
-        minimum((2, 2), factors, most_states=0)
+        minimize((2, 2), factors, most_states=0)
     assert str(caught.value) == (
         "the graph is too wide for elimination, and SciPy's solver is not installed: pip install 'inlay[sparse]'"
     )

@@ -16,22 +16,22 @@ from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Op, OpGraph, Part
+from inlay.graph.op_graph import Op, OpGraph, SubmemoryView
 from inlay.graph.passes.concatenations import nest_concatenations
-from inlay.graph.plan import Plan, planned
-from inlay.graph.planner import choosing, elimination
-from inlay.graph.planner.choosing import Choosing, min_marginals
-from inlay.graph.planner.elimination import Factor, reduced
+from inlay.graph.plan import Plan, plan_graph
+from inlay.graph.planner import elimination, plan_search
+from inlay.graph.planner.elimination import Factor, reduce_problem
+from inlay.graph.planner.plan_search import PlanSearch, min_marginals
 from inlay.graph.planner.problem import make_problem
-from inlay.graph.report import explained, figures
-from inlay.graph.runtime.arena import Life, arranged
+from inlay.graph.report import explain_plan, figures
+from inlay.graph.runtime.arena import LiveInterval, assign_offsets
 from inlay.graph.runtime.session import Session
 from inlay.primitives.engine import Parameter
-from tests.graph.planner.test_elimination import drawn, minimum, tried
+from tests.graph.planner.test_elimination import drawn, minimize, tried
 from tests.support.interpreter import interpret
 from tests.support.planner_graphs import CONV_1, F32, RELU, Drawing, HashedCosts, drawn_graph, recost
 
-MACHINE = Machine("AVX2", threads=2, peak=200.0, near=80.0, far=20.0, last=1 << 24)
+MACHINE = Machine("AVX2", threads=2, peak=200.0, cache_bandwidth=80.0, memory_bandwidth=20.0, cache_bytes=1 << 24)
 TANH: Mapping[str, Parameter] = {**RELU, "algorithm": "tanh"}
 
 
@@ -87,7 +87,7 @@ def test_nested_concatenations_give_the_same_bits_and_need_no_copies() -> None:
     assert all(np.array_equal(before[name], after[name]) for name in before)
     reads = [len(op.reads) for op in nested.ops if op.kind == "concat"]
     assert reads == [2] * len(reads)
-    flat, plan = planned(graph, AnalyticCosts(MACHINE)), planned(nested, AnalyticCosts(MACHINE))
+    flat, plan = plan_graph(graph, AnalyticCosts(MACHINE)), plan_graph(nested, AnalyticCosts(MACHINE))
     assert [step.kind for step in flat.program.steps].count("concat") + len(flat.reorders) >= 3
     assert plan.ms < flat.ms
     # Only what the run is given has to be copied.
@@ -109,7 +109,7 @@ def test_concatenations_of_other_axes_and_ends_stay() -> None:
     assert nest_concatenations(graph).ops == graph.ops
 
 
-# Prices
+# Costs
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -117,7 +117,7 @@ def test_every_step_that_moves_bytes_has_a_price_and_the_bound_is_one(seed: int)
     """With the costs that plans have, not with those of `HashedCosts`: these priced a copy always."""
     costs = AnalyticCosts(MACHINE)
     for graph in (drawn_graph(seed, 10, 1 + seed % 2), nest_concatenations(drawn_graph(seed, 10, 1 + seed % 2))):
-        plan = planned(graph, costs)
+        plan = plan_graph(graph, costs)
         assert all(step.ms > 0 for step in plan.program.steps)
         assert math.fsum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
         assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
@@ -129,12 +129,12 @@ def test_a_copy_into_a_concatenation_costs_what_its_bytes_do() -> None:
     """A tensor lies in the first of two results; into the other it is copied, in the same format."""
     ops = [function("a", "x"), function("b", "x"), joined("one", ("a", "b")), joined("two", ("b", "a"))]
     dims = {**dict.fromkeys(("x", "a", "b"), (1, 1 << 20)), **dict.fromkeys(("one", "two"), (1, 2 << 20))}
-    plan = planned(graph_of(ops, dims, ("one", "two")), AnalyticCosts(MACHINE))
+    plan = plan_graph(graph_of(ops, dims, ("one", "two")), AnalyticCosts(MACHINE))
     assert [step.kind for step in plan.program.steps].count("reorder") in (0, 2)
     for step in plan.reorders:
         assert step.operation is not None
         assert step.operation.descs["src"] == step.operation.descs["dst"]
-        assert step.ms > step.nbytes / 1e6 / (2 * MACHINE.near)
+        assert step.ms > step.nbytes / 1e6 / (2 * MACHINE.cache_bandwidth)
 
 
 # Large graphs
@@ -145,13 +145,13 @@ def test_a_concatenation_of_many_tensors_is_planned_and_runs(count: int) -> None
     """NumPy's arrays have at most 64 axes, and such a table has one for each tensor."""
     graph = wide(count)
     x = np.array([[0.5, -2.0]], np.float32)
-    session = Session(planned(graph, AnalyticCosts(MACHINE)).program, graph, engine="reference")
+    session = Session(plan_graph(graph, AnalyticCosts(MACHINE)).program, graph, engine="reference")
     assert np.allclose(session.run({"x": x})["y"], np.tanh(np.tile(x, count)))
 
 
 def seconds_of(graph: OpGraph) -> float:
     started = time.process_time()
-    planned(graph, HashedCosts(1))
+    plan_graph(graph, HashedCosts(1))
     return time.process_time() - started
 
 
@@ -167,7 +167,7 @@ def test_planning_takes_time_in_proportion_to_the_graph(make: object) -> None:
 def test_a_growing_block_of_80_layers_is_planned_in_seconds() -> None:
     graph = nest_concatenations(growing(80))
     started = time.process_time()
-    plan = planned(graph, HashedCosts(3))
+    plan = plan_graph(graph, HashedCosts(3))
     assert time.process_time() - started < 20
     assert plan.method == "elimination"
     assert len(plan.reorders) < 80
@@ -175,12 +175,12 @@ def test_a_growing_block_of_80_layers_is_planned_in_seconds() -> None:
 
 def test_many_homes_are_placed_without_looking_at_every_pair() -> None:
     rng = random.Random(5)
-    lives = {str(i): Life(i, i + rng.randrange(1, 4), 64 * rng.randrange(1, 50)) for i in range(20_000)}
+    lives = {str(i): LiveInterval(i, i + rng.randrange(1, 4), 64 * rng.randrange(1, 50)) for i in range(20_000)}
     started = time.process_time()
-    arena = arranged(lives)
+    arena = assign_offsets(lives)
     assert time.process_time() - started < 10
     assert arena.needed <= arena.nbytes < 3 * arena.needed
-    together = arranged({str(i): Life(0, 9, 64) for i in range(3000)})  # 4.5 million pairs
+    together = assign_offsets({str(i): LiveInterval(0, 9, 64) for i in range(3000)})  # 4.5 million pairs
     assert together.nbytes == 64 * 3000
     assert len(set(together.offsets.values())) == 3000
 
@@ -190,30 +190,30 @@ def test_many_homes_are_placed_without_looking_at_every_pair() -> None:
 
 def test_without_time_the_greedy_plan_is_taken_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, costs = drawn_graph(7, 12), HashedCosts(7)
-    exact = planned(graph, costs)
-    monkeypatch.setattr(choosing.Choosing.__init__, "__defaults__", (0.0,))
-    plan = planned(graph, costs)
+    exact = plan_graph(graph, costs)
+    monkeypatch.setattr(plan_search.PlanSearch.__init__, "__defaults__", (0.0,))
+    plan = plan_graph(graph, costs)
     assert (exact.method, plan.method, plan.width) == ("elimination", "greedy", 0)
     assert plan.ms == plan.totals["greedy"] >= exact.ms
     assert 0 < plan.bound <= exact.bound
     assert all(step.without is None and step.alternative is None for step in plan.reorders)
     assert math.fsum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
-    text = explained(plan)
+    text = explain_plan(plan)
     assert (
-        "of all ways to choose among the same kernels this is the greedy one, as no better one was found in time, and "
-        f"none takes less than {plan.bound:.3f} ms: greedy, width 0" in text
+        "the greedy plan, as no better one was found in time; no plan of the same kernels takes less than "
+        f"{plan.bound:.3f} ms (greedy, width 0)" in text
     )
     assert figures(plan)["method"] == "greedy"
 
 
 def test_without_scipy_a_graph_that_is_too_wide_gets_the_greedy_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(drawn_graph(7, 12), HashedCosts(7))
-    exact = Choosing(problem).best()
-    monkeypatch.setattr(elimination.minimum, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
+    exact = PlanSearch(problem).best()
+    monkeypatch.setattr(elimination.minimize, "__kwdefaults__", {"most_states": 0, "seconds": 1.0})
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    chosen = Choosing(problem).best()
+    chosen = PlanSearch(problem).best()
     assert chosen.method == "greedy"
-    assert chosen.bound <= exact.bound <= chosen.settled.ms
+    assert chosen.bound <= exact.bound <= chosen.assignment.ms
 
 
 def test_the_sum_of_least_entries_is_a_bound() -> None:
@@ -221,7 +221,7 @@ def test_the_sum_of_least_entries_is_a_bound() -> None:
         sizes, factors = drawn(seed)
         least = tried(sizes, factors)
         if least < math.inf:
-            assert reduced(sizes, factors).lower_bound <= least * (1 + 1e-12)
+            assert reduce_problem(sizes, factors).lower_bound <= least * (1 + 1e-12)
 
 
 # What the best plan without a reorder takes
@@ -248,8 +248,8 @@ def test_min_marginals_are_what_trying_everything_finds() -> None:
 def test_what_a_reorder_is_worth_is_what_the_best_plan_without_it_takes_more(seed: int) -> None:
     """Against a search of its own for each reorder, with that reorder barred."""
     problem = make_problem(drawn_graph(seed, 8), HashedCosts(seed))
-    found = Choosing(problem)
-    plan = planned(problem.graph, HashedCosts(seed))
+    found = PlanSearch(problem)
+    plan = plan_graph(problem.graph, HashedCosts(seed))
     for i, name in enumerate(found.tables.names):
         states, domain = found.tables.states[i], problem.domains[name]
         for step in (step for step in plan.reorders if step.alternative is not None):
@@ -257,7 +257,7 @@ def test_what_a_reorder_is_worth_is_what_the_best_plan_without_it_takes_more(see
                 assert step.operation is not None
                 formats = [step.operation.descs["src"], step.operation.descs["dst"]]
                 src, dst = (domain.index(problem.formats.add(desc)) for desc in formats)
-                barred = (states.produced == src) & (states.kept >> dst & 1).astype(bool)
+                barred = (states.produced == src) & (states.available >> dst & 1).astype(bool)
                 sizes, factors = found.tables.factors()
                 extra = Factor((i,), np.where(barred, math.inf, 0.0))
                 assert step.without == worth(sizes, [*factors, extra], plan)
@@ -265,7 +265,7 @@ def test_what_a_reorder_is_worth_is_what_the_best_plan_without_it_takes_more(see
 
 def worth(sizes: Sequence[int], factors: Sequence[Factor], plan: Plan) -> object:
     try:
-        return pytest.approx(max(minimum(sizes, factors).cost - plan.ms, 0.0), abs=1e-9)
+        return pytest.approx(max(minimize(sizes, factors).cost - plan.ms, 0.0), abs=1e-9)
     except InvalidArguments:
         return None
 
@@ -277,8 +277,8 @@ def test_what_a_reorder_is_worth_is_computed_when_it_is_read(monkeypatch: pytest
         calls.append(1)
         return min_marginals(*args)
 
-    monkeypatch.setattr("inlay.graph.planner.choosing.min_marginals", counted)
-    plans = (planned(drawn_graph(seed, 8), HashedCosts(seed)) for seed in range(100))
+    monkeypatch.setattr("inlay.graph.planner.plan_search.min_marginals", counted)
+    plans = (plan_graph(drawn_graph(seed, 8), HashedCosts(seed)) for seed in range(100))
     plan = next(plan for plan in plans if sum(step.alternative is not None for step in plan.reorders) > 1)
     assert not calls
     first = [step.without for step in plan.reorders]
@@ -299,11 +299,11 @@ def test_a_program_that_cannot_fit_in_memory_is_refused_before_it_is_compiled(mo
     weights, told = {"weights": np.ones((8, 1, 1, 1), np.float32)}, cast("Mapping[str, Parameter]", CONV_1)
     ops = [
         Op("pad", "convolution", {"src": "x"}, {"dst": "p"}, weights, told),
-        Op("slice", "view", {"src": "p"}, {"dst": "s"}, moves=(Part((0, 3, 0, 0), taken),)),
+        Op("slice", "view", {"src": "p"}, {"dst": "s"}, transforms=(SubmemoryView((0, 3, 0, 0), taken),)),
         function("y", "s"),
     ]
     graph = graph_of(ops, {"x": (1 << 26, 1, 10, 10), "p": padded, "s": taken, "y": taken}, ["y"])
-    plan = planned(graph, AnalyticCosts(MACHINE))
+    plan = plan_graph(graph, AnalyticCosts(MACHINE))
     started = time.process_time()
     with pytest.raises(OutOfMemory) as caught:
         plan.compile("reference")

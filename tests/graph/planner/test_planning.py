@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.op_graph import Op, OpGraph, Part, Permute, Reshape
-from inlay.graph.plan import planned
+from inlay.graph.op_graph import Op, OpGraph, PermuteView, ReshapeView, SubmemoryView
+from inlay.graph.plan import plan_graph
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.program import Program
@@ -48,7 +48,7 @@ def cost_of(problem: Problem, combination: Sequence[Candidate], costs: HashedCos
             is_first = group.kind == "concat" and name not in joined and name not in graph.outputs
             joined.update([name] if group.kind == "concat" else [])
             has_home = is_first and (desc != lies[name] or kinds.get(name, "view") != "view")
-            if candidate.parts is None or (has_home and number in problem.domains[name]):
+            if candidate.concat_offsets is None or (has_home and number in problem.domains[name]):
                 needed.add((name, desc))
             else:
                 total += costs.reorder(lies[name], desc)
@@ -78,7 +78,7 @@ def small_problems(count: int) -> Iterator[tuple[int, Problem, HashedCosts]]:
 def test_the_plan_of_500_random_graphs_is_what_brute_force_finds() -> None:
     reorders = 0
     for seed, problem, costs in small_problems(500):
-        plan = planned(problem.graph, costs)
+        plan = plan_graph(problem.graph, costs)
         least = brute_force(problem, costs)
         assert plan.bound == pytest.approx(least, rel=1e-12), f"seed {seed}"
         assert least <= plan.ms * (1 + 1e-12)
@@ -90,7 +90,7 @@ def test_the_plan_of_500_random_graphs_is_what_brute_force_finds() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_a_plan_costs_what_its_steps_cost_and_no_other_way_is_cheaper(seed: int) -> None:
     costs = HashedCosts(seed)
-    plan = planned(drawn_graph(seed, 12), costs)
+    plan = plan_graph(drawn_graph(seed, 12), costs)
     assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
     assert sum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
     assert {"plain", "greedy"} <= plan.totals.keys()
@@ -99,11 +99,11 @@ def test_a_plan_costs_what_its_steps_cost_and_no_other_way_is_cheaper(seed: int)
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_plan_without_one_of_its_reorders_is_as_much_slower_as_it_says(seed: int) -> None:
-    plan = planned(drawn_graph(seed, 8), HashedCosts(seed))
+    plan = plan_graph(drawn_graph(seed, 8), HashedCosts(seed))
     for step in plan.reorders:
         if step.without is not None:
             assert step.without >= 0
-            assert "reads" in step.why or "answered" in step.why
+            assert "reads" in step.why or "returned" in step.why
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -111,7 +111,7 @@ def test_every_plan_reads_only_what_was_written_and_is_still_there(seed: int) ->
     """Of the best and of random plans: each byte that a step reads was last written for the tensor that it reads."""
     graph, costs = drawn_graph(seed, 10, 1 + seed % 2), HashedCosts(seed)
     rng = random.Random(seed)
-    for program in [planned(graph, costs).program, *(random_plan(graph, costs, rng) for _ in range(10))]:
+    for program in [plan_graph(graph, costs).program, *(random_plan(graph, costs, rng) for _ in range(10))]:
         assert_sound(graph, program)
 
 
@@ -154,22 +154,22 @@ def canonical(graph: OpGraph) -> dict[str, Numbers]:
 
 
 def viewed(array: Numbers, op: Op) -> Numbers:
-    (move,) = op.moves
+    (move,) = op.transforms
     match move:
-        case Permute(perm):
+        case PermuteView(perm):
             return array.transpose(perm)
-        case Part(offsets, dims):
+        case SubmemoryView(offsets, dims):
             return array[tuple(slice(o, o + n) for o, n in zip(offsets, dims, strict=True))]
-        case Reshape(dims):
+        case ReshapeView(dims):
             return array.reshape(dims)
 
 
 def places(program: Program, name: str) -> tuple[str, Numbers]:
     buffer = program.buffers[name]
     assert buffer.desc is not None
-    assert program.buffers[buffer.home].home == buffer.home
+    assert program.buffers[buffer.base].base == buffer.base
     offsets = buffer.desc.offset(np.indices(buffer.desc.dims).reshape(buffer.desc.ndims, -1).T)
-    return buffer.home, (np.asarray(offsets) * 4 + buffer.offset).reshape(buffer.desc.dims)
+    return buffer.base, (np.asarray(offsets) * 4 + buffer.offset).reshape(buffer.desc.dims)
 
 
 def assert_apart(program: Program, written: str, read: str, what: str) -> None:

@@ -143,7 +143,7 @@ def test_an_engine_of_one_thread_or_an_unknown_number_is_left_alone(most: int) -
 
 def test_a_team_that_is_kept_stays() -> None:
     runs = Runs({1: 0.04, 2: 0.9}, expected=0.02)
-    assert runs.team.keep(2) == 2
+    assert runs.team.fix_threads(2) == 2
     assert set(runs.run(100)) == {2}
 
 
@@ -272,6 +272,6 @@ def test_quotas_decide_for_two_threads_and_processors_are_measured_for_more(
     most: int, quota: float | None, shares: tuple[float, ...], free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: quota)
-    monkeypatch.setattr(adaptive_team, "_ASLEEP", 0.0)
+    monkeypatch.setattr(adaptive_team, "_SLEEP_SECONDS", 0.0)
     monkeypatch.setattr(adaptive_team, "recent_processors", lambda: Processors(shares))
     assert adaptive_team.free_threads(most) == free

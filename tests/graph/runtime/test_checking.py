@@ -20,10 +20,10 @@ def chain() -> OpGraph:
     return graph_of(ops, dict.fromkeys("xaby", (2, 16, 3, 3)), "x", "y")
 
 
-def written(graph: OpGraph, **homes: str) -> Writing:
+def written(graph: OpGraph, **bases: str) -> Writing:
     writing = Writing(graph)
     for name in graph.tensors:
-        writing.buffer(name, home=homes.get(name, ""))
+        writing.buffer(name, base=bases.get(name, ""))
     return writing
 
 
@@ -46,28 +46,28 @@ def half_a_concatenation() -> tuple[OpGraph, Program]:
         relu("three", "c", "y"),
     ]
     graph = graph_of(ops, {**dict.fromkeys("xab", (2, 3)), **dict.fromkeys("cy", (4, 3))}, "x", "y")
-    writing = Writing(graph).buffer("x").buffer("c").buffer("a", home="c").buffer("b").buffer("y")
+    writing = Writing(graph).buffer("x").buffer("c").buffer("a", base="c").buffer("b").buffer("y")
     return graph, writing.step("one").step("two").step("three").program()
 
 
 def another_format() -> tuple[OpGraph, Program]:
     graph = chain()
-    writing = written(graph).buffer("a:nhwc", "nhwc", tensor="a", home="a").step("one").step("two", src="a:nhwc")
+    writing = written(graph).buffer("a:nhwc", "nhwc", tensor="a", base="a").step("one").step("two", src="a:nhwc")
     return graph, writing.step("three").program()
 
 
-def home_too_small() -> tuple[OpGraph, Program]:
+def base_too_small() -> tuple[OpGraph, Program]:
     graph = chain()
     writing = written(graph).buffer("a:blocks", "nChw16c", tensor="a").step("one", dst="a:blocks")
-    writing.buffer("b", home="a:blocks", offset=64)
+    writing.buffer("b", base="a:blocks", offset=64)
     return graph, writing.program()
 
 
-def no_such_home() -> tuple[OpGraph, Program]:
+def unknown_base() -> tuple[OpGraph, Program]:
     return (graph := chain()), written(graph, a="attic").program()
 
 
-def lies_in_itself() -> tuple[OpGraph, Program]:
+def cyclic_base() -> tuple[OpGraph, Program]:
     return (graph := chain()), written(graph, a="b", b="a").program()
 
 
@@ -109,7 +109,7 @@ def sum_of_nothing() -> tuple[OpGraph, Program]:
 def sum_elsewhere() -> tuple[OpGraph, Program]:
     case = fused_sum()
     return case.graph, replace(
-        case.program, buffers={**case.program.buffers, "y": replace(case.program.buffers["y"], home="y")}
+        case.program, buffers={**case.program.buffers, "y": replace(case.program.buffers["y"], base="y")}
     )
 
 
@@ -154,7 +154,7 @@ def no_such_output() -> tuple[OpGraph, Program]:
     return graph, replace(written(graph).program(), outputs={"y": "z"})
 
 
-PARTS = "write it before, or give what is written there another home"
+PARTS = "write it before, or store what is written there elsewhere"
 PLAIN = "MemoryDesc((2, 16, 3, 3), 'f32', 'abcd')"
 
 
@@ -176,13 +176,13 @@ PLAIN = "MemoryDesc((2, 16, 3, 3), 'f32', 'abcd')"
             f"{PARTS}",
         ),
         (
-            home_too_small,
-            "program of 1 steps: buffer b takes bytes 64 to 1216 of a:blocks, which has 1152: give it a larger home, "
-            "or one of its own",
+            base_too_small,
+            "program of 1 steps: buffer b occupies bytes 64 to 1216 of buffer a:blocks, which has 1152: "
+            "give it a larger base, or memory of its own",
         ),
-        (no_such_home, "program of 0 steps: the home of buffer a is 'attic', which is no buffer: add one"),
-        (lies_in_itself, "program of 0 steps: buffer a lies in itself: give it a home of its own"),
-        (begins_late, "program of 0 steps: buffer a has a home of its own and offset 4: it begins at 0"),
+        (unknown_base, "program of 0 steps: the base of buffer a is 'attic', which is no buffer: add one"),
+        (cyclic_base, "program of 0 steps: the bases of buffer a form a cycle: give it memory of its own"),
+        (begins_late, "program of 0 steps: buffer a has memory of its own and offset 4: make it 0"),
         (
             no_such_tensor,
             "program of 0 steps: buffer t is of tensor 'tea', which the graph does not have",
@@ -210,7 +210,7 @@ PLAIN = "MemoryDesc((2, 16, 3, 3), 'f32', 'abcd')"
         ),
         (
             convolution_in_place,
-            "step conv, a convolution: dst y shares bytes with src x: give it another home",
+            "step conv, a convolution: dst y shares bytes with src x: store it elsewhere",
         ),
         (
             format_of_the_engine,
@@ -250,4 +250,4 @@ def test_a_sum_in_place_of_an_input_leaves_the_input_to_others_before_it() -> No
     program = late.step("act").program()
     with pytest.raises(InvalidArguments) as refused:
         Session(program, graph, engine="reference")
-    assert str(refused.value) == "step add, a binary: dst y shares bytes with src_1 x: give it another home"
+    assert str(refused.value) == "step add, a binary: dst y shares bytes with src_1 x: store it elsewhere"

@@ -1,4 +1,4 @@
-"""The arena: homes that are needed at once share no byte, whatever the lives; runs of bytes are those of the layout."""
+"""Memory planning: allocations that are live at once share no byte; byte runs are those of the layout."""
 
 import numpy as np
 import pytest
@@ -6,43 +6,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.runtime.arena import Arena, Life, arranged, home_sizes, lives_of, places_of, runs_of
+from inlay.graph.runtime.arena import (
+    Arena,
+    LiveInterval,
+    allocation_sizes,
+    assign_offsets,
+    byte_runs,
+    find_live_intervals,
+    locate_buffers,
+)
 from tests.support.graph_programs import CASES, zero_copy_concat
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> dict[str, Life]:
+def intervals(draw: st.DrawFn) -> dict[str, LiveInterval]:
     count = draw(st.integers(0, 12))
     found = {}
     for i in range(count):
         first = draw(st.integers(-1, 8))
-        found[str(i)] = Life(first, draw(st.integers(first, 9)), draw(st.integers(0, 300)))
+        found[str(i)] = LiveInterval(first, draw(st.integers(first, 9)), draw(st.integers(0, 300)))
     return found
 
 
-@given(lives())
-def test_homes_that_live_at_once_share_no_byte(lives: dict[str, Life]) -> None:
-    arena = arranged(lives)
-    assert arena.offsets.keys() == lives.keys()
+@given(intervals())
+def test_allocations_that_are_live_at_once_share_no_byte(intervals: dict[str, LiveInterval]) -> None:
+    arena = assign_offsets(intervals)
+    assert arena.offsets.keys() == intervals.keys()
     for step in range(-1, 10):
         taken: set[int] = set()
-        for home, life in lives.items():
-            if life.first <= step <= life.last:
-                its = set(range(arena.offsets[home], arena.offsets[home] + life.nbytes))
+        for name, interval in intervals.items():
+            if interval.first <= step <= interval.last:
+                its = set(range(arena.offsets[name], arena.offsets[name] + interval.nbytes))
                 assert not taken & its
                 taken |= its
         assert len(taken) <= arena.needed
     assert all(offset % 64 == 0 for offset in arena.offsets.values())
     assert arena.needed <= arena.nbytes
-    assert arena.nbytes == max((arena.offsets[h] + life.nbytes for h, life in lives.items()), default=0)
-    assert arena.unshared == sum(life.nbytes for life in lives.values())
+    assert arena.nbytes == max((arena.offsets[h] + interval.nbytes for h, interval in intervals.items()), default=0)
+    assert arena.unshared == sum(interval.nbytes for interval in intervals.values())
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
 def test_a_chain_takes_no_more_than_its_two_largest_neighbors(widths: list[int]) -> None:
-    chain = {str(i): Life(i, i + 1, 64 * width) for i, width in enumerate(widths)}
+    chain = {str(i): LiveInterval(i, i + 1, 64 * width) for i, width in enumerate(widths)}
     pairs = [a + b for a, b in zip(widths, [*widths[1:], 0], strict=True)]
-    arena = arranged(chain)
+    arena = assign_offsets(chain)
     assert arena.needed == 64 * max(pairs)
     largest = sorted(widths)[-2:]
     assert arena.nbytes <= 64 * 3 * largest[-1]
@@ -58,24 +66,24 @@ def test_an_arena_is_told_in_one_line() -> None:
 
 def test_slices_of_a_concatenation_live_as_long_as_the_whole() -> None:
     case = zero_copy_concat()
-    places = places_of(case.program, case.graph.tensors)
-    assert (places["b"].home, places["b"].offset, places["b"].end) == ("c", 16 * 36, 48 * 36)
-    found = lives_of(case.program, places, home_sizes(case.program, places))
+    locations = locate_buffers(case.program, case.graph.tensors)
+    assert (locations["b"].allocation, locations["b"].offset, locations["b"].end) == ("c", 16 * 36, 48 * 36)
+    found = find_live_intervals(case.program, locations, allocation_sizes(case.program, locations))
     assert found == {
-        "x": Life(-1, 1, 4 * 36),
-        "c": Life(0, 4, 48 * 36),
-        "z16": Life(2, 3, 32 * 36),
-        "z": Life(3, 5, 32 * 36),
-        "y": Life(4, 5, 3 * 36),
+        "x": LiveInterval(-1, 1, 4 * 36),
+        "c": LiveInterval(0, 4, 48 * 36),
+        "z16": LiveInterval(2, 3, 32 * 36),
+        "z": LiveInterval(3, 5, 32 * 36),
+        "y": LiveInterval(4, 5, 3 * 36),
     }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_program_needs_no_more_than_its_homes(name: str) -> None:
+def test_an_arena_is_no_larger_than_its_allocations(name: str) -> None:
     case = CASES[name]()
-    places = places_of(case.program, case.graph.tensors)
-    sizes = home_sizes(case.program, places)
-    arena = arranged(lives_of(case.program, places, sizes))
+    locations = locate_buffers(case.program, case.graph.tensors)
+    sizes = allocation_sizes(case.program, locations)
+    arena = assign_offsets(find_live_intervals(case.program, locations, sizes))
     assert arena.offsets.keys() == sizes.keys()
     assert arena.needed <= arena.nbytes <= sum(-(-size // 64) * 64 for size in sizes.values())
 
@@ -104,6 +112,6 @@ def offsets_by_brute_force(desc: MemoryDesc) -> set[int]:
     ids=repr,
 )
 def test_runs_are_the_bytes_of_all_coordinates(desc: MemoryDesc) -> None:
-    starts, length = runs_of(desc)
+    starts, length = byte_runs(desc)
     assert {int(start) + k for start in starts for k in range(length)} == offsets_by_brute_force(desc)
     assert starts.tolist() == sorted(set(starts.tolist()))

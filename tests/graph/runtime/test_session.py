@@ -12,7 +12,7 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidArguments, MissingExtra
-from inlay.graph.op_graph import Array, Op, OpGraph, Part, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, SubmemoryView
 from inlay.graph.program import Program
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
@@ -124,7 +124,7 @@ def test_an_input_of_another_format_is_copied_once_it_comes_after_one_that_was_n
 
 def test_an_input_that_is_overwritten_stays_the_callers() -> None:
     graph = graph_of([relu("relu", "x", "y")], {"x": (2, 3), "y": (2, 3)}, "x", "y")
-    program = Writing(graph).buffer("x").buffer("y", home="x").step("relu").program()
+    program = Writing(graph).buffer("x").buffer("y", base="x").step("relu").program()
     session = Session(program, graph, engine="reference")
     image = drawn(2, 3)
     before = image.copy()
@@ -199,14 +199,14 @@ def test_arrays_for_results_that_do_not_fit_are_refused(out: Any, text: str) -> 
 def test_other_dims_are_planned_once_and_share_weights() -> None:
     weights, asked = drawn(64, 32, 1, 1), []
 
-    def planned(dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
+    def plan_graph(dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
         asked.append(dict(dims))
         n, _, h, w = dims["x"]
         graph = graph_of([conv("conv", "x", "y", weights.copy())], {"x": (n, 32, h, w), "y": (n, 64, h, w)}, "x", "y")
         return plain_program(graph), graph
 
-    program, graph = planned({"x": (1, 32, 2, 2)})
-    session = Session(program, graph, replan=planned, engine="reference")
+    program, graph = plan_graph({"x": (1, 32, 2, 2)})
+    session = Session(program, graph, replan=plan_graph, engine="reference")
     held = session.weights.nbytes
     for n in (1, 3, 2, 3, 1):
         x = drawn(n, 32, 2, 2)
@@ -286,7 +286,7 @@ def test_a_network_without_elements_runs() -> None:
 
 
 def test_an_output_may_be_a_view_of_an_input() -> None:
-    ops = [Op("flat", "view", {"src": "x"}, {"dst": "y"}, moves=(Reshape((6,)),))]
+    ops = [Op("flat", "view", {"src": "x"}, {"dst": "y"}, transforms=(ReshapeView((6,)),))]
     graph = graph_of(ops, {"x": (2, 3), "y": (6,)}, "x", "y")
     session = Session(plain_program(graph), graph, engine="reference")
     image = drawn(2, 3)
@@ -298,9 +298,9 @@ def test_an_output_may_be_a_view_of_an_input() -> None:
 def test_tensors_of_every_type_may_be_viewed() -> None:
     for dtype in (np.bool_, np.int16, np.uint16, np.int64, np.uint64, np.float64, np.int8, np.float16):
         ops = [
-            Op("turn", "view", {"src": "x"}, {"dst": "t"}, moves=(Permute((1, 0)),)),
-            Op("part", "view", {"src": "t"}, {"dst": "y"}, moves=(Part((1, 1), (2, 1)),)),
-            Op("rows", "view", {"src": "x"}, {"dst": "z"}, moves=(Part((1, 0), (1, 4)),)),
+            Op("turn", "view", {"src": "x"}, {"dst": "t"}, transforms=(PermuteView((1, 0)),)),
+            Op("part", "view", {"src": "t"}, {"dst": "y"}, transforms=(SubmemoryView((1, 1), (2, 1)),)),
+            Op("rows", "view", {"src": "x"}, {"dst": "z"}, transforms=(SubmemoryView((1, 0), (1, 4)),)),
         ]
         dims = {"x": (2, 4), "t": (4, 2), "y": (2, 1), "z": (1, 4)}
         graph = graph_of(ops, dims, "x", "y z", **dict.fromkeys(dims, dtype))

@@ -127,7 +127,7 @@ def test_a_session_that_is_closed_while_it_plans_ends_that_run_and_keeps_nothing
         session.close()
         planner.go.set()
     assert planner.was_let_go, "closing waited for the plan"
-    assert not session._others
+    assert not session._sessions_by_dims
     with pytest.raises(InvalidArguments) as refused:
         require_right(session, 6)
     assert str(refused.value) == "the session is closed: compile another one"

@@ -9,7 +9,7 @@ from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _GuardPlacement, place_guards
 from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
-from inlay.graph.runtime.guards import exceeds, guards_of
+from inlay.graph.runtime.guards import build_guards, exceeds
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
 from tests.support.network_cases import networks
@@ -54,7 +54,7 @@ def test_ranges_hold_what_random_networks_compute(model: Model) -> None:
 @given(networks())
 def test_random_networks_can_be_guarded(model: Model) -> None:
     graph = lower_network(inlay.load(model.SerializeToString()))
-    assert guards_of(plain_program(graph), graph).after is not None
+    assert build_guards(plain_program(graph), graph).after is not None
     assert place_guards(graph, {}, frozenset()) in (None, {})
 
 

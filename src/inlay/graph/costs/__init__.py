@@ -1,21 +1,32 @@
-"""What things cost: kernels of an engine in given formats, reorders, operators that only NumPy computes.
+"""Run-time estimates of kernels, reorders and NumPy operators: the cost model of the planner.
 
-    analytic    arithmetic and bytes, a table of what is fast in which format: no library needed, for any processor
-    probed      the engine says what it has for these formats; the model says how long that takes
-    measured    the engine's kernels are timed, once for each machine, and remembered
+Three tiers implement the protocol `Costs`:
 
-In the order that data flows:
+    analytic    a model of the machine and a table of optimized formats; needs no library and works for any processor
+    probed      asks the engine which implementation it has for these formats, and models its run time
+    measured    times the engine's kernels once on each machine and stores the times on disk
 
-    kernel        what a planner is told, and how many prices were measured and how many estimated
-    machine       what an operation has to do, and how fast a processor does it
-    paces         formats as kernels see them, and what is fast in which
-    book          operations as text, and what was measured of them, on disk
-    models        costs without a clock
-    timing        how kernels are timed
-    measuring     when they are
+Modules, in the order in which data flows through them:
+
+    estimates         `Costs`, `KernelEstimate`, `CostSources`: the interface to the planner
+    machine           arithmetic and bytes of an operation; peak and bandwidths of a processor
+    kernel_models     formats by the position of channels; the table of optimized formats and their efficiency
+    timing_records    operations as text, and measured times by that text, on disk
+    models            the tiers `analytic` and `probed`
+    timing            times kernels on memory in the state in which a network finds it
+    measuring         the tier `measured`: decides what is timed, and reads and writes the timing records
+
+Terms:
+
+    roofline      the least run time that arithmetic and memory traffic allow (Williams, Waterman and Patterson 2009,
+                  "Roofline: an insightful visual performance model")
+    cliff         a kernel that takes over ten times its roofline, mostly scalar code
+    yardstick     a small convolution that is timed beside each kernel; measured times are multiples of its time
+    scratchpad    temporary memory of a primitive (oneDNN, `dnnl::scratchpad_mode`)
+    any           the format by which a caller lets the engine choose (oneDNN, `format_tag::any`)
 """
 
-from inlay.graph.costs.kernel import Costs, CostSources, Kernel
+from inlay.graph.costs.estimates import Costs, CostSources, KernelEstimate
 from inlay.graph.costs.machine import Machine
 from inlay.graph.costs.measuring import MeasuredCosts, measured, reorder_source
 from inlay.graph.costs.models import AnalyticCosts, ProbedCosts, analytic, probed
@@ -24,7 +35,7 @@ __all__ = [
     "AnalyticCosts",
     "CostSources",
     "Costs",
-    "Kernel",
+    "KernelEstimate",
     "Machine",
     "MeasuredCosts",
     "ProbedCosts",

@@ -1,11 +1,11 @@
-"""What bounds an operation: the arithmetic and bytes that it cannot do without, and how fast a processor is at both.
+"""The minimal work of an operation, and the machine that executes it: inputs of the roofline model.
 
 >>> image, weights = MemoryDesc((1, 64, 56, 56), "f32", "nhwc"), MemoryDesc((256, 64, 1, 1), "f32", "any")
 >>> descs = {"src": image, "weights": weights, "dst": MemoryDesc((1, 256, 56, 56), "f32", "nhwc")}
->>> least = work(Operation("convolution", "forward_inference", descs))
+>>> least = workload(Operation("convolution", "forward_inference", descs))
 >>> least
-Work(flops=102760448, warm=4014080, cold=65536)
->>> machine = Machine("AVX2", threads=2, peak=100.0, near=100.0, far=20.0, last=1 << 25)
+Workload(flops=102760448, activation_bytes=4014080, weight_bytes=65536)
+>>> machine = Machine("AVX2", threads=2, peak=100.0, cache_bandwidth=100.0, memory_bandwidth=20.0, cache_bytes=1 << 25)
 >>> f"{machine.roofline(least, 'f32'):.2f} ms"
 '1.03 ms'
 """
@@ -37,41 +37,44 @@ from inlay.reordering.threads import get_num_threads
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """The least that an operation has to do."""
+class Workload:
+    """The arithmetic and memory traffic that any implementation of an operation needs."""
 
     flops: int
-    """Additions, multiplications and what takes as long; transcendental functions count as the 10 to 30 they take."""
-    warm: int
-    """Bytes of activations, read and written: what the operation before has left in the caches."""
-    cold: int
-    """Bytes of weights, which come from memory in a network whose weights do not fit in the caches."""
+    """Number of additions, multiplications and operations of similar cost. A transcendental function counts as 20."""
+    activation_bytes: int
+    """Bytes of activations, read and written. The operation before has left them in the caches if they fit."""
+    weight_bytes: int
+    """Bytes of weights. They are read from memory where the network's weights exceed the caches."""
 
     @property
     def nbytes(self) -> int:
-        """All bytes."""
-        return self.warm + self.cold
+        """Bytes of activations and weights."""
+        return self.activation_bytes + self.weight_bytes
 
 
-def work(operation: Operation) -> Work:
-    """What `operation` has to do, in the formats that it has; `any` counts as dense."""
+def workload(operation: Operation) -> Workload:
+    """Compute the workload of `operation`; a tensor of format `any` counts as dense."""
     sizes = {name: nbytes(desc) for name, desc in operation.descs.items()}
-    cold = sum(size for name, size in sizes.items() if is_weights(name, operation))
-    warm = sum(sizes.values()) - cold
+    weight_bytes = sum(size for name, size in sizes.items() if is_weights(name, operation))
+    activation_bytes = sum(sizes.values()) - weight_bytes
     dst = operation.descs.get("dst") or operation.descs.get("dst_layer")
     for post_op in operation.attributes.post_ops:
         match post_op:
             case BinaryPostOp(src_1=src_1):
-                warm += nbytes(src_1)
+                activation_bytes += nbytes(src_1)
             case PReLUPostOp():
-                warm += 4
+                activation_bytes += 4
             case SumPostOp() if dst is not None:
-                warm += nbytes(dst)
-    return Work(_flops(operation), warm, cold)
+                activation_bytes += nbytes(dst)
+    return Workload(_flops(operation), activation_bytes, weight_bytes)
 
 
 def is_weights(name: str, operation: Operation) -> bool:
-    """Whether an argument is constant from run to run: weights, unless they are a batch of matrices, and statistics."""
+    """Return whether an argument keeps its value from run to run: weights, biases, scales and statistics.
+
+    The second operand of a batched matrix product counts as an activation.
+    """
     if name in ("mean", "variance", "scale", "shift", "bias"):
         return True
     if not name.startswith("weights"):
@@ -81,7 +84,7 @@ def is_weights(name: str, operation: Operation) -> bool:
 
 @lru_cache(maxsize=8192)
 def nbytes(desc: MemoryDesc) -> int:
-    """Bytes of a tensor: with padding where it has a format, dense where it is `any`."""
+    """Return the size of a tensor in bytes, padding included; a tensor of format `any` counts as dense."""
     if desc.kind == "any":
         assert desc.data_type is not None
         return -(-prod(desc.dims) * desc.data_type.bits // 8)
@@ -89,14 +92,14 @@ def nbytes(desc: MemoryDesc) -> int:
 
 
 def elements(operation: Operation) -> int:
-    """Elements of the largest tensor."""
+    """Return the number of elements of the operation's largest tensor."""
     return max((prod(desc.dims) for desc in operation.descs.values()), default=0)
 
 
 _EXPENSIVE = frozenset(
     ("tanh", "elu", "soft_relu", "logistic", "mish", "exp", "gelu_tanh", "swish", "log", "pow", "gelu_erf")
 )
-_EACH = {
+_FLOPS_PER_ELEMENT = {
     "softmax": 30,
     "lrn": 30,
     "layer_normalization": 8,
@@ -107,13 +110,14 @@ _EACH = {
     "prelu": 2,
     "binary": 1,
 }
-_FUNCTION = {True: 20, False: 1}
+_FUNCTION_FLOPS = {True: 20, False: 1}
 _GATES = {"lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3, "vanilla_rnn": 1}
 
 
 def _flops(operation: Operation) -> int:
+    """Return the number of arithmetic operations, post-operations included."""
     kind, descs = operation.kind, operation.descs
-    extra = sum(_post(post_op) for post_op in operation.attributes.post_ops)
+    extra = sum(_post_op_flops(post_op) for post_op in operation.attributes.post_ops)
     if kind in WEIGHTED:
         return multiplications(operation) * 2 + extra * prod(descs["dst"].dims)
     if kind in _GATES:
@@ -121,26 +125,27 @@ def _flops(operation: Operation) -> int:
     if kind == "pooling":
         return taps(operation.parameters) * prod(descs["dst"].dims)
     if kind == "eltwise":
-        return _FUNCTION[operation.parameters["algorithm"] in _EXPENSIVE] * elements(operation)
+        return _FUNCTION_FLOPS[operation.parameters["algorithm"] in _EXPENSIVE] * elements(operation)
     if kind == "sum":
         return (len(descs) - 1) * elements(operation)
-    return (_EACH.get(kind, 0) + extra) * elements(operation)
+    return (_FLOPS_PER_ELEMENT.get(kind, 0) + extra) * elements(operation)
 
 
-def _post(post_op: object) -> int:
+def _post_op_flops(post_op: object) -> int:
+    """Return the arithmetic operations that a post-operation adds for each element."""
     algorithm = getattr(post_op, "algorithm", "")
-    return _FUNCTION[algorithm in _EXPENSIVE]
+    return _FUNCTION_FLOPS[algorithm in _EXPENSIVE]
 
 
 def multiplications(operation: Operation) -> int:
-    """Products that are added up."""
+    """Return the number of multiply-add pairs of an operation with weights."""
     kind, descs = operation.kind, operation.descs
     if kind in _GATES:
         steps, batch = descs["src_layer"].dims[:2]
         return steps * batch * sum(prod(desc.dims) for name, desc in descs.items() if name.startswith("weights"))
     if kind == "matmul":
         return prod(descs["dst"].dims) * descs["src"].dims[-1]
-    if kind == "deconvolution":  # every source element meets every weight of its group
+    if kind == "deconvolution":  # every source element is multiplied by every weight of its group
         weights, src = descs["weights"].dims, descs["src"].dims
         is_grouped = len(weights) > len(src)
         return prod(src) * prod(weights) // (weights[0] * weights[2] if is_grouped else weights[1])
@@ -151,7 +156,7 @@ def multiplications(operation: Operation) -> int:
 
 
 def taps(parameters: Mapping[str, object]) -> int:
-    """Elements of the window of a pooling."""
+    """Return the number of elements in the window of a pooling."""
     kernel = parameters["kernel"]
     assert isinstance(kernel, tuple)
     return prod(kernel)
@@ -170,9 +175,9 @@ ISAS = (
     "AVX512_CORE_AMX",
     "AVX512_CORE_AMX_FP16",
 )
-"""Instruction sets that a library can be limited to, from the least on, as ONEDNN_MAX_CPU_ISA names them."""
+"""Instruction sets in ascending order, by the names that ONEDNN_MAX_CPU_ISA accepts."""
 
-_NEEDS = (
+_ISA_FEATURES = (
     ("AVX512_CORE_AMX_FP16", "+amx-fp16"),
     ("AVX512_CORE_AMX", "+amx-int8"),
     ("AVX512_CORE_FP16", "+avx512fp16"),
@@ -188,37 +193,41 @@ _NEEDS = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What bounds a kernel."""
+    """The figures of a machine that bound the run time of kernels."""
 
     isa: str
-    """One of `ISAS`."""
+    """Instruction set, one of `ISAS`."""
     threads: int
-    """How many threads compute."""
+    """Number of threads that kernels run on."""
     peak: float
-    """Of all threads in f32, in 10^9 operations in a second."""
-    near: float
-    """Of all threads on data in the caches, in 10^9 bytes in a second, read and written."""
-    far: float
-    """Of all threads on data in memory, likewise."""
-    last: int
-    """Bytes of the largest cache."""
+    """Peak f32 arithmetic of all threads, in 10^9 operations a second."""
+    cache_bandwidth: float
+    """Bandwidth of all threads on data in the caches, in 10^9 bytes a second, read and written bytes added."""
+    memory_bandwidth: float
+    """Bandwidth of all threads on data in memory, in 10^9 bytes a second, read and written bytes added."""
+    cache_bytes: int
+    """Size of the last-level cache in bytes."""
 
-    def roofline(self, work: Work, data_type: str) -> float:
-        """The least that `work` takes, in milliseconds."""
-        return max(self.computing(work.flops, data_type), self.moving(work))
+    def roofline(self, work: Workload, data_type: str) -> float:
+        """Return the lower bound of the run time of `work`, in milliseconds."""
+        return max(self.compute_ms(work.flops, data_type), self.transfer_ms(work))
 
-    def computing(self, flops: int, data_type: str) -> float:
-        """What the arithmetic takes at the peak, in milliseconds."""
-        return flops / (self.peak * rate(data_type, self.isa)) / 1e6
+    def compute_ms(self, flops: int, data_type: str) -> float:
+        """Return the milliseconds that `flops` operations take at the peak."""
+        return flops / (self.peak * relative_rate(data_type, self.isa)) / 1e6
 
-    def moving(self, work: Work) -> float:
-        """What the bytes take, in milliseconds."""
-        warm = self.near if work.nbytes <= self.last // 2 else self.far
-        return (work.warm / warm + work.cold / self.far) / 1e6
+    def transfer_ms(self, work: Workload) -> float:
+        """Return the milliseconds that the memory traffic takes.
+
+        Activations count at cache bandwidth if all tensors fit in half of the last-level cache; weights always come
+        from memory.
+        """
+        bandwidth = self.cache_bandwidth if work.nbytes <= self.cache_bytes // 2 else self.memory_bandwidth
+        return (work.activation_bytes / bandwidth + work.weight_bytes / self.memory_bandwidth) / 1e6
 
 
-def rate(data_type: str, isa: str) -> float:
-    """How many times as fast as in f32 an instruction set computes in another type."""
+def relative_rate(data_type: str, isa: str) -> float:
+    """Return the peak of an instruction set in a data type, relative to its peak in f32."""
     level = isa_level(isa)
     if data_type == "f64":
         return 0.5
@@ -232,10 +241,10 @@ def rate(data_type: str, isa: str) -> float:
 
 
 def isa_level(isa: str) -> int:
-    """The place of an instruction set in `ISAS`.
+    """Return the index of an instruction set in `ISAS`.
 
     Raises:
-        InvalidArguments: there is none of this name.
+        InvalidArguments: there is no instruction set of this name.
     """
     try:
         return ISAS.index(isa.upper())
@@ -245,19 +254,21 @@ def isa_level(isa: str) -> int:
 
 @lru_cache(maxsize=1)
 def host_isa() -> str:
-    """The most that the processor of this process can do."""
+    """Return the largest instruction set in `ISAS` that this processor supports."""
     features = host_target().features.split(",")
-    return next((isa for isa, feature in _NEEDS if feature in features), "SSE41")
+    return next((isa for isa, feature in _ISA_FEATURES if feature in features), "SSE41")
 
 
 def allowed_isa() -> str:
-    """What the library of oneDNN may use: the processor's, or less if ONEDNN_MAX_CPU_ISA says so."""
+    """Return the instruction set that oneDNN may use: the processor's, or a smaller one named by ONEDNN_MAX_CPU_ISA."""
     named = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
     return min(host_isa(), named, key=ISAS.index) if named in ISAS else host_isa()
 
 
 def this_machine(isa: str | None = None, threads: int | None = None) -> Machine:
-    """This machine on so many threads, as if its instruction set were `isa`: measured once, then read from the cache.
+    """Return the figures of this machine for so many threads, as if its instruction set were `isa`.
+
+    Peak and bandwidths are measured once and then read from the cache directory. `threads` defaults to Inlay's threads.
 
     Raises:
         InvalidArguments: there is no such instruction set, or fewer than one thread.
@@ -267,43 +278,53 @@ def this_machine(isa: str | None = None, threads: int | None = None) -> Machine:
     threads = get_num_threads() if threads is None else threads
     if threads < 1:
         raise InvalidArguments(f"threads is {threads}: give at least 1")
-    peak, near, far = _figures()
+    peak, cache_bandwidth, memory_bandwidth = _machine_figures()
     share = threads / get_num_threads()
-    limit = _width(isa) / _width(host_isa())
-    return Machine(isa, threads, peak * share * limit, near * share, far * min(1.0, share), memory_model().last_level)
+    return Machine(
+        isa,
+        threads,
+        peak * share * (_flops_per_instruction(isa) / _flops_per_instruction(host_isa())),
+        cache_bandwidth * share,
+        memory_bandwidth * min(1.0, share),
+        memory_model().last_level,
+    )
 
 
-def _width(isa: str) -> float:
-    """Arithmetic of an instruction set, up to a factor: operations of f32 in an instruction, and whether these fuse."""
+def _flops_per_instruction(isa: str) -> float:
+    """Return the f32 operations of one vector instruction, doubled for fused multiply-add.
+
+    Only ratios of this figure are used.
+    """
     level = isa_level(isa)
     if level < isa_level("AVX2"):
         return 4.0
-    if level < isa_level("AVX512_CORE") or host_target().cpu in _HALVED:
+    if level < isa_level("AVX512_CORE") or host_target().cpu in _HALF_WIDTH_CPUS:
         return 16.0
     return 32.0
 
 
-_HALVED = ("znver4",)
-"""Processors whose registers are twice as wide as what computes."""
+_HALF_WIDTH_CPUS = ("znver4",)
+"""Processors that execute an AVX-512 instruction as two halves: their AVX-512 peak equals that of AVX2."""
 
 
 _VERSION, _FIGURES = "6", "figures"
 _TRIES = 4
-_SECONDS = 0.06  # of each figure
+_SECONDS = 0.06  # time for measuring each figure
 
 
 @lru_cache(maxsize=1)
-def _figures() -> tuple[float, float, float]:
-    """Peak and bandwidths of this machine with all threads, from the cache or measured.
+def _machine_figures() -> tuple[float, float, float]:
+    """Return peak, cache bandwidth and memory bandwidth of this machine with all threads.
 
-    The first processes each measure and the best counts: a busy machine is slower than it is, and never faster.
+    The first `_TRIES` processes measure them, and the best of all is stored: other load makes a measurement slower,
+    never faster. Later processes read the stored figures.
     """
     table = TimingTable("machine", _VERSION, *processor_facts(), str(get_num_threads()))
     tries, known = read_figures(table.get(_FIGURES))
     if tries >= _TRIES:
         return known
-    # Copies at their best, as all prices are; those of the machine model are medians of shorter ones.
-    measured = (_peak(), _copying(2 << 20), _copying(max(2 * memory_model().last_level, 32 << 20)))
+    # The best copies, as kernel times are of the processor at its best; the memory model has medians of shorter copies.
+    measured = (_peak_rate(), _copy_bandwidth(2 << 20), _copy_bandwidth(max(2 * memory_model().last_level, 32 << 20)))
     best = tuple(map(max, measured, known))
     table.put(_FIGURES, [tries + 1, *best])
     table.save()
@@ -311,47 +332,54 @@ def _figures() -> tuple[float, float, float]:
 
 
 def processor_facts() -> tuple[str, str, str]:
-    """What remembered times hang on and what does not change from one start of the machine to the next.
+    """Return the properties of the processor that identify stored times and stay equal when the machine restarts.
 
-    The measured capacity of the caches is left out: it differs each time. What follows from it is computed from the
-    machine model where it is used.
+    The measured capacity of the caches is not among them, since it differs at each start. Figures that depend on it are
+    computed from the memory model when they are used.
     """
     target = host_target()
     return target.cpu, target.features, cache_hierarchy(reported_caches())
 
 
 def read_figures(value: Any) -> tuple[int, tuple[float, float, float]]:
-    """How often figures were measured, and the best of each; never and zeros where `value` says nothing sensible.
+    """Parse stored figures: how many times they were measured, and the best of each.
+
+    Zero times and zeros are returned for a value that is not valid.
 
     >>> read_figures([2, 230.0, 150.0, 40.0]), read_figures([2, 230.0, float("nan"), 40.0])
     ((2, (230.0, 150.0, 40.0)), (0, (0.0, 0.0, 0.0)))
     """
     match value:
-        case [int(tries), float(peak), float(near), float(far)] if tries >= 1:
-            if all(0 < figure < 1e7 for figure in (peak, near, far)):
-                return tries, (peak, near, far)
+        case [int(tries), float(peak), float(cache), float(memory)] if tries >= 1:
+            if all(0 < figure < 1e7 for figure in (peak, cache, memory)):
+                return tries, (peak, cache, memory)
     return 0, (0.0, 0.0, 0.0)
 
 
-def _peak() -> float:
-    """10^9 operations in a second of NumPy's product of matrices, also of small ones, each thread for itself."""
-    return max(_multiplying(768), _multiplying(96) * get_num_threads())
+def _peak_rate() -> float:
+    """Measure the peak in 10^9 operations a second.
+
+    It is the rate of NumPy's product of large matrices, or that of small ones on one thread, times the threads.
+    """
+    return max(_matmul_rate(768), _matmul_rate(96) * get_num_threads())
 
 
-def _multiplying(n: int) -> float:
+def _matmul_rate(n: int) -> float:
+    """Measure NumPy's product of two matrices of n x n floats, in 10^9 operations a second."""
     a = np.full((n, n), 0.5, np.float32)
     out = np.empty_like(a)
     return 2 * n**3 / fastest_call(lambda: np.matmul(a, a, out=out), clock() + _SECONDS) / 1e9
 
 
-def _copying(nbytes: int) -> float:
-    """10^9 bytes read and written in a second by a copy of so many: by a team, or by one thread if that is faster.
+def _copy_bandwidth(nbytes: int) -> float:
+    """Measure the bandwidth of a copy of `nbytes` bytes, in 10^9 bytes read and written a second.
 
-    Where another process has a processor, the team waits for its slowest member.
+    The faster of two copies counts: Inlay's on all threads, and NumPy's on one. If another process occupies a
+    processor, the copy on all threads waits for its slowest thread.
     """
     desc = MemoryDesc((nbytes,), "u8", "a")
     one, other = allocate(nbytes), allocate(nbytes)
-    # Pages that nobody has written are all one, which stays in the cache.
+    # Linux maps all pages that were never written to one page of zeros, which would stay in the cache.
     one[:] = other[:] = 1
     src, dst, reorder = Memory(desc, one), Memory(desc, other), Reorder(desc, desc)
     calls: tuple[Call, ...] = (lambda: reorder(src, dst), lambda: np.copyto(other, one))

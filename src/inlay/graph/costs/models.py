@@ -1,12 +1,12 @@
-"""`analytic` and `probed`: costs without a clock.
+"""The tiers `analytic` and `probed`: run times from a model of the machine, without measurement.
 
-    analytic()                     this machine, the table of `paces`; no library is needed
-    analytic("AVX2", threads=4)    another instruction set
-    probed("onednn")               what the engine has for these formats, at the pace that its name for it tells
+    analytic()                     this machine and the table of `kernel_models`; no library is needed
+    analytic("AVX2", threads=4)    the same machine, limited to another instruction set and number of threads
+    probed("onednn")               the implementation that the engine has, and a model of that sort of code
 
 >>> image = MemoryDesc((8, 64, 56, 56), "f32", "nChw16c")
 >>> scale = MemoryDesc((8, 64, 1, 1), "f32", "nchw")
->>> machine = Machine("AVX512_CORE", threads=2, peak=230.0, near=150.0, far=40.0, last=1 << 25)
+>>> machine = Machine("AVX512_CORE", 2, peak=230.0, cache_bandwidth=150.0, memory_bandwidth=40.0, cache_bytes=1 << 25)
 >>> descs = {"src_0": image, "src_1": scale, "dst": image}
 >>> excite = AnalyticCosts(machine).kernel(Operation("binary", "forward_inference", descs, {"algorithm": "mul"}))
 >>> excite.impl, excite.is_cliff
@@ -21,10 +21,17 @@ from math import prod
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.algorithms import algorithm_of
-from inlay.graph.costs.book import key
-from inlay.graph.costs.kernel import Kernel
-from inlay.graph.costs.machine import Machine, nbytes, this_machine, work
-from inlay.graph.costs.paces import Pace, answers, milliseconds, pace, ref, type_name
+from inlay.graph.costs.estimates import KernelEstimate
+from inlay.graph.costs.kernel_models import (
+    KernelModel,
+    predict_ms,
+    reference_model,
+    resolve_formats,
+    select_kernel_model,
+    type_name,
+)
+from inlay.graph.costs.machine import Machine, nbytes, this_machine, workload
+from inlay.graph.costs.timing_records import operation_key
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.primitives.engine import (
     Engine,
@@ -39,7 +46,7 @@ from inlay.primitives.rules import RECURRENT
 
 
 def analytic(isa: str | None = None, threads: int | None = None) -> "AnalyticCosts":
-    """Costs by arithmetic, bytes and a table of what is fast, for this machine or one with another instruction set.
+    """Return costs by arithmetic, bytes and the table of kernel models, for this machine or a smaller instruction set.
 
     Raises:
         InvalidArguments: there is no such instruction set, or fewer than one thread.
@@ -48,7 +55,7 @@ def analytic(isa: str | None = None, threads: int | None = None) -> "AnalyticCos
 
 
 def probed(engine: EngineLike = None) -> "ProbedCosts":
-    """Costs by what an engine says that it has; nothing is run.
+    """Return costs by the implementations that an engine has; nothing is executed.
 
     Raises:
         InvalidArguments, MissingExtra: as `primitives.get_engine`.
@@ -56,156 +63,167 @@ def probed(engine: EngineLike = None) -> "ProbedCosts":
     return ProbedCosts(companion_engines(get_engine(engine)), this_machine())
 
 
-_NODE_MS = 0.02
-_NODE_BANDWIDTH = 2.0  # 10^9 bytes in a second, of operators in NumPy
+_NUMPY_CALL_MS = 0.02
+_NUMPY_BANDWIDTH = 2.0  # 10^9 bytes a second
 
 
 class MachineCosts:
-    """What all costs of kernels on a machine have in common."""
+    """The parts that all tiers share: the machine, and the cost of operators that only NumPy computes."""
 
     def __init__(self, machine: Machine) -> None:
-        """Tell costs of `machine`."""
+        """Estimate costs for `machine`."""
         self.machine = machine
-        """What computes."""
+        """The machine that kernels run on."""
 
     @property
     def isa(self) -> str:
-        """The instruction set."""
+        """Instruction set of the machine."""
         return self.machine.isa
 
     @property
     def threads(self) -> int:
-        """On how many threads."""
+        """Number of threads that kernels run on."""
         return self.machine.threads
 
     def reference(self, op: Op, graph: OpGraph) -> float:
-        """Milliseconds of an operator that only NumPy computes: its bytes, and the way through Python."""
+        """Return the milliseconds of an operator that only NumPy computes: its bytes, and a call through Python."""
         tensors = [graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
         moved = sum(prod(tensor.dims) * tensor.dtype.itemsize for tensor in tensors)
-        return _NODE_MS + moved / _NODE_BANDWIDTH / 1e6
+        return _NUMPY_CALL_MS + moved / _NUMPY_BANDWIDTH / 1e6
 
 
 class ModelledCosts(MachineCosts):
-    """What costs without a clock have in common."""
+    """The parts that tiers without measurement share."""
 
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
-        """Do nothing: models and engines answer quickly."""
+        """Do nothing: models and engines return an estimate at once."""
 
     def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Milliseconds of a reorder at the bandwidth of the machine; of a copy between equal descriptors."""
+        """Return the milliseconds of a reorder at the bandwidth of the machine; equal descriptors mean a copy."""
         return reorder_ms(src, dst, self.machine)
 
 
 class AnalyticCosts(ModelledCosts):
-    """Costs by a model of a machine."""
+    """Costs by the models of `kernel_models` alone."""
 
     name = "analytic"
     engine = ""
 
     def __init__(self, machine: Machine) -> None:
-        """Take `machine` for what computes."""
+        """Estimate costs for `machine`."""
         super().__init__(machine)
-        self._known: dict[str, Kernel] = {}
+        self._known: dict[str, KernelEstimate] = {}
 
-    def kernel(self, operation: Operation) -> Kernel | None:
-        """The kernel that an engine would have: but for an algorithm that few have."""
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
+        """Return the estimate for the kernel that an engine would have.
+
+        None is returned for a convolution by an algorithm other than the direct one, which few engines have.
+        """
         if algorithm_of(operation) is not None:
             return None
-        name = key(operation)
+        name = operation_key(operation)
         found = self._known.get(name)
         if found is None:
-            settled = answers(operation, self.isa)
-            rate = pace(settled, self.isa)
-            found = self._known[name] = modelled(settled, rate, rate.impl, self.machine)
+            resolved = resolve_formats(operation, self.isa)
+            model = select_kernel_model(resolved, self.isa)
+            found = self._known[name] = estimate_from_model(resolved, model, model.impl, self.machine)
         return with_attributes(found, operation)
 
 
 class ProbedCosts(ModelledCosts):
-    """Costs by an engine's answers and a model of the machine."""
+    """Costs by the implementations of engines and a model of the machine."""
 
     name = "probed"
 
     def __init__(self, engines: Sequence[Engine], machine: Machine) -> None:
-        """Ask `engines`, one after the other, which compute on `machine`."""
+        """Take each kernel from the first of `engines` that supports its operation; all run on `machine`."""
         super().__init__(machine)
-        self.asked = engines
-        """Who is asked."""
-        self._known: dict[str, Kernel | None] = {}
+        self.engines = engines
+        """The engines, in the order of preference."""
+        self._known: dict[str, KernelEstimate | None] = {}
 
     @property
     def engine(self) -> str:
         """Name and version of the first engine."""
-        return self.asked[0].name
+        return self.engines[0].name
 
-    def kernel(self, operation: Operation) -> Kernel | None:
-        """The kernel that an engine has; None where none has one for these formats."""
-        name = key(operation)
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
+        """Return the estimate for the implementation of an engine; None where none supports these formats."""
+        name = operation_key(operation)
         if name not in self._known:
-            implementation = asked(self.asked, operation)
-            self._known[name] = None if implementation is None else estimated(implementation, self.machine)
+            implementation = find_implementation(self.engines, operation)
+            self._known[name] = None if implementation is None else estimate_kernel(implementation, self.machine)
         found = self._known[name]
         return None if found is None else with_attributes(found, operation)
 
 
-def with_attributes(kernel: Kernel, operation: Operation) -> Kernel:
-    """A kernel for `operation`, which differs from the one that it was found for in attributes that cost nothing."""
+def with_attributes(kernel: KernelEstimate, operation: Operation) -> KernelEstimate:
+    """Return the kernel for `operation`, which may differ from the kernel's own in attributes that cost no time."""
     return replace(kernel, operation=replace(kernel.operation, attributes=operation.attributes))
 
 
-def asked(engines: Iterable[Engine], operation: Operation) -> Implementation | None:
-    """The first engine's implementation, with a scratchpad that it tells the size of; None where no engine has one."""
+def find_implementation(engines: Iterable[Engine], operation: Operation) -> Implementation | None:
+    """Return the first engine's implementation of an operation; None where no engine supports it.
+
+    The scratchpad is the caller's, so that the implementation reports its size.
+    """
     wanted = replace(operation, attributes=replace(operation.attributes, scratchpad_mode="user"))
     for engine in engines:
-        # An engine refuses formats by either: what no rule forbids may be beyond its library.
+        # An engine raises either for formats that it does not support.
         with suppress(Unimplemented, InvalidArguments):
             return engine.create(wanted)
     return None
 
 
-def estimated(implementation: Implementation, machine: Machine) -> Kernel:
-    """A kernel as the engine has it, at the pace of such kernels."""
-    settled = settled_by(implementation)
-    rate = pace_of_kind(settled, implementation.kernel_kind, machine.isa)
-    kernel = modelled(settled, rate, implementation.impl, machine)
+def estimate_kernel(implementation: Implementation, machine: Machine) -> KernelEstimate:
+    """Return the estimate for an implementation, by the model of its sort of code."""
+    resolved = resolved_operation(implementation)
+    model = model_of_kind(resolved, implementation.kernel_kind, machine.isa)
+    kernel = estimate_from_model(resolved, model, implementation.impl, machine)
     scratchpad = implementation.descs.get("scratchpad")
     return replace(kernel, scratch=0 if scratchpad is None else scratchpad.size, source="probed")
 
 
-def settled_by(implementation: Implementation) -> Operation:
-    """What was asked, with the formats that were answered."""
+def resolved_operation(implementation: Implementation) -> Operation:
+    """Return the operation of an implementation, with the formats that the engine chose for `any`."""
     operation, descs = implementation.operation, implementation.descs
     return replace(operation, descs={name: descs.get(name, desc) for name, desc in operation.descs.items()})
 
 
-def pace_of_kind(operation: Operation, kind: KernelKind, isa: str) -> Pace:
-    """The pace of a kernel of this kind; the table says what the kind does not."""
+def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelModel:
+    """Return the model of a kernel whose sort of code the engine reports; the table decides what that leaves open."""
     if kind == "numpy":
-        return replace(ref(operation), each=max(8.0, ref(operation).each / 4))
+        scalar = reference_model(operation)
+        return replace(scalar, ns_per_element=max(8.0, scalar.ns_per_element / 4))
     if kind == "reference" and operation.kind not in ("shuffle", *RECURRENT):
-        return ref(operation)
+        return reference_model(operation)
     if (algorithm := algorithm_of(operation)) is not None:
-        return Pace(algorithm.name, algorithm.efficiency)
-    table = pace(operation, isa)
-    if table.each:
-        return Pace("gemm", 0.6, 4.0) if kind == "gemm" else Pace("jit", 0.8, 2.0)
+        return KernelModel(algorithm.name, algorithm.efficiency)
+    table = select_kernel_model(operation, isa)
+    if table.ns_per_element:
+        return KernelModel("gemm", 0.6, 4.0) if kind == "gemm" else KernelModel("jit", 0.8, 2.0)
     return table
 
 
-def modelled(settled: Operation, rate: Pace, impl: str, machine: Machine) -> Kernel:
-    """A kernel in settled formats at a pace."""
-    least = work(settled)
-    roofline = machine.roofline(least, type_name(settled))
-    return Kernel(settled, impl, milliseconds(settled, rate, machine), roofline, 0, least.nbytes)
+def estimate_from_model(operation: Operation, model: KernelModel, impl: str, machine: Machine) -> KernelEstimate:
+    """Return the estimate for an operation in concrete formats by a kernel model."""
+    least = workload(operation)
+    roofline = machine.roofline(least, type_name(operation))
+    return KernelEstimate(operation, impl, predict_ms(operation, model, machine), roofline, 0, least.nbytes)
 
 
 _REORDER_MS = 0.003
-_REORDER_SLOWNESS = 1.4
+_REORDER_TRAFFIC_FACTOR = 1.4
 
 
 def reorder_ms(src: MemoryDesc, dst: MemoryDesc, machine: Machine) -> float:
-    """What Inlay's reorder takes, a copy where both are equal: bytes at the bandwidth of where they are."""
+    """Return the milliseconds of Inlay's reorder, or of a copy where both descriptors are equal.
+
+    The model is the bytes read and written, at cache bandwidth if they fit in half of the last-level cache, else at
+    memory bandwidth.
+    """
     moved = nbytes(src) + nbytes(dst)
     if not moved:
         return 0.0
-    bandwidth = machine.near if moved <= machine.last // 2 else machine.far
-    return _REORDER_MS + _REORDER_SLOWNESS * moved / bandwidth / 1e6
+    bandwidth = machine.cache_bandwidth if moved <= machine.cache_bytes // 2 else machine.memory_bandwidth
+    return _REORDER_MS + _REORDER_TRAFFIC_FACTOR * moved / bandwidth / 1e6

@@ -1,24 +1,27 @@
-"""How a kernel is timed so that it takes in a network what it took here.
+"""Timing of kernels in the state of caches and threads in which a network executes them.
 
-- Weights are cold: each execution has its own copy, in a pool of memory that is as large as the network's weights, or
-  twice the last-level cache, whichever is less. Activations are as warm as in a network, where some other tensors come
-  between two uses of a place: executions take turns in four places. An element-wise function is computed in place.
-  The scratchpad is one for all, as it is in a session.
-- Some kernels take turns, for three rounds; each turn is an untimed execution, then the median of a few.
-- Before each turn a yardstick is timed, a kernel that always is the same. What counts is the ratio to it, since the
-  clock of a processor goes up and down: of the median of a kernel's rounds to that of the yardstick in all rounds of
-  these kernels, as a single one is less exact than what it measures.
-- A round in which threads of this process waited for a processor does not count, nor one whose yardstick took far too
-  long: another process computes. Where all were like that, there are up to six rounds more; and where these are too,
-  the answer says that it is not to be relied on (`Taken.is_sound`).
-- Who takes over 30 ms does so twice, who takes over 300 ms once.
-- Before each single execution `Bench.deadline` is compared with the clock: after it nothing is executed any more, and
-  what had no round has no time.
+**Memory.** Each execution reads its own copy of the weights, so that they come from memory: the copies fill a pool that
+is as large as the network's weights, or twice the last-level cache, whichever is less. Activations stay in the caches
+as they do in a network: executions use four memories in turn. An element-wise function is computed in place. All
+kernels share one scratchpad, as in a session.
 
-What stands in the memory is harmless in every type: no infinity, no subnormal number. A format that only the engine
-knows may hold more than numbers: packed weights of recurrent networks begin with counts and offsets, and arbitrary ones
-end the process. So the engine itself reorders ones into such a format, and copies of that take turns. Weights of a
-Winograd convolution are numbers alone.
+**Rounds.** A few kernels are measured in turn, for three rounds. A turn is an untimed execution, then the median of one
+to three timed ones. Kernels over 30 ms have one round, kernels over 300 ms one execution.
+
+**The yardstick.** Before each turn a small kernel, always the same one, is timed. The result is the median of a
+kernel's rounds, divided by the median of the yardstick in all rounds of the group: the processor's clock changes both
+alike.
+
+**Disturbed rounds** are dropped: those in which threads of this process waited for a processor, and those whose
+yardstick is far slower than its best. A kernel without an undisturbed round has up to six more. If these are disturbed
+too, `MeasuredTime.is_sound` is false.
+
+**The deadline.** No execution begins after `Bench.deadline`; a kernel without a round has no time.
+
+The memory holds bytes that are ordinary numbers in every type, neither infinite nor subnormal. Packed formats that only
+an engine knows may hold offsets beside numbers, as weights of recurrent networks do, and arbitrary offsets crash the
+process. For such a format the engine reorders an array of ones, and executions use copies of the result in turn.
+Winograd weights hold numbers alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +34,9 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.machine import is_weights
-from inlay.graph.costs.models import settled_by
-from inlay.measure.disturbance import is_disturbed, thread_wait_seconds
+from inlay.graph.costs.models import resolved_operation
+from inlay.measure.disturbance import is_disturbed as wait_disturbs
+from inlay.measure.disturbance import thread_wait_seconds
 from inlay.measure.interleaved import Call, Clock, clock, fastest_call, interleave, time_call
 from inlay.memory import Memory, pack
 from inlay.memory.buffers import Bytes, allocate
@@ -42,222 +46,249 @@ from inlay.primitives.engine import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
 
 SLOW = 30e-3
-"""Seconds: who takes longer is timed twice."""
-HOPELESS = 10 * SLOW
-"""Seconds: who takes longer is timed once."""
+"""Seconds of an execution above which a kernel has a single round."""
+VERY_SLOW = 10 * SLOW
+"""Seconds of an execution above which a kernel is executed only once."""
 _ROUNDS = 3
-_TURN = 1e-3  # seconds of a turn, about
-_PLACES = 4  # for the activations of a kernel
-_MOST = 16 << 20  # bytes of these places, where two do not take more
-_DISTURBED = 1.8  # times the fastest ever: no clock goes down so far, somebody else computes
-_AGAIN = 6  # more rounds for those that were disturbed in all
-_ALIGNED = 4096
+_EXTRA_ROUNDS = 6  # rounds that follow for a kernel that was disturbed in all of the first ones
+_TURN_SECONDS = 1e-3  # approximate time of a turn
+_ACTIVATION_COPIES = 4  # memories that the executions of a kernel use for activations in turn
+_MOST_ACTIVATION_BYTES = 16 << 20  # limit of all these memories, unless two of them need more
+_YARDSTICK_LIMIT = 1.8  # times its best time: a slower yardstick means that another process computes
+_PAGE = 4096
 _SCRATCHPAD = "scratchpad"
-_MOST_COPIES = 40  # of an argument in an engine's own format: no kernel is executed more often
-_HARMLESS = (0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF)  # bytes of numbers from 0.01 to 2 in every type of floats
+_MOST_PACKED_COPIES = 40  # of an argument in an engine's own format: no kernel is executed more often
+_HARMLESS = (0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF)  # bytes of numbers from 0.01 to 2 in all float types
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What was found of one kernel."""
+class MeasuredTime:
+    """The time of one kernel."""
 
     ratio: float
-    """Its time, as a multiple of the yardstick's."""
+    """The time as a multiple of the yardstick's time."""
     is_sound: bool
-    """Whether there was a round in which the machine was ours."""
+    """Whether there was an undisturbed round."""
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class TimingRound:
     """One turn of a kernel."""
 
     yardstick: float
-    """Seconds of the yardstick."""
-    mine: float
-    """Seconds of the kernel."""
-    is_lost: bool
-    """Whether threads waited for a processor."""
+    """Time of the yardstick before the turn, in seconds."""
+    kernel: float
+    """Median time of the kernel's executions, in seconds."""
+    is_disturbed: bool
+    """Whether threads of this process waited for a processor during the turn."""
 
 
 @dataclass(slots=True)
-class Run:
-    """A kernel that is being timed."""
+class TimedKernel:
+    """A kernel with its rounds so far."""
 
     call: Callable[[], Call]
-    """Prepares the next execution, which is what it answers."""
+    """Binds the kernel to the next memories and returns the bound call."""
     first: float = 0.0
-    """Seconds of the first execution."""
-    rounds: list[Round] = field(default_factory=list)
-    """In order."""
+    """Time of the first execution in seconds."""
+    rounds: list[TimingRound] = field(default_factory=list)
+    """The rounds in the order of time."""
 
-    def sound(self, best: float) -> list[Round]:
-        """The rounds in which the machine was ours, if the yardstick takes `best` at its best."""
-        return [one for one in self.rounds if not one.is_lost and one.yardstick <= _DISTURBED * best]
+    def sound(self, best: float) -> list[TimingRound]:
+        """Return the undisturbed rounds, where `best` is the best time of the yardstick in seconds."""
+        return [one for one in self.rounds if not one.is_disturbed and one.yardstick <= _YARDSTICK_LIMIT * best]
 
-    def taken(self, unit: float, best: float) -> Taken:
-        """Its time as a multiple of `unit` seconds; where it was disturbed in all rounds, at most that."""
+    def time(self, unit: float, best: float) -> MeasuredTime:
+        """Return the time as a multiple of `unit` seconds.
+
+        Of a kernel that was disturbed in all rounds, the least time is taken as a multiple of the yardstick's best.
+        """
         sound = self.sound(best)
         if not sound:
-            return Taken(min(one.mine for one in self.rounds) / best, False)
-        return Taken(median(one.mine for one in sound) / unit, True)
+            return MeasuredTime(min(one.kernel for one in self.rounds) / best, False)
+        return MeasuredTime(median(one.kernel for one in sound) / unit, True)
 
 
 class Bench:
-    """Memory to run kernels in, a clock and a yardstick."""
+    """Memory to execute kernels in, a clock and the yardstick."""
 
     def __init__(
-        self, engine: Engine, cold: int | None = None, clock: Clock = clock, waited: Clock = thread_wait_seconds
+        self, engine: Engine, pool_bytes: int | None = None, clock: Clock = clock, waited: Clock = thread_wait_seconds
     ) -> None:
-        """Time kernels of `engine` whose weights come from a pool of `cold` bytes, which is made when it is needed."""
+        """Time kernels of `engine`.
+
+        Args:
+            engine: the engine whose kernels are timed, and that computes the yardstick.
+            pool_bytes: size of the pool for weights, at most twice the last-level cache, which is the default.
+            clock: returns the time in seconds.
+            waited: returns the seconds that threads of this process have waited for a processor so far.
+        """
         self._engine, self._clock, self._waited = engine, clock, waited
         most = 2 * memory_model().last_level
-        self._cold = most if cold is None else max(_ALIGNED, min(cold, most))
+        self._pool_bytes = most if pool_bytes is None else max(_PAGE, min(pool_bytes, most))
         self._pool: Bytes | None = None
-        self._at = 0
-        self._warm: Bytes | None = None
+        self._pool_offset = 0
+        self._activations: Bytes | None = None
         self._scratch = allocate(0)
-        self._place = 0
+        self._activation_index = 0
         self._yardstick: Call | None = None
         self._filled = 0
         self.fastest = float("inf")
-        """Seconds of the yardstick at its best so far."""
+        """Best time of the yardstick so far, in seconds."""
         self.deadline = float("inf")
-        """When `clock` shows this, no further execution begins."""
+        """Time of `clock` after which no further execution begins."""
 
     @property
-    def _is_over(self) -> bool:
+    def _is_past_deadline(self) -> bool:
         return self._clock() >= self.deadline
 
-    def taken(self, implementations: Sequence[Implementation]) -> list[Taken | None]:
-        """The time of each; None for what had no turn before the deadline.
+    def measure(self, implementations: Sequence[Implementation]) -> list[MeasuredTime | None]:
+        """Return the time of each implementation; None for one that had no round before the deadline.
 
         Raises:
-            InlayError: the engine cannot make or bind one of them.
+            InlayError: the engine cannot create or bind one of them.
         """
-        return self.timed([self._prepared(implementation) for implementation in implementations])
+        return self.measure_calls([self._prepare(implementation) for implementation in implementations])
 
-    def timed(self, calls: Sequence[Callable[[], Call]]) -> list[Taken | None]:
-        """The time of what each call prepares, None for what had no turn before the deadline; they take turns."""
-        runs = [Run(call) for call in calls]
-        for run in runs:
-            if not self._is_over:
-                self._first(run)
-        for one in interleave(lambda i: (run for run in runs if self._is_due(run, i)), _ROUNDS + _AGAIN):
-            self._turn(one)
-        unit = median([one.yardstick for run in runs for one in run.sound(self.fastest)] or [self.fastest])
-        return [run.taken(unit, self.fastest) if run.rounds else None for run in runs]
+    def measure_calls(self, calls: Sequence[Callable[[], Call]]) -> list[MeasuredTime | None]:
+        """Time the calls in turn and return the time of each; None for one that had no round before the deadline."""
+        kernels = [TimedKernel(call) for call in calls]
+        for kernel in kernels:
+            if not self._is_past_deadline:
+                self._run_first(kernel)
+        most_rounds = _ROUNDS + _EXTRA_ROUNDS
+        for kernel in interleave(lambda i: (one for one in kernels if self._is_due(one, i)), most_rounds):
+            self._run_turn(kernel)
+        sound = [one for kernel in kernels for one in kernel.sound(self.fastest)]
+        unit = median([one.yardstick for one in sound] or [self.fastest])
+        return [kernel.time(unit, self.fastest) if kernel.rounds else None for kernel in kernels]
 
-    def _is_due(self, run: Run, round_: int) -> bool:
-        if run.first > HOPELESS or self._is_over:
+    def _is_due(self, kernel: TimedKernel, round_: int) -> bool:
+        """Return whether a kernel needs round number `round_`."""
+        if kernel.first > VERY_SLOW or self._is_past_deadline:
             return False
-        rounds = 1 if run.first > SLOW else _ROUNDS
-        return round_ < rounds or not run.sound(self.fastest)
+        rounds = 1 if kernel.first > SLOW else _ROUNDS
+        return round_ < rounds or not kernel.sound(self.fastest)
 
-    def _first(self, run: Run) -> None:
-        """The execution that shows how long a turn will be, the only one of who is hopeless."""
-        before, yardstick, call = self._waited(), self.yardstick(), run.call()
-        if self._is_over:
+    def _run_first(self, kernel: TimedKernel) -> None:
+        """Execute a kernel once, to know how many rounds it has; for a very slow kernel this is the only round."""
+        before, yardstick, call = self._waited(), self.yardstick(), kernel.call()
+        if self._is_past_deadline:
             return
-        run.first = time_call(call, self._clock)[0]
-        if run.first > HOPELESS:
-            yardstick = min(yardstick, _DISTURBED * self.fastest)
-            run.rounds.append(Round(yardstick, run.first, self._is_lost(before, run.first)))
+        kernel.first = time_call(call, self._clock)[0]
+        if kernel.first > VERY_SLOW:
+            yardstick = min(yardstick, _YARDSTICK_LIMIT * self.fastest)
+            kernel.rounds.append(TimingRound(yardstick, kernel.first, self._is_disturbed_since(before, kernel.first)))
 
     def yardstick(self) -> float:
-        """Seconds that the yardstick takes now: the best of three executions, of one after the deadline."""
+        """Return the time of the yardstick now, in seconds: the best of three executions.
+
+        After the deadline it is a single execution.
+        """
         call = self._yardstick
         if call is None:
-            call = self._yardstick = self._made_yardstick()
+            call = self._yardstick = self._create_yardstick()
             self.fastest = fastest_call(call, self.deadline, 50, self._clock)
         seconds = fastest_call(call, self.deadline, 3, self._clock)
         self.fastest = min(self.fastest, seconds)
         return seconds
 
-    def _turn(self, run: Run) -> None:
+    def _run_turn(self, kernel: TimedKernel) -> None:
+        """Execute a kernel once untimed, then one to three times timed, and append the round."""
         before, started, yardstick = self._waited(), self._clock(), self.yardstick()
-        if run.first <= SLOW and not self._is_over:
-            run.call()()
-        times = max(1, min(3, round(_TURN / max(run.first, 1e-6))))
-        mine = []
+        if kernel.first <= SLOW and not self._is_past_deadline:
+            kernel.call()()
+        times = max(1, min(3, round(_TURN_SECONDS / max(kernel.first, 1e-6))))
+        seconds = []
         for _ in range(times):
-            call = run.call()
-            if self._is_over:
+            call = kernel.call()
+            if self._is_past_deadline:
                 break
-            mine.append(time_call(call, self._clock)[0])
-        if mine:
-            run.rounds.append(Round(yardstick, median(mine), self._is_lost(before, self._clock() - started)))
+            seconds.append(time_call(call, self._clock)[0])
+        if seconds:
+            kernel.rounds.append(
+                TimingRound(yardstick, median(seconds), self._is_disturbed_since(before, self._clock() - started))
+            )
 
-    def _is_lost(self, before: float, seconds: float) -> bool:
-        """Whether threads waited too long for a processor since `before`, in a round of so many seconds."""
-        return is_disturbed(self._waited() - before, seconds)
+    def _is_disturbed_since(self, before: float, seconds: float) -> bool:
+        """Return whether threads waited too long for a processor since `before`, in a round of so many seconds."""
+        return wait_disturbs(self._waited() - before, seconds)
 
-    def _made_yardstick(self) -> Call:
+    def _create_yardstick(self) -> Call:
         implementation = self._engine.create(YARDSTICK)
-        memories = {name: Memory(desc, _harmless(_reach(desc))) for name, desc in implementation.descs.items()}
+        memories = {
+            name: Memory(desc, _harmless_bytes(_byte_extent(desc))) for name, desc in implementation.descs.items()
+        }
         return implementation.bind(memories)
 
-    def _prepared(self, implementation: Implementation) -> Callable[[], Call]:
-        """What binds the implementation to memory: the next place for activations, the next copy for weights.
+    def _prepare(self, implementation: Implementation) -> Callable[[], Call]:
+        """Return the function that binds an implementation to the next memories of activations and weights.
 
         Raises:
-            InlayError: the engine makes no memory of a format that only it knows.
+            InlayError: the engine cannot create memory of a format that only it knows.
         """
         descs = implementation.descs
-        own = {name: self._packed(desc) for name, desc in descs.items() if is_of_engine(desc, implementation.operation)}
-        cold = [name for name in descs if name not in own and is_weights(name, settled_by(implementation))]
-        warm = {name: desc for name, desc in descs.items() if name not in (*own, *cold, _SCRATCHPAD)}
-        in_place = implementation.operation.kind == "eltwise" and warm.get("src") == warm.get("dst")
+        operation = implementation.operation
+        packed = {name: self._create_packed_copies(d) for name, d in descs.items() if is_of_engine(d, operation)}
+        weights = [n for n in descs if n not in packed and is_weights(n, resolved_operation(implementation))]
+        activations = {n: desc for n, desc in descs.items() if n not in (*packed, *weights, _SCRATCHPAD)}
+        in_place = operation.kind == "eltwise" and activations.get("src") == activations.get("dst")
 
-        def bound() -> Call:
-            memories = self.warm(warm)
+        def bind_next() -> Call:
+            memories = self.activation_memories(activations)
             if in_place:
                 memories["dst"] = memories["src"]
-            memories |= {name: self._next_copy(descs[name]) for name in cold}
-            memories |= {name: next(copies) for name, copies in own.items()}
+            memories |= {name: self._next_weight_memory(descs[name]) for name in weights}
+            memories |= {name: next(copies) for name, copies in packed.items()}
             if _SCRATCHPAD in descs:
-                memories[_SCRATCHPAD] = self._shared(descs[_SCRATCHPAD])
+                memories[_SCRATCHPAD] = self._scratch_memory(descs[_SCRATCHPAD])
             return implementation.bind(memories)
 
-        return bound
+        return bind_next
 
-    def warm(self, descs: Mapping[str, MemoryDesc]) -> dict[str, Memory]:
-        """Memory for activations, which all kernels share: the next of some places."""
+    def activation_memories(self, descs: Mapping[str, MemoryDesc]) -> dict[str, Memory]:
+        """Return memory for activations: the next of the memories that all kernels share."""
         offsets, end = {}, 0
         for name, desc in descs.items():
             offsets[name] = end
-            end += -(-_reach(desc) // 64) * 64
-        size = max(_ALIGNED, -(-end // _ALIGNED) * _ALIGNED)
-        places = max(2, min(_PLACES, _MOST // size))
-        if self._warm is None or self._warm.size < places * size:
-            self._warm = _harmless(places * size)
-        self._place = (self._place + 1) % places
-        held = self._warm[self._place * size :]
-        return {name: Memory(desc, held[offsets[name] : offsets[name] + _reach(desc)]) for name, desc in descs.items()}
+            end += -(-_byte_extent(desc) // 64) * 64
+        size = max(_PAGE, -(-end // _PAGE) * _PAGE)
+        copies = max(2, min(_ACTIVATION_COPIES, _MOST_ACTIVATION_BYTES // size))
+        if self._activations is None or self._activations.size < copies * size:
+            self._activations = _harmless_bytes(copies * size)
+        self._activation_index = (self._activation_index + 1) % copies
+        data = self._activations[self._activation_index * size :]
+        return {
+            name: Memory(desc, data[offsets[name] : offsets[name] + _byte_extent(desc)]) for name, desc in descs.items()
+        }
 
-    def _shared(self, desc: MemoryDesc) -> Memory:
-        """The scratchpad, as memory of `desc`."""
-        if self._scratch.size < _reach(desc):
-            self._scratch = _harmless(_reach(desc))
+    def _scratch_memory(self, desc: MemoryDesc) -> Memory:
+        """Return the shared scratchpad as memory of `desc`."""
+        if self._scratch.size < _byte_extent(desc):
+            self._scratch = _harmless_bytes(_byte_extent(desc))
         return Memory(desc, self._scratch)
 
-    def _packed(self, desc: MemoryDesc) -> Iterator[Memory]:
-        """Copies of ones in a format that only the engine knows, which take turns; as cold as weights in the pool.
+    def _create_packed_copies(self, desc: MemoryDesc) -> Iterator[Memory]:
+        """Return an endless sequence of copies of ones in a packed format.
+
+        All copies together are as large as the pool for weights.
 
         Raises:
             InlayError: the engine has no reorder into the format.
         """
         ones = pack(np.ones(desc.dims, np.float32), MemoryDesc(desc.dims, desc.data_type))
         packed: Memory = Reorder(ones.desc, desc, engine=self._engine)(src=ones)
-        count = max(1, min(_MOST_COPIES, self._cold // max(1, packed.buffer.size)))
-        return cycle([packed, *(Memory(desc, _copied(packed.buffer)) for _ in range(count - 1))])
+        count = max(1, min(_MOST_PACKED_COPIES, self._pool_bytes // max(1, packed.buffer.size)))
+        return cycle([packed, *(Memory(desc, _copy_bytes(packed.buffer)) for _ in range(count - 1))])
 
-    def _next_copy(self, desc: MemoryDesc) -> Memory:
-        nbytes = _reach(desc)
+    def _next_weight_memory(self, desc: MemoryDesc) -> Memory:
+        """Return memory for weights: the next part of the pool."""
+        nbytes = _byte_extent(desc)
         if self._pool is None or self._pool.size < nbytes:
-            self._pool, self._filled = allocate(max(nbytes, self._cold)), 0
-        if self._at + nbytes > self._pool.size:
-            self._at = 0
-        begin, self._at = self._at, self._at + -(-nbytes // _ALIGNED) * _ALIGNED
+            self._pool, self._filled = allocate(max(nbytes, self._pool_bytes)), 0
+        if self._pool_offset + nbytes > self._pool.size:
+            self._pool_offset = 0
+        begin, self._pool_offset = self._pool_offset, self._pool_offset + -(-nbytes // _PAGE) * _PAGE
         if begin + nbytes > self._filled:
             _fill(self._pool[self._filled : begin + nbytes])
             self._filled = begin + nbytes
@@ -265,48 +296,48 @@ class Bench:
 
 
 def is_of_engine(desc: MemoryDesc, operation: Operation) -> bool:
-    """Whether only the engine, in the process in which it chose the format of an argument, knows what stands in it."""
+    """Return whether only the engine knows the format of an argument, and only in the process that created it."""
     return desc.kind == "opaque" and algorithm_of(operation) is None
 
 
-def pool_of(weights: int | None, last_level: int) -> tuple[int, str]:
-    """Bytes of the pool that weights come from, and the word for it under which their times are remembered.
+def weight_pool(weights: int | None, last_level: int) -> tuple[int, str]:
+    """Return the size of the pool for weights in bytes, and the name of that size in the facts of timing records.
 
-    The word is its size where it is as large as the weights; else that it exceeds the caches, however large these are.
+    The name is the size where the pool is as large as the weights; else `beyond the caches`, whatever their size.
     """
     most = 2 * last_level
-    size = most if weights is None or weights > last_level // 2 else _power(weights)
+    size = most if weights is None or weights > last_level // 2 else _next_pool_size(weights)
     return (most, "beyond the caches") if size >= most else (size, str(size))
 
 
-def _power(nbytes: int) -> int:
-    """The next power of four of MiB, so that networks of about one size share what is known."""
+def _next_pool_size(nbytes: int) -> int:
+    """Return the next power of four MiB, so that networks of similar size share timing records."""
     size = 1 << 20
     while size < nbytes:
         size *= 4
     return size
 
 
-def _reach(desc: MemoryDesc) -> int:
-    """Bytes that a descriptor needs from the beginning of its memory."""
+def _byte_extent(desc: MemoryDesc) -> int:
+    """Return the bytes that a descriptor needs from the beginning of its memory, at least 64."""
     return max(64, desc.size, byte_extent(desc)[1])
 
 
-def _copied(buffer: Bytes) -> Bytes:
+def _copy_bytes(buffer: Bytes) -> Bytes:
     copy = allocate(buffer.size)
     copy[:] = buffer
     return copy
 
 
-def _harmless(nbytes: int) -> Bytes:
-    """So many bytes of numbers that no instruction is slow with."""
+def _harmless_bytes(nbytes: int) -> Bytes:
+    """Allocate bytes that are ordinary numbers in every type, so that no instruction is slow with them."""
     buffer = allocate(nbytes)
     _fill(buffer)
     return buffer
 
 
 def _fill(buffer: Bytes) -> None:
-    """Write such numbers."""
+    """Fill a buffer with such bytes."""
     pattern = np.random.default_rng(0).choice(np.array(_HARMLESS, np.uint8), 1 << 16)
     for begin in range(0, buffer.size, pattern.size):
         part = buffer[begin : begin + pattern.size]
@@ -314,9 +345,9 @@ def _fill(buffer: Bytes) -> None:
 
 
 def _yardstick_operation() -> Operation:
-    """A convolution of 3x3 that fits the first caches of two cores: some 60 us of arithmetic.
+    """Return a convolution of 3x3 with about 60 us of arithmetic, which fits in the first-level caches of two cores.
 
-    A shorter one would mostly tell how long threads take to meet.
+    The time of a shorter one would mostly be the synchronization of threads.
     """
     image, weights = MemoryDesc((1, 64, 14, 14), "f32", "nhwc"), MemoryDesc((64, 64, 3, 3), "f32", "any")
     windows = {"strides": (1, 1), "dilations": (0, 0), "padding_l": (1, 1), "padding_r": (1, 1)}
@@ -325,4 +356,4 @@ def _yardstick_operation() -> Operation:
 
 
 YARDSTICK = _yardstick_operation()
-"""What the yardstick computes."""
+"""The operation that the yardstick computes."""

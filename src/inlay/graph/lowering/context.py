@@ -18,7 +18,7 @@ import numpy as np
 from inlay.data_type import as_data_type
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, Tensor, unused_name
-from inlay.graph.op_graph import Array, Move, Op, Part, Permute, Reshape
+from inlay.graph.op_graph import Array, Op, PermuteView, ReshapeView, SubmemoryView, ViewTransform
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 
@@ -196,7 +196,7 @@ class LoweringContext:
         """Return an operand in other dims; for a tensor, append a view unless the dims are its own."""
         if not isinstance(operand, str):
             return operand.reshape(dims)
-        return operand if self.dims(operand) == dims else self._view(operand, Reshape(dims), dims)
+        return operand if self.dims(operand) == dims else self._view(operand, ReshapeView(dims), dims)
 
     def permute(self, operand: Operand, perm: Sequence[int]) -> Operand:
         """Return an operand with permuted axes; for a tensor, append a view unless the order is its own."""
@@ -206,20 +206,20 @@ class LoweringContext:
         order = tuple(perm)
         if order == tuple(range(len(dims))):
             return operand
-        return self._view(operand, Permute(order), tuple(dims[axis] for axis in order))
+        return self._view(operand, PermuteView(order), tuple(dims[axis] for axis in order))
 
     def submemory(self, operand: str, offsets: Dims, dims: Dims) -> str:
         """Return a box of a tensor; append a view unless it is the whole tensor."""
-        return operand if self.dims(operand) == dims else self._view(operand, Part(offsets, dims), dims)
+        return operand if self.dims(operand) == dims else self._view(operand, SubmemoryView(offsets, dims), dims)
 
     def alias(self, operand: str) -> str:
         """Append a view of the whole tensor, and return its name."""
         return self._view(operand, None, self.dims(operand))
 
-    def _view(self, operand: str, move: Move | None, dims: Dims) -> str:
+    def _view(self, operand: str, move: ViewTransform | None, dims: Dims) -> str:
         """Append a view, and return the name of its result."""
         result = self._add_tensor(self._checked_dims(dims), self._tensor(operand).dtype)
-        self._add_op("view", {"src": operand}, {"dst": result}, moves=() if move is None else (move,))
+        self._add_op("view", {"src": operand}, {"dst": result}, transforms=() if move is None else (move,))
         return result
 
     def _checked_dims(self, dims: Dims) -> Dims:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from inlay.graph.lowering.context import F32, LoweringContext, Operand, require
-from inlay.graph.op_graph import Op, Permute, Reshape
+from inlay.graph.op_graph import Op, PermuteView, ReshapeView
 from inlay.layout import Dims
 
 
@@ -25,8 +25,8 @@ def _match_shuffle(context: LoweringContext, src: str, dims: Dims) -> str | None
     first = None if second is None else _single_view(context, second.reads["src"])
     if second is None or first is None:
         return None
-    permute, split, image = second.moves[0], first.moves[0], first.reads["src"]
-    if not isinstance(permute, Permute) or not isinstance(split, Reshape):
+    permute, split, image = second.transforms[0], first.transforms[0], first.reads["src"]
+    if not isinstance(permute, PermuteView) or not isinstance(split, ReshapeView):
         return None
     axis = next((i for i, axis in enumerate(permute.perm) if i != axis), 0)
     swap = (*range(axis), axis + 1, axis, *range(axis + 2, len(split.dims)))
@@ -39,7 +39,7 @@ def _match_shuffle(context: LoweringContext, src: str, dims: Dims) -> str | None
 def _single_view(context: LoweringContext, name: str) -> Op | None:
     """Return the operation that writes a float32 tensor, if it is a view with one transform."""
     writer = context.writer(name)
-    return writer if writer and len(writer.moves) == 1 and context.dtype(name) == F32 else None
+    return writer if writer and len(writer.transforms) == 1 and context.dtype(name) == F32 else None
 
 
 def transpose(context: LoweringContext) -> Operand:

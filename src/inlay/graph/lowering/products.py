@@ -22,7 +22,7 @@ import numpy as np
 
 from inlay.graph.lowering.context import F32, LoweringContext, Operand, require
 from inlay.graph.lowering.elementwise import broadcast_dims, emit_binary, emit_eltwise, with_leading_axes
-from inlay.graph.op_graph import Array, Reshape
+from inlay.graph.op_graph import Array, ReshapeView
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 
@@ -63,7 +63,11 @@ def _inner_product(context: LoweringContext, src: str, matrix: Array, bias: Arra
     rows, outputs = context.dims(src)[0], matrix.shape[1]
     weights = matrix.T
     writer = context.writer(src)
-    if writer is not None and writer.kind == "view" and all(isinstance(move, Reshape) for move in writer.moves):
+    if (
+        writer is not None
+        and writer.kind == "view"
+        and all(isinstance(move, ReshapeView) for move in writer.transforms)
+    ):
         image = writer.reads["src"]
         dims = context.dims(image)
         if 2 < len(dims) <= _MOST_AXES_OF_INNER_PRODUCT and dims[0] == rows:

@@ -12,7 +12,7 @@ Each element is computed as before, from the same operands.
 from dataclasses import dataclass, field, replace
 
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Array, Op, OpGraph, Reshape, readers_of
+from inlay.graph.op_graph import Array, Op, OpGraph, ReshapeView, readers_of
 from inlay.layout import Dims
 from inlay.primitives.rules import WEIGHTED
 
@@ -28,7 +28,7 @@ def hoist_elementwise(graph: OpGraph) -> OpGraph:
     >>> tensors = {name: Tensor(name, extents, np.dtype(np.float32)) for name, extents in dims.items()}
     >>> ops = (
     ...     Op("product", "matmul", {"src": "x"}, {"dst": "m"}, {"weights": np.ones((2, 4), np.float32)}),
-    ...     Op("rows", "view", {"src": "m"}, {"dst": "r"}, moves=(Reshape((1, 3, 4)),)),
+    ...     Op("rows", "view", {"src": "m"}, {"dst": "r"}, transforms=(ReshapeView((1, 3, 4)),)),
     ...     Op("bias", "binary", {"src_0": "r"}, {"dst": "z"}, {"src_1": np.ones((1, 1, 4), np.float32)}),
     ... )
     >>> [op.name for op in hoist_elementwise(OpGraph("tiny", 17, ("x",), ("z",), ops, tensors)).ops]
@@ -75,7 +75,7 @@ class _ElementwiseMotion:
 
     def can_delay(self, op: Op) -> bool:
         """Return whether `op` is a reshape of a product's result, and its only reader can move before it."""
-        if op.kind != "view" or len(op.moves) != 1 or not isinstance(op.moves[0], Reshape):
+        if op.kind != "view" or len(op.transforms) != 1 or not isinstance(op.transforms[0], ReshapeView):
             return False
         (src,), (dst,) = op.reads.values(), op.writes.values()
         if src not in self.fused or src in self.graph.outputs or dst in self.graph.outputs:
@@ -113,7 +113,7 @@ class _ElementwiseMotion:
             "view",
             {"src": before},
             {"dst": dst},
-            moves=(Reshape(self.tensors[dst].dims),),
+            transforms=(ReshapeView(self.tensors[dst].dims),),
             nodes=reshape.nodes,
         )
         if self.can_delay(after):
@@ -126,7 +126,9 @@ class _ElementwiseMotion:
         if name in self.reshapes:
             self.ops.append(self.reshapes.pop(name))
         result = self.add_tensor(f"{name}:rows:{op.name}", dims, self.tensors[name])
-        self.ops.append(Op(f"{op.name}:{name}", "view", {"src": name}, {"dst": result}, moves=(Reshape(dims),)))
+        self.ops.append(
+            Op(f"{op.name}:{name}", "view", {"src": name}, {"dst": result}, transforms=(ReshapeView(dims),))
+        )
         return result
 
     def add_tensor(self, name: str, dims: Dims, like: Tensor) -> str:

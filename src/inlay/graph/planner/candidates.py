@@ -1,18 +1,19 @@
-"""`Candidates`: the ways to run each group: the formats that it reads and writes, its calls, what they take.
+"""`CandidateGenerator`: the candidates of each group: the formats that it reads and writes, its calls, and their costs.
 
-    view              formats that it carries through, at no cost
-    concatenation     the primitive; or no call, where each source can lie in the result
-    all else          fused and unfused, in each format that `Assignments` tries
+    view              the formats that it converts at no cost
+    concatenation     the primitive; or no call, if each source can be stored in the result
+    all else          fused and unfused, in each combination of formats of `FormatCombinations`
 
-In given formats, `Fusing` decides which operations are fused into which:
+In given formats, `FusionSearch` decides which operations are fused:
 
-    conv + add(x) + relu    [conv, sum, relu]       one call, the result in the place of x
+    conv + add(x) + relu    [conv, sum, relu]       one call, which overwrites x with the result
                             [conv, binary, relu]    one call
                             [conv, binary] [relu]   relu in place
                             [conv] [binary, relu]   ...
 
-What lies between has one reader and the format of the result, so the split is chosen here: the best way to do the rest
-follows whatever came first. It is the cheapest, where near-ties go to fewer calls.
+A tensor between two calls has one reader and the format of the result. So the best way to compute the remaining
+operations does not depend on how the first ones are divided, and the cheapest division follows by recursion. Of
+divisions with nearly equal cost, the one with fewer calls is taken.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,37 +23,40 @@ from typing import TypeAlias
 
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Op, OpGraph, operation_of
-from inlay.graph.planner.domains import ArgumentFormats, Assignments, Domain
+from inlay.graph.planner.cost_cache import CostCache
+from inlay.graph.planner.domains import ArgumentFormats, Domain, FormatCombinations
 from inlay.graph.planner.formats import NO_FORMAT, Format
 from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
-from inlay.graph.planner.prices import Prices
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 
 NEAR = 0.1
-"""What fewer calls may take more, of the whole: prices of single kernels are no more exact."""
+"""Share of the cost that fewer calls may add: costs of single kernels are no more exact than that."""
 IN_PLACE = 0.2
-"""What the result in the place of an operand may take more: it is the same arithmetic on fewer bytes, and memory that
-other tensors need not leave the caches for. Prices of two such kernels were seen to differ by 15 % by chance."""
+"""Share of the cost that an in-place sum may add to be preferred.
+
+It does the same arithmetic on fewer bytes, and evicts fewer bytes of other tensors from the caches. Measured costs of
+two such kernels were seen to differ by 15 % by chance.
+"""
 
 
 Operands: TypeAlias = tuple[Format, ...]
-"""Of each follower, the format of what it takes besides the chain."""
+"""For each operation of the epilogue, the format of its second operand; `NO_FORMAT` without one."""
 
 
-class Fusing:
-    """The ways to compute one group."""
+class FusionSearch:
+    """The search for the cheapest calls that compute one group, in each combination of formats."""
 
-    def __init__(self, group: Group, assignments: Assignments, prices: Prices) -> None:
-        """For formats that `assignments` gives, at these prices."""
-        self.group, self.assignments, self.prices = group, assignments, prices
+    def __init__(self, group: Group, combinations: FormatCombinations, costs: CostCache) -> None:
+        """Prepare the search for a group."""
+        self.group, self.combinations, self.costs = group, combinations, costs
         self.written = next(iter(group.head.writes))
 
-    def ways(self) -> Iterator[Candidate]:
-        """The cheapest way in each choice of formats that is tried and that the engine computes."""
-        for head in self.assignments.of(self.group.head):
-            for operands in product(*(self._operands(op, head[self.written]) for op in self.group.followers)):
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield the cheapest candidate for each combination of formats that the engine supports."""
+        for head in self.combinations.of(self.group.head):
+            for operands in product(*(self._operands(op, head[self.written]) for op in self.group.epilogue)):
                 formats = self._formats(head, operands)
-                calls = None if formats is None else self._best(0, head, operands, {})
+                calls = None if formats is None else self._best_calls(0, head, operands, {})
                 if formats is not None and calls is not None:
                     reads, writes = (
                         tuple(formats[name] for name in names) for names in (self.group.reads, self.group.writes)
@@ -60,28 +64,28 @@ class Fusing:
                     yield Candidate(reads, writes, calls)
 
     def _operands(self, op: Op, dst: Format) -> list[Format]:
-        """Formats of what a follower takes besides the chain; none alone where it takes nothing."""
-        return [NO_FORMAT] if op.kind != "binary" else self.assignments.operands(op, "src_1", dst)
+        """Return the formats to try for the second operand of an operation; `NO_FORMAT` alone without one."""
+        return [NO_FORMAT] if op.kind != "binary" else self.combinations.operands(op, "src_1", dst)
 
     def _formats(self, head: ArgumentFormats, operands: Operands) -> dict[str, Format] | None:
-        """By tensor; None where one would be read in two formats."""
+        """Return the format of each tensor; None where one would be read in two formats."""
         group = self.group
         found = {name: head[argument] for argument, name in group.head.reads.items()}
-        for op, number in zip(group.followers, operands, strict=True):
+        for op, number in zip(group.epilogue, operands, strict=True):
             if number and "src_1" in op.reads and found.setdefault(op.reads["src_1"], number) != number:
                 return None
         for argument, name in group.ops[-1].writes.items():
-            found[name] = head[self.written] if group.followers else head[argument]
+            found[name] = head[self.written] if group.epilogue else head[argument]
         return found
 
-    def _best(
+    def _best_calls(
         self,
         first: int,
         head: ArgumentFormats,
         operands: Operands,
         known: dict[int, tuple[KernelCall, ...] | None],
     ) -> tuple[KernelCall, ...] | None:
-        """The best calls for the operations from `first` on; None where the engine has none."""
+        """Return the cheapest calls for the operations from `first` on; None where the engine supports none."""
         ops = self.group.ops
         if first == len(ops):
             return ()
@@ -90,119 +94,130 @@ class Fusing:
             for last in range(first, len(ops)):
                 if last > first and not may_fuse(ops[first].kind, ops[last].kind):
                     break
-                call = self._call(first, last, head, operands)
-                rest = None if call is None else self._best(last + 1, head, operands, known)
+                call = self._fused_call(first, last, head, operands)
+                rest = None if call is None else self._best_calls(last + 1, head, operands, known)
                 if call is not None and rest is not None:
                     ms = call.ms + sum(other.ms for other in rest)
-                    # What is fused further comes later.
+                    # Later candidates fuse more operations.
                     if ms <= least * (1 + NEAR):
                         best, least = (call, *rest), min(ms, least)
             known[first] = best
         return known[first]
 
-    def _call(self, first: int, last: int, head: ArgumentFormats, operands: Operands) -> KernelCall | None:
-        """The call that computes operations `first` to `last` at once: in the place of an operand, unless dearer."""
+    def _fused_call(self, first: int, last: int, head: ArgumentFormats, operands: Operands) -> KernelCall | None:
+        """Return the call that computes operations `first` to `last`; None where the engine supports none.
+
+        It overwrites an operand with the result if that is possible and not much slower.
+        """
         op, dst = self.group.ops[first], head[self.written]
-        formats = head if first == 0 else self._inner(op, dst, operands[first - 1])
-        tried = (self.prices.kernel(op, formats, post_ops) for post_ops in self._post_ops(first, last, dst, operands))
+        formats = head if first == 0 else self._follower_formats(op, dst, operands[first - 1])
+        tried = (self.costs.kernel(op, formats, post_ops) for post_ops in self._post_ops(first, last, dst, operands))
         found = [call for call in tried if call is not None]
         least = min((call.ms for call in found), default=0.0)
         best = next((call for call in found if call.ms <= least * (1 + IN_PLACE)), None)
         return best if best is None or not last else replace(best, first=first, last=last)
 
-    def _inner(self, op: Op, dst: Format, operand: Format) -> ArgumentFormats:
-        """The formats of a follower that is called itself, in place."""
+    def _follower_formats(self, op: Op, dst: Format, operand: Format) -> ArgumentFormats:
+        """Return the formats of an operation of the epilogue that has a call of its own, in place."""
         (written,) = op.writes
         return {"src_0": dst, "src_1": operand, written: dst} if operand else {"src": dst, written: dst}
 
     def _post_ops(self, first: int, last: int, dst: Format, operands: Operands) -> Iterator[tuple[PostOp, ...]]:
-        """Followers as post-operations; where an operand dies, also with the result in its place."""
+        """Yield the post-operations of a call; first those that overwrite an operand that nothing reads later."""
         followers, sums = list(range(first + 1, last + 1)), first == 0 and self.group.kind in SUMMING
-        ops, dies = self.group.ops, self.group.dies
-        dying = [i for i in followers if sums and operands[i - 1] == dst and ops[i].reads.get("src_1") in dies]
-        for taken in (*dying, None):
+        ops, dies = self.group.ops, self.group.last_uses
+        ending = [i for i in followers if sums and operands[i - 1] == dst and ops[i].reads.get("src_1") in dies]
+        for taken in (*ending, None):
             yield tuple(SumPostOp() if i == taken else self._post_op(ops[i], operands[i - 1]) for i in followers)
 
     def _post_op(self, op: Op, operand: Format) -> PostOp:
-        told = op.parameters
+        """Return an operation of the epilogue as a post-operation."""
+        parameters = op.parameters
         if operand:
-            return BinaryPostOp(str(told["algorithm"]), self.prices.formats[operand])
-        alpha, beta = told["alpha"], told["beta"]
+            return BinaryPostOp(str(parameters["algorithm"]), self.costs.formats[operand])
+        alpha, beta = parameters["alpha"], parameters["beta"]
         assert isinstance(alpha, (int, float))
         assert isinstance(beta, (int, float))
-        return EltwisePostOp(str(told["algorithm"]), float(alpha), float(beta))
+        return EltwisePostOp(str(parameters["algorithm"]), float(alpha), float(beta))
 
 
-class Candidates:
-    """The candidates of groups, found once for groups that differ in names alone."""
+class CandidateGenerator:
+    """The candidates of groups; groups that differ in names alone share them."""
 
-    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], prices: Prices) -> None:
-        """For the operations of `graph`, whose tensors may have the formats of `domains`."""
-        self.graph, self.domains, self.prices, self.formats = graph, domains, prices, prices.formats
-        self.assignments = Assignments(graph, domains, prices)
+    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], costs: CostCache) -> None:
+        """Prepare candidates for the operations of `graph`, whose tensors have the formats of `domains`."""
+        self.graph, self.domains, self.costs, self.formats = graph, domains, costs, costs.formats
+        self.combinations = FormatCombinations(graph, domains, costs)
         self._known: dict[object, tuple[Candidate, ...]] = {}
 
     def of(self, group: Group) -> tuple[Candidate, ...]:
-        """The candidates of a group, the cheapest for each choice of formats.
+        """Return the candidates of a group, the cheapest for each combination of formats.
 
         Post-condition: there is at least one.
 
         Raises:
-            Unimplemented: no engine computes it, and a tensor of it has no descriptor.
+            Unimplemented: no engine supports the group, and one of its tensors has no descriptor.
         """
         if group.kind == "reference":
             return (self._reference(group),)
         key = self._key(group)
         if key not in self._known:
-            found = _cheapest(self._made(group))
-            self._known[key] = found or (self._declined(group),)
+            found = _cheapest(self._generate(group))
+            self._known[key] = found or (self._unsupported(group),)
         return self._known[key]
 
     def _key(self, group: Group) -> object:
+        """Return a key that is equal for groups that differ in names alone."""
         slots = {name: i for i, name in enumerate((*group.reads, *group.writes))}
-        shapes = tuple(self.prices.shape(op) for op in group.ops)
+        shapes = tuple(self.costs.shape_key(op) for op in group.ops)
         links = tuple(tuple(slots.get(name, -1) for name in op.reads.values()) for op in group.ops)
         formats = tuple(self.domains[name] for name in slots)
-        return shapes, links, formats, tuple(sorted(slots[name] for name in group.dies)), group.head.moves
+        return shapes, links, formats, tuple(sorted(slots[name] for name in group.last_uses)), group.head.transforms
 
     def _is_allowed(self, group: Group, one: Candidate) -> bool:
-        """Whether every tensor may have its format; what lies between operations may have more than the result."""
+        """Return whether every format is in the domain of its tensor."""
         sides = (*zip(group.reads, one.reads, strict=True), *zip(group.writes, one.writes, strict=True))
         return all(number in self.domains[name] for name, number in sides)
 
-    def _made(self, group: Group) -> Iterator[Candidate]:
+    def _generate(self, group: Group) -> Iterator[Candidate]:
+        """Yield candidates by the rule of the group's kind."""
         if group.kind == "view":
-            return self._views(group)
+            return self._view_candidates(group)
         if group.kind == "concat":
-            return self._joined(group)
-        ways = Fusing(group, self.assignments, self.prices).ways()
-        return (one for one in ways if self._is_allowed(group, one))
+            return self._concat_candidates(group)
+        candidates = FusionSearch(group, self.combinations, self.costs).candidates()
+        return (one for one in candidates if self._is_allowed(group, one))
 
-    def _views(self, group: Group) -> Iterator[Candidate]:
+    def _view_candidates(self, group: Group) -> Iterator[Candidate]:
+        """Yield the formats that a view converts at no cost."""
         for number in self.domains[group.reads[0]]:
-            seen = self.formats.viewed(number, group.head.moves)
+            seen = self.formats.view(number, group.head.transforms)
             if seen is not None and seen[0] in self.domains[group.writes[0]]:
                 yield Candidate((number,), seen[:1])
 
-    def _joined(self, group: Group) -> Iterator[Candidate]:
-        """A concatenation to each format: sources that lie in the result, or the primitive."""
+    def _concat_candidates(self, group: Group) -> Iterator[Candidate]:
+        """Yield, for each format of the result, the concatenation without a call and the primitive."""
         op, (dst,) = group.head, group.writes
-        for whole in self.assignments.choices(dst):
-            within = self._within(group, whole)
+        for whole in self.combinations.choices(dst):
+            within = self._concat_in_place(group, whole)
             if within is not None and self._is_allowed(group, within):
                 yield within
             sources = {name: self._source(tensor, whole) for name, tensor in op.reads.items()}
-            call = self.prices.kernel(op, {**sources, "dst": whole})
+            call = self.costs.kernel(op, {**sources, "dst": whole})
             if call is not None:
                 yield Candidate(tuple(sources.values()), (whole,), (call,))
             elif within is not None:
                 yield within
 
     def _source(self, tensor: str, whole: Format) -> Format:
-        return self.assignments.like(whole, tensor) or self.assignments.choices(tensor)[0]
+        """Return the format of a source that has the tag of the result; the plain one if there is none."""
+        return self.combinations.like(whole, tensor) or self.combinations.choices(tensor)[0]
 
-    def _within(self, group: Group, whole: Format) -> Candidate | None:
-        """Each source in its box of the result; None where one cuts a block, or a source is constant."""
+    def _concat_in_place(self, group: Group, whole: Format) -> Candidate | None:
+        """Return the concatenation whose sources are stored in the result.
+
+        None is returned where the boundary between sources cuts a block, or where a source is constant.
+        """
         axis = group.head.parameters["axis"]
         assert isinstance(axis, int)
         if group.head.constants:
@@ -210,50 +225,56 @@ class Candidates:
         parts = self.formats.slices(whole, [self.graph.tensors[name].dims for name in group.reads], axis)
         if parts is None:
             return None
-        return Candidate(tuple(part for part, _ in parts), (whole,), parts=tuple(at for _, at in parts))
+        return Candidate(tuple(part for part, _ in parts), (whole,), concat_offsets=tuple(at for _, at in parts))
 
     def _reference(self, group: Group) -> Candidate:
-        call = KernelCall(None, "numpy", self.prices.costs.reference(group.head, self.graph))
-        return Candidate(*self._plain_sides(group), (call,))
+        """Return the candidate of a reference: NumPy in plain formats."""
+        call = KernelCall(None, "numpy", self.costs.source.reference(group.head, self.graph))
+        return Candidate(*self._plain_formats(group), (call,))
 
-    def _plain_sides(self, group: Group) -> tuple[tuple[Format, ...], tuple[Format, ...]]:
+    def _plain_formats(self, group: Group) -> tuple[tuple[Format, ...], tuple[Format, ...]]:
+        """Return the first format of each tensor that the group reads and writes."""
         reads, writes = (tuple(self.domains[name][0] for name in names) for names in (group.reads, group.writes))
         return reads, writes
 
-    def _declined(self, group: Group) -> Candidate:
-        """In plain formats, by the reference engine where the engine declines.
+    def _unsupported(self, group: Group) -> Candidate:
+        """Return the candidate of a group that no engine supports in the formats that were tried.
+
+        It has a call for each operation, in plain formats.
 
         Raises:
             Unimplemented: a tensor has no descriptor.
         """
-        return Candidate(*self._plain_sides(group), tuple(self._slow(i, op) for i, op in enumerate(group.ops)))
+        return Candidate(*self._plain_formats(group), tuple(self._plain_call(i, op) for i, op in enumerate(group.ops)))
 
-    def _slow(self, i: int, op: Op) -> KernelCall:
-        plain = self._plain(op)
-        call = self.prices.kernel(op, plain)
+    def _plain_call(self, i: int, op: Op) -> KernelCall:
+        """Return the call of one operation in plain formats, by the reference engine if need be."""
+        plain = self._plain_arguments(op)
+        call = self.costs.kernel(op, plain)
         if call is None:
             operation = operation_of(op, {name: self.formats[number] for name, number in plain.items()})
-            call = KernelCall(operation, "reference", self.prices.costs.reference(op, self.graph))
+            call = KernelCall(operation, "reference", self.costs.source.reference(op, self.graph))
         return replace(call, first=i, last=i)
 
-    def _plain(self, op: Op) -> ArgumentFormats:
-        found = {}
+    def _plain_arguments(self, op: Op) -> ArgumentFormats:
+        """Return the plain format of each argument."""
+        formats = {}
         for argument, name in (*op.reads.items(), *op.writes.items()):
             tensor = self.graph.tensors[name]
-            found[argument] = self.formats.plain(tensor)
-            if not found[argument]:
+            formats[argument] = self.formats.plain(tensor)
+            if not formats[argument]:
                 raise Unimplemented(
                     f"{op.name}, a {op.kind}: {argument} has dims {tensor.dims} and type {tensor.dtype}, of which no "
                     "descriptor can be made: make a reference of the operation"
                 )
-        return found
+        return formats
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The cheapest for each choice of formats, in the order in which the choices came; the first of equals."""
+    """Return the cheapest candidate for each combination of formats, in the order in which combinations occur first."""
     best: dict[object, Candidate] = {}
     for one in candidates:
-        key = one.reads, one.writes, one.parts is None
+        key = one.reads, one.writes, one.concat_offsets is None
         if key not in best or one.ms < best[key].ms:
             best[key] = one
     return tuple(best.values())

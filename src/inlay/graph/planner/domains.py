@@ -1,20 +1,22 @@
-"""Which formats each tensor of a plan may have, its domain, and in which of these each operation is tried.
+"""Domains: the formats that each tensor of a plan may have, and the combinations that each operation is tried in.
 
-Domains are propagated until nothing is new, at most `MOST` formats for each tensor; those that came first stay:
+Domains are propagated until no tensor gets another format. Each has at most `MOST` formats, the first that were found:
 
-    plain                      always, first
-    by kind                    channels last and in blocks, where convolutions and what goes with them read or write
-    by the engine              what it answers to `any`
-    by neighbors               the same tag through element-wise operations, pooling, normalization, concatenation
-    by views                   what a reshape or transpose makes of a format, forward and backward
+    plain               always, first
+    by kind             channels last and in blocks, for the images that convolutions and related operations use
+    by the engine       the formats that it chooses for `any`
+    by neighbors        the same tag, through element-wise operations, pooling, normalization, concatenation
+    by views            the formats that a reshape or transpose makes of a format, forward and backward
 
-`Assignments` tries operations in combinations of these, named by argument; constants appear where their format is a
-choice:
+`FormatCombinations` yields the formats in which an operation is tried, by argument. Constants are included where their
+format is a choice:
 
-    with weights       the engine's own answer, each format alike in source and destination, from plain to each for
-                       images of few channels (`nchw` to `nChw16c`, a stem), each to plain where axes differ in number
-    recurrent          the engine's own answer, plain
-    other kinds        each format that may arrive, and the same for what is written; other sources the same, or plain
+    with weights        the engine's own formats; each format of the source with the same tag for the result; the plain
+                        source with each format of the result if it is an image of few channels (a stem, `nchw` to
+                        `nChw16c`); each source with each result where their numbers of axes differ
+    recurrent           the engine's own formats, and plain ones
+    other kinds         each format of the first source with the same tag for results; other sources with that tag, or
+                        plain
 """
 
 from collections import deque
@@ -22,36 +24,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import TypeAlias
 
-from inlay.graph.costs.paces import blocks
+from inlay.graph.costs.kernel_models import blocks
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
+from inlay.graph.planner.cost_cache import CostCache
 from inlay.graph.planner.formats import NO_FORMAT, Format, blocked, channels_last
-from inlay.graph.planner.prices import Prices
 from inlay.layout import Dims
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 
 MOST = 5
-"""Formats of one tensor."""
+"""Most formats in a domain."""
 
 Domain: TypeAlias = tuple[Format, ...]
-"""Formats, the plain one first; `NO_FORMAT` alone for a tensor without a descriptor."""
+"""Formats of a tensor, the plain one first; `NO_FORMAT` alone for a tensor without a descriptor."""
 
 _IMAGES = frozenset(("convolution", "deconvolution", "pooling", "resampling", "lrn", "batch_normalization", "shuffle"))
 
 
-def domains(graph: OpGraph, prices: Prices, isa: str) -> dict[str, Domain]:
-    """The formats of every tensor; blocks are as wide as the vectors of `isa`.
+def domains(graph: OpGraph, costs: CostCache, isa: str) -> dict[str, Domain]:
+    """Return the domain of every tensor; blocks are as wide as the vectors of `isa`.
 
-    Post-condition: each has its plain format, or one that plain becomes by a view, and at most `MOST`.
+    Post-condition: each begins with the plain format, or with a view of one, and has at most `MOST` formats.
     """
-    return _Spread(graph, prices).spread(blocks(isa)[0])
+    return _DomainPropagation(graph, costs).run(blocks(isa)[0])
 
 
-class _Spread:
-    """Domains while they grow."""
+class _DomainPropagation:
+    """Domains while formats are propagated, and the tensors whose new formats must still be passed on."""
 
-    def __init__(self, graph: OpGraph, prices: Prices) -> None:
-        self.graph, self.prices, self.formats = graph, prices, prices.formats
+    def __init__(self, graph: OpGraph, costs: CostCache) -> None:
+        self.graph, self.costs, self.formats = graph, costs, costs.formats
         self.found: dict[str, list[Format]] = {name: [] for name in graph.tensors}
         self.waiting: deque[str] = deque()
         self.is_waiting: set[str] = set()
@@ -61,22 +63,24 @@ class _Spread:
             for name in {*op.reads.values(), *op.writes.values()}:
                 self.near[name].append(op)
 
-    def spread(self, block: int) -> dict[str, Domain]:
+    def run(self, block: int) -> dict[str, Domain]:
+        """Propagate formats until no domain grows, and return the domains."""
         for name, tensor in self.graph.tensors.items():
             self.add(name, self.formats.plain(tensor))
         for op in self.graph.ops:
             if op.kind == "view":
-                self.through(op, first=True)
+                self.propagate_view(op, first=True)
         for op in self.graph.ops:
             self.seed(op, block)
         while self.waiting:
             name = self.waiting.popleft()
             self.is_waiting.discard(name)
             for op in self.near[name]:
-                self.through(op) if op.kind == "view" else self.along(op, name)
+                self.propagate_view(op) if op.kind == "view" else self.propagate_same_tag(op, name)
         return {name: tuple(found) or (NO_FORMAT,) for name, found in self.found.items()}
 
     def add(self, name: str, number: Format) -> None:
+        """Add a format to a domain that has room, and note that it must be passed on."""
         found = self.found[name]
         if number and number not in found and len(found) < MOST:
             found.append(number)
@@ -85,6 +89,7 @@ class _Spread:
                 self.waiting.append(name)
 
     def seed(self, op: Op, block: int) -> None:
+        """Add the formats by kind and by the engine to the tensors of an operation."""
         if op.kind in _IMAGES:
             for name in (*op.reads.values(), *op.writes.values()):
                 tensor = self.graph.tensors[name]
@@ -93,29 +98,33 @@ class _Spread:
                     if tensor.dims[1] % block == 0:
                         self.add_tag(name, tensor, blocked(len(tensor.dims), block))
         if op.kind in WEIGHTED or op.kind in RECURRENT:
-            answered = self.prices.natural(op, self.graph.tensors)
+            preferred = self.costs.preferred_formats(op, self.graph.tensors)
             for argument, name in (*op.reads.items(), *op.writes.items()):
-                self.add(name, answered.get(argument, NO_FORMAT))
+                self.add(name, preferred.get(argument, NO_FORMAT))
 
     def add_tag(self, name: str, tensor: Tensor, tag: str | None) -> None:
+        """Add the format with this tag to the domain of a tensor that has such a descriptor."""
         data_type = self.formats.type_of(tensor.dtype)
         if tag is None or data_type is None or 0 in tensor.dims:
             return
-        self.add(name, self.formats.tagged(tensor.dims, data_type, tag))
+        self.add(name, self.formats.from_tag(tensor.dims, data_type, tag))
 
-    def through(self, op: Op, first: bool = False) -> None:
-        """What a view makes of formats; at `first` of the plain one only, which every plan can fall back to."""
+    def propagate_view(self, op: Op, first: bool = False) -> None:
+        """Add the formats that a view makes of its source's, and those of which it makes its result's.
+
+        If `first`, only the view of the plain format is added: every plan can fall back to it.
+        """
         (src,), (dst,) = op.reads.values(), op.writes.values()
         for number in self.found[src][: 1 if first else None]:
-            seen = self.formats.viewed(number, op.moves)
+            seen = self.formats.view(number, op.transforms)
             self.add(dst, seen[0] if seen else NO_FORMAT)
         if first:
             return
         for number in tuple(self.found[dst]):
-            self.add(src, self.formats.origin(number, op.moves, self.graph.tensors[src].dims))
+            self.add(src, self.formats.view_source(number, op.transforms, self.graph.tensors[src].dims))
 
-    def along(self, op: Op, name: str) -> None:
-        """The formats of one tensor for the others of a bandwidth-limited operation."""
+    def propagate_same_tag(self, op: Op, name: str) -> None:
+        """Add new formats of one tensor, with the same tag, to the others of an operation without weights."""
         if op.kind in WEIGHTED or op.kind in RECURRENT or op.kind == "reference":
             return
         new = [number for number in self.found[name] if self.is_new(op, number)]
@@ -127,9 +136,10 @@ class _Spread:
                     self.add(other, self.formats.like(number, tensor.dims, data_type))
 
     def is_new(self, op: Op, number: Format) -> bool:
-        """Whether an operation has not passed on such a format yet; so one of many tensors does not do it for each.
+        """Return whether an operation has not passed on such a format yet, and record that it does.
 
-        A format of partial blocks goes to tensors of the same dims alone.
+        Operations on many tensors thus pass on a tag once, not once for each tensor. A format with a partly filled
+        block is passed on to tensors of the same dims only, so its dims count too.
         """
         desc, tag = self.formats[number], self.formats.tag(number)
         if tag is None:
@@ -143,55 +153,58 @@ class _Spread:
 
 
 ArgumentFormats: TypeAlias = dict[str, Format]
-"""A format for each argument."""
+"""The format of each argument of an operation."""
 
 FEW_CHANNELS = 8
-"""Below this many channels of an image its format matters little to a convolution, the one it writes much."""
+"""Number of channels of an image below which its format hardly matters to a convolution, but that of the result
+does."""
 MOST_PRODUCTS = 32
-"""Formats of a matrix product that are tried."""
+"""Most combinations of formats in which a matrix product is tried."""
 
 
-class Assignments:
-    """Formats to try, given those that tensors may have."""
+class FormatCombinations:
+    """The combinations of formats that each operation is tried in, given the domains of its tensors."""
 
-    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], prices: Prices) -> None:
-        """For the operations of `graph`."""
-        self.graph, self.domains, self.prices, self.formats = graph, domains, prices, prices.formats
+    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], costs: CostCache) -> None:
+        """Prepare combinations for the operations of `graph`."""
+        self.graph, self.domains, self.costs, self.formats = graph, domains, costs, costs.formats
 
     def of(self, op: Op) -> Iterator[ArgumentFormats]:
-        """The formats to try for an operation; some may come twice.
+        """Yield the combinations for an operation; some may occur twice.
 
-        Nothing where a tensor has no descriptor.
+        There are none where a tensor has no descriptor. An operation that reads a tensor twice reads it in one format.
         """
         choices = {name: self.choices(tensor) for name, tensor in (*op.reads.items(), *op.writes.items())}
         if not all(choices.values()):
             return iter(())
-        # A tensor that is read twice has one format.
-        return (found for found in self._tried(op, choices) if _agrees(op, found))
 
-    def _tried(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        return (found for found in self._generate(op, choices) if _is_consistent(op, found))
+
+    def _generate(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield the combinations by the rule of the operation's kind."""
         if op.kind in RECURRENT:
             return self._recurrent(op, choices)
         if op.kind == "matmul" or (op.kind in WEIGHTED and "src" not in choices):
             return self._products(choices)
         if op.kind in WEIGHTED:
             return self._weighted(op, choices)
-        return self._limited(op, choices)
+        return self._elementwise(op, choices)
 
     def choices(self, tensor: str) -> list[Format]:
-        """The formats that a tensor may have, the plain one first."""
+        """Return the formats that a tensor may have, the plain one first."""
         return [number for number in self.domains[tensor] if number]
 
     def like(self, number: Format, tensor: str) -> Format:
-        """The format of the same tag for `tensor`, if that may have it."""
+        """Return the format with the same tag for `tensor`; `NO_FORMAT` if it is not in its domain."""
         data_type = self.formats.type_of(self.graph.tensors[tensor].dtype)
         found = self.formats.like(number, self.graph.tensors[tensor].dims, data_type) if data_type else NO_FORMAT
         return found if found in self.domains[tensor] else NO_FORMAT
 
     def operands(self, op: Op, argument: str, beside: Format) -> list[Format]:
-        """The formats to try for one operand of an operation beside another of format `beside`.
+        """Return the formats to try for one operand beside another in the format `beside`.
 
-        The same format alone where dims are equal, if there is one; else that and the plain one.
+        They are the format with the same tag alone if there is one and dims are equal; else that format and the plain
+        one.
         """
         if argument in op.constants:
             return self._constants(op, argument, beside)
@@ -202,35 +215,40 @@ class Assignments:
         return [same] if same == plain or self.formats[same].dims == self.formats[beside].dims else [same, plain]
 
     def _constants(self, op: Op, argument: str, beside: Format) -> list[Format]:
+        """Return the formats to try for a constant operand: plain, and with the same tag."""
         array = op.constants[argument]
         data_type = self.formats.type_of(array.dtype)
         if data_type is None or not array.ndim:
             return []
-        plain = self.formats.tagged(array.shape, data_type, None)
+        plain = self.formats.from_tag(array.shape, data_type, None)
         same = self.formats.like(beside, array.shape, data_type)
         return [plain, same] if same and same != plain else [plain]
 
     def _recurrent(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
-        natural = self.prices.natural(op, self.graph.tensors)
-        if natural.keys() == choices.keys() and all(number in choices[name] for name, number in natural.items()):
-            yield dict(natural)
+        """Yield the engine's own formats and the plain ones."""
+        preferred = self.costs.preferred_formats(op, self.graph.tensors)
+        if preferred.keys() == choices.keys() and all(number in choices[name] for name, number in preferred.items()):
+            yield dict(preferred)
         yield {name: found[0] for name, found in choices.items()}
 
     def _products(self, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield the first `MOST_PRODUCTS` combinations of all formats of all tensors."""
         for formats in islice(product(*choices.values()), MOST_PRODUCTS):
             yield dict(zip(choices, formats, strict=True))
 
     def _weighted(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield the combinations of an operation with constant weights."""
         (written,) = op.writes
-        natural = self.prices.natural(op, self.graph.tensors)
+        preferred = self.costs.preferred_formats(op, self.graph.tensors)
         rest = {name: found[0] for name, found in choices.items() if name not in ("src", written)}
-        for src, dst in self._pairs(choices["src"], op.writes[written], natural.get("src", 0), natural.get(written, 0)):
+        both = preferred.get("src", NO_FORMAT), preferred.get(written, NO_FORMAT)
+        for src, dst in self._pairs(choices["src"], op.writes[written], *both):
             yield {"src": src, **rest, written: dst}
 
     def _pairs(
         self, sources: Sequence[Format], written: str, src: Format, dst: Format
     ) -> Iterator[tuple[Format, Format]]:
-        """Formats of an image and of what is made of it; `src` and `dst` are the engine's own."""
+        """Yield the formats of a source and a result; `src` and `dst` are the engine's own."""
         results = self.choices(written)
         if src in sources and dst in results:
             yield src, dst
@@ -241,7 +259,8 @@ class Assignments:
             if not same or (source == sources[0] and self.formats[source].dims[1] < FEW_CHANNELS):
                 yield from ((source, other) for other in results)
 
-    def _limited(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+    def _elementwise(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield, for each format of the first source, the same tag for results and that or plain for other sources."""
         main = next((name for name in ("src", "src_0", *op.reads) if name in op.reads), None)
         if main is None:
             return
@@ -253,10 +272,11 @@ class Assignments:
 
 
 def _is_operand(op: Op, name: str) -> bool:
-    """Whether the format of an argument is a choice: statistics, scales and weights that are constant are laid out."""
+    """Return whether the format of an argument is a choice; constant statistics, scales and weights are packed."""
     return name in op.reads or name.startswith("src_")
 
 
-def _agrees(op: Op, formats: ArgumentFormats) -> bool:
+def _is_consistent(op: Op, formats: ArgumentFormats) -> bool:
+    """Return whether an operation reads each tensor in one format."""
     found: ArgumentFormats = {}
     return all(found.setdefault(tensor, formats[name]) == formats[name] for name, tensor in op.reads.items())

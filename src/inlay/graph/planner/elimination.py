@@ -1,22 +1,22 @@
-"""The exact minimum of a sum of costs: one variable after the other is minimized out, along the graph.
+"""Exact minimization of a sum of cost tables, by eliminating one variable after the other.
 
     minimize over one state for each variable    the sum over factors of table[states of its variables]
 
-States that are not allowed, alone or together, cost `inf`. Nothing here knows of formats.
+States that are not allowed, alone or together, cost `inf`. This module knows nothing of formats.
 
 >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
 >>> total(factors, (0, 0)), total(factors, (0, 1))
 (1.0, inf)
 
-Variables of which only one state can be chosen are left out first (`reduced`). To eliminate another variable, add all
-factors that it is in, and keep for each states of the others the best of its own: the variable is gone, and its
-neighbors have one factor more. The work is the product of states of the largest such table, so the order matters: next
-is the variable whose neighbors lack the fewest edges among each other (min-fill). Networks are nearly chains; their
-width, the most neighbors met, is 2 or 3.
+`reduce_problem` first removes states that cannot occur, and variables with one remaining state. To eliminate a
+variable, add all factors that contain it, and store, for all states of the other variables, its best state and the
+least sum. The sums are a new factor of the neighbors. The work is the size of the largest such table, so the order
+matters: the next variable is the one whose neighbors lack the fewest edges among each other (min-fill). Networks are
+nearly chains, and their width, the most neighbors of an eliminated variable, is 2 or 3.
 
-Where a table would grow over a limit, an integer program over the local polytope takes over (`solved`): a variable x of
-0 or 1 for each state, of which one is 1; a weight y for each allowed combination of a factor, which sums to x along
-each axis. HiGHS branches and bounds, and tells the bound it proved.
+Where a table would exceed a limit, an integer program over the local polytope is solved instead (`solve_milp`). It has
+a variable x of 0 or 1 for each state, of which one is 1, and a weight y for each allowed combination of a factor, which
+sums to x along each axis. HiGHS solves it by branch and bound, and returns the bound that it proved.
 
     minimize  sum c y    with    sum over states of x[v] = 1,    sum of y over combinations with v = s  is  x[v, s]
 
@@ -41,41 +41,41 @@ from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """What the states of some variables cost together."""
+    """A table of costs by the states of some variables."""
 
     variables: tuple[int, ...]
-    """Numbers of the variables, each once, one for each axis of the table."""
+    """Numbers of the variables, one for each axis of the table, each once."""
     table: NDArray[np.float64]
-    """The cost by the states of `variables`; `inf` where they are not allowed together."""
+    """Cost by the states of `variables`; `inf` where these are not allowed together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """One state for each variable, and what is proven about it."""
+    """One state for each variable, and the proven bound."""
 
     assignment: tuple[int, ...]
-    """The state of each variable."""
+    """State of each variable."""
     cost: float
-    """The sum of all factors there."""
+    """Sum of all factors at the assignment."""
     bound: float
-    """No assignment costs less; equal to `cost` where that is the minimum."""
+    """Lower bound of the cost of any assignment; equal to `cost` if that is proven minimal."""
     width: int
-    """The most variables that stood beside one that was eliminated, or would have."""
+    """Most neighbors of a variable when it was eliminated, or would have been."""
     method: str
-    """How it was found: `elimination` or `milp`."""
+    """Method of the search: `elimination` or `milp`."""
 
 
 def total(factors: Sequence[Factor], assignment: Sequence[int]) -> float:
-    """The sum of all factors at `assignment`, rounded once."""
+    """Return the sum of all factors at `assignment`, rounded once."""
     return math.fsum(float(f.table[tuple(assignment[v] for v in f.variables)]) for f in factors)
 
 
-def check(sizes: Sequence[int], factors: Sequence[Factor]) -> None:
-    """See that the factors are of these variables.
+def check_factors(sizes: Sequence[int], factors: Sequence[Factor]) -> None:
+    """Check that the factors fit the variables.
 
     Raises:
-        InvalidArguments: a variable has no state, a factor names a variable twice or one that there is not, its table
-            has other extents than its variables have states, or holds a cost that is not a number or minus infinity.
+        InvalidArguments: a variable has no state, a factor names a variable twice or an unknown one, its table has
+            other extents than its variables have states, or holds a cost that is not a number or minus infinity.
     """
     for variable, size in enumerate(sizes):
         if size < 1:
@@ -99,14 +99,17 @@ def _check_factor(number: int, factor: Factor, sizes: Sequence[int]) -> None:
         )
 
 
-def allowed(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArray[np.intp]]:
-    """The states of each variable that no single factor rules out, as far as that follows step by step.
+def enforce_arc_consistency(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArray[np.intp]]:
+    """Return the states of each variable that remain after arc consistency: those that no single factor rules out.
 
-    Post-condition: every assignment of finite cost lies within.
+    A state is removed if some factor has no finite entry for it among the remaining states of the factor's other
+    variables. This is repeated until no state is removed.
+
+    Post-condition: every assignment of finite cost consists of these states.
 
     Raises:
-        InvalidArguments: a variable is left without a state, or a factor of no variables is `inf`, so every assignment
-            costs that.
+        InvalidArguments: a variable has no state left, or a factor of no variables is `inf`, so every assignment costs
+            infinity.
     """
     if any(not f.variables and math.isinf(float(f.table)) for f in factors):
         raise InvalidArguments("every assignment costs infinity: a factor of no variables does")
@@ -135,7 +138,10 @@ def allowed(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArray[np.
 
 
 def _finite_entries(factors: Sequence[Factor]) -> dict[int, NDArray[np.bool_] | None]:
-    """By identity of a table, which of its entries are finite; None where all are. Equal groups share their tables."""
+    """Return, by identity of a table, which entries are finite; None if all are.
+
+    Factors of equal groups share their table.
+    """
     found: dict[int, NDArray[np.bool_] | None] = {}
     for factor in factors:
         if id(factor.table) not in found:
@@ -145,89 +151,90 @@ def _finite_entries(factors: Sequence[Factor]) -> dict[int, NDArray[np.bool_] | 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reduced:
-    """A problem without the states that cannot be chosen and without the variables that have no choice."""
+class ReducedProblem:
+    """A problem without the states that cannot occur and without the variables that have one state."""
 
     variables: tuple[int, ...]
-    """The variables of several states, by their numbers in the original problem."""
+    """The remaining variables, by their numbers in the original problem."""
     states: tuple[NDArray[np.intp], ...]
-    """The states left of each variable of the original problem."""
+    """The remaining states of each variable of the original problem."""
     factors: tuple[Factor, ...]
-    """Factors of the variables that are left, numbered by their place in `variables`."""
+    """Factors of the remaining variables, which are numbered by their index in `variables`."""
     constant: float
-    """The sum of the factors that no choice is left for."""
+    """Sum of the factors without remaining variables."""
 
     @property
     def sizes(self) -> list[int]:
-        """The number of states of each variable that is left."""
+        """Number of states of each remaining variable."""
         return [len(self.states[v]) for v in self.variables]
 
     @property
     def lower_bound(self) -> float:
-        """The sum of the least entries of all factors: no assignment costs less."""
+        """Sum of the least entries of all factors, a lower bound of the cost of any assignment."""
         return math.fsum((self.constant, *(float(factor.table.min()) for factor in self.factors)))
 
-    def with_costs(self, costs: Mapping[int, NDArray[np.float64]]) -> "Reduced":
-        """The same problem with more costs of single variables, finite ones, by original number and state."""
+    def with_costs(self, costs: Mapping[int, NDArray[np.float64]]) -> "ReducedProblem":
+        """Return the same problem with additional finite costs of single variables, by original number and state."""
         factors, constant = list(self.factors), self.constant
-        places = {v: place for place, v in enumerate(self.variables)}
+        indices = {v: place for place, v in enumerate(self.variables)}
         for v, more in costs.items():
             left = more[self.states[v]]
-            if v in places:
-                factors.append(Factor((places[v],), left))
+            if v in indices:
+                factors.append(Factor((indices[v],), left))
             else:
                 constant += float(left[0])
         return replace(self, factors=tuple(factors), constant=constant)
 
     def assignment(self, chosen: Sequence[int]) -> tuple[int, ...]:
-        """The states of all variables of the original problem where those that are left have the states `chosen`."""
-        found = [int(kept[0]) for kept in self.states]
+        """Return the states of all original variables, where the remaining ones have the states `chosen`."""
+        found = [int(remaining[0]) for remaining in self.states]
         for v, state in zip(self.variables, chosen, strict=True):
             found[v] = int(self.states[v][state])
         return tuple(found)
 
 
-def reduced(sizes: Sequence[int], factors: Sequence[Factor]) -> Reduced:
-    """The problem of the choices that are left, see `allowed`.
+def reduce_problem(sizes: Sequence[int], factors: Sequence[Factor]) -> ReducedProblem:
+    """Return the problem without impossible states and variables of one state (see `enforce_arc_consistency`).
 
     Raises:
-        InvalidArguments: as `allowed`.
+        InvalidArguments: as `enforce_arc_consistency`.
 
-    >>> problem = reduced((2, 1), [Factor((0,), np.array([np.inf, 3.0])), Factor((0, 1), np.array([[5.0], [2.0]]))])
+    >>> factors = [Factor((0,), np.array([np.inf, 3.0])), Factor((0, 1), np.array([[5.0], [2.0]]))]
+    >>> problem = reduce_problem((2, 1), factors)
     >>> problem.variables, problem.constant, problem.assignment(())
     ((), 5.0, (1, 0))
     """
-    states = allowed(sizes, factors)
-    variables = tuple(v for v, kept in enumerate(states) if len(kept) > 1)
-    places = {v: place for place, v in enumerate(variables)}
+    states = enforce_arc_consistency(sizes, factors)
+    variables = tuple(v for v, remaining in enumerate(states) if len(remaining) > 1)
+    indices = {v: place for place, v in enumerate(variables)}
     left, constants = [], []
     for factor in factors:
-        if any(len(states[v]) < sizes[v] or v not in places for v in factor.variables):
+        if any(len(states[v]) < sizes[v] or v not in indices for v in factor.variables):
             table = factor.table[np.ix_(*(states[v] for v in factor.variables))]
         else:
             table = factor.table
-        scope = tuple(places[v] for v in factor.variables if v in places)
+        scope = tuple(indices[v] for v in factor.variables if v in indices)
         if scope:
             left.append(Factor(scope, table.reshape([len(states[variables[place]]) for place in scope])))
         else:
             constants.append(float(table.reshape(-1)[0]))
-    return Reduced(variables, tuple(states), tuple(left), math.fsum(constants))
+    return ReducedProblem(variables, tuple(states), tuple(left), math.fsum(constants))
 
 
 MOST_STATES = 1 << 22
-"""Entries of the largest table that elimination may make."""
+"""Most entries of a table that elimination may create."""
 MOST_SECONDS = 10.0
-"""Seconds that one minimum may take: of elimination, or of the solver where elimination would not end."""
+"""Default time limit of one minimization, in seconds."""
 
 
-def minimum(
-    problem: Reduced, factors: Sequence[Factor], *, most_states: int = MOST_STATES, seconds: float = MOST_SECONDS
+def minimize(
+    problem: ReducedProblem, factors: Sequence[Factor], *, most_states: int = MOST_STATES, seconds: float = MOST_SECONDS
 ) -> Solution:
-    """The states that cost least, with the proof.
+    """Return the assignment of least cost, with the proven bound.
 
-    The impossible states of `problem` are ruled out already; `factors` are those of the original. Where tables of at
-    most `most_states` entries do, the minimum is exact; else a solver searches for at most `seconds` and gives the
-    bound that it proved.
+    `problem` is the reduced problem, `factors` are those of the original one. The minimum is exact if elimination needs
+    tables of at most `most_states` entries. Otherwise the solver searches for at most `seconds` and returns its best
+    bound.
 
     Post-condition: `bound <= cost`, and no assignment costs less than `bound`; they are equal after elimination.
 
@@ -237,7 +244,7 @@ def minimum(
         Unimplemented: `seconds` were too few, or the problem is too large for the solver.
 
     >>> factors = [Factor((0,), np.array([1.0, 0.0])), Factor((0, 1), np.array([[0.0, np.inf], [5.0, 2.0]]))]
-    >>> minimum(reduced((2, 2), factors), factors)
+    >>> minimize(reduce_problem((2, 2), factors), factors)
     Solution(assignment=(0, 0), cost=1.0, bound=1.0, width=1, method='elimination')
     """
     deadline = time.monotonic() + seconds
@@ -245,7 +252,7 @@ def minimum(
     scopes = [f.variables for f in problem.factors]
     order, width, largest = elimination_order(sizes, scopes, max(most_states, MOST_STATES))
     if largest > most_states:
-        chosen, bound = solved(sizes, problem.factors, seconds=seconds)
+        chosen, bound = solve_milp(sizes, problem.factors, seconds=seconds)
         assignment, method = problem.assignment(chosen), "milp"
     else:
         buckets = eliminate(sizes, problem.factors, order, deadline)
@@ -257,32 +264,35 @@ def minimum(
 def elimination_order(
     sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], most_states: int = MOST_STATES
 ) -> tuple[list[int], int, int]:
-    """Variables in the order of least fill, the width of that order, and the entries of its largest table.
+    """Return the variables in min-fill order, the width of the order, and the entries of its largest table.
 
-    Ties go to the smaller table, then to the lower number. A variable whose table would have more than `most_states`
-    entries waits until its neighbors are eliminated; where all that are left are such, the order ends, its largest
-    table counts as one entry more than that, and its width as that of the least of what it would go on with.
+    Ties are decided by the smaller table, then by the lower number. A variable whose table would exceed `most_states`
+    entries waits until some of its neighbors are eliminated. If only such variables are left, the order ends: its
+    largest table then counts as `most_states` + 1 entries, and its width is at least the fewest neighbors of a variable
+    that is left.
     """
     neighbors: list[set[int]] = [set() for _ in sizes]
     for scope in scopes:
         for v in scope:
             neighbors[v].update(scope)
             neighbors[v].discard(v)
-    prices: list[tuple[int, int] | None] = [_price(v, neighbors, sizes, most_states) for v in range(len(sizes))]
-    waiting = [(*price, v) for v, price in enumerate(prices) if price is not None]
+    costs: list[tuple[int, int] | None] = [
+        _elimination_cost(v, neighbors, sizes, most_states) for v in range(len(sizes))
+    ]
+    waiting = [(*cost, v) for v, cost in enumerate(costs) if cost is not None]
     heapq.heapify(waiting)
     order, width, largest = [], 0, 1
     while waiting:
         fill, entries, v = heapq.heappop(waiting)
-        if prices[v] != (fill, entries):
+        if costs[v] != (fill, entries):
             continue
         order.append(v)
-        width, largest, prices[v] = max(width, len(neighbors[v])), max(largest, entries), None
+        width, largest, costs[v] = max(width, len(neighbors[v])), max(largest, entries), None
         for u in _connect(v, neighbors):
-            price = _price(u, neighbors, sizes, most_states)
-            if price is not None and price != prices[u]:
-                heapq.heappush(waiting, (*price, u))
-            prices[u] = price
+            cost = _elimination_cost(u, neighbors, sizes, most_states)
+            if cost is not None and cost != costs[u]:
+                heapq.heappush(waiting, (*cost, u))
+            costs[u] = cost
     if len(order) < len(sizes):
         left = set(range(len(sizes))).difference(order)
         return order, max(width, min(len(neighbors[v]) for v in left)), most_states + 1
@@ -290,7 +300,7 @@ def elimination_order(
 
 
 def _connect(v: int, neighbors: Sequence[set[int]]) -> set[int]:
-    """Take `v` out, and connect its neighbors with each other: the variables whose price that changes."""
+    """Remove `v`, connect its neighbors with each other, and return the variables whose elimination cost changed."""
     around = neighbors[v]
     changed = set(around)
     for u in around:
@@ -299,14 +309,16 @@ def _connect(v: int, neighbors: Sequence[set[int]]) -> set[int]:
         for w in around - neighbors[u] - {u}:
             neighbors[u].add(w)
             neighbors[w].add(u)
-            changed |= neighbors[u] & neighbors[w]  # they lack one edge less
+            changed |= neighbors[u] & neighbors[w]  # these lack one edge fewer
     return changed
 
 
-def _price(v: int, neighbors: Sequence[set[int]], sizes: Sequence[int], most_states: int) -> tuple[int, int] | None:
-    """Edges that eliminating `v` would add, and the entries of the table it would take; None where these are too many.
+def _elimination_cost(
+    v: int, neighbors: Sequence[set[int]], sizes: Sequence[int], most_states: int
+) -> tuple[int, int] | None:
+    """Return the edges that eliminating `v` would add, and the entries of its table; None above `most_states` entries.
 
-    So the work is bounded by the states, however many neighbors there are.
+    The product stops at the limit, so the work is bounded however many neighbors there are.
     """
     around, entries = neighbors[v], sizes[v]
     for u in around:
@@ -319,28 +331,28 @@ def _price(v: int, neighbors: Sequence[set[int]], sizes: Sequence[int], most_sta
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """What is left of one variable that was eliminated."""
+    """The result of eliminating one variable."""
 
     variable: int
-    """The variable."""
+    """The eliminated variable."""
     scope: tuple[int, ...]
     """Its neighbors at that time."""
     best: NDArray[np.unsignedinteger]
-    """Its best state, by states of `scope`."""
+    """Its best state by the states of `scope`."""
     remainder: NDArray[np.float64]
-    """What that costs: the least of the sum of its factors and of the remainders in `sources`."""
+    """Least sum by the states of `scope`: of its factors and of the remainders in `sources`."""
     sources: tuple[int, ...]
-    """Places in the order of the buckets whose remainder is a part of the sum."""
+    """Indices of the buckets whose remainders are part of the sum."""
 
 
 def eliminate(
     sizes: Sequence[int], factors: Sequence[Factor], order: Sequence[int], deadline: float = float("inf")
 ) -> list[Bucket]:
-    """The buckets of all variables, in this order.
+    """Eliminate all variables in this order, and return their buckets.
 
     Raises:
         InvalidArguments: every assignment costs infinity.
-        Unimplemented: the clock shows `deadline` (of `time.monotonic`) before the end.
+        Unimplemented: `time.monotonic` reaches `deadline` before the end.
     """
     rank = {v: i for i, v in enumerate(order)}
     waiting: list[list[tuple[Factor, int | None]]] = [[] for _ in sizes]
@@ -363,31 +375,34 @@ def eliminate(
 
 
 def _bucket(v: int, sizes: Sequence[int], parts: Sequence[tuple[Factor, int | None]]) -> Bucket:
-    """Eliminate one variable; a part that is a remainder comes with the place of its bucket."""
+    """Eliminate one variable; a part that is the remainder of a bucket comes with the index of that bucket."""
     scope = tuple(sorted({u for factor, _ in parts for u in factor.variables} - {v}))
-    table = summed([factor for factor, _ in parts], (v, *scope), sizes)
+    table = sum_factors([factor for factor, _ in parts], (v, *scope), sizes)
     best = np.argmin(table, axis=0).astype(np.min_scalar_type(sizes[v]))
     return Bucket(v, scope, best, table.min(axis=0), tuple(source for _, source in parts if source is not None))
 
 
 def _best_states(sizes: Sequence[int], buckets: Sequence[Bucket]) -> list[int]:
-    """The best state of each variable, from the last that was eliminated to the first."""
+    """Return the best state of each variable, following the buckets from the last to the first."""
     chosen = [0] * len(sizes)
     for bucket in reversed(buckets):
         chosen[bucket.variable] = int(bucket.best[tuple(chosen[u] for u in bucket.scope)])
     return chosen
 
 
-def summed(factors: Sequence[Factor], scope: tuple[int, ...], sizes: Sequence[int]) -> NDArray[np.float64]:
-    """The sum of factors as one table with an axis for each variable of `scope`."""
+def sum_factors(factors: Sequence[Factor], scope: tuple[int, ...], sizes: Sequence[int]) -> NDArray[np.float64]:
+    """Return the sum of factors as a table with an axis for each variable of `scope`."""
     table = np.zeros([sizes[u] for u in scope])
     for factor in factors:
-        table += spread(factor, scope)
+        table += broadcast_factor(factor, scope)
     return table
 
 
-def spread(factor: Factor, scope: tuple[int, ...]) -> NDArray[np.float64]:
-    """The factor's table with an axis for each variable of `scope`, of extent 1 where it does not depend on it."""
+def broadcast_factor(factor: Factor, scope: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the factor's table with an axis for each variable of `scope`.
+
+    An axis has extent 1 where the factor does not depend on its variable.
+    """
     axes = sorted(range(len(factor.variables)), key=lambda i: scope.index(factor.variables[i]))
     held = factor.table.transpose(axes)
     present = {factor.variables[i]: held.shape[place] for place, i in enumerate(axes)}
@@ -395,15 +410,15 @@ def spread(factor: Factor, scope: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 MOST_COLUMNS = 1 << 18
-"""States and combinations of states of the largest program that is tried: larger ones leave HiGHS no time to search."""
+"""Most columns of an integer program: a larger one leaves HiGHS no time to search."""
 _TOLERANCE = 1e-6
-"""Relative: what HiGHS takes for equal."""
+"""Relative difference below which HiGHS treats numbers as equal."""
 
 
-def solved(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -> tuple[list[int], float]:
-    """A state for each variable, and a cost below which there is no assignment.
+def solve_milp(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -> tuple[list[int], float]:
+    """Solve the integer program, and return a state for each variable and a lower bound of the cost of any assignment.
 
-    The bound is the cost itself where the solver proved that to a relative 1e-6, which is as exact as it computes.
+    The bound is the cost itself where the solver proved it to a relative 1e-6, the precision of its arithmetic.
 
     Raises:
         InvalidArguments: every assignment costs infinity.
@@ -411,7 +426,7 @@ def solved(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -
         Unimplemented: no assignment was found in `seconds`, or the program has over `MOST_COLUMNS` columns.
     """
     optimize, sparse = _scipy("scipy.optimize"), _scipy("scipy.sparse")
-    program = _Program(sizes)
+    program = _IntegerProgram(sizes)
     for factor in factors:
         program.add(factor)
         if program.width > MOST_COLUMNS:
@@ -433,21 +448,22 @@ def solved(sizes: Sequence[int], factors: Sequence[Factor], *, seconds: float) -
         raise InvalidArguments("every assignment costs infinity: no states of the variables are allowed together")
     if found.x is None:
         raise Unimplemented(f"no assignment was found in {seconds:g} s ({found.message}): give the solver more seconds")
-    chosen = _read(found.x, sizes)
+    chosen = _select_states(found.x, sizes)
     cost = total(factors, chosen)
     bound = found.mip_dual_bound / scale + program.constant
     near = bound >= cost - _TOLERANCE * max(1.0 / scale, abs(cost))
     return chosen, cost if near else float(bound)
 
 
-def _read(x: NDArray[np.float64], sizes: Sequence[int]) -> list[int]:
+def _select_states(x: NDArray[np.float64], sizes: Sequence[int]) -> list[int]:
+    """Return the state of each variable whose column of the solution is greatest."""
     ends = np.cumsum(sizes)
     return [int(np.argmax(x[end - size : end])) for end, size in zip(ends, sizes, strict=True)]
 
 
 @dataclass(slots=True)
-class _Program:
-    """The integer program as it grows: columns are x of all variables, then y of all factors."""
+class _IntegerProgram:
+    """An integer program, to which factors are added: columns are x of all variables, then y of all factors."""
 
     sizes: Sequence[int]
     costs: list[float] = field(default_factory=list)
@@ -474,13 +490,14 @@ class _Program:
         return len(self.sides)
 
     def _row(self, plus: Sequence[int], minus: Sequence[int], side: float) -> None:
+        """Add the constraint: the sum of columns `plus`, less that of columns `minus`, is `side`."""
         self.columns += [*plus, *minus]
         self.values += [1.0] * len(plus) + [-1.0] * len(minus)
         self.rows += [len(self.sides)] * (len(plus) + len(minus))
         self.sides.append(side)
 
     def add(self, factor: Factor) -> None:
-        """Take a factor along: its least cost as a constant, the rest on combinations."""
+        """Add a factor: its least cost as a constant, the differences from it as costs of combinations."""
         where = np.argwhere(np.isfinite(factor.table))
         costs = factor.table[np.isfinite(factor.table)]
         least = float(costs.min()) if len(costs) else 0.0
@@ -498,12 +515,13 @@ class _Program:
                 self._row(combinations, (self.firsts[v] + state,), 0.0)
 
     def scale(self) -> float:
-        """What to multiply costs by so that the usual one is well above the solver's absolute tolerances."""
+        """Return the factor that brings typical costs well above the absolute tolerances of the solver."""
         positive = [cost for cost in self.costs if cost > 0.0]
         return 1e3 / math.fsum(positive) * len(positive) if positive else 1.0
 
 
 def _scipy(module: str) -> Any:
+    """Import a module of SciPy."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,16 +1,16 @@
-"""From what was chosen to a `Program`: buffers, the time of each reorder, then steps in order.
+"""Emission of a plan as a `Program`: its buffers, the positions of its reorders, and its steps in order.
 
-A tensor has a buffer in each of its formats, some of them in the bytes of another:
+A tensor has a buffer in each of its formats. Some buffers are stored in the bytes of another:
 
-    source of a concatenation          in the result, where its slice begins
-    view                               in what it is a view of
-    what a result takes the place of   in the result
-    between calls of a group           in the result of the group
-    the same bytes, other format       in the format produced
+    source of a concatenation            in the result, at the offset of its slice
+    view                                 in the source of the view
+    operand that the result overwrites   in the result
+    tensor between calls of a group      in the result of the group
+    the same bytes in another format     in the format produced
 
-A reorder runs right before its first reader, or as soon as nobody else needs what it reads. Until then the source takes
-memory, afterwards the destination. So it is late if the source is the smaller of both or is needed anyway, and early if
-the destination is.
+A reorder can run right before its first reader, or right after the last reader of its source. Until it runs, the source
+occupies memory, afterwards the destination. So it runs early if the destination is smaller and nothing else needs the
+source, and late otherwise.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ from functools import partial
 
 from inlay.graph.costs import reorder_source
 from inlay.graph.op_graph import Array
-from inlay.graph.planner.choosing import Copy, Settled
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, KernelCall
+from inlay.graph.planner.plan_search import ConcatCopy, FormatAssignment
 from inlay.graph.planner.problem import Problem
 from inlay.graph.program import Alternative, Buffer, Program, Step
 from inlay.primitives.attributes import SumPostOp
@@ -29,33 +29,36 @@ from inlay.primitives.engine import Operation
 
 
 @dataclass(slots=True)
-class Buffers:
-    """Buffers while they are laid out."""
+class BufferTable:
+    """The buffers of a program while it is built."""
 
     formats: Formats
-    """Of their descriptors."""
+    """The table of formats."""
     names: dict[tuple[str, Format], str] = field(default_factory=dict)
-    """By tensor and format."""
+    """Name of the buffer of each tensor and format."""
     tensors: set[str] = field(default_factory=set)
-    """Those that have a buffer in some format."""
+    """Tensors that have a buffer in some format."""
     made: dict[str, tuple[str, Format]] = field(default_factory=dict)
-    """By name: tensor and format."""
-    homes: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """By name: what it lies in, and from which byte."""
+    """Tensor and format of each buffer."""
+    bases: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Base of each buffer that is stored in another one, and the offset there in bytes."""
     counts: dict[str, int] = field(default_factory=dict)
-    """By beginning of a name, how many buffers were wanted with it."""
+    """Number of buffers that were requested with each name."""
 
     def add(self, tensor: str, number: Format, name: str) -> str:
-        """A new buffer, with a name that begins with `name`."""
-        wanted = name
-        while wanted in self.made:
+        """Add a buffer, and return its name: `name`, with a suffix if that is taken."""
+        unique = name
+        while unique in self.made:
             self.counts[name] = count = self.counts.get(name, 1) + 1
-            wanted = f"{name}:{count}"
-        self.made[wanted] = (tensor, number)
-        return wanted
+            unique = f"{name}:{count}"
+        self.made[unique] = (tensor, number)
+        return unique
 
     def of(self, tensor: str, number: Format) -> str:
-        """The buffer of a tensor in a format, made at the first call: that of the format produced has its name."""
+        """Return the buffer of a tensor in a format, adding it at the first call.
+
+        The first buffer of a tensor has the tensor's name.
+        """
         key = (tensor, number)
         if key not in self.names:
             name = f"{tensor}:{self.formats.tag(number) or 'strided'}" if tensor in self.tensors else tensor
@@ -63,187 +66,201 @@ class Buffers:
             self.tensors.add(tensor)
         return self.names[key]
 
-    def put(self, name: str, home: str, offset: int = 0) -> None:
-        """Let a buffer, with all that lies in it, lie in another one."""
+    def alias(self, name: str, base: str, offset: int = 0) -> None:
+        """Store a buffer, with all that are stored in it, in another one."""
         root, _ = self.root(name)
-        if root != self.root(home)[0]:
-            self.homes[root] = (home, offset)
+        if root != self.root(base)[0]:
+            self.bases[root] = (base, offset)
 
     def root(self, name: str) -> tuple[str, int]:
-        """What has the bytes of a buffer, and from which byte; the way there is shortened for the next call."""
-        way = [name]
-        while way[-1] in self.homes:
-            way.append(self.homes[way[-1]][0])
-        home, offset = way.pop(), 0
-        for one in reversed(way):
-            offset += self.homes[one][1]
-            self.homes[one] = (home, offset)
-        return home, offset
+        """Return the buffer that has the memory of a buffer, and the offset there in bytes.
 
-    def finished(self) -> dict[str, Buffer]:
-        """All buffers, each with the home that has bytes of its own."""
+        The chain of bases is shortened for later calls.
+        """
+        way = [name]
+        while way[-1] in self.bases:
+            way.append(self.bases[way[-1]][0])
+        base, offset = way.pop(), 0
+        for one in reversed(way):
+            offset += self.bases[one][1]
+            self.bases[one] = (base, offset)
+        return base, offset
+
+    def build(self) -> dict[str, Buffer]:
+        """Return all buffers; the base of each has memory of its own."""
         return {
             name: Buffer(name, tensor, self.formats.desc(number), *self.root(name))
             for name, (tensor, number) in self.made.items()
         }
 
 
-def laid_out(problem: Problem, settled: Settled) -> Buffers:
-    """The buffers of a plan, apart from copies and of what lies between the calls of a group."""
-    buffers = Buffers(problem.formats)
-    for name, number in settled.produced.items():
+def build_buffers(problem: Problem, assignment: FormatAssignment) -> BufferTable:
+    """Return the buffers of a plan, without those of copies and of tensors between the calls of a group."""
+    buffers = BufferTable(problem.formats)
+    for name, number in assignment.produced.items():
         first = buffers.of(name, number)
-        for other in settled.kept[name]:
+        for other in assignment.extra_formats[name]:
             second = buffers.of(name, other)
             if problem.is_alias(name, number, other):
-                buffers.put(second, first)
-    for i, (group, candidate) in enumerate(zip(problem.groups, settled.candidates, strict=True)):
+                buffers.alias(second, first)
+    for i, (group, candidate) in enumerate(zip(problem.groups, assignment.candidates, strict=True)):
         if group.kind == "view":
             _put_view(problem, buffers, group, candidate)
-        elif candidate.parts is not None:
-            _put_sources(problem, settled, buffers, i, candidate)
-        elif candidate.takes is not None:
+        elif candidate.concat_offsets is not None:
+            _put_sources(problem, assignment, buffers, i, candidate)
+        elif candidate.in_place_operand is not None:
             (dst,) = group.writes
-            old = group.ops[candidate.takes].reads["src_1"]
+            old = group.ops[candidate.in_place_operand].reads["src_1"]
             number = candidate.reads[group.reads.index(old)]
-            buffers.put(buffers.of(old, number), buffers.of(dst, candidate.writes[0]))
+            buffers.alias(buffers.of(old, number), buffers.of(dst, candidate.writes[0]))
     return buffers
 
 
-def _put_view(problem: Problem, buffers: Buffers, group: Group, candidate: Candidate) -> None:
+def _put_view(problem: Problem, buffers: BufferTable, group: Group, candidate: Candidate) -> None:
+    """Store the result of a view in its source."""
     (src,), (dst,) = group.reads, group.writes
     (read,), (written,) = candidate.reads, candidate.writes
-    seen = problem.formats.viewed(read, group.head.moves)
-    buffers.put(buffers.of(dst, written), buffers.of(src, read), seen[1] if seen else 0)
+    seen = problem.formats.view(read, group.head.transforms)
+    buffers.alias(buffers.of(dst, written), buffers.of(src, read), seen[1] if seen else 0)
 
 
-def _put_sources(problem: Problem, settled: Settled, buffers: Buffers, i: int, candidate: Candidate) -> None:
-    group, parts = problem.groups[i], candidate.parts or ()
+def _put_sources(
+    problem: Problem, assignment: FormatAssignment, buffers: BufferTable, i: int, candidate: Candidate
+) -> None:
+    """Store sources of a concatenation in its result."""
+    group, parts = problem.groups[i], candidate.concat_offsets or ()
     whole = buffers.of(group.writes[0], candidate.writes[0])
     for source, (name, read, at) in enumerate(zip(group.reads, candidate.reads, parts, strict=True)):
-        if problem.lies(i, source, read, settled.produced[name]):
-            buffers.put(buffers.of(name, read), whole, at)
+        if problem.is_in_concat_result(i, source, read, assignment.produced[name]):
+            buffers.alias(buffers.of(name, read), whole, at)
 
 
-def placed(problem: Problem, settled: Settled) -> dict[int, list[tuple[str, Format]]]:
-    """The formats that tensors are brought to before each group; those before the end under the number of groups.
+def schedule_reorders(problem: Problem, assignment: FormatAssignment) -> dict[int, list[tuple[str, Format]]]:
+    """Return the tensors and formats to reorder before each group; the key after the last group stands for the end.
 
-    Post-condition: each stands after the group that produces its tensor and not after one that reads it.
+    Post-condition: each reorder follows the group that produces its tensor and precedes all groups that read its
+    result.
     """
-    reads = _reads(problem, settled)
+    reads = _find_readers(problem, assignment)
     found: dict[int, list[tuple[str, Format]]] = {}
-    for name, formats in settled.kept.items():
-        src = settled.produced[name]
+    for name, formats in assignment.extra_formats.items():
+        src = assignment.produced[name]
         for dst in formats:
             late = min(reads[name, dst])
             early = max([problem.producers[name], *reads.get((name, src), ())]) + 1
-            is_early = early < late and len(formats) == 1 and _shrinks(problem, name, src, dst)
+            is_early = early < late and len(formats) == 1 and _saves_memory(problem, name, src, dst)
             found.setdefault(early if is_early else late, []).append((name, dst))
     return found
 
 
-def _reads(problem: Problem, settled: Settled) -> Mapping[tuple[str, Format], list[int]]:
-    """The groups that read a tensor in a format; the number of groups for what a run answers."""
+def _find_readers(problem: Problem, assignment: FormatAssignment) -> Mapping[tuple[str, Format], list[int]]:
+    """Return the groups that read a tensor in a format; the number of groups stands for the caller of a run."""
     found: dict[tuple[str, Format], list[int]] = {}
-    copies = {(copy.group, copy.source) for copy in settled.copies}
-    for i, (group, candidate) in enumerate(zip(problem.groups, settled.candidates, strict=True)):
+    copies = {(copy.group, copy.source) for copy in assignment.copies}
+    for i, (group, candidate) in enumerate(zip(problem.groups, assignment.candidates, strict=True)):
         for source, (name, number) in enumerate(zip(group.reads, candidate.reads, strict=True)):
-            read = settled.produced[name] if (i, source) in copies else number
+            read = assignment.produced[name] if (i, source) in copies else number
             found.setdefault((name, read), []).append(i)
     for name in problem.graph.outputs:
         found.setdefault((name, problem.domains[name][0]), []).append(len(problem.groups))
     return found
 
 
-def _shrinks(problem: Problem, name: str, src: Format, dst: Format) -> bool:
-    """Whether memory is won by an early reorder: the destination is smaller, and the source lies in nothing else."""
+def _saves_memory(problem: Problem, name: str, src: Format, dst: Format) -> bool:
+    """Return whether an early reorder saves memory: its result is smaller, and its source is not needed otherwise."""
     views = any(problem.groups[reader].kind == "view" for reader in problem.readers[name])
-    if views or name in problem.homes or not problem.may_move(name):
+    if views or name in problem.concat_targets or not problem.can_relocate(name):
         return False
     return problem.formats.size(dst) < problem.formats.size(src)
 
 
 Without = Callable[[str, Format, Format], float | None]
-"""By how much the best plan without a reorder of a tensor is slower."""
+"""A function from a tensor and two formats to the cost that the best plan without this reorder would add, in ms."""
 _MOST_REASONS = 16
 
 
-def emitted(problem: Problem, settled: Settled, without: Without | None = None) -> Program:
-    """The program of a plan; `without` prices each of its reorders.
+def emit_program(problem: Problem, assignment: FormatAssignment, without: Without | None = None) -> Program:
+    """Return the program of a plan; `without` provides the cost of a plan without each of its reorders.
 
-    Post-conditions: steps write what later ones read; the sum of their `ms` is `settled.ms`.
+    Post-conditions: steps read what earlier ones have written; the sum of their `ms` is `assignment.ms`.
     """
-    emission = _Emission(problem, settled, laid_out(problem, settled), without)
+    emission = _Emission(problem, assignment, build_buffers(problem, assignment), without)
     emission.run()
     graph = problem.graph
     inputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.inputs}
     outputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.outputs}
-    return Program(tuple(emission.steps), emission.buffers.finished(), inputs, outputs)
+    return Program(tuple(emission.steps), emission.buffers.build(), inputs, outputs)
 
 
 @dataclass(slots=True)
 class _Emission:
-    """Steps while they are made."""
+    """The steps of a program while it is built."""
 
     problem: Problem
-    settled: Settled
-    buffers: Buffers
+    assignment: FormatAssignment
+    buffers: BufferTable
     without: Without | None
     steps: list[Step] = field(default_factory=list)
     readers: dict[tuple[str, Format], list[int]] = field(default_factory=dict)
-    """The groups that read a tensor in a format, in order."""
+    """Groups that read a tensor in a format, in order."""
 
     def run(self) -> None:
-        moves = placed(self.problem, self.settled)
-        copies: dict[int, list[Copy]] = {}
-        for copy in self.settled.copies:
+        """Emit all steps."""
+        moves = schedule_reorders(self.problem, self.assignment)
+        copies: dict[int, list[ConcatCopy]] = {}
+        for copy in self.assignment.copies:
             copies.setdefault(copy.group, []).append(copy)
-        pairs = list(zip(self.problem.groups, self.settled.candidates, strict=True))
+        pairs = list(zip(self.problem.groups, self.assignment.candidates, strict=True))
         for i, (group, candidate) in enumerate(pairs):
             for key in set(zip(group.reads, candidate.reads, strict=True)):
                 self.readers.setdefault(key, []).append(i)
         for i, (group, candidate) in enumerate(pairs):
-            self.move(moves.get(i, ()))
+            self.emit_reorders(moves.get(i, ()))
             for copy in copies.get(i, ()):
-                self.copy(copy, candidate)
-            self.call(group, candidate)
-        self.move(moves.get(len(self.problem.groups), ()))
+                self.emit_copy(copy, candidate)
+            self.emit_calls(group, candidate)
+        self.emit_reorders(moves.get(len(self.problem.groups), ()))
 
-    def move(self, wanted: Sequence[tuple[str, Format]]) -> None:
+    def emit_reorders(self, wanted: Sequence[tuple[str, Format]]) -> None:
+        """Emit the reorders of tensors to these formats, except those that describe the same bytes."""
         for name, dst in wanted:
-            src = self.settled.produced[name]
+            src = self.assignment.produced[name]
             if self.problem.is_alias(name, src, dst):
                 continue
+            why = ", ".join(self.reasons(name, dst))
             alternative = None if self.without is None else Alternative(partial(self.without, name, src, dst))
-            self.reorder(name, src, dst, self.buffers.of(name, dst), ", ".join(self.reasons(name, dst)), alternative)
+            self.emit_reorder(name, src, dst, self.buffers.of(name, dst), why, alternative)
 
     def reasons(self, name: str, number: Format) -> Iterator[str]:
-        """Who reads a tensor in a format; of many the first ones."""
+        """Yield the readers of a tensor in a format, at most `_MOST_REASONS` of them."""
         readers = self.readers.get((name, number), ())
         for i in readers[:_MOST_REASONS]:
-            yield f"{self.problem.groups[i].names[0][0]} reads {self.said(number)}"
+            yield f"{self.problem.groups[i].names[0][0]} reads {self.format_name(number)}"
         if len(readers) > _MOST_REASONS:
             yield f"and {len(readers) - _MOST_REASONS} more"
         if name in self.problem.graph.outputs and number == self.problem.domains[name][0]:
-            yield f"{name} is answered in {self.said(number)}"
+            yield f"{name} is returned in {self.format_name(number)}"
 
-    def said(self, number: Format) -> str:
+    def format_name(self, number: Format) -> str:
+        """Return the tag of a format, or its description if it has none."""
         return self.problem.formats.tag(number) or str(self.problem.formats[number])
 
-    def copy(self, copy: Copy, candidate: Candidate) -> None:
+    def emit_copy(self, copy: ConcatCopy, candidate: Candidate) -> None:
+        """Emit the copy of a source into the result of a concatenation."""
         group = self.problem.groups[copy.group]
         whole = self.buffers.of(group.writes[0], candidate.writes[0])
         name, part = group.reads[copy.source], copy.part
-        assert candidate.parts is not None
+        assert candidate.concat_offsets is not None
         place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
-        self.buffers.put(place, whole, candidate.parts[copy.source])
-        why = f"{group.names[0][0]} takes {self.said(part)} into its result"
-        self.reorder(name, self.settled.produced[name], part, place, why, None)
+        self.buffers.alias(place, whole, candidate.concat_offsets[copy.source])
+        why = f"{group.names[0][0]} stores it as {self.format_name(part)} in its result"
+        self.emit_reorder(name, self.assignment.produced[name], part, place, why, None)
 
-    def reorder(
+    def emit_reorder(
         self, name: str, src: Format, dst: Format, writes: str, why: str, alternative: Alternative | None
     ) -> None:
-        formats, prices = self.problem.formats, self.problem.prices
+        """Emit the step of a reorder."""
+        formats, costs = self.problem.formats, self.problem.cost_cache
         descs = {"src": formats[src], "dst": formats[dst]}
         step = Step(
             f"reorder:{writes}",
@@ -252,15 +269,16 @@ class _Emission:
             {"dst": writes},
             Operation("reorder", "forward_inference", descs),
             impl="inlay",
-            ms=prices.reorder(src, dst),
+            ms=costs.reorder(src, dst),
             nbytes=formats.size(src) + formats.size(dst),
             why=why,
-            source=reorder_source(prices.costs, **descs),
+            source=reorder_source(costs.source, **descs),
             alternative=alternative,
         )
         self.steps.append(step)
 
-    def call(self, group: Group, candidate: Candidate) -> None:
+    def emit_calls(self, group: Group, candidate: Candidate) -> None:
+        """Emit the calls of a group."""
         between = self.between(group, candidate)
         for call in candidate.calls:
             op = group.ops[call.first]
@@ -286,22 +304,23 @@ class _Emission:
             )
 
     def between(self, group: Group, candidate: Candidate) -> dict[str, str]:
-        """Buffers of what lies between the calls of a group."""
+        """Add buffers for the tensors between the calls of a group, and return them."""
         found = {}
         for call in candidate.calls[:-1]:
             (name,) = group.ops[call.last].writes.values()
             (dst,), (desc,) = group.writes, candidate.writes
             found[name] = self.buffers.add(name, desc, name)
-            self.buffers.put(found[name], self.buffers.of(dst, desc))
+            self.buffers.alias(found[name], self.buffers.of(dst, desc))
         return found
 
     def written(self, group: Group, candidate: Candidate, name: str) -> str:
+        """Return the buffer of a result of a group."""
         return self.buffers.of(name, candidate.writes[group.writes.index(name)])
 
     def operands(
         self, group: Group, candidate: Candidate, call: KernelCall, between: dict[str, str]
     ) -> tuple[dict[str, str], dict[str, Array]]:
-        """What a call reads: buffers and constants, by argument."""
+        """Return the buffers and the constants that a call reads, by argument."""
         op = group.ops[call.first]
         descs = dict(zip(reversed(group.reads), reversed(candidate.reads), strict=True))  # the first of equal names
 

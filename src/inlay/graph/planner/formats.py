@@ -1,17 +1,17 @@
-"""`Formats`: the one table of the formats of a plan; all else names a format by its number there.
+"""`Formats`: the table of the formats of a plan, in which each descriptor has a number.
 
-Numbers are small, equal where descriptors are, and what the states of tensors, the tables of groups and the prices of
-kernels and reorders are keyed by. `NO_FORMAT` stands for a tensor without a descriptor, and for a format that does not
-exist; every other number is true.
+All other modules of the planner name formats by these small integers. They are the keys of the states of tensors, the
+tables of groups, and the costs of kernels and reorders; equal descriptors have equal numbers. `NO_FORMAT`, 0, stands
+for a tensor without a descriptor and for a format that does not exist.
 
-A format of one tensor becomes that of another by its tag: `acdb` of a convolution's destination is `acdb` of the
-pooling that follows. A view carries a format through, where it can.
+A format of one tensor becomes a format of another by its tag: from `acdb` of a convolution's result follows `acdb` of
+the pooling after it. A view converts a format where it can.
 
 >>> formats = Formats()
->>> image = formats.tagged((1, 16, 4, 4), "f32", "acdb")
+>>> image = formats.from_tag((1, 16, 4, 4), "f32", "acdb")
 >>> formats.tag(formats.like(image, (1, 32, 2, 2), "f32"))
 'acdb'
->>> image == formats.add(MemoryDesc((1, 16, 4, 4), "f32", "nhwc")), formats.viewed(image, (Reshape((1, 256)),))
+>>> image == formats.add(MemoryDesc((1, 16, 4, 4), "f32", "nhwc")), formats.view(image, (ReshapeView((1, 256)),))
 (True, None)
 """
 
@@ -24,81 +24,90 @@ import numpy as np
 from inlay.data_type import DataType, as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.graph.costs.paces import Form, tag_of
+from inlay.graph.costs.kernel_models import ChannelLayout, tag_of
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Move, Part, Permute, Reshape
+from inlay.graph.op_graph import PermuteView, ReshapeView, SubmemoryView, ViewTransform
 from inlay.layout import Dims, Layout
 
 MOST_NDIMS = 12
-"""Of oneDNN."""
+"""Most axes of a descriptor (oneDNN, DNNL_MAX_NDIMS)."""
 
 Format: TypeAlias = int
 """The number of a format in the table."""
 NO_FORMAT: Format = 0
-"""The number of no format."""
-Moves: TypeAlias = tuple[Move, ...]
-"""What a view does, in order."""
+"""The number that means no format."""
+ViewTransforms: TypeAlias = tuple[ViewTransform, ...]
+"""The transforms of a view in order."""
 
 _IMAGES = (3, 4, 5)  # axes
 
 
 class Formats:
-    """Descriptors of a plan, without offset, each with a number."""
+    """The descriptors of a plan, without offsets, by number."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin with an empty table."""
         self._numbers: dict[MemoryDesc, Format] = {}
         self._descs: list[MemoryDesc | None] = [None]
         self.type_of: Callable[[np.dtype[np.generic]], str | None] = cache(_type_of)
-        """The name of a data type; None where descriptors have no such type."""
-        self.tagged: Callable[[Dims, str, str | None], Format] = cache(self._tagged)
-        """The format of these dims and this type by tag; None is row-major."""
+        """The name of a data type, by its NumPy type; None where descriptors have no such type."""
+        self.from_tag: Callable[[Dims, str, str | None], Format] = cache(self._from_tag)
+        """The format of these dims and this data type with a tag; None means row-major."""
         self.tag: Callable[[Format], str | None] = cache(lambda number: self[number].tag)
-        """The format tag of a format, if it has one."""
+        """The tag of a format; None where it has none."""
         self.size: Callable[[Format], int] = cache(lambda number: self[number].size)
-        """Bytes of a format."""
+        """The size of a format in bytes."""
         self.equivalent: Callable[[Format, Format], bool] = cache(self._equivalent)
-        """Whether both place each element alike and take the same bytes, so that neither needs a reorder."""
-        self.viewed: Callable[[Format, Moves], tuple[Format, int] | None] = cache(self._viewed)
-        """What a format is after some moves, and the byte at which that begins; None where it would have to move."""
-        self.origin: Callable[[Format, Moves, Dims], Format] = cache(self._origin)
-        """The format of these dims that becomes a format by some moves; none where a part has many."""
+        """Whether two formats place each element alike and have the same size, so that no reorder is needed."""
+        self.view: Callable[[Format, ViewTransforms], tuple[Format, int] | None] = cache(self._view)
+        """The format of a view, and its offset in bytes; None where the view would have to copy elements."""
+        self.view_source: Callable[[Format, ViewTransforms, Dims], Format] = cache(self._view_source)
+        """The format of these dims of which a view has a given format; `NO_FORMAT` where none or many do."""
 
     def add(self, desc: MemoryDesc) -> Format:
-        """The number of this descriptor."""
+        """Return the number of a descriptor, adding it to the table if it is new."""
         number = self._numbers.setdefault(desc, len(self._descs))
         if number == len(self._descs):
             self._descs.append(desc)
         return number
 
     def __getitem__(self, number: Format) -> MemoryDesc:
-        """The descriptor of a format, which is not `NO_FORMAT`."""
+        """Return the descriptor of a format other than `NO_FORMAT`."""
         desc = self._descs[number]
         assert desc is not None
         return desc
 
     def desc(self, number: Format) -> MemoryDesc | None:
-        """The descriptor of a format; None of no format."""
+        """Return the descriptor of a format; None for `NO_FORMAT`."""
         return self._descs[number]
 
     def plain(self, tensor: Tensor) -> Format:
-        """The dense row-major format; none where a tensor has no descriptor: no axes, too many, or its type."""
+        """Return the dense row-major format of a tensor.
+
+        `NO_FORMAT` is returned for a tensor without axes, with too many, or of a type that descriptors lack.
+        """
         name = self.type_of(tensor.dtype)
         if name is None or not 0 < len(tensor.dims) <= MOST_NDIMS:
             return NO_FORMAT
-        return self.tagged(tensor.dims, name, None)
+        return self.from_tag(tensor.dims, name, None)
 
     def like(self, number: Format, dims: Dims, data_type: str) -> Format:
-        """The format of the same tag for other dims; none where it has no tag, or new blocks would not be full."""
+        """Return the format with the same tag for other dims.
+
+        `NO_FORMAT` is returned where the format has no tag, or where the last block of an axis would be partly filled.
+        """
         desc, tag = self[number], self.tag(number)
         if tag is None or desc.ndims != len(dims):
             return NO_FORMAT
         if desc.dims != dims and any(dims[axis] % block for axis, block in desc.inner_blocks):
             return NO_FORMAT
-        return self.tagged(dims, data_type, tag)
+        return self.from_tag(dims, data_type, tag)
 
     def slices(self, whole: Format, parts: Sequence[Dims], axis: int) -> tuple[tuple[Format, int], ...] | None:
-        """Parts of `whole` that follow each other along `axis`, each with its byte; None where a block is cut."""
+        """Return the formats and byte offsets of parts of `whole` that follow one another along `axis`.
+
+        None is returned where the boundary between parts cuts a block.
+        """
         found, at = [], 0
         for dims in parts:
             offsets = tuple(at if i == axis else 0 for i in range(len(dims)))
@@ -109,59 +118,61 @@ class Formats:
             at += dims[axis]
         return tuple(found)
 
-    def _tagged(self, dims: Dims, data_type: str, tag: str | None) -> Format:
+    def _from_tag(self, dims: Dims, data_type: str, tag: str | None) -> Format:
         return self.add(MemoryDesc(dims, data_type, tag))
 
     def _equivalent(self, one: Format, other: Format) -> bool:
         return one == other or (self.size(one) == self.size(other) and self[one].equivalent(self[other]))
 
-    def _viewed(self, number: Format, moves: Moves) -> tuple[Format, int] | None:
+    def _view(self, number: Format, transforms: ViewTransforms) -> tuple[Format, int] | None:
         desc = self.desc(number)
         if desc is None:
             return NO_FORMAT, 0
-        for move in moves:
-            desc = moved(desc, move, allow_empty=True)
+        for transform in transforms:
+            desc = apply_transform(desc, transform, allow_empty=True)
             if desc.is_zero:
                 return None
         return self._at_start(desc)
 
     def _at_start(self, desc: MemoryDesc) -> tuple[Format, int]:
-        """The format of a descriptor without its offset, and the offset in bytes."""
+        """Return the format of a descriptor without its offset, and the offset in bytes."""
         kind = desc.data_type
         assert isinstance(kind, DataType)
         if not desc.offset0 or not isinstance(desc.layout, Layout):
             return self.add(desc), 0
         return self.add(MemoryDesc.from_layout(desc.layout, kind, dims=desc.dims)), desc.offset0 * kind.itemsize
 
-    def _origin(self, number: Format, moves: Moves, dims: Dims) -> Format:
+    def _view_source(self, number: Format, transforms: ViewTransforms, dims: Dims) -> Format:
         found = self[number]
-        for move, before in zip(reversed(moves), reversed(_dims_before(dims, moves)), strict=True):
-            match move:
-                case Reshape():
+        for transform, before in zip(reversed(transforms), reversed(_dims_before(dims, transforms)), strict=True):
+            match transform:
+                case ReshapeView():
                     found = found.reshape(before, allow_empty=True)
-                case Permute(perm):
+                case PermuteView(perm):
                     found = found.permute_axes(perm, allow_empty=True)
-                case Part():
+                case SubmemoryView():
                     return NO_FORMAT
             if found.is_zero:
                 return NO_FORMAT
         source = self.add(found)
-        seen = self.viewed(source, moves)
+        seen = self.view(source, transforms)
         return source if seen is not None and seen[0] == number else NO_FORMAT
 
 
-def moved(desc: MemoryDesc, move: Move, *, allow_empty: bool = False) -> MemoryDesc:
-    """The descriptor after a move; the zero descriptor where elements would have to move, if `allow_empty`.
+def apply_transform(desc: MemoryDesc, transform: ViewTransform, *, allow_empty: bool = False) -> MemoryDesc:
+    """Return the descriptor of a view after one transform.
+
+    Where elements would have to be copied, the zero descriptor is returned if `allow_empty`.
 
     Raises:
-        InvalidArguments, Unimplemented: as the view of `MemoryDesc`, unless `allow_empty`.
+        InvalidArguments, Unimplemented: as the method of `MemoryDesc`, unless `allow_empty`.
     """
-    match move:
-        case Reshape(dims):
+    match transform:
+        case ReshapeView(dims):
             return desc.reshape(dims, allow_empty=allow_empty)
-        case Permute(perm):
+        case PermuteView(perm):
             return desc.rename_axes(perm, allow_empty=allow_empty)
-        case Part(offsets, dims):
+        case SubmemoryView(offsets, dims):
             return desc.submemory(dims, offsets, allow_empty=allow_empty)
 
 
@@ -174,32 +185,32 @@ def _type_of(dtype: np.dtype[np.generic]) -> str | None:
     return None if found.is_sub_byte else found.name
 
 
-def _dims_before(dims: Dims, moves: Sequence[Move]) -> list[Dims]:
-    """The dims that each move begins with."""
+def _dims_before(dims: Dims, transforms: Sequence[ViewTransform]) -> list[Dims]:
+    """Return the dims before each transform."""
     found = []
-    for move in moves:
+    for transform in transforms:
         found.append(dims)
-        match move:
-            case Permute(perm):
+        match transform:
+            case PermuteView(perm):
                 dims = tuple(dims[axis] for axis in perm)
-            case Reshape(after) | Part(_, after):
+            case ReshapeView(after) | SubmemoryView(_, after):
                 dims = after
     return found
 
 
 def channels_last(ndims: int) -> str | None:
-    """The tag with channels innermost, for images of one to three spatial axes.
+    """Return the tag with channels innermost, for images of one to three spatial axes; None for others.
 
     >>> channels_last(4)
     'acdb'
     """
-    return tag_of(Form("nxc"), ndims) if ndims in _IMAGES else None
+    return tag_of(ChannelLayout("nxc"), ndims) if ndims in _IMAGES else None
 
 
 def blocked(ndims: int, block: int) -> str | None:
-    """The tag with channels in blocks, for images of one to three spatial axes.
+    """Return the tag with channels in blocks, for images of one to three spatial axes; None for others.
 
     >>> blocked(4, 16)
     'aBcd16b'
     """
-    return tag_of(Form("blocked", block), ndims) if ndims in _IMAGES else None
+    return tag_of(ChannelLayout("blocked", block), ndims) if ndims in _IMAGES else None

@@ -1,11 +1,12 @@
-"""`Group`: an operation and what may be fused into it, a chain in which nobody else reads what lies between.
+"""`Group`: an operation with an epilogue, the element-wise operations that its kernel may apply as post-operations.
 
     conv -> add (constant per channel) -> relu -> y        one group: convolution with bias, post-operation relu
-    conv -> add (x) -> relu -> y                           one group: x is read too, perhaps where the result goes
+    conv -> add (x) -> relu -> y                           one group that also reads x, and may write y in its place
 
-Which of it is fused is decided by cost, for each format: a group has a `Candidate` for each way to run it, and a plan
-is one candidate of each. A constant added to each channel is a bias and costs nothing, so that is settled here. A group
-runs where its last operation stands.
+Between the operations of a group no tensor has another reader. How many of them are fused is decided by cost, in each
+format: a group has a `Candidate` for each way to run it, and a plan has one candidate of each group. A constant that is
+added to each channel becomes a bias, which costs nothing, before costs are known. A group runs at the position of its
+last operation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from inlay.graph.costs.kernel import Source
+from inlay.graph.costs.estimates import Source
 from inlay.graph.op_graph import Array, Op, OpGraph, readers_of, writers_of
 from inlay.graph.passes.range_guards import may_leave_range, propagates
 from inlay.graph.planner.formats import Format
@@ -22,8 +23,8 @@ from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED
 
-MOST_FOLLOWERS = 5
-"""Operations that are tried as post-operations of one."""
+MOST_EPILOGUE_OPS = 5
+"""Most operations in an epilogue."""
 
 _ALL = frozenset(("eltwise", "binary", "sum"))
 _FUSES: Mapping[str, frozenset[str]] = {
@@ -38,35 +39,35 @@ _FUSES: Mapping[str, frozenset[str]] = {
     "batch_normalization": frozenset(("eltwise",)),
     "eltwise": frozenset(("binary",)),
 }
-"""What may follow as post-operation, by kind: what an engine lacks it declines."""
+"""For each kind, the kinds that may follow as post-operations. An engine may support fewer."""
 SUMMING = frozenset((*WEIGHTED, "binary", "reduction"))
-"""Kinds whose result may take the place of what is added to it: for others oneDNN 3.2 forgets to add."""
+"""Kinds whose result may overwrite an operand that is added to it; for other kinds oneDNN 3.2 does not add it."""
 _COMMUTING = ("add", "mul", "max", "min")
 _Readers: TypeAlias = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One call of a candidate, with its price."""
+    """One call of a candidate, with its cost."""
 
     operation: Operation | None
-    """What the engine is asked, weights `any`; None for what NumPy computes."""
+    """The engine's operation, with weights of format `any`; None for a call that NumPy computes."""
     impl: str
-    """How the engine computes it."""
+    """Name of the implementation."""
     ms: float
-    """What it takes."""
+    """Estimated time in milliseconds."""
     nbytes: int = 0
-    """Bytes it must read and write."""
+    """Bytes that it must read and write."""
     roofline: float = 0.0
-    """The least that it could take, in ms."""
+    """Lower bound of the time in milliseconds."""
     is_cliff: bool = False
-    """Whether it takes far longer than that."""
+    """Whether it takes over ten times the roofline."""
     source: Source = "modelled"
-    """How `ms` is known: see `Kernel.source`."""
+    """Origin of `ms`: see `KernelEstimate.source`."""
     first: int = 0
-    """Which operation of the group it computes: 0 is the head."""
+    """Index of the first operation of the group that it computes; 0 is the head."""
     last: int = 0
-    """The last of those that follow as its post-operations."""
+    """Index of the last operation of the group that it computes, as a post-operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +75,25 @@ class Candidate:
     """One way to run a group."""
 
     reads: tuple[Format, ...]
-    """The format of each tensor that the group reads."""
+    """Format of each tensor that the group reads."""
     writes: tuple[Format, ...]
-    """The format of each tensor that it writes."""
+    """Format of each tensor that the group writes."""
     calls: tuple[KernelCall, ...] = ()
-    """What is called; nothing for a view and for a concatenation without a copy."""
-    parts: tuple[int, ...] | None = None
-    """Of a concatenation without a call: the byte of the result at which each source begins; `reads` says how they lie
-    there."""
+    """The calls in order; none for a view, and for a concatenation without a copy."""
+    concat_offsets: tuple[int, ...] | None = None
+    """For a concatenation without a call: the byte offset of each source in the result.
+
+    The formats of `reads` are then those of the slices of the result.
+    """
 
     @property
     def ms(self) -> float:
-        """What the calls take."""
+        """Estimated time of all calls in milliseconds."""
         return sum((call.ms for call in self.calls), 0.0)
 
     @property
-    def takes(self) -> int | None:
-        """The operation of the group whose operand lies where the result will, if there is one."""
+    def in_place_operand(self) -> int | None:
+        """Index of the operation whose second operand the result overwrites; None if there is none."""
         for call in self.calls:
             if call.operation is not None:
                 for i, post_op in enumerate(call.operation.attributes.post_ops):
@@ -101,43 +104,47 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A head and what may be fused into it."""
+    """An operation and its epilogue."""
 
     head: Op
-    """The first operation; a constant added to its channels has become its bias."""
-    followers: tuple[Op, ...]
-    """Eltwise and binary operations, each on the result of the one before, its `src` or `src_0`; binary ones take
-    another operand as `src_1`. A sum has become a binary one."""
+    """The first operation; a constant that was added to its channels has become its bias."""
+    epilogue: tuple[Op, ...]
+    """Element-wise operations, each on the result of the one before, which is its `src` or `src_0`.
+
+    Binary ones read another operand as `src_1`. A sum of two tensors has become a binary addition.
+    """
     names: tuple[tuple[str, ...], ...]
-    """Of head and followers, the operations of the graph that each stands for."""
+    """For head and epilogue: names of the graph's operations that each stands for."""
     position: int
-    """Where the last of them stands in the graph."""
+    """Index of the last operation in the graph."""
     reads: tuple[str, ...]
-    """Tensors that are read, in the order of arguments; those between are left out. Each stands once, but the sources
-    of a concatenation as often as they are sources."""
+    """Tensors that the group reads from outside, in the order of arguments.
+
+    Each is listed once, except sources of a concatenation, which are listed for each argument.
+    """
     writes: tuple[str, ...]
-    """Tensors that are written for others."""
-    dies: frozenset[str] = frozenset()
-    """Tensors read here at last, so that the result may take their place."""
+    """Tensors that the group writes for others."""
+    last_uses: frozenset[str] = frozenset()
+    """Operands that nothing reads after the group, so that the result may overwrite them."""
     candidates: tuple[Candidate, ...] = ()
-    """The ways to run it; nothing until they are priced."""
+    """The ways to run the group; empty until `CandidateGenerator` has found them."""
 
     @property
     def kind(self) -> str:
-        """Of its head."""
+        """Kind of the head."""
         return self.head.kind
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        """Head and followers."""
-        return (self.head, *self.followers)
+        """Head and epilogue."""
+        return (self.head, *self.epilogue)
 
 
-def grouped(graph: OpGraph) -> tuple[Group, ...]:
-    """The operations in groups, in an order in which they can run.
+def group_operations(graph: OpGraph) -> tuple[Group, ...]:
+    """Divide the operations into groups, in an order in which these can run.
 
-    Post-conditions: each operation is in one group; what is not written by a group is read within one group alone, by
-    one operation, and is no output.
+    Post-conditions: each operation is in one group; a tensor between operations of a group has one reader and is no
+    output.
 
     >>> from inlay.graph.network import Tensor
     >>> function = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
@@ -146,14 +153,15 @@ def grouped(graph: OpGraph) -> tuple[Group, ...]:
     ...     Op("relu", "eltwise", {"src": "y"}, {"dst": "z"}, parameters=function),
     ... )
     >>> tensors = {name: Tensor(name, (2, 3), np.dtype(np.float32)) for name in "xyz"}
-    >>> (group,) = grouped(OpGraph("tiny", 17, ("x",), ("z",), ops, tensors))
-    >>> group.reads, group.writes, [op.name for op in group.followers]
+    >>> (group,) = group_operations(OpGraph("tiny", 17, ("x",), ("z",), ops, tensors))
+    >>> group.reads, group.writes, [op.name for op in group.epilogue]
     (('x',), ('z',), ['relu'])
     """
     taken: set[int] = set()
     readers = readers_of(graph)
     chains = []
-    # The later of two convolutions takes the sum of both, and convolutions come before what only follows them.
+    # Of two convolutions whose results are added, the later one gets the addition. Convolutions come first, so that
+    # element-wise operations join their epilogues.
     last_first = [i for i in reversed(range(len(graph.ops))) if graph.ops[i].kind in WEIGHTED]
     for i in [*last_first, *(i for i in range(len(graph.ops)) if graph.ops[i].kind not in WEIGHTED)]:
         if i not in taken:
@@ -163,34 +171,37 @@ def grouped(graph: OpGraph) -> tuple[Group, ...]:
     chains.sort(key=lambda chain: chain[-1])
     groups = tuple(_group(graph, chain) for chain in chains)
     writers = writers_of(graph)
-    return tuple(replace(group, dies=_dying(graph, group, groups, writers)) for group in groups)
+    return tuple(replace(group, last_uses=_find_last_uses(graph, group, groups, writers)) for group in groups)
 
 
 def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> Iterator[int]:
-    """Numbers of an operation and of what may follow it within one group."""
+    """Yield the index of an operation, then those of the operations that its epilogue can have."""
     yield first
     head, kinds = graph.ops[first], _FUSES.get(graph.ops[first].kind)
     if kinds is None or len(head.writes) != 1:
         return
     (tensor,) = head.writes.values()
     leaves_range = may_leave_range(head)
-    for _ in range(MOST_FOLLOWERS):
+    for _ in range(MOST_EPILOGUE_OPS):
         if len(readers[tensor]) != 1 or tensor in graph.outputs:
             return
         (after,) = readers[tensor]
         follower = graph.ops[after]
-        # A run checks for NaN and infinities between the two, so what lies there must be in memory.
+        # A run may check the tensor between the two for NaN and infinities, so it must be in memory.
         if leaves_range and not propagates(follower.kind, follower.parameters.get("algorithm")):
             return
         leaves_range = leaves_range or may_leave_range(follower)
-        if after in taken or follower.kind not in kinds or not _fits(graph, tensor, follower):
+        if after in taken or follower.kind not in kinds or not _is_fusible(graph, tensor, follower):
             return
         yield after
         (tensor,) = follower.writes.values()
 
 
-def _fits(graph: OpGraph, tensor: str, op: Op) -> bool:
-    """Whether `op` may be a post-operation of what writes `tensor`: it maps each element, in the same dims and type."""
+def _is_fusible(graph: OpGraph, tensor: str, op: Op) -> bool:
+    """Return whether `op` may be a post-operation of the operation that writes `tensor`.
+
+    It must be element-wise, in the same dims and type, and read the tensor once.
+    """
     (dst,) = op.writes.values()
     one, other = graph.tensors[tensor], graph.tensors[dst]
     if one.dims != other.dims or one.dtype != other.dtype:
@@ -206,6 +217,7 @@ def _fits(graph: OpGraph, tensor: str, op: Op) -> bool:
 
 
 def _group(graph: OpGraph, chain: Sequence[int]) -> Group:
+    """Return the group of a chain of operations."""
     ops = [graph.ops[i] for i in chain]
     names: list[tuple[str, ...]] = [(op.name,) for op in ops]
     head, followers = ops[0], ops[1:]
@@ -217,7 +229,7 @@ def _group(graph: OpGraph, chain: Sequence[int]) -> Group:
         del followers[0]
     tensor = next(iter(head.writes.values()), "")
     for i, op in enumerate(followers):
-        followers[i] = _turned(op, tensor)
+        followers[i] = _normalize_follower(op, tensor)
         (tensor,) = op.writes.values()
     between = {name for op in (head, *followers[:-1]) for name in op.writes.values()} if followers else set()
     reads = dict.fromkeys(name for op in (head, *followers) for name in op.reads.values() if name not in between)
@@ -226,8 +238,8 @@ def _group(graph: OpGraph, chain: Sequence[int]) -> Group:
     return Group(head, tuple(followers), tuple(names), chain[-1], sources, writes)
 
 
-def _turned(op: Op, tensor: str) -> Op:
-    """A follower that reads `tensor` as its first operand, and is no sum."""
+def _normalize_follower(op: Op, tensor: str) -> Op:
+    """Return an operation of an epilogue with `tensor` as its first operand, and a sum as a binary addition."""
     if op.kind == "sum":
         op = replace(op, kind="binary", parameters={"algorithm": "add"})
     if op.kind != "binary" or op.reads.get("src_0") == tensor:
@@ -238,12 +250,12 @@ def _turned(op: Op, tensor: str) -> Op:
 
 
 def may_fuse(head: str, follower: str) -> bool:
-    """Whether an operation of kind `follower` is tried as post-operation of one of kind `head`."""
+    """Return whether an operation of kind `follower` is tried as a post-operation of one of kind `head`."""
     return follower in _FUSES.get(head, ())
 
 
 def _bias(graph: OpGraph, head: Op, op: Op) -> Array | None:
-    """What `op` adds to each channel of the result of `head`, in the dims of a bias; None where it does not."""
+    """Return the bias that `op` adds to the result of `head`; None where it does anything else."""
     if head.kind not in WEIGHTED or "bias" in head.constants or "bias" in head.reads:
         return None
     if op.kind != "binary" or op.parameters["algorithm"] != "add" or len(op.constants) != 1:
@@ -261,15 +273,17 @@ def _bias(graph: OpGraph, head: Op, op: Op) -> Array | None:
     return full if head.kind == "matmul" else full.reshape(dims[axis])
 
 
-def _dying(graph: OpGraph, group: Group, groups: Sequence[Group], writers: Mapping[str, int]) -> frozenset[str]:
-    """Tensors that followers add to the chain and nobody needs later, neither itself nor as a view."""
-    added = {op.reads["src_1"] for op in group.followers if "src_1" in op.reads and op.parameters["algorithm"] == "add"}
+def _find_last_uses(
+    graph: OpGraph, group: Group, groups: Sequence[Group], writers: Mapping[str, int]
+) -> frozenset[str]:
+    """Return the operands that the epilogue adds, and that nothing reads later, be it directly or through a view."""
+    added = {op.reads["src_1"] for op in group.epilogue if "src_1" in op.reads and op.parameters["algorithm"] == "add"}
     own = {n for n in added & writers.keys() if graph.ops[writers[n]].kind not in ("view", "concat", "reference")}
-    return frozenset(name for name in own if _ends(graph, name, group, groups))
+    return frozenset(name for name in own if _is_last_use(graph, name, group, groups))
 
 
-def _ends(graph: OpGraph, name: str, group: Group, groups: Sequence[Group]) -> bool:
-    """Whether `group` is the last to read `name`, and all that may lie in the same bytes is read before."""
+def _is_last_use(graph: OpGraph, name: str, group: Group, groups: Sequence[Group]) -> bool:
+    """Return whether `group` is the last reader of `name` and of all views of it."""
     if sum(list(op.reads.values()).count(name) for op in group.ops) != 1:
         return False
     alike = {name}

@@ -1,19 +1,19 @@
-"""`Problem`: what to choose from, and at what price; `Tables`: the same as factors of states of tensors.
+"""The format-assignment problem: groups, candidates, domains and costs; and the same as cost tables for elimination.
 
-A choice of one candidate for each group determines a plan: the format that each tensor is produced in is that which the
-candidate of its producer writes; the formats it is kept in are those that candidates of its readers read. Each kept
-format costs one reorder, from the format produced, however many read it.
+One candidate for each group determines a plan. A tensor is produced in the format that the candidate of its producer
+writes. It is made available in all formats that the candidates of its readers read. Each further format costs one
+reorder from the format produced, however many groups read it.
 
-So the state of a tensor is the format it is produced in and the set of formats it is kept in, as bits:
+So the state of a tensor is the format produced and the set of formats available, as bits:
 
     domain {nchw, nhwc}, one reader    (nchw, {nchw}) 0    (nchw, {nchw, nhwc}) reorder    (nhwc, {nhwc}) 0    ...
 
-A tensor need not be kept in more formats than it has readers, nor in one that no candidate reads; an output of the
-graph is kept in the plain one.
+A tensor needs no more further formats than it has readers, and none that no candidate reads. An output of the graph is
+available in the plain format.
 
-A group that touches few states is one factor over its tensors, with the cheapest candidate in each entry; one with
-more, a concatenation of many sources, is a variable over its candidates with a factor beside each tensor. The sum over
-all factors is the cost of a plan.
+A group whose tensors have few states is one factor over its tensors, in which each entry is the cost of the cheapest
+candidate. A group with more, as a concatenation of many sources, is a variable over its candidates, with one factor for
+each tensor. The sum of all factors is the cost of a plan.
 """
 
 import math
@@ -25,77 +25,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.graph.algorithms import Convolutions
-from inlay.graph.costs.kernel import Costs
+from inlay.graph.costs.estimates import Costs
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.planner.candidates import Candidates
+from inlay.graph.planner.candidates import CandidateGenerator
+from inlay.graph.planner.cost_cache import CostCache
 from inlay.graph.planner.domains import Domain, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
-from inlay.graph.planner.groups import Candidate, Group, grouped
-from inlay.graph.planner.prices import Prices
+from inlay.graph.planner.groups import Candidate, Group, group_operations
 from inlay.primitives.engine import Operation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What to choose from, and at what price."""
+    """The format-assignment problem of a graph."""
 
     graph: OpGraph
     """The operations."""
     groups: tuple[Group, ...]
-    """In the order in which they run, with their candidates."""
+    """The groups in the order in which they run, with their candidates."""
     domains: Mapping[str, Domain]
-    """Formats of each tensor between groups."""
-    prices: Prices
-    """Prices of kernels and reorders, and the table of formats."""
+    """The domain of each tensor between groups."""
+    cost_cache: CostCache
+    """Costs of kernels and reorders, and the table of formats."""
     producers: Mapping[str, int]
-    """The group that writes each tensor; -1 for what a run is given."""
+    """Index of the group that writes each tensor; -1 for an input."""
     readers: Mapping[str, tuple[int, ...]]
-    """The groups that read each tensor, as often as they do."""
-    homes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each tensor that may lie in the result of a concatenation: which group that is, which of its sources."""
+    """Indices of the groups that read each tensor, once for each argument."""
+    concat_targets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """For each tensor that can be stored in the result of a concatenation: the group, and the number of the source."""
 
     @property
     def formats(self) -> Formats:
         """The table of formats."""
-        return self.prices.formats
+        return self.cost_cache.formats
 
     def reorder(self, name: str, src: Format, dst: Format) -> float:
-        """Milliseconds to bring a tensor from `src` to `dst`; nothing where both are the same bytes."""
-        return 0.0 if src == dst or self.is_alias(name, src, dst) else self.prices.reorder(src, dst)
+        """Return the milliseconds of a reorder of a tensor; 0 where both formats describe the same bytes."""
+        return 0.0 if src == dst or self.is_alias(name, src, dst) else self.cost_cache.reorder(src, dst)
 
     def is_alias(self, name: str, src: Format, dst: Format) -> bool:
-        """Whether `dst` is another description of the bytes of `src`, which then need not be copied."""
-        return name not in self.homes and self.formats.equivalent(src, dst)
+        """Return whether `dst` describes the same elements in the same bytes as `src`, so that no copy is needed."""
+        return name not in self.concat_targets and self.formats.equivalent(src, dst)
 
-    def lies(self, group: int, source: int, part: Format, produced: Format) -> bool:
-        """Whether a source of a concatenation without a call lies in the result, if it is kept in the format `part`.
+    def is_in_concat_result(self, group: int, source: int, part: Format, produced: Format) -> bool:
+        """Return whether a source of a concatenation without a call is stored in the result.
 
-        Else it is copied there: it has another home, is given or answered, or the format cannot be one of it.
+        `part` is the format of its slice there. Otherwise the source is copied: it is stored in another result, is an
+        input or output, or cannot have the format of the slice.
         """
         name = self.groups[group].reads[source]
-        if self.homes.get(name) != (group, source) or part not in self.domains[name]:
+        if self.concat_targets.get(name) != (group, source) or part not in self.domains[name]:
             return False
-        return part != produced or self.may_move(name)
+        return part != produced or self.can_relocate(name)
 
-    def may_move(self, name: str) -> bool:
-        """Whether the bytes that a tensor is produced in may lie anywhere: it is neither given nor a view."""
+    def can_relocate(self, name: str) -> bool:
+        """Return whether a tensor can be produced at any address: it is neither an input nor a view."""
         producer = self.producers[name]
         return producer >= 0 and self.groups[producer].kind != "view"
 
 
 def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Problem:
-    """The problem of choosing formats for `graph` at these costs, and algorithms as `convolutions` allows.
+    """Build the problem of assigning formats to `graph` at these costs; `convolutions` names the allowed algorithms.
 
     Raises:
-        Unimplemented: an operation has no candidate (see `Candidates.of`).
+        Unimplemented: an operation has no candidate (see `CandidateGenerator.of`).
     """
-    prices = Prices(costs, Formats(), convolutions)
-    groups = grouped(graph)
-    found = domains(graph, prices, costs.isa)
-    pairs = ((prices.formats[src], prices.formats[dst]) for src, dst in _pairs(groups, found))
-    costs.prepare(_operations(graph, groups, found, prices), pairs)
-    candidates = Candidates(graph, found, prices)
+    cost_cache = CostCache(costs, Formats(), convolutions)
+    groups = group_operations(graph)
+    found = domains(graph, cost_cache, costs.isa)
+    pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in _list_reorders(groups, found))
+    costs.prepare(_collect_operations(graph, groups, found, cost_cache), pairs)
+    candidates = CandidateGenerator(graph, found, cost_cache)
     producers = dict.fromkeys(graph.inputs, -1)
     readers: dict[str, list[int]] = {name: [] for name in graph.inputs}
     for i, group in enumerate(groups):
@@ -108,34 +109,37 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
         graph,
         tuple(replace(group, candidates=candidates.of(group)) for group in groups),
         {name: found[name] for name in producers},
-        prices,
+        cost_cache,
         producers,
         {name: tuple(by) for name, by in readers.items()},
-        _homes(graph, groups),
+        _find_concat_targets(graph, groups),
     )
 
 
-def _operations(
-    graph: OpGraph, groups: tuple[Group, ...], found: Mapping[str, Domain], prices: Prices
+def _collect_operations(
+    graph: OpGraph, groups: tuple[Group, ...], found: Mapping[str, Domain], cost_cache: CostCache
 ) -> Iterator[Operation]:
-    """All operations that candidates will be priced by; found when the first is wanted."""
-    with prices.listing() as operations:
-        candidates = Candidates(graph, found, prices)
+    """Yield all operations whose costs candidates will request; they are collected when the first is requested."""
+    with cost_cache.collect_operations() as operations:
+        candidates = CandidateGenerator(graph, found, cost_cache)
         for group in groups:
             candidates.of(group)
     yield from operations
 
 
-def _pairs(groups: tuple[Group, ...], found: Mapping[str, Domain]) -> Iterable[tuple[Format, Format]]:
-    """All formats between which a tensor may be reordered or copied into a concatenation, once each."""
+def _list_reorders(groups: tuple[Group, ...], found: Mapping[str, Domain]) -> Iterable[tuple[Format, Format]]:
+    """Return all pairs of formats that a tensor may be reordered between, or copied between into a concatenation."""
     joined = {name for group in groups if group.kind == "concat" for name in group.reads}
     names = dict.fromkeys(name for group in groups for name in (*group.reads, *group.writes))
     moves = ((name, move) for name in names for move in (*permutations(found[name], 2), *((n, n) for n in found[name])))
     return dict.fromkeys(move for name, move in moves if move[0] != move[1] or name in joined)
 
 
-def _homes(graph: OpGraph, groups: tuple[Group, ...]) -> dict[str, tuple[int, int]]:
-    """The first concatenation that each tensor is a source of may hold it; what a run answers has its own place."""
+def _find_concat_targets(graph: OpGraph, groups: tuple[Group, ...]) -> dict[str, tuple[int, int]]:
+    """Return, for each source of a concatenation, the first concatenation that may store it.
+
+    Graph outputs get an allocation of their own.
+    """
     found: dict[str, tuple[int, int]] = {}
     for i, group in enumerate(groups):
         if group.kind == "concat":
@@ -146,64 +150,69 @@ def _homes(graph: OpGraph, groups: tuple[Group, ...]) -> dict[str, tuple[int, in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class States:
+class TensorStates:
     """The states of one tensor."""
 
     produced: NDArray[np.intp]
-    """Of each state, the format produced, as a number of the domain."""
-    kept: NDArray[np.intp]
-    """Of each state, the formats kept, bit by bit; the one produced among them."""
-    moves: NDArray[np.intp]
-    """Of each state, how many reorders that takes."""
+    """For each state, the format produced, as an index in the domain."""
+    available: NDArray[np.intp]
+    """For each state, the formats available, as bits of indices in the domain; the produced one is among them."""
+    reorder_counts: NDArray[np.intp]
+    """For each state, the number of reorders that it needs."""
     costs: NDArray[np.float64]
-    """Of each state, what these take."""
+    """For each state, the milliseconds of its reorders."""
 
-    def keeps(self, numbers: int | NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Of each state, whether the format of this number of the domain is kept; of several, one column each."""
-        return (np.right_shift.outer(self.kept, numbers) & 1).astype(bool)
+    def has_format(self, numbers: int | NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return, for each state, whether the format of this index in the domain is available.
+
+        For several indices the result has a column for each.
+        """
+        return (np.right_shift.outer(self.available, numbers) & 1).astype(bool)
 
 
-class Spaces:
-    """The states of tensors, made once for tensors that are alike."""
+class StateSpaces:
+    """The states of all tensors; tensors with equal domains and uses share them."""
 
     def __init__(self, problem: Problem) -> None:
-        """Of the tensors of `problem`."""
+        """Prepare the states of the tensors of `problem`."""
         self.problem = problem
-        self._known: dict[object, States] = {}
+        self._known: dict[object, TensorStates] = {}
         self._slots: list[dict[str, list[int]]] = [{} for _ in problem.groups]
         for group, slots in zip(problem.groups, self._slots, strict=True):
             for slot, name in enumerate(group.reads):
                 slots.setdefault(name, []).append(slot)
 
-    def of(self, name: str) -> States:
-        """The states of a tensor."""
+    def of(self, name: str) -> TensorStates:
+        """Return the states of a tensor."""
         problem = self.problem
         domain = problem.domains[name]
         producer = problem.producers[name]
-        answered = name in problem.graph.outputs
+        is_output = name in problem.graph.outputs
         if producer < 0:
             written = {0}
         else:
             slot = problem.groups[producer].writes.index(name)
             written = {domain.index(one.writes[slot]) for one in problem.groups[producer].candidates}
         readers = problem.readers[name]
-        read = {0} if answered else set()
+        read = {0} if is_output else set()
         for reader in set(readers):
             for one in problem.groups[reader].candidates:
                 numbers = (one.reads[slot] for slot in self._slots[reader][name])
                 read.update(domain.index(number) for number in numbers if number in domain)
-        most = len(readers) + answered
-        key = (domain, frozenset(written), frozenset(read), most, answered, name in problem.homes)
+        most = len(readers) + is_output
+        key = (domain, frozenset(written), frozenset(read), most, is_output, name in problem.concat_targets)
         if key not in self._known:
-            rows = self._rows(name, sorted(written), read, most)
-            produced, kept, moves, prices = zip(*(row for row in rows if row[1] & 1 or not answered), strict=True)
-            self._known[key] = States(np.array(produced), np.array(kept), np.array(moves), np.array(prices, float))
+            rows = self._enumerate_states(name, sorted(written), read, most)
+            produced, available, counts, costs = zip(*(row for row in rows if row[1] & 1 or not is_output), strict=True)
+            self._known[key] = TensorStates(
+                np.array(produced), np.array(available), np.array(counts), np.array(costs, float)
+            )
         return self._known[key]
 
-    def _rows(
+    def _enumerate_states(
         self, name: str, written: Iterable[int], read: set[int], most: int
     ) -> Iterator[tuple[int, int, int, float]]:
-        """Format produced, formats kept, number of reorders, price."""
+        """Yield, for each state, the format produced, the formats available, the number of reorders, and their cost."""
         domain, problem = self.problem.domains[name], self.problem
         for produced in written:
             others = sorted(read - {produced})
@@ -216,120 +225,131 @@ class Spaces:
 
 
 MOST_ENTRIES = 1 << 13
-"""States of the tensors of a group, multiplied, up to which it is one table."""
-FREE, BARRED = 0.0, np.inf
+"""Most combinations of states of a group's tensors for which the group is a single factor."""
+FREE, FORBIDDEN = 0.0, np.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """A group, seen from its tensors."""
+class GroupTables:
+    """The cost tables of one group."""
 
     variables: tuple[int, ...]
-    """Its tensors, each once."""
+    """Variables of its tensors, each once."""
     tables: tuple[NDArray[np.float64], ...]
-    """By state of each tensor and candidate: what that costs."""
+    """For each variable, the cost by state and candidate: 0, infinity, or that of a copy."""
     costs: NDArray[np.float64]
-    """By candidate: what its calls take."""
+    """For each candidate, the milliseconds of its calls."""
 
 
-class Tables:
-    """The factors of a problem."""
+class CostTables:
+    """A problem as factors: the states of its tensors, and the cost tables of its groups."""
 
     def __init__(self, problem: Problem) -> None:
-        """Make the states of every tensor and the tables of every group."""
+        """Build the states of every tensor and the tables of every group."""
         self.problem = problem
         self.names = tuple(problem.domains)
         self.numbers = {name: i for i, name in enumerate(self.names)}
-        spaces = Spaces(problem)
+        spaces = StateSpaces(problem)
         self.states = tuple(spaces.of(name) for name in self.names)
-        self._slots: dict[object, NDArray[np.float64]] = {}
-        self._joined: dict[object, NDArray[np.float64]] = {}
-        self.sides = tuple(self._sides(i) for i in range(len(problem.groups)))
+        self._slot_tables: dict[object, NDArray[np.float64]] = {}
+        self._group_table_cache: dict[object, NDArray[np.float64]] = {}
+        self.groups = tuple(self._group_tables(i) for i in range(len(problem.groups)))
 
     def factors(self, allowed: Mapping[int, Sequence[int]] | None = None) -> tuple[list[int], list[Factor]]:
-        """The numbers of states and the factors; `allowed` says candidates of groups, all of them where it does not.
+        """Return the number of states of each variable, and the factors.
 
-        The first variables are the tensors, in the order of `names`.
+        `allowed` restricts the candidates of groups; a group that is not among its keys has all. The first variables
+        are the tensors, in the order of `names`.
         """
         allowed = allowed or {}
         sizes = [len(states.costs) for states in self.states]
         factors = [Factor((i,), states.costs) for i, states in enumerate(self.states)]
-        for i, side in enumerate(self.sides):
-            among = tuple(allowed.get(i, range(len(side.costs))))
-            choices = tuple(v for v in side.variables if sizes[v] > 1)
+        for i, tables in enumerate(self.groups):
+            among = tuple(allowed.get(i, range(len(tables.costs))))
+            choices = tuple(v for v in tables.variables if sizes[v] > 1)
             if math.prod(sizes[v] for v in choices) <= MOST_ENTRIES:
-                factors.append(Factor(choices, self._table(side, choices, among)))
+                factors.append(Factor(choices, self._group_factor(tables, choices, among)))
                 continue
             choice = len(sizes)
             sizes.append(len(among))
-            factors.append(Factor((choice,), side.costs[list(among)]))
-            for variable, table in zip(side.variables, side.tables, strict=True):
+            factors.append(Factor((choice,), tables.costs[list(among)]))
+            for variable, table in zip(tables.variables, tables.tables, strict=True):
                 factors.append(Factor((variable, choice), table[:, among]))
         return sizes, factors
 
     def choices(self, assignment: Sequence[int], allowed: Mapping[int, Sequence[int]] | None = None) -> tuple[int, ...]:
-        """The cheapest candidate of each group where tensors are in these states."""
+        """Return the cheapest candidate of each group, given the states of the tensors."""
         found = []
-        for i, side in enumerate(self.sides):
-            costs = side.costs + sum(t[assignment[v]] for v, t in zip(side.variables, side.tables, strict=True))
+        for i, tables in enumerate(self.groups):
+            costs = tables.costs + sum(t[assignment[v]] for v, t in zip(tables.variables, tables.tables, strict=True))
             among = (allowed or {}).get(i, range(len(costs)))
             found.append(min(among, key=costs.__getitem__))
         return tuple(found)
 
-    def _sides(self, number: int) -> Sides:
-        """The tables of a group."""
+    def _group_tables(self, number: int) -> GroupTables:
+        """Build the tables of a group."""
         group = self.problem.groups[number]
         found: dict[int, NDArray[np.float64]] = {}
         for slot, name in enumerate((*group.reads, *group.writes)):
             variable = self.numbers[name]
-            table = self._slot(number, slot, name)
+            table = self._slot_table(number, slot, name)
             found[variable] = found[variable] + table if variable in found else table
-        return Sides(tuple(found), tuple(found.values()), np.array([one.ms for one in group.candidates]))
+        return GroupTables(tuple(found), tuple(found.values()), np.array([one.ms for one in group.candidates]))
 
-    def _slot(self, number: int, slot: int, name: str) -> NDArray[np.float64]:
-        """By state of a tensor and candidate: whether they fit, or what a copy costs."""
+    def _slot_table(self, number: int, slot: int, name: str) -> NDArray[np.float64]:
+        """Return, by state of one tensor and candidate, 0 where they fit, infinity where not, or the cost of a copy."""
         group, states = self.problem.groups[number], self.states[self.numbers[name]]
         candidates, domain = group.candidates, self.problem.domains[name]
-        if any(one.parts is not None for one in candidates) and slot < len(group.reads):
-            return self._sources(number, slot, states, candidates)
+        if any(one.concat_offsets is not None for one in candidates) and slot < len(group.reads):
+            return self._concat_source_table(number, slot, states, candidates)
         writes = slot >= len(group.reads)
         numbers = tuple(domain.index((*one.reads, *one.writes)[slot]) for one in candidates)
         key = (id(states), numbers, writes)
-        if key not in self._slots:
+        if key not in self._slot_tables:
             wanted = np.array(numbers)
-            fits = states.produced[:, None] == wanted if writes else states.keeps(wanted)
-            self._slots[key] = np.where(fits, FREE, BARRED)
-        return self._slots[key]
+            fits = states.produced[:, None] == wanted if writes else states.has_format(wanted)
+            self._slot_tables[key] = np.where(fits, FREE, FORBIDDEN)
+        return self._slot_tables[key]
 
-    def _sources(self, number: int, slot: int, states: States, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """Of a source of a concatenation: it lies in the result, is copied there, or is read by the primitive."""
+    def _concat_source_table(
+        self, number: int, slot: int, states: TensorStates, candidates: Sequence[Candidate]
+    ) -> NDArray[np.float64]:
+        """Return the table of a source of a concatenation.
+
+        By candidate, the source is stored in the result, is copied there, or is read by the primitive.
+        """
         problem, name = self.problem, self.problem.groups[number].reads[slot]
         domain = problem.domains[name]
-        movable = (problem.homes.get(name) == (number, slot), problem.may_move(name))
-        key = (id(states), tuple((one.reads[slot], one.parts is None) for one in candidates), movable)
-        if key in self._slots:
-            return self._slots[key]
-        table = np.full((len(states.costs), len(candidates)), BARRED)
+        movable = (problem.concat_targets.get(name) == (number, slot), problem.can_relocate(name))
+        key = (id(states), tuple((one.reads[slot], one.concat_offsets is None) for one in candidates), movable)
+        if key in self._slot_tables:
+            return self._slot_tables[key]
+        table = np.full((len(states.costs), len(candidates)), FORBIDDEN)
         for c, one in enumerate(candidates):
             read = one.reads[slot]
             for f in np.unique(states.produced):
                 rows = states.produced == f
-                if one.parts is not None and not problem.lies(number, slot, read, domain[f]):
-                    table[rows, c] = problem.prices.reorder(domain[f], read)
+                if one.concat_offsets is not None and not problem.is_in_concat_result(number, slot, read, domain[f]):
+                    table[rows, c] = problem.cost_cache.reorder(domain[f], read)
                 else:
-                    table[rows & states.keeps(domain.index(read)), c] = FREE
-        self._slots[key] = table
+                    table[rows & states.has_format(domain.index(read)), c] = FREE
+        self._slot_tables[key] = table
         return table
 
-    def _table(self, side: Sides, choices: tuple[int, ...], among: tuple[int, ...]) -> NDArray[np.float64]:
-        """The cheapest of these candidates for each states of the tensors in `choices`; the others have one state."""
-        key = (tuple(map(id, side.tables)), tuple(side.costs), among)
-        if key not in self._joined:
-            total: NDArray[np.float64] = side.costs[list(among)]
-            for variable, table in zip(side.variables, side.tables, strict=True):
-                # Candidates stay the last axis; there are no axes for the many tensors of one state.
+    def _group_factor(
+        self, tables: GroupTables, choices: tuple[int, ...], among: tuple[int, ...]
+    ) -> NDArray[np.float64]:
+        """Return the cost of the cheapest of these candidates, by the states of the tensors in `choices`.
+
+        All other tensors of the group have one state.
+        """
+        key = (tuple(map(id, tables.tables)), tuple(tables.costs), among)
+        if key not in self._group_table_cache:
+            total: NDArray[np.float64] = tables.costs[list(among)]
+            for variable, table in zip(tables.variables, tables.tables, strict=True):
+                # The last axis is that of candidates; tensors of one state have no axis.
                 total = (total[..., None, :] if variable in choices else total) + (
                     table[:, among] if variable in choices else table[0, among]
                 )
-            self._joined[key] = total.min(axis=-1)
-        return self._joined[key]
+            self._group_table_cache[key] = total.min(axis=-1)
+        return self._group_table_cache[key]

@@ -1,11 +1,27 @@
-"""From a `Program` to results: memory, calls, runs.
+"""Execution of a `Program`: memory planning, compilation, runs.
 
-plain            the program of a graph without a planner
-arena            where each buffer lies in memory
-checking         what is refused before a program is compiled
-compiling        from steps to calls that only lack memory, and constants in the formats of kernels
-guards           which buffers a run checks for special values
-instance         a program in memory of its own, every call bound to addresses
-adaptive_team    how many threads the next run uses
-session          a program compiled and run, from any number of threads
+Modules, in the order in which data flows through them:
+
+    plain            the program of a graph without a planner, the baseline
+    arena            allocation and offset of each buffer: memory planning
+    checking         validation of a program before it is compiled
+    compiling        implementations of steps, and constants packed in their formats
+    guards           the buffers that a run checks for NaN, infinities and very large numbers
+    instance         a compiled program bound to memory of its own
+    adaptive_team    the number of threads of the next run
+    session          `Session`, which compiles and runs a program from any number of threads
+
+Terms:
+
+    buffer        one tensor in one format; it has memory of its own or is stored in the bytes of another, its base (as
+                  `numpy.ndarray.base`)
+    allocation    the memory of a buffer that has its own, with all buffers that are stored in it
+    arena         one piece of memory that allocations share over time (Pisarchyk and Lee 2020, "Efficient memory
+                  management for deep neural net inference")
+    live          of an allocation at a step: written before or there, and read there or later
+    external      of an input's allocation: outside of the arena, so that steps may read the caller's memory
+    scratchpad    temporary memory of a primitive (oneDNN, `dnnl::scratchpad_mode`)
+    guard         a buffer whose elements a run checks, so that kernels that may lose NaN and infinities can be used
+                  (see `inlay.graph.passes.range_guards`)
+    exact         of kernels: they propagate NaN and infinities as ONNX defines
 """

@@ -1,20 +1,23 @@
-"""Where the buffers of a program lie: each in its home, and homes in one arena where they share bytes in turn.
+"""Memory planning: the allocation that holds each buffer, and the offset of each allocation in one shared arena.
 
-A buffer in another one's bytes may itself be a home in the words of a program; here each is brought to the outermost.
+A buffer that has memory of its own is an allocation. A buffer whose base is another buffer is stored in the bytes of
+its base; the base may be stored in a third buffer. `locate_buffers` follows the bases to the allocation.
 
-    Place("concat", 3136, 12544)    in the bytes of `concat`, from byte 3136 to byte 15680
+    BufferLocation("concat", 3136, 12544)    stored in the bytes of `concat`, from byte 3136 to byte 15680
 
-A home lives from the first step that writes one of its buffers to the last that reads one. Homes are placed one
-by one, each in the smallest gap between those that live while it does. Three orders are tried - by size, by size times
-life, by time - and the one that takes the least is chosen; only by time where very many homes live at once.
+An allocation is live from the first step that writes one of its buffers to the last step that reads one. Allocations
+that are live at the same step get separate bytes; others may share them. Offsets are assigned one allocation after the
+other, each in the smallest sufficient gap between the allocations that are live at the same time. Three orders are
+tried - by size, by size times length of the interval, by time - and the smallest arena wins. Where very many intervals
+overlap, only the order by time is tried.
 
-    >>> lives = {"a": Life(0, 1, 100), "b": Life(1, 2, 50), "c": Life(2, 3, 100)}
-    >>> arena = arranged(lives)
+    >>> intervals = {"a": LiveInterval(0, 1, 100), "b": LiveInterval(1, 2, 50), "c": LiveInterval(2, 3, 100)}
+    >>> arena = assign_offsets(intervals)
     >>> dict(arena.offsets), arena.nbytes, arena.unshared
     ({'a': 0, 'c': 0, 'b': 128}, 178, 250)
 
-Which bytes of its home a buffer has is said by runs: a dense buffer is one run, a slice of channels in nhwc one run for
-each pixel.
+The bytes that a buffer occupies in its allocation are runs of equal length: a dense buffer is one run, a slice of the
+channels of an nhwc image is one run for each pixel.
 
 Source: greedy by size, Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference".
 """
@@ -42,76 +45,79 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a buffer lies."""
+class BufferLocation:
+    """The bytes of a buffer within an allocation."""
 
-    home: str
-    """The outermost buffer in whose bytes it lies; its own name if it has its own."""
+    allocation: str
+    """Name of the buffer whose memory holds the bytes; the buffer's own name if it has memory of its own."""
     offset: int
-    """Bytes from the beginning of the home to that of the buffer."""
+    """Offset of the buffer in the allocation, in bytes."""
     nbytes: int
-    """Bytes from the beginning of the buffer to the end of what it reaches."""
+    """Bytes from the beginning of the buffer to the end of its last element or padding."""
 
     @property
     def end(self) -> int:
-        """Bytes from the beginning of the home to the end of what the buffer reaches."""
+        """Offset of the end of the buffer in the allocation, in bytes."""
         return self.offset + self.nbytes
 
 
-def places_of(program: Program, tensors: Mapping[str, Tensor]) -> dict[str, Place]:
-    """The place of each buffer of `program`.
+def locate_buffers(program: Program, tensors: Mapping[str, Tensor]) -> dict[str, BufferLocation]:
+    """Return the location of each buffer of `program`.
 
-    Post-condition: each buffer lies within its home.
+    Post-condition: each buffer is within its allocation.
 
     Raises:
-        InvalidArguments: a buffer's tensor is unknown or has other dims or another type, its home is unknown or lies in
-            itself, or the home is too small; or a buffer has no layout.
+        InvalidArguments: a buffer's tensor is unknown, or has other dims or another type; its base is unknown, too
+            small, or the buffer itself by a cycle; or a buffer has no layout.
         Unimplemented: a dim or stride is RUNTIME.
     """
     sizes = {name: _nbytes(program, buffer, tensors) for name, buffer in program.buffers.items()}
-    found = {}
+    locations = {}
     for name, buffer in program.buffers.items():
-        home, offset = _home_of(program, buffer)
-        found[name] = place = Place(home, offset, sizes[name])
-        room = max(sizes[home], _fresh(program.buffers[home]))
-        if offset < 0 or place.end > room:
+        allocation, offset = _find_allocation(program, buffer)
+        locations[name] = location = BufferLocation(allocation, offset, sizes[name])
+        size = max(sizes[allocation], _own_size(program.buffers[allocation]))
+        if offset < 0 or location.end > size:
             raise InvalidArguments(
-                f"{_said(program)}: buffer {name} takes bytes {offset} to {place.end} of {home}, which has {room}: "
-                "give it a larger home, or one of its own"
+                f"{_describe(program)}: buffer {name} occupies bytes {offset} to {location.end} of buffer "
+                f"{allocation}, which has {size}: give it a larger base, or memory of its own"
             )
-    return found
+    return locations
 
 
-def _said(program: Program) -> str:
+def _describe(program: Program) -> str:
     return f"program of {len(program.steps)} steps"
 
 
-def _home_of(program: Program, buffer: Buffer) -> tuple[str, int]:
-    """The outermost home, and the bytes from there."""
+def _find_allocation(program: Program, buffer: Buffer) -> tuple[str, int]:
+    """Follow the bases of a buffer, and return its allocation and its offset there."""
     seen, offset = {buffer.name}, 0
-    at = buffer
-    while at.home != at.name:
-        offset += at.offset
-        if at.home not in program.buffers:
+    while buffer.base != buffer.name:
+        offset += buffer.offset
+        if buffer.base not in program.buffers:
             raise InvalidArguments(
-                f"{_said(program)}: the home of buffer {at.name} is {at.home!r}, which is no buffer: add one"
+                f"{_describe(program)}: the base of buffer {buffer.name} is {buffer.base!r}, which is no buffer: "
+                "add one"
             )
-        at = program.buffers[at.home]
-        if at.name in seen:
-            raise InvalidArguments(f"{_said(program)}: buffer {at.name} lies in itself: give it a home of its own")
-        seen.add(at.name)
-    if at.offset:
+        buffer = program.buffers[buffer.base]
+        if buffer.name in seen:
+            raise InvalidArguments(
+                f"{_describe(program)}: the bases of buffer {buffer.name} form a cycle: give it memory of its own"
+            )
+        seen.add(buffer.name)
+    if buffer.offset:
         raise InvalidArguments(
-            f"{_said(program)}: buffer {at.name} has a home of its own and offset {at.offset}: it begins at 0"
+            f"{_describe(program)}: buffer {buffer.name} has memory of its own and offset {buffer.offset}: make it 0"
         )
-    return at.name, offset
+    return buffer.name, offset
 
 
 def _nbytes(program: Program, buffer: Buffer, tensors: Mapping[str, Tensor]) -> int:
+    """Return the bytes from the beginning of a buffer to the end of its last element."""
     tensor = tensors.get(buffer.tensor)
     if tensor is None:
         raise InvalidArguments(
-            f"{_said(program)}: buffer {buffer.name} is of tensor {buffer.tensor!r}, which the graph does not have"
+            f"{_describe(program)}: buffer {buffer.name} is of tensor {buffer.tensor!r}, which the graph does not have"
         )
     desc = buffer.desc
     if desc is None:
@@ -119,75 +125,77 @@ def _nbytes(program: Program, buffer: Buffer, tensors: Mapping[str, Tensor]) -> 
     _, high, data_type = byte_extent(desc)
     if desc.dims != tensor.dims or data_type.bits != 8 * tensor.dtype.itemsize:
         raise InvalidArguments(
-            f"{_said(program)}: buffer {buffer.name} is {desc!r}, but tensor {buffer.tensor} has dims {tensor.dims} of "
-            f"{tensor.dtype}: describe it so"
+            f"{_describe(program)}: buffer {buffer.name} is {desc!r}, but tensor {buffer.tensor} has dims "
+            f"{tensor.dims} of {tensor.dtype}: describe it so"
         )
     return high
 
 
-def _fresh(buffer: Buffer) -> int:
-    """Bytes of new memory for a buffer."""
+def _own_size(buffer: Buffer) -> int:
+    """Return the bytes that a buffer needs if it has memory of its own, padding included."""
     return 0 if buffer.desc is None else buffer.desc.size
 
 
-def home_sizes(program: Program, places: Mapping[str, Place]) -> dict[str, int]:
-    """By home, the bytes that it needs."""
+def allocation_sizes(program: Program, locations: Mapping[str, BufferLocation]) -> dict[str, int]:
+    """Return the size of each allocation in bytes."""
     sizes: dict[str, int] = {}
-    for name, place in places.items():
-        own = _fresh(program.buffers[name]) if place.home == name else 0
-        sizes[place.home] = max(sizes.get(place.home, 0), own, place.end)
+    for name, location in locations.items():
+        own = _own_size(program.buffers[name]) if location.allocation == name else 0
+        sizes[location.allocation] = max(sizes.get(location.allocation, 0), own, location.end)
     return sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """When a home is needed, and how large it is."""
+class LiveInterval:
+    """The live interval of an allocation, and its size."""
 
     first: int
-    """Number of the step that first writes it; -1 where a run begins with it."""
+    """Number of the first step that uses the allocation; -1 for an input of the program."""
     last: int
-    """Number of the step that last reads it; the number of steps where a run ends with it."""
+    """Number of the last step that uses it; the number of steps for an output of the program."""
     nbytes: int
-    """Its bytes."""
+    """Size of the allocation in bytes."""
 
     @property
     def length(self) -> int:
-        """At how many steps it is needed."""
+        """Number of steps in the interval."""
         return self.last - self.first + 1
 
-    def meets(self, other: "Life") -> bool:
-        """Whether both are needed at some step."""
+    def overlaps(self, other: "LiveInterval") -> bool:
+        """Return whether both allocations are live at some step."""
         return self.first <= other.last and other.first <= self.last
 
 
-def lives_of(program: Program, places: Mapping[str, Place], sizes: Mapping[str, int]) -> dict[str, Life]:
-    """When each home of `sizes` is needed; a home that no step uses is needed as long as a run takes its tensors."""
-    used: dict[str, list[int]] = {home: [] for home in sizes}
+def find_live_intervals(
+    program: Program, locations: Mapping[str, BufferLocation], sizes: Mapping[str, int]
+) -> dict[str, LiveInterval]:
+    """Return the live interval of each allocation that a step, an input or an output uses."""
+    used: dict[str, list[int]] = {name: [] for name in sizes}
     for i, step in enumerate(program.steps):
         for name in (*step.reads.values(), *step.writes.values()):
-            used[places[name].home].append(i)
+            used[locations[name].allocation].append(i)
     for name in program.inputs.values():
-        used[places[name].home].append(-1)
+        used[locations[name].allocation].append(-1)
     for name in program.outputs.values():
-        used[places[name].home].append(len(program.steps))
-    return {home: Life(min(steps), max(steps), sizes[home]) for home, steps in used.items() if steps}
+        used[locations[name].allocation].append(len(program.steps))
+    return {name: LiveInterval(min(steps), max(steps), sizes[name]) for name, steps in used.items() if steps}
 
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where each home lies."""
+    """One piece of memory that allocations share over time."""
 
     offsets: Mapping[str, int]
-    """By home, bytes from the beginning: multiples of 64."""
+    """Offset of each allocation in bytes; multiples of 64."""
     nbytes: int
-    """Bytes in all."""
+    """Size of the arena in bytes."""
     unshared: int
-    """Bytes that the homes would take if none shared them."""
+    """Sum of the sizes of all allocations, in bytes."""
     needed: int
-    """The most bytes that are needed at one step: no arena is smaller."""
+    """Most bytes that are live at one step; no arena can be smaller."""
 
     def __str__(self) -> str:
-        """In one line."""
+        """Return the sizes in one line."""
         return (
             f"arena {self.nbytes / 1e6:.2f} MB, {self.unshared / 1e6:.2f} MB without reuse, "
             f"at least {self.needed / 1e6:.2f} MB at one step"
@@ -195,157 +203,163 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
-    """Where everything of a program lies."""
+class MemoryPlan:
+    """The location of every buffer of a program."""
 
-    places: Mapping[str, Place]
-    """Of each buffer, in its home."""
+    locations: Mapping[str, BufferLocation]
+    """Allocation and offset of each buffer."""
     sizes: Mapping[str, int]
-    """Bytes of each home."""
-    lent: frozenset[str]
-    """Homes of inputs that no step writes to: they may be the caller's arrays, and are not in the arena."""
+    """Size of each allocation in bytes."""
+    external: frozenset[str]
+    """Allocations of inputs that no step writes to. They are not in the arena: steps may read the caller's arrays."""
     arena: Arena
-    """Where the other homes lie."""
+    """The arena of all other allocations."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors at once: of the arena, and of homes outside of it."""
-        return self.arena.nbytes + sum(self.sizes[home] for home in self.lent)
+        """Bytes of the arena and of the allocations outside of it."""
+        return self.arena.nbytes + sum(self.sizes[name] for name in self.external)
 
 
-def laid(program: Program, tensors: Mapping[str, Tensor]) -> Laid:
-    """Where everything of `program` lies.
-
-    Raises:
-        InvalidArguments, Unimplemented: as `places_of`.
-    """
-    places = places_of(program, tensors)
-    sizes = home_sizes(program, places)
-    written = {places[name].home for step in program.steps for name in step.writes.values()}
-    inputs = Counter(places[name].home for name in program.inputs.values())
-    lent = frozenset(home for home, count in inputs.items() if count == 1 and sizes[home] and home not in written)
-    lives = lives_of(program, places, sizes)
-    return Laid(places, sizes, lent, arranged({home: life for home, life in lives.items() if home not in lent}))
-
-
-def require_memory(name: str, where: Laid) -> None:
-    """Refuse a network whose tensors take more memory than this process can have in use, before any is allocated.
+def plan_memory(program: Program, tensors: Mapping[str, Tensor]) -> MemoryPlan:
+    """Plan the memory of `program`.
 
     Raises:
-        OutOfMemory: they do.
+        InvalidArguments, Unimplemented: as `locate_buffers`.
     """
-    room = usable_memory()
-    if room is not None and where.nbytes > room:
+    locations = locate_buffers(program, tensors)
+    sizes = allocation_sizes(program, locations)
+    written = {locations[name].allocation for step in program.steps for name in step.writes.values()}
+    inputs = Counter(locations[name].allocation for name in program.inputs.values())
+    external = frozenset(name for name, count in inputs.items() if count == 1 and sizes[name] and name not in written)
+    intervals = find_live_intervals(program, locations, sizes)
+    arena = assign_offsets({name: interval for name, interval in intervals.items() if name not in external})
+    return MemoryPlan(locations, sizes, external, arena)
+
+
+def require_memory(name: str, plan: MemoryPlan) -> None:
+    """Check, before any memory is allocated, that the tensors of network `name` fit in what this process can have.
+
+    Raises:
+        OutOfMemory: they do not.
+    """
+    usable = usable_memory()
+    if usable is not None and plan.nbytes > usable:
         raise OutOfMemory(
-            f"network {name!r} needs {where.nbytes / 1e9:.1f} GB for its tensors at once, and this process can have "
-            f"{room / 1e9:.1f} GB: give its inputs smaller dims, or a smaller batch"
+            f"network {name!r} needs {plan.nbytes / 1e9:.1f} GB for its tensors at once, and this process can have "
+            f"{usable / 1e9:.1f} GB: give its inputs smaller dims, or a smaller batch"
         )
 
 
-MOST_MEETINGS = 1 << 20
-"""Pairs of homes that are needed at one time, up to which they are placed by size too: that looks at each pair."""
+MOST_OVERLAPS = 1 << 20
+"""Number of overlapping pairs of intervals up to which the orders by size are tried; these visit each such pair."""
 
 
-def arranged(lives: Mapping[str, Life]) -> Arena:
-    """Place all homes.
+def assign_offsets(intervals: Mapping[str, LiveInterval]) -> Arena:
+    """Assign an offset to each allocation.
 
-    Post-condition: homes whose lives meet share no byte; each begins at a multiple of 64.
+    Post-condition: allocations whose intervals overlap share no byte; each offset is a multiple of 64.
     """
-    offsets = [_placed_in_time(lives)]
-    if _count_meetings(lives.values()) <= MOST_MEETINGS:
-        by_size = sorted(lives, key=lambda home: (-lives[home].nbytes, lives[home].first, home))
-        by_area = sorted(lives, key=lambda home: (-lives[home].nbytes * lives[home].length, lives[home].first, home))
-        offsets = [_placed(lives, by_size), _placed(lives, by_area), *offsets]
-    nbytes = [max((at + lives[home].nbytes for home, at in found.items()), default=0) for found in offsets]
-    least = min(nbytes)
-    unshared = sum(life.nbytes for life in lives.values())
-    return Arena(offsets[nbytes.index(least)], least, unshared, needed_bytes(lives.values()))
+    choices = [_assign_by_time(intervals)]
+    if _count_overlaps(intervals.values()) <= MOST_OVERLAPS:
+
+        def rank(name: str, size: int) -> tuple[int, int, str]:
+            return -size, intervals[name].first, name
+
+        by_size = sorted(intervals, key=lambda name: rank(name, intervals[name].nbytes))
+        by_area = sorted(intervals, key=lambda name: rank(name, intervals[name].nbytes * intervals[name].length))
+        choices = [_assign_in_order(intervals, by_size), _assign_in_order(intervals, by_area), *choices]
+    sizes = [max((at + intervals[name].nbytes for name, at in offsets.items()), default=0) for offsets in choices]
+    least = min(sizes)
+    unshared = sum(interval.nbytes for interval in intervals.values())
+    return Arena(choices[sizes.index(least)], least, unshared, peak_live_bytes(intervals.values()))
 
 
-def _count_meetings(lives: Iterable[Life]) -> int:
-    """How many pairs of homes are needed at some step both."""
-    changes = sorted(change for life in lives for change in ((life.first, 0), (life.last, 1)))
-    alive = pairs = 0
+def _count_overlaps(intervals: Iterable[LiveInterval]) -> int:
+    """Return the number of pairs of intervals that overlap."""
+    changes = sorted(change for one in intervals for change in ((one.first, 0), (one.last, 1)))
+    live = pairs = 0
     for _, is_end in changes:
         if not is_end:
-            pairs += alive
-        alive += 1 - 2 * is_end
+            pairs += live
+        live += 1 - 2 * is_end
     return pairs
 
 
-def _placed(lives: Mapping[str, Life], order: Iterable[str]) -> dict[str, int]:
-    """The offsets of homes that are placed in this order, each in the smallest gap between those it meets."""
+def _assign_in_order(intervals: Mapping[str, LiveInterval], order: Iterable[str]) -> dict[str, int]:
+    """Assign offsets in this order, each in the smallest sufficient gap between overlapping allocations."""
     offsets: dict[str, int] = {}
-    index = _LifeIndex(max((life.last for life in lives.values()), default=0) + 2)
-    for home in order:
-        life = lives[home]
-        taken = [(offsets[other], offsets[other] + lives[other].nbytes) for other in index.meeting(life)]
-        offsets[home] = _gap(sorted(taken), life.nbytes)
-        index.add(home, life)
+    index = _IntervalIndex(max((interval.last for interval in intervals.values()), default=0) + 2)
+    for name in order:
+        interval = intervals[name]
+        taken = [(offsets[other], offsets[other] + intervals[other].nbytes) for other in index.overlapping(interval)]
+        offsets[name] = _gap(sorted(taken), interval.nbytes)
+        index.add(name, interval)
     return offsets
 
 
-class _LifeIndex:
-    """Finds the homes that meet a life, in time proportional to their number and to the length of the life.
+class _IntervalIndex:
+    """A segment tree over the steps, which finds the intervals that overlap a given one.
 
-    A binary tree over all steps: a home is noted at the nodes that cover its life, and is found again from its first
-    step upward by lives that begin within it; lives that begin earlier find it by its first step.
+    Each interval is stored at the nodes that cover it, and in the list of its first step. An interval that overlaps a
+    given one either covers the first step of that one, and is at a node above that step, or begins within it. So a
+    query takes time proportional to its results and to the length of the given interval.
     """
 
     def __init__(self, steps: int) -> None:
-        """Be empty; lives lie between steps -1 and `steps` - 2."""
+        """Create an empty index of intervals between steps -1 and `steps` - 2."""
         self._size = 1 << steps.bit_length()
         self._covering: dict[int, list[str]] = {}
         self._starting: dict[int, list[str]] = {}
 
-    def add(self, home: str, life: Life) -> None:
-        """Note a home."""
-        self._starting.setdefault(life.first, []).append(home)
-        low, high = life.first + 1 + self._size, life.last + 2 + self._size
+    def add(self, name: str, interval: LiveInterval) -> None:
+        """Add the interval of an allocation."""
+        self._starting.setdefault(interval.first, []).append(name)
+        low, high = interval.first + 1 + self._size, interval.last + 2 + self._size
         while low < high:
             if low & 1:
-                self._covering.setdefault(low, []).append(home)
+                self._covering.setdefault(low, []).append(name)
                 low += 1
             if high & 1:
                 high -= 1
-                self._covering.setdefault(high, []).append(home)
+                self._covering.setdefault(high, []).append(name)
             low, high = low >> 1, high >> 1
 
-    def meeting(self, life: Life) -> Iterator[str]:
-        """The homes noted that are needed at some step of `life`, each once."""
-        node = life.first + 1 + self._size
+    def overlapping(self, interval: LiveInterval) -> Iterator[str]:
+        """Yield each allocation whose interval overlaps `interval`, once."""
+        node = interval.first + 1 + self._size
         while node:
             yield from self._covering.get(node, ())
             node >>= 1
-        for step in range(life.first + 1, life.last + 1):
+        for step in range(interval.first + 1, interval.last + 1):
             yield from self._starting.get(step, ())
 
 
-def _placed_in_time(lives: Mapping[str, Life]) -> dict[str, int]:
-    """The offsets of homes as an allocator gives them: in the order of steps, each in the smallest gap of that time."""
+def _assign_by_time(intervals: Mapping[str, LiveInterval]) -> dict[str, int]:
+    """Assign offsets as an allocator would: step by step, each in the smallest gap that is free at that step."""
     offsets: dict[str, int] = {}
     free = _FreeList()
-    alive: list[tuple[int, int, int]] = []  # last step, begin, end
-    for home in sorted(lives, key=lambda home: (lives[home].first, -lives[home].nbytes, home)):
-        life = lives[home]
-        while alive and alive[0][0] < life.first:
-            _, begin, end = heapq.heappop(alive)
+    live: list[tuple[int, int, int]] = []  # last step, begin, end
+    for name in sorted(intervals, key=lambda name: (intervals[name].first, -intervals[name].nbytes, name)):
+        interval = intervals[name]
+        while live and live[0][0] < interval.first:
+            _, begin, end = heapq.heappop(live)
             free.release(begin, end)
-        begin = offsets[home] = free.take(-(-life.nbytes // LINE) * LINE)
-        heapq.heappush(alive, (life.last, begin, begin + -(-life.nbytes // LINE) * LINE))
+        begin = offsets[name] = free.take(-(-interval.nbytes // LINE) * LINE)
+        heapq.heappush(live, (interval.last, begin, begin + -(-interval.nbytes // LINE) * LINE))
     return offsets
 
 
 class _FreeList:
-    """The gaps between what is allocated, and where that ends."""
+    """The free gaps of a growing memory, and its current end."""
 
     def __init__(self) -> None:
-        """Everything is free."""
+        """Begin with an empty memory."""
         self._gaps: list[tuple[int, int]] = []
         self._top = 0
 
     def take(self, nbytes: int) -> int:
-        """Allocate so many bytes in the smallest gap that has room, or after all."""
+        """Allocate bytes in the smallest sufficient gap, or at the end, and return their offset."""
         fitting = [(end - begin, i) for i, (begin, end) in enumerate(self._gaps) if end - begin >= nbytes]
         if not fitting or not nbytes:
             begin, self._top = self._top, self._top + nbytes
@@ -356,7 +370,7 @@ class _FreeList:
         return begin
 
     def release(self, begin: int, end: int) -> None:
-        """Free what was allocated, and join it with the gaps beside it."""
+        """Free an allocation, and merge it with the gaps beside it."""
         if begin == end:
             return
         i = bisect.bisect_left(self._gaps, (begin, end))
@@ -372,7 +386,10 @@ class _FreeList:
 
 
 def _gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
-    """The beginning of the smallest gap that has room, between what is `taken` in order or after it."""
+    """Return the offset of the smallest sufficient gap between the sorted ranges of `taken`.
+
+    Without such a gap it is the end of the last range, rounded up.
+    """
     best, least, at = -1, 0, 0
     for begin, end in taken:
         room = begin - at
@@ -382,10 +399,12 @@ def _gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
     return at if best < 0 else best
 
 
-def needed_bytes(lives: Iterable[Life]) -> int:
-    """The most bytes that are needed at one step."""
+def peak_live_bytes(intervals: Iterable[LiveInterval]) -> int:
+    """Return the most bytes that are live at one step."""
     changes = sorted(
-        change for life in lives for change in ((life.first, life.nbytes), (life.last + 0.5, -life.nbytes))
+        change
+        for interval in intervals
+        for change in ((interval.first, interval.nbytes), (interval.last + 0.5, -interval.nbytes))
     )
     most = now = 0
     for _, nbytes in changes:
@@ -394,10 +413,10 @@ def needed_bytes(lives: Iterable[Life]) -> int:
     return most
 
 
-def runs_of(desc: MemoryDesc) -> tuple[Indices, int]:
-    """The bytes that memory of `desc` has, padding too: where each run begins, ascending, and how long all are.
+def byte_runs(desc: MemoryDesc) -> tuple[Indices, int]:
+    """Return the bytes that memory of `desc` occupies, padding included: ascending starts of runs, and their length.
 
-    >>> starts, length = runs_of(MemoryDesc((1, 4, 2, 2), "f32", "nhwc").submemory((1, 2, 2, 2), (0, 2, 0, 0)))
+    >>> starts, length = byte_runs(MemoryDesc((1, 4, 2, 2), "f32", "nhwc").submemory((1, 2, 2, 2), (0, 2, 0, 0)))
     >>> starts.tolist(), length
     ([8, 24, 40, 56], 8)
     """
@@ -418,17 +437,18 @@ def runs_of(desc: MemoryDesc) -> tuple[Indices, int]:
 
 
 class Segments:
-    """The bytes of one home, cut wherever a buffer of it begins or ends: each segment belongs to a buffer or does not.
+    """The bytes of one allocation, cut at each beginning and end of a buffer's runs.
 
-    `of[name]` are the numbers of the segments that buffer `name` has.
+    Each segment belongs to a buffer completely or not at all. `of[name]` are the numbers of the segments of buffer
+    `name`.
     """
 
-    def __init__(self, buffers: Mapping[str, Buffer], places: Mapping[str, Place]) -> None:
-        """Cut a home; `buffers` are all that lie in it."""
+    def __init__(self, buffers: Mapping[str, Buffer], locations: Mapping[str, BufferLocation]) -> None:
+        """Cut an allocation at the runs of `buffers`, all that are stored in it."""
         runs: dict[str, tuple[Indices, Indices]] = {}
         for name, buffer in buffers.items():
-            at, nbytes = places[name].offset, places[name].nbytes
-            starts, length = (np.zeros(1, np.int64), nbytes) if buffer.desc is None else runs_of(buffer.desc)
+            at, nbytes = locations[name].offset, locations[name].nbytes
+            starts, length = (np.zeros(1, np.int64), nbytes) if buffer.desc is None else byte_runs(buffer.desc)
             runs[name] = (starts + at, starts + at + length)
         cuts = np.unique(np.concatenate([edge for both in runs.values() for edge in both]))
         self.count = cuts.size
@@ -436,7 +456,7 @@ class Segments:
 
 
 def _between(cuts: Indices, starts: Indices, ends: Indices) -> Indices:
-    """The numbers of the segments in any of the runs."""
+    """Return the numbers of the segments that are within any of the runs."""
     opened: npt.NDArray[Any] = np.zeros(cuts.size + 1, np.int64)
     np.add.at(opened, np.searchsorted(cuts, starts), 1)
     np.add.at(opened, np.searchsorted(cuts, ends), -1)

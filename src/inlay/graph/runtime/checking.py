@@ -1,11 +1,11 @@
-"""What is refused before a program is compiled: names that do not exist, bytes that are read too early or too late.
+"""Validation of a program before it is compiled: unknown names, bytes that are read too early or overwritten too soon.
 
-The steps are gone through once, and for every byte it is known which buffer was written there last. A step may read a
-buffer if all of its bytes hold what belongs to it: written as that buffer, as one of the same tensor in the same place
-and format, or as one of a tensor that it is a view or a concatenation of.
+`require_sound` executes the steps symbolically: for every byte it tracks which buffer was written there last. A step
+may read a buffer if all of its bytes were last written as that buffer, as another buffer of the same tensor at the same
+place and in the same format, or as a buffer of a tensor that it is a view or a concatenation of.
 
-    step 3 reads `b`:  home `b` [ ######## a1 ########|..........]     bytes without a writer: refused
-    step 4 reads `x`:  home `x` [ ######## sum ####### ]               x was overwritten by a sum in place: refused
+    step 3 reads `b`:  allocation `b` [ ######## a1 ########|..........]     bytes that were never written: refused
+    step 4 reads `x`:  allocation `x` [ ######## sum ####### ]               an in-place sum overwrote x: refused
 """
 
 from collections.abc import Mapping
@@ -17,51 +17,52 @@ from inlay import primitives
 from inlay.errors import InvalidArguments
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Buffer, Program, Step
-from inlay.graph.runtime.arena import Place, Segments, places_of
+from inlay.graph.runtime.arena import BufferLocation, Segments, locate_buffers
 from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.primitive import Primitive
 
-OLD = "sum"
-"""The argument by which a post-operation that adds the old destination reads it."""
+OLD_DST = "sum"
+"""The argument by which a step reads the destination that its post-operation `Sum` adds to."""
 
-_NOBODY = -1
+_UNWRITTEN = -1
 
 
-def _kinds() -> dict[str, frozenset[tuple[str, str]]]:
+def _in_place_arguments() -> dict[str, frozenset[tuple[str, str]]]:
+    """Return the pairs of arguments that each kind of primitive may be given the same memory for."""
     classes = [vars(primitives)[name] for name in primitives.__all__]
     forward = [one for one in classes if isinstance(one, type) and issubclass(one, Primitive) and hasattr(one, "kind")]
     return {one.kind: one.in_place for one in forward if not one.__name__.endswith("Backward")}
 
 
-IN_PLACE: Mapping[str, frozenset[tuple[str, str]]] = _kinds()
-"""By kind, which argument that is read may lie exactly on which one that is written."""
+IN_PLACE: Mapping[str, frozenset[tuple[str, str]]] = _in_place_arguments()
+"""For each kind, the pairs of a read argument and a written argument that may be the same buffer."""
 
 
 def require_sound(program: Program, graph: OpGraph) -> None:
-    """Refuse a program whose steps would read what is not there, or write over what is still needed.
+    """Check that every step reads what was written for it, and overwrites nothing that a later step needs.
 
     Raises:
-        InvalidArguments: so it is, or a name is of no buffer, or as `places_of`.
-        Unimplemented: as `places_of`.
+        InvalidArguments: a step does not, or a name is of no buffer, or as `locate_buffers`.
+        Unimplemented: as `locate_buffers`.
     """
     require_names(program)
-    places = places_of(program, graph.tensors)
-    state = Written(program, graph, places)
+    locations = locate_buffers(program, graph.tensors)
+    state = WriteTracker(program, graph, locations)
     for step in program.steps:
-        _require_apart(step, program, state)
+        _require_disjoint(step, program, state)
         for argument, name in step.reads.items():
-            state.require(name, f"step {step.name} reads {argument}")
+            state.require_valid(name, f"step {step.name} reads {argument}")
         for name in step.writes.values():
             state.write(name)
     for tensor, name in program.outputs.items():
-        state.require(name, f"output {tensor} is read")
+        state.require_valid(name, f"output {tensor} is read")
 
 
 def require_names(program: Program) -> None:
-    """Refuse a program with a name that two steps have, or that is of no buffer.
+    """Check that step names are unique, and that steps, inputs and outputs name buffers of the program.
 
     Raises:
-        InvalidArguments: so it is.
+        InvalidArguments: they do not.
     """
     names = [step.name for step in program.steps]
     if len(set(names)) != len(names):
@@ -75,6 +76,7 @@ def require_names(program: Program) -> None:
 
 
 def _require_names(step: Step, program: Program) -> None:
+    """Check the buffers of a step, and that it has the operation or node that its kind needs."""
     for argument, name in (*step.reads.items(), *step.writes.items()):
         if name not in program.buffers:
             raise InvalidArguments(
@@ -88,73 +90,71 @@ def _require_names(step: Step, program: Program) -> None:
     adds = step.operation is not None and any(
         isinstance(post, SumPostOp) for post in step.operation.attributes.post_ops
     )
-    if adds != (OLD in step.reads):
-        problem = (
-            "adds the old destination, and does not read it"
-            if adds
-            else "reads an old destination to add, and adds none"
-        )
+    if adds != (OLD_DST in step.reads):
+        problem = "adds the old destination, and does not read it"
+        if not adds:
+            problem = "reads an old destination to add, and adds none"
         raise InvalidArguments(f"step {step.name} {problem}: a post-operation Sum and the read `sum` come together")
 
 
-def _require_apart(step: Step, program: Program, state: "Written") -> None:
-    """Refuse a step that writes where it reads, unless it works in place."""
+def _require_disjoint(step: Step, program: Program, state: "WriteTracker") -> None:
+    """Check that a step writes no byte that it reads, except where its kind works in place."""
     allowed = IN_PLACE.get(step.kind, frozenset())
-    if OLD in step.reads and not state.is_same(step.reads[OLD], step.writes.get("dst", step.reads[OLD])):
+    if OLD_DST in step.reads and not state.is_same(step.reads[OLD_DST], step.writes.get("dst", step.reads[OLD_DST])):
         raise InvalidArguments(
-            f"step {step.name} adds to {step.reads[OLD]}, and writes {step.writes.get('dst')} elsewhere or in another "
-            "format: a sum is done in place"
+            f"step {step.name} adds to {step.reads[OLD_DST]}, and writes {step.writes.get('dst')} elsewhere or in "
+            "another format: a sum is done in place"
         )
     written = list(step.writes.items())
     for k, (argument, name) in enumerate(written):
         for other, source in (*step.reads.items(), *written[:k]):
-            is_fine = other == OLD or ((other, argument) in allowed and state.is_same(source, name))
-            if not is_fine and state.share(source, name):
+            is_fine = other == OLD_DST or ((other, argument) in allowed and state.is_same(source, name))
+            if not is_fine and state.overlap(source, name):
                 raise InvalidArguments(
                     f"step {step.name}, a {step.kind}: {argument} {name} shares bytes with {other} {source}: "
-                    "give it another home"
+                    "store it elsewhere"
                 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    """The state of one home."""
+class _AllocationState:
+    """The state of one allocation at a step."""
 
     segments: Segments
-    """Its bytes, cut."""
+    """The bytes of the allocation, cut at the beginnings and ends of its buffers."""
     owners: np.ndarray[tuple[int], np.dtype[np.int64]]
-    """By segment, the number of the buffer that was written there last."""
+    """For each segment, the number of the buffer that was written there last; -1 for none."""
 
 
-class Written:
-    """Which buffer was written last, for every byte of every home."""
+class WriteTracker:
+    """The buffer that was written last, for every byte of every allocation."""
 
-    def __init__(self, program: Program, graph: OpGraph, places: Mapping[str, Place]) -> None:
-        """Begin where a run begins: only inputs are written."""
-        self._buffers, self._places = program.buffers, places
+    def __init__(self, program: Program, graph: OpGraph, locations: Mapping[str, BufferLocation]) -> None:
+        """Begin in the state before the first step: only inputs are written."""
+        self._buffers, self._locations = program.buffers, locations
         self._names = tuple(program.buffers)
         self._numbers = {name: i for i, name in enumerate(self._names)}
-        self._origins = origins_of(graph)
+        self._origins = find_origins(graph)
         members: dict[str, dict[str, Buffer]] = {}
-        for name, place in places.items():
-            members.setdefault(place.home, {})[name] = program.buffers[name]
-        self._homes: dict[str, _Home] = {}
-        for home, buffers in members.items():
-            segments = Segments(buffers, places)
-            self._homes[home] = _Home(segments, np.full(segments.count, _NOBODY))
+        for name, location in locations.items():
+            members.setdefault(location.allocation, {})[name] = program.buffers[name]
+        self._allocations: dict[str, _AllocationState] = {}
+        for allocation, buffers in members.items():
+            segments = Segments(buffers, locations)
+            self._allocations[allocation] = _AllocationState(segments, np.full(segments.count, _UNWRITTEN))
         for name in program.inputs.values():
             self.write(name)
 
     def write(self, name: str) -> None:
-        """Buffer `name` is written."""
-        home = self._homes[self._places[name].home]
-        home.owners[home.segments.of[name]] = self._numbers[name]
+        """Record that buffer `name` is written."""
+        allocation = self._allocations[self._locations[name].allocation]
+        allocation.owners[allocation.segments.of[name]] = self._numbers[name]
 
-    def strangers(self, name: str) -> str | None:
-        """Why buffer `name` does not hold its tensor now; None where it does."""
-        home = self._homes[self._places[name].home]
-        for number in np.unique(home.owners[home.segments.of[name]]).tolist():
-            if number == _NOBODY:
+    def find_conflict(self, name: str) -> str | None:
+        """Return the reason why buffer `name` does not hold its tensor now; None where it does."""
+        allocation = self._allocations[self._locations[name].allocation]
+        for number in np.unique(allocation.owners[allocation.segments.of[name]]).tolist():
+            if number == _UNWRITTEN:
                 return "nothing was written to all of its bytes"
             owner = self._buffers[self._names[number]]
             tensor = self._buffers[name].tensor
@@ -164,41 +164,44 @@ class Written:
                 return f"{owner.name} was written there since"
         return None
 
-    def require(self, name: str, what: str) -> None:
-        """Refuse to read a buffer that does not hold its tensor.
+    def require_valid(self, name: str, what: str) -> None:
+        """Check that a buffer holds its tensor.
 
         Raises:
-            InvalidArguments: so it is; `what` begins the message.
+            InvalidArguments: it does not; `what` begins the message.
         """
-        problem = self.strangers(name)
+        problem = self.find_conflict(name)
         if problem is not None:
             raise InvalidArguments(
-                f"{what} from buffer {name}, but {problem}: write it before, or give what is written there another home"
+                f"{what} from buffer {name}, but {problem}: write it before, or store what is written there elsewhere"
             )
 
-    def share(self, one: str, other: str) -> bool:
-        """Whether two buffers have a byte in common."""
-        at = self._places[one].home
-        if at != self._places[other].home:
+    def overlap(self, one: str, other: str) -> bool:
+        """Return whether two buffers have a byte in common."""
+        allocation = self._locations[one].allocation
+        if allocation != self._locations[other].allocation:
             return False
-        of = self._homes[at].segments.of
-        return np.intersect1d(of[one], of[other], assume_unique=True).size > 0
+        segments = self._allocations[allocation].segments.of
+        return np.intersect1d(segments[one], segments[other], assume_unique=True).size > 0
 
     def is_same(self, one: str, other: str) -> bool:
-        """Whether two buffers are the same elements in the same bytes; an array without a descriptor has any format."""
-        first, second = self._places[one], self._places[other]
-        if (first.home, first.offset) != (second.home, second.offset):
+        """Return whether two buffers have the same elements in the same bytes.
+
+        An array without a descriptor counts as equal in format.
+        """
+        first, second = self._locations[one], self._locations[other]
+        if (first.allocation, first.offset) != (second.allocation, second.offset):
             return False
         descs = (self._buffers[one].desc, self._buffers[other].desc)
         return descs[0] is None or descs[1] is None or descs[0].equivalent(descs[1])
 
 
-def origins_of(graph: OpGraph) -> dict[str, frozenset[str]]:
-    """By tensor, the tensors whose elements it may have without a step: through views and concatenations."""
-    found: dict[str, frozenset[str]] = {}
+def find_origins(graph: OpGraph) -> dict[str, frozenset[str]]:
+    """Return, for each result of a view or concatenation, the tensors whose elements it may hold without a step."""
+    origins: dict[str, frozenset[str]] = {}
     for op in graph.ops:
         if op.kind in ("view", "concat"):
-            sources = [found.get(name, frozenset((name,))) for name in op.reads.values()]
+            sources = [origins.get(name, frozenset((name,))) for name in op.reads.values()]
             for tensor in op.writes.values():
-                found[tensor] = frozenset((tensor,)).union(*sources)
-    return found
+                origins[tensor] = frozenset((tensor,)).union(*sources)
+    return origins

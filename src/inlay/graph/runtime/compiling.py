@@ -1,11 +1,11 @@
-"""From a program to calls that only lack memory: engines are asked, formats compared, constants laid out.
+"""Compilation of a program: implementations are created, formats compared and constants packed; only memory is missing.
 
-    prepared = prepare(program, ...)        once: a step each
-    call = prepared[0].bound(room)          once for each piece of memory that it runs in; a call without arguments
+    prepared = prepare(program, ...)        once for a program: a `PreparedStep` for each step
+    call = prepared[0].bind(workspace)      once for each instance; a call without arguments
 
-`Weights` are the constants in the formats that implementations chose, each kept once: sessions of one network for
-several batch sizes share them, and so do steps whose constants have equal elements. A `Room` answers the memory, or the
-array, of each buffer.
+`Weights` holds the constants in the formats that implementations chose, each once: sessions of one network for several
+batch sizes share them, and so do steps whose constants have equal elements. A `Workspace` provides the memory of each
+buffer.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,13 +18,13 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
-from inlay.graph.algorithms import direct
+from inlay.graph.algorithms import as_direct
 from inlay.graph.network import has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, build_computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
 from inlay.graph.program import Buffer, Program, Step
-from inlay.graph.runtime.checking import OLD
+from inlay.graph.runtime.checking import OLD_DST
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives import Reorder
@@ -43,64 +43,64 @@ _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 
 
 class Weights:
-    """Constants by content and format.
+    """Constants in packed formats, by their elements and format.
 
     >>> import numpy as np
     >>> weights, ones = Weights(), np.ones((8, 8), np.float32)
     >>> desc = MemoryDesc((8, 8), "f32", "ba")
-    >>> weights.laid_out(ones, desc) is weights.laid_out(np.ones((8, 8), np.float32), desc)
+    >>> weights.get_packed(ones, desc) is weights.get_packed(np.ones((8, 8), np.float32), desc)
     True
     """
 
     def __init__(self) -> None:
-        """Have none."""
+        """Begin without constants."""
         self._lock = ForkResetLock()
-        self._known: dict[_Key, list[tuple[Array, dict[MemoryDesc, Memory]]]] = {}
+        self._packed: dict[_Key, list[tuple[Array, dict[MemoryDesc, Memory]]]] = {}
 
-    def laid_out(self, array: Array, desc: MemoryDesc, engine: Engine | None = None) -> Memory:
-        """The elements of `array` in memory of `desc`: the same memory wherever both are equal.
+    def get_packed(self, array: Array, desc: MemoryDesc, engine: Engine | None = None) -> Memory:
+        """Return the elements of `array` in memory of `desc`; equal elements and formats share one memory.
 
-        `engine` is asked for a format that only it knows. The array must not change afterwards.
+        `engine` reorders into a format that only it knows. The array must not change afterwards.
 
         Raises:
             InvalidArguments: `desc` has other dims.
-            Unimplemented: no reorder leads to `desc`.
-            OutOfMemory: there is no room.
+            Unimplemented: there is no reorder to `desc`.
+            OutOfMemory: the memory cannot be allocated.
         """
         with self._lock:
             formats = self._formats(array)
             if desc not in formats:
-                formats[desc] = _moved(array, desc, engine)
+                formats[desc] = _pack_constant(array, desc, engine)
             return formats[desc]
 
     def _formats(self, array: Array) -> dict[MemoryDesc, Memory]:
-        """What there is of an array of these elements."""
-        alike = self._known.setdefault(_key(array), [])
-        for known, formats in alike:
-            if known is array or has_equal_bits(known, array):
+        """Return the packed memories of all arrays that are equal to `array`, by descriptor."""
+        entries = self._packed.setdefault(_key(array), [])
+        for other, formats in entries:
+            if other is array or has_equal_bits(other, array):
                 return formats
-        alike.append((array, {}))
-        return alike[-1][1]
+        entries.append((array, {}))
+        return entries[-1][1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all memories."""
+        """Bytes of all packed memories."""
         with self._lock:
-            return sum(
-                memory.buffer.size for alike in self._known.values() for _, all_ in alike for memory in all_.values()
-            )
+            formats = [formats for entries in self._packed.values() for _, formats in entries]
+            return sum(memory.buffer.size for memories in formats for memory in memories.values())
 
 
 _SAMPLES = 64
 
 
 def _key(array: Array) -> _Key:
-    """What arrays of equal elements have in common, found in a few of them."""
+    """Return a hash key of an array: dims, type and a sample of its elements."""
     samples = array[tuple(slice(None, None, max(1, n // 3)) for n in array.shape)]
     return array.shape, array.dtype.name, samples.tobytes()[: _SAMPLES * array.itemsize]
 
 
-def _moved(array: Array, desc: MemoryDesc, engine: Engine | None) -> Memory:
+def _pack_constant(array: Array, desc: MemoryDesc, engine: Engine | None) -> Memory:
+    """Reorder an array into memory of `desc`, by the engine if only the engine knows the format."""
     if desc.kind != "opaque":
         return pack(array, desc)
     plain = pack(array, constant_desc(array))
@@ -112,140 +112,151 @@ Call: TypeAlias = Callable[[], object]
 _SCRATCHPAD = "scratchpad"
 
 
-class Room(Protocol):
+class Workspace(Protocol):
     """Memory for every buffer of a program."""
 
     def memory(self, name: str) -> Memory:
-        """The memory of a buffer that has a descriptor."""
+        """Return the memory of a buffer that has a descriptor."""
 
     def array(self, name: str) -> Array:
-        """The elements of a buffer of a plain format as an array, a view."""
+        """Return the elements of a buffer in a plain format as an array that shares its memory."""
 
     def scratch(self, desc: MemoryDesc) -> Memory:
-        """The scratchpad that steps share, as memory of `desc`."""
+        """Return the scratchpad that all steps share, as memory of `desc`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
-    """A step that lacks only memory: the last form of a node."""
+    """A step that is compiled except for the addresses of its buffers."""
 
     step: Step
-    """What it does."""
-    bound: Callable[[Room], Call | None]
-    """From memory for all buffers to the call that does it once there; None where there is nothing to do."""
+    """The step of the program."""
+    bind: Callable[[Workspace], Call | None]
+    """Binds the step to the memory of a workspace; None in place of a call where the step writes no element."""
     implementation: Implementation | None = None
-    """The engine's answer; None where NumPy computes."""
+    """The implementation of an engine; None for a step that NumPy computes."""
     scratch: int = 0
-    """Bytes of scratchpad that it must be given."""
+    """Bytes of the scratchpad that the session must provide."""
     is_submitted: bool = False
-    """Whether its call returns before it is done, so that the engine must be waited for."""
+    """Whether the call returns before the step is done, so that the engine must be waited for."""
     is_joined: bool = False
-    """Whether the engine can execute its call together with others."""
+    """Whether the engine can execute the call in one batch with others."""
     is_declined: bool = False
-    """Whether the engine declined it, so that the reference engine computes it."""
+    """Whether the engine does not support the step, so that the reference engine computes it."""
 
     @property
     def impl(self) -> str:
-        """How it is computed: the engine's name for it, or numpy."""
+        """Name of the implementation; `numpy` for a step that NumPy computes."""
         return "numpy" if self.implementation is None else self.implementation.impl
 
     @property
     def replaced(self) -> str:
-        """The name of the implementation that the engine prefers and cannot generate code for; empty where it can."""
+        """Name of the implementation that the engine prefers but cannot generate code for; empty otherwise."""
         return "" if self.implementation is None else self.implementation.replaced
 
 
 def prepare(
     program: Program, graph: OpGraph, engine: Engine, weights: Weights, *, is_exact: bool = False
 ) -> tuple[PreparedStep, ...]:
-    """All steps of `program`, in order.
+    """Compile all steps of `program`, in order.
 
-    What `engine` declines the reference engine computes, and if `is_exact` all that may lose NaN or infinities.
+    The reference engine computes what `engine` does not support, and if `is_exact` every step that may lose NaN or
+    infinities.
 
     Raises:
         InvalidArguments: a step lacks an argument or has one too many, or a buffer has another format than the engine
-            takes.
-        Unimplemented: no engine computes a step, or a node that NumPy shall compute is unknown.
-        MissingExtra: a node is to be computed by NumPy, and the package onnx is not installed.
-        OutOfMemory: there is no room for the constants.
+            requires.
+        Unimplemented: no engine supports a step, or NumPy has no function for a node.
+        MissingExtra: NumPy is to compute a node, and the package onnx is not installed.
+        OutOfMemory: the constants do not fit in memory.
     """
     return tuple(
-        _interpreted(step, program, graph)
+        _prepare_node(step, program, graph)
         if step.operation is None
-        else _computed(step, step.operation, program, engine, weights, is_exact)
+        else _prepare_operation(step, step.operation, program, engine, weights, is_exact)
         for step in program.steps
     )
 
 
-def _computed(
+def _prepare_operation(
     step: Step, operation: Operation, program: Program, engine: Engine, weights: Weights, is_exact: bool
 ) -> PreparedStep:
-    chosen, implementation, bring = _answer(operation, engine, is_exact)
-    used = {name: buffer for name, buffer in {**step.reads, **step.writes}.items() if name != OLD}
-    needed = {*bring.reads, *bring.writes} - {_SCRATCHPAD}
+    """Compile a step that an engine computes."""
+    selected, implementation, expectation = _select_implementation(operation, engine, is_exact)
+    used = {name: buffer for name, buffer in {**step.reads, **step.writes}.items() if name != OLD_DST}
+    needed = {*expectation.reads, *expectation.writes} - {_SCRATCHPAD}
     _require_arguments(step, needed, {*used, *step.constants})
     for argument, name in used.items():
-        if program.buffers[name].desc != bring.descs[argument]:
+        if program.buffers[name].desc != expectation.descs[argument]:
             raise InvalidArguments(
                 f"step {step.name}: {argument} is buffer {name}, {program.buffers[name].desc!r}, and "
-                f"{chosen.name} takes {bring.descs[argument]!r}: add a reorder, or ask the engine for this format"
+                f"{selected.name} takes {expectation.descs[argument]!r}: add a reorder, or ask the engine for this "
+                "format"
             )
     constants = {
-        argument: weights.laid_out(array, bring.descs[argument], chosen)
+        argument: weights.get_packed(array, expectation.descs[argument], selected)
         for argument, array in step.constants.items()
         if argument in needed
     }
-    is_joined = implementation.is_batched and not (bring.is_empty or bring.is_all_zero)
-    is_declined = chosen is not engine and chosen is get_engine("reference")
-    scratch = bring.descs[_SCRATCHPAD].size if _SCRATCHPAD in bring.writes else 0
-    bound = partial(_bound, step, implementation, bring, constants)
-    return PreparedStep(step, bound, implementation, scratch, chosen.is_asynchronous, is_joined, is_declined)
+    is_joined = implementation.is_batched and not (expectation.is_empty or expectation.is_all_zero)
+    is_declined = selected is not engine and selected is get_engine("reference")
+    scratch = expectation.descs[_SCRATCHPAD].size if _SCRATCHPAD in expectation.writes else 0
+    bound = partial(_bind_operation, step, implementation, expectation, constants)
+    return PreparedStep(step, bound, implementation, scratch, selected.is_asynchronous, is_joined, is_declined)
 
 
-def _bound(
-    step: Step, implementation: Implementation, bring: CallSignature, constants: Mapping[str, Memory], room: Room
+def _bind_operation(
+    step: Step,
+    implementation: Implementation,
+    expectation: CallSignature,
+    constants: Mapping[str, Memory],
+    workspace: Workspace,
 ) -> Call | None:
-    """What computes a step once; None where it writes no element."""
+    """Bind a step to memory and return its call; None where it writes no element."""
     used = {**step.reads, **step.writes}
-    memories = {argument: room.memory(name) for argument, name in used.items() if argument != OLD}
-    if bring.is_empty:
+    memories = {argument: workspace.memory(name) for argument, name in used.items() if argument != OLD_DST}
+    if expectation.is_empty:
         return None
-    if bring.is_all_zero:
-        return make_zero_fill([memories[name] for name in bring.results])
-    if _SCRATCHPAD in bring.writes and bring.descs[_SCRATCHPAD].size:
-        memories[_SCRATCHPAD] = room.scratch(bring.descs[_SCRATCHPAD])
+    if expectation.is_all_zero:
+        return make_zero_fill([memories[name] for name in expectation.results])
+    if _SCRATCHPAD in expectation.writes and expectation.descs[_SCRATCHPAD].size:
+        memories[_SCRATCHPAD] = workspace.scratch(expectation.descs[_SCRATCHPAD])
     return implementation.bind({**memories, **constants})
 
 
-def _answer(operation: Operation, engine: Engine, is_exact: bool) -> tuple[Engine, Implementation, CallSignature]:
-    """Who computes an operation: `engine` or one beside it, and the reference what all of them decline.
+def _select_implementation(
+    operation: Operation, engine: Engine, is_exact: bool
+) -> tuple[Engine, Implementation, CallSignature]:
+    """Return the engine that computes an operation, its implementation and the arguments that it expects.
 
-    A convolution by another algorithm that is declined, as by another engine than the plan was made for, becomes a
-    direct one: it computes the same. Code is generated here, so an engine that cannot declines here too.
+    The candidates are `engine` and the engines beside it, then Inlay and the reference engine. A convolution by another
+    algorithm that none of the former supports becomes a direct one, which computes the same. The code of the primitive
+    is generated here, since an engine may find only then that it does not support the operation.
     """
     try:
         if is_exact and not propagates(operation.kind, operation.parameters.get("algorithm")):
             raise Unimplemented(f"{operation.kind} may lose NaN or infinities in {engine.name}")
         if operation.kind == "reorder":
-            chosen, found = select_reorder_engine(operation, companion_engines(engine))
+            selected, implementation = select_reorder_engine(operation, companion_engines(engine))
         else:
-            chosen, found = create_with_companions(engine, operation)
-        bring = infer_call_signature(operation, found)
-        if not (bring.is_empty or bring.is_all_zero):
-            found.create_primitive()
-        return chosen, found, bring
+            selected, implementation = create_with_companions(engine, operation)
+        expectation = infer_call_signature(operation, implementation)
+        if not (expectation.is_empty or expectation.is_all_zero):
+            implementation.create_primitive()
+        return selected, implementation, expectation
     except Unimplemented:
-        if (plain := direct(operation)) is not None:
-            return _answer(plain, engine, is_exact)
+        if (plain := as_direct(operation)) is not None:
+            return _select_implementation(plain, engine, is_exact)
         inlay = get_engine("inlay")
-        other = inlay if inlay.supports(operation) else get_engine("reference")
-        if engine is other:
+        fallback = inlay if inlay.supports(operation) else get_engine("reference")
+        if engine is fallback:
             raise
-        found = other.create(operation)
-        return other, found, infer_call_signature(operation, found)
+        implementation = fallback.create(operation)
+        return fallback, implementation, infer_call_signature(operation, implementation)
 
 
 def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:
+    """Check that a step has the needed arguments and no others."""
     if missing := sorted(needed - given):
         raise InvalidArguments(
             f"step {step.name}, a {step.kind}, lacks {', '.join(missing)}: it is given {', '.join(sorted(given))}"
@@ -256,8 +267,9 @@ def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:
         )
 
 
-def _interpreted(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
-    assert step.node is not None  # checked with the names
+def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
+    """Compile a step that NumPy computes."""
+    assert step.node is not None  # `require_names` checks this
     node = step.node
     reads, writes = (
         {program.buffers[name].tensor: name for name in names.values()} for names in (step.reads, step.writes)
@@ -268,15 +280,18 @@ def _interpreted(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
         _require_plain(step, program.buffers[name])
     dtypes = {name: graph.tensors[name].dtype for name in reads}
     dtypes |= {name: array.dtype for name, array in step.constants.items()}
-    return PreparedStep(step, partial(_bound_node, step, build_computation(node, graph.opset, dtypes), reads, writes))
+    return PreparedStep(step, partial(_bind_node, step, build_computation(node, graph.opset, dtypes), reads, writes))
 
 
-def _bound_node(
-    step: Step, compute: Computation, reads: Mapping[str, str], writes: Mapping[str, str], room: Room
+def _bind_node(
+    step: Step, compute: Computation, reads: Mapping[str, str], writes: Mapping[str, str], workspace: Workspace
 ) -> Call:
-    """What computes a node once by NumPy; `reads` and `writes` are buffers by the names that the node has."""
-    sources = {name: room.array(buffer) for name, buffer in reads.items()} | dict(step.constants)
-    results = {name: room.array(buffer) for name, buffer in writes.items()}
+    """Bind a node to arrays and return the call that computes it by NumPy.
+
+    `reads` and `writes` map the node's names of tensors to buffers.
+    """
+    sources = {name: workspace.array(buffer) for name, buffer in reads.items()} | dict(step.constants)
+    results = {name: workspace.array(buffer) for name, buffer in writes.items()}
 
     def run() -> None:
         found = compute(sources)
@@ -292,6 +307,7 @@ def _bound_node(
 
 
 def _require_plain(step: Step, buffer: Buffer) -> None:
+    """Check that the buffer of a NumPy step has a format without blocks."""
     layout = None if buffer.desc is None else buffer.desc.layout
     if layout is not None and not (isinstance(layout, Layout) and not any(axis.inner for axis in layout.axes)):
         raise InvalidArguments(

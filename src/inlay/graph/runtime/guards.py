@@ -1,11 +1,11 @@
-"""The guards of a program: which buffers a run checks for NaN, infinities and very large numbers, and after which step.
+"""The guards of a program: buffers that a run checks for NaN, infinities and very large numbers, and when.
 
-    guards = guards_of(program, graph)          placed once, when the program is compiled
+    guards = build_guards(program, graph)       once, when the program is compiled
     guards.after["conv3"]                       buffers to check after this step
 
-A check finds the greatest magnitude among many floats in one pass of machine code. The bits of a float32 without its
-sign, read as an integer, order magnitudes; those of infinity and NaN are greater than those of any number. So one
-comparison of integers tells whether all elements are at most a bound:
+A check compares all elements with a bound in one pass of machine code. The bits of a float32 without the sign, read as
+an integer, are ordered as magnitudes are, and those of infinity and NaN are greater than those of any number. So the
+greatest of these integers decides:
 
 >>> import numpy as np
 >>> exceeds(np.array([1.0, -8.0], np.float32), 8.0), exceeds(np.array([1.0, np.nan], np.float32), 8.0)
@@ -34,27 +34,27 @@ Floats = npt.NDArray[np.float32]
 
 
 class GuardFailed(Exception):
-    """A guarded tensor holds NaN, an infinity or a very large number: this run is to be done by exact kernels."""
+    """A guarded tensor holds NaN, an infinity or a very large number: exact kernels have to repeat this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunGuards:
-    """What a run checks."""
+    """The buffers that a run checks."""
 
     inputs: tuple[str, ...] = ()
-    """Buffers of inputs, checked first."""
+    """Buffers of inputs, which are checked before the first step."""
     after: Mapping[str, tuple[str, ...]] | None = None
-    """By step, buffers that are checked after it; None where no guards are enough, so that exact kernels compute."""
+    """For each step, the buffers to check after it; None where no guards suffice, so that exact kernels compute."""
     masked: frozenset[str] = frozenset()
-    """Of these buffers, those that may hold minus infinity."""
+    """Checked buffers that may hold minus infinity, as masks of attention do."""
 
 
 NO_GUARDS = RunGuards(after={})
-"""Of a program whose kernels are exact."""
+"""The guards of a program whose kernels are exact: none."""
 
 
-def guards_of(program: Program, graph: OpGraph) -> RunGuards:
-    """The guards that prove that `program`, which computes `graph`, loses no NaN and no infinity."""
+def build_guards(program: Program, graph: OpGraph) -> RunGuards:
+    """Return the guards that ensure that `program`, which computes `graph`, loses no NaN and no infinity."""
     inputs = {tensor: name for tensor, name in program.inputs.items() if _is_scanned(program, graph, name)}
     written: dict[str, tuple[str, str]] = {}
     for step in program.steps:
@@ -78,29 +78,29 @@ def guards_of(program: Program, graph: OpGraph) -> RunGuards:
 
 
 def _is_scanned(program: Program, graph: OpGraph, name: str) -> bool:
-    """Whether all bytes of a buffer are elements of float32, or padding, which is 0."""
+    """Return whether all bytes of a buffer are float32 elements, or padding, which is 0."""
     desc, tensor = program.buffers[name].desc, graph.tensors[program.buffers[name].tensor]
     if tensor.dtype != np.dtype(np.float32) or not prod(tensor.dims):
         return False
     return desc is None or (desc.offset0 == 0 and desc.size == 4 * prod(desc.padded_dims))
 
 
-_MOST_FAILURES = 2  # runs in a row whose guards failed, after which guards are checked seldom
-_SKIPPED = 16  # of so many runs then one checks them
+_MOST_FAILURES = 2  # failed runs in a row after which most runs begin with exact kernels
+_SKIPPED = 16  # of so many runs then, one checks its guards
 
 
 class GuardHistory:
-    """Whether guards failed of late: where they do again and again, runs begin with exact kernels."""
+    """The outcome of recent runs: after repeated failures of guards, runs begin with exact kernels."""
 
     __slots__ = ("_failures", "_skipped")
 
     def __init__(self) -> None:
-        """Know of no run."""
+        """Begin without runs."""
         self._failures = 0
         self._skipped = 0
 
     def is_exact_next(self, guards: RunGuards) -> bool:
-        """Whether the next run is done by exact kernels alone."""
+        """Return whether exact kernels compute the next run from its beginning, and count that run."""
         if guards.after is None:
             return True
         if self._failures < _MOST_FAILURES:
@@ -109,7 +109,7 @@ class GuardHistory:
         return self._skipped != 0
 
     def note(self, *, failed: bool) -> None:
-        """Count a run whose guards were checked."""
+        """Record the outcome of a run whose guards were checked."""
         self._failures = self._failures + 1 if failed else 0
 
 
@@ -117,8 +117,8 @@ def guard(data: npt.NDArray[np.uint8], *, is_masked: bool = False) -> None:
     """Check the bytes of a buffer of float32.
 
     Raises:
-        GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude; of one `is_masked`, what is negative
-            may be any number.
+        GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude; if `is_masked`, negative elements
+            may be of any magnitude.
     """
     elements = data.view(np.float32)
     fails = not elements.max() <= THRESHOLD if is_masked else exceeds(elements, THRESHOLD)
@@ -126,11 +126,11 @@ def guard(data: npt.NDArray[np.uint8], *, is_masked: bool = False) -> None:
         raise GuardFailed
 
 
-_SHARED = 1 << 14  # bytes from which on a check is shared among threads
+_SHARED = 1 << 14  # bytes from which on the threads of a team share a check
 
 
-def joined_guard(engine: Engine, data: npt.NDArray[np.uint8]) -> MemoryCheck | None:
-    """What does so between calls that `engine` executes together; None where it cannot."""
+def batched_guard(engine: Engine, data: npt.NDArray[np.uint8]) -> MemoryCheck | None:
+    """Return the check of a buffer in a form that `engine` executes between batched calls; None where it cannot."""
     found = scan_addresses(THRESHOLD) if engine.batches_checks else None
     if found is None:
         return None
@@ -191,7 +191,7 @@ ret i32 %answer
 
 
 def exceeds(array: Floats, bound: float) -> bool:
-    """Whether an element of a dense array is NaN, infinite, or greater in magnitude than `bound`, which is finite."""
+    """Return whether an element of a dense array is NaN, infinite, or greater in magnitude than the finite `bound`."""
     function = _scan_function(bound)
     if function is None:
         words = array.reshape(-1).view(np.uint32) & np.uint32(_SIGN)
@@ -201,18 +201,19 @@ def exceeds(array: Floats, bound: float) -> bool:
 
 @cache
 def _scan_function(bound: float) -> Callable[[int, int], int] | None:
-    """The first of `scan_addresses`, to be called from Python."""
+    """Return the first function of `scan_addresses` as a callable; None where there is no machine code."""
     found = scan_addresses(bound)
     return None if found is None else _FUNCTION(found[0])
 
 
 @cache
 def scan_addresses(bound: float) -> tuple[int, int] | None:
-    """The addresses of two functions for this bound, which answer 1 or 0; None where there is no code for a processor.
+    """Return the addresses of two functions that compare floats with a bound; None where there is no machine code.
 
-    The first is `int32_t exceeds(const float *data, int64_t count)`. The second shares the elements among a team of
-    OpenMP, each part to the thread that mostly wrote it: `int32_t exceeds_on_team(int64_t *table, int64_t threads)`,
-    where a table has elements, their count, addresses of functions of OpenMP, and a word for the answer.
+    Both return 1 if an element exceeds the bound, else 0. The first is `int32_t exceeds(const float *data, int64_t
+    count)`. The second divides the elements among the threads of an OpenMP team, so that each reads what it mostly
+    wrote: `int32_t exceeds_on_team(int64_t *table, int64_t threads)`. The table holds the address of the elements,
+    their count, the addresses of three OpenMP functions, and a word for the result.
     """
     try:
         target = host_target()
@@ -224,11 +225,16 @@ def scan_addresses(bound: float) -> tuple[int, int] | None:
 
 
 def _bits(bound: float) -> int:
+    """Return the bits of a float32 as an integer."""
     return int(np.float32(bound).view(np.uint32))
 
 
 def _module(target: Target, bound: int) -> str:
-    """A loop over blocks of vectors, then one over the rest; each vector has its own maximum so far."""
+    """Return the LLVM module of both functions.
+
+    The first has a loop over blocks of four vectors, each with a running maximum, and a loop over the remaining
+    elements.
+    """
     vector, step = f"<{_LANES} x i32>", _LANES * _VECTORS
     parts = range(_VECTORS)
     lines = [f"define i32 @{_SYMBOL}(ptr %data, i64 %count) #0 {{", "entry:"]
@@ -252,7 +258,7 @@ def _module(target: Target, bound: int) -> str:
 
 
 def _reduced(vector: str) -> list[str]:
-    """The greatest element of all maxima."""
+    """Return the instructions that reduce the four running maxima to the greatest element."""
     return [
         f"%low = call {vector} {_UMAX}({vector} %all0, {vector} %all1)",
         f"%high = call {vector} {_UMAX}({vector} %all2, {vector} %all3)",
@@ -262,7 +268,7 @@ def _reduced(vector: str) -> list[str]:
 
 
 def _rest() -> list[str]:
-    """Elements after the last block, one by one."""
+    """Return the loop over the elements after the last block."""
     return [
         "%has_rest = icmp ult i64 %blocks, %count",
         "br i1 %has_rest, label %single, label %exit",

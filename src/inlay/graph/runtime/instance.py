@@ -1,14 +1,16 @@
-"""`Instance`: a program in memory of its own, every call bound to its addresses.
+"""`Instance`: a compiled program bound to memory of its own.
 
-    instance.feed(taken(inputs, ...))   copied into its buffer, or read where it lies
-    instance.run()                      one flat list of calls
-    instance.fetch(out)                 results, in arrays of the caller or new ones
+    instance.feed(check_inputs(inputs, ...))    copies each input into its buffer, or binds the steps to its memory
+    instance.run()                              executes one flat list of calls
+    instance.fetch(out)                         copies results into arrays of the caller or new ones
 
-Inputs are arrays of NumPy, tensors of PyTorch, whatever has DLPack, checked against those of the network. Each becomes
-an array, row-major, or memory of a descriptor that says its strides; nothing is copied where a descriptor can say them.
+Inputs are NumPy arrays, PyTorch tensors or any objects with DLPack, and are checked against the inputs of the network.
+Each becomes a row-major array, or memory whose descriptor has its strides; it is copied only where no descriptor can
+have them.
 
-What an engine begins and does not finish is waited for once, before NumPy or Inlay reads it or at the end. One thread
-uses an instance at a time; a session has a pool of as many as ran at once.
+An engine may return from a call before the step is done. The instance waits for the engine before NumPy or Inlay reads
+a result, and at the end of a run. One thread uses an instance at a time; `InstancePool` has an instance for each run
+that goes on at once.
 """
 
 import sys
@@ -25,9 +27,9 @@ from inlay.errors import InvalidArguments, OutOfMemory, printable
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.program import Program
-from inlay.graph.runtime.arena import Laid
+from inlay.graph.runtime.arena import MemoryPlan
 from inlay.graph.runtime.compiling import Call, PreparedStep
-from inlay.graph.runtime.guards import NO_GUARDS, RunGuards, guard, joined_guard
+from inlay.graph.runtime.guards import NO_GUARDS, RunGuards, batched_guard, guard
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate, view_as_array
@@ -35,48 +37,48 @@ from inlay.memory.frameworks import from_array, from_torch, to_numpy
 from inlay.memory.reorder_cache import cached_desc, find_reorder
 from inlay.primitives.engine import Engine
 
-Fed: TypeAlias = Array | Memory
-"""An input as instances take it."""
+InputValue: TypeAlias = Array | Memory
+"""An input that is checked: a row-major array, or memory."""
 
 
-def taken(inputs: object, tensors: Iterable[Tensor]) -> dict[str, Fed]:
-    """The inputs of a run by name, of the types that `tensors` say; dims are for the caller to compare.
+def check_inputs(inputs: object, tensors: Iterable[Tensor]) -> dict[str, InputValue]:
+    """Check the names and types of a run's inputs, and return them as arrays or memory; the caller checks the dims.
 
     Raises:
-        InvalidArguments: `inputs` is no mapping, one is missing or unknown, is no array, or has another type.
+        InvalidArguments: `inputs` is no mapping, or one is missing, unknown, no array, or of another type.
     """
     wanted = {tensor.name: tensor for tensor in tensors}
     if not isinstance(inputs, Mapping):
         raise InvalidArguments(
-            f"inputs are a {type(inputs).__name__}: give a mapping of names to arrays, of {_listed(wanted.values())}"
+            f"inputs are a {type(inputs).__name__}: give a mapping of names to arrays, of {_describe(wanted)}"
         )
     if unknown := [name for name in inputs if name not in wanted]:
-        raise InvalidArguments(f"the network has no input {unknown[0]!r}: it takes {_listed(wanted.values())}")
+        raise InvalidArguments(f"the network has no input {unknown[0]!r}: it takes {_describe(wanted)}")
     if missing := [name for name in wanted if name not in inputs]:
-        raise InvalidArguments(f"input {missing[0]} is missing: the network takes {_listed(wanted.values())}")
-    return {name: _taken(tensor, inputs[name]) for name, tensor in wanted.items()}
+        raise InvalidArguments(f"input {missing[0]} is missing: the network takes {_describe(wanted)}")
+    return {name: _check_input(tensor, inputs[name]) for name, tensor in wanted.items()}
 
 
-def dims_of(value: Fed) -> Dims:
-    """The dims of an input."""
+def dims_of(value: InputValue) -> Dims:
+    """Return the dims of an input."""
     return value.desc.dims if isinstance(value, Memory) else value.shape
 
 
 def require_dims(tensor: Tensor, dims: Dims, remedy: str) -> None:
-    """Refuse an input of other dims than the network was compiled for.
+    """Check that an input has the dims that the network was compiled for.
 
     Raises:
-        InvalidArguments: so it is.
+        InvalidArguments: it has others.
     """
     if dims != tensor.dims:
         raise InvalidArguments(f"input {tensor.name} has dims {dims}, the session is for {tensor.dims}: {remedy}")
 
 
-def out_arrays(out: object, tensors: Iterable[Tensor]) -> dict[str, Array]:
-    """The arrays that results shall be written to, by name; those that are left out are new.
+def check_outputs(out: object, tensors: Iterable[Tensor]) -> dict[str, Array]:
+    """Check the arrays that results are to be written to, and return them by name; None means none.
 
     Raises:
-        InvalidArguments: `out` is no mapping, a name is no output, or an array is none of NumPy's, has other dims or
+        InvalidArguments: `out` is no mapping, a name is no output, or an array is not one of NumPy's, has other dims or
             another type, is read-only, or not row-major.
     """
     wanted = {tensor.name: tensor for tensor in tensors}
@@ -86,14 +88,15 @@ def out_arrays(out: object, tensors: Iterable[Tensor]) -> dict[str, Array]:
         raise InvalidArguments(f"out is a {type(out).__name__}: give a mapping of outputs to arrays")
     for name, array in out.items():
         if name not in wanted:
-            raise InvalidArguments(f"the network has no output {name!r}: it gives {_listed(wanted.values())}")
-        _require_result(wanted[name], array)
+            raise InvalidArguments(f"the network has no output {name!r}: it gives {_describe(wanted)}")
+        _check_output(wanted[name], array)
     return dict(out)
 
 
-def _require_result(tensor: Tensor, array: Any) -> None:
-    is_fit = isinstance(array, np.ndarray) and array.shape == tensor.dims and array.dtype == tensor.dtype
-    if not is_fit or not (array.flags.writeable and array.flags.c_contiguous):
+def _check_output(tensor: Tensor, array: Any) -> None:
+    """Check that an array is writable, row-major and of the tensor's dims and type."""
+    is_suitable = isinstance(array, np.ndarray) and array.shape == tensor.dims and array.dtype == tensor.dtype
+    if not is_suitable or not (array.flags.writeable and array.flags.c_contiguous):
         given = f"{array.dtype} of dims {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
         raise InvalidArguments(
             f"out of {tensor.name} is {given}: give a writable, row-major array of {tensor.dtype} and dims "
@@ -101,30 +104,37 @@ def _require_result(tensor: Tensor, array: Any) -> None:
         )
 
 
-def _listed(tensors: Iterable[Tensor]) -> str:
-    return ", ".join(f"{printable(tensor.name)} {tensor.dims} {tensor.dtype}" for tensor in tensors) or "none"
+def _describe(tensors: Mapping[str, Tensor]) -> str:
+    """Return the names, dims and types of tensors for an error message."""
+    return ", ".join(f"{printable(tensor.name)} {tensor.dims} {tensor.dtype}" for tensor in tensors.values()) or "none"
 
 
-def _taken(tensor: Tensor, value: Any) -> Fed:
+def _check_input(tensor: Tensor, value: Any) -> InputValue:
+    """Check the type of one input, and return it as an array or memory."""
     torch = sys.modules.get("torch")
     is_torch = torch is not None and isinstance(value, torch.Tensor)
     if isinstance(value, Memory):
-        fed: Fed = value
+        checked: InputValue = value
     elif is_torch and value.ndim and value.dtype != torch.bool:  # type: ignore[union-attr]
-        fed = from_torch(value)
+        checked = from_torch(value)
     else:
-        fed = _of_array(tensor, value.detach().cpu() if is_torch else value)
-    dtype = fed.desc.data_type.dtype if isinstance(fed, Memory) and fed.desc.data_type else getattr(fed, "dtype", None)
+        checked = _convert_array(tensor, value.detach().cpu() if is_torch else value)
+    dtype = getattr(checked, "dtype", None)
+    if isinstance(checked, Memory) and checked.desc.data_type:
+        dtype = checked.desc.data_type.dtype
     if dtype != tensor.dtype:
         raise InvalidArguments(
             f"input {tensor.name} is {dtype}, the network takes {tensor.dtype}: convert it, as with "
             f"astype({str(tensor.dtype)!r})"
         )
-    return fed
+    return checked
 
 
-def _of_array(tensor: Tensor, value: object) -> Fed:
-    """An array as it is if it is row-major, as memory if a descriptor can say its strides, else a copy."""
+def _convert_array(tensor: Tensor, value: object) -> InputValue:
+    """Return an input as a row-major array, or as memory with its strides.
+
+    It is copied only where no descriptor can have its strides.
+    """
     if isinstance(value, (list, tuple, str, int, float)):
         raise InvalidArguments(
             f"input {tensor.name} is a {type(value).__name__}: give an array of {tensor.dtype} and dims {tensor.dims}"
@@ -139,117 +149,117 @@ def _of_array(tensor: Tensor, value: object) -> Fed:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program with all that instances share."""
+class CompiledProgram:
+    """A compiled program: all that its instances share."""
 
     program: Program
-    """What is run."""
+    """The program."""
     tensors: Mapping[str, Tensor]
-    """What the buffers hold."""
+    """Dims and types of the tensors that buffers hold."""
     prepared: Sequence[PreparedStep]
-    """Its steps."""
-    laid: Laid
-    """Where its buffers lie."""
+    """The compiled steps in order."""
+    memory_plan: MemoryPlan
+    """The location of every buffer."""
     engine: Engine
-    """What computes."""
+    """The engine that computes the steps."""
     guards: RunGuards = NO_GUARDS
-    """What a run checks."""
+    """The buffers that a run checks for special values."""
 
     @property
     def scratch(self) -> int:
-        """Bytes of the scratchpad that steps share; the engine has one of its own for the others."""
+        """Bytes of the scratchpad that an instance provides; an engine may have another one of its own."""
         return max((prepared.scratch for prepared in self.prepared), default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Joinable:
-    """What the engine may execute in a batch with its neighbors: a step, or a check between steps."""
+class _BatchEntry:
+    """A call that the engine can execute in one batch with its neighbors: a step, or a check between steps."""
 
     step: str
-    """The name of the step; empty for a check."""
+    """Name of the step; empty for a check."""
     call: Any
-    """What `batch` of the engine takes."""
+    """The call in the form that `Engine.batch` accepts."""
     alone: Call
-    """What does the same by itself."""
+    """The same as a call of its own."""
 
 
 class Instance:
-    """A program that can run."""
+    """A compiled program with memory, ready to run."""
 
-    def __init__(self, compiled: Compiled) -> None:
-        """Take memory, and bind all calls to it.
+    def __init__(self, compiled: CompiledProgram) -> None:
+        """Allocate memory, and bind all steps to it.
 
         Raises:
-            OutOfMemory: there is no room.
+            OutOfMemory: it cannot be allocated.
         """
         self.compiled = compiled
-        """The program."""
-        laid = compiled.laid
+        """The compiled program."""
+        plan = compiled.memory_plan
         try:
-            arena = allocate(laid.arena.nbytes)
-            self._own = {home: allocate(laid.sizes[home]) for home in sorted(laid.lent)}
+            arena = allocate(plan.arena.nbytes)
+            self._external = {name: allocate(plan.sizes[name]) for name in sorted(plan.external)}
             self._scratch = allocate(compiled.scratch)
         except OutOfMemory:
             raise OutOfMemory(
-                f"{laid.nbytes + compiled.scratch} bytes for the tensors of a run cannot be allocated: give the inputs "
+                f"{plan.nbytes + compiled.scratch} bytes for the tensors of a run cannot be allocated: give the inputs "
                 "smaller dims, or a smaller batch"
             ) from None
-        self._homes: dict[str, Bytes] = {
-            home: arena[offset : offset + laid.sizes[home]] for home, offset in laid.arena.offsets.items()
+        self._allocations: dict[str, Bytes] = {
+            name: arena[offset : offset + plan.sizes[name]] for name, offset in plan.arena.offsets.items()
         }
-        self._homes |= self._own
+        self._allocations |= self._external
         self._memories: dict[str, Memory] = {}
         self._calls: list[Call] = []
-        self._each: dict[str, Call] = {}
-        self._put: dict[str, Callable[[Any], None]] = {}
+        self._step_calls: dict[str, Call] = {}
+        self._replace_call: dict[str, Callable[[Any], None]] = {}
         self._waits = any(prepared.is_submitted for prepared in compiled.prepared)
         self._fill()
-        self._readers = {home: self._readers_of(home) for home in compiled.laid.lent}
+        self._readers = {name: self._readers_of(name) for name in plan.external}
 
     def _fill(self) -> None:
-        """Bind every step; what the engine can do together is one call, and is waited for where it is needed."""
+        """Bind every step; successive steps that the engine can batch become one call."""
         guards = self.compiled.guards
-        waiting: list[_Joinable] = []
+        waiting: list[_BatchEntry] = []
         self._calls += [partial(self._guard, name) for name in guards.inputs]
         for prepared in self.compiled.prepared:
-            call, name = prepared.bound(self), prepared.step.name
+            call, name = prepared.bind(self), prepared.step.name
             if call is None:
                 continue
-            self._each[name] = call
+            self._step_calls[name] = call
             if prepared.is_joined:
-                waiting.append(_Joinable(name, call, call))
+                waiting.append(_BatchEntry(name, call, call))
             else:
-                self._join(waiting)
-                self._put[name] = partial(self._calls.__setitem__, len(self._calls))
+                self._add_batch(waiting)
+                self._replace_call[name] = partial(self._calls.__setitem__, len(self._calls))
                 self._calls.append(call)
             for buffer in (guards.after or {}).get(name, ()):
                 self._add_guard(buffer, waiting)
-        self._join(waiting)
+        self._add_batch(waiting)
 
-    def _add_guard(self, name: str, waiting: list[_Joinable]) -> None:
-        """Check a buffer after the calls before: with what the engine does next to them, or by a call of its own.
+    def _add_guard(self, name: str, waiting: list[_BatchEntry]) -> None:
+        """Add the check of a buffer: to the batch if the engine can execute it there, else as a call of its own.
 
-        A call from Python between two calls for the engine's threads makes the second one slower too.
+        A call from Python between two calls that use the engine's threads slows down the second one.
         """
         is_masked, alone = name in self.compiled.guards.masked, partial(self._guard, name)
-        joined = None if is_masked else joined_guard(self.compiled.engine, self._data(name))
-        if joined is not None:
-            waiting.append(_Joinable("", joined, alone))
+        check = None if is_masked else batched_guard(self.compiled.engine, self._data(name))
+        if check is not None:
+            waiting.append(_BatchEntry("", check, alone))
         else:
-            self._join(waiting)
+            self._add_batch(waiting)
             self._calls.append(alone)
 
     def _guard(self, name: str) -> None:
-        """Check a buffer; where an input is read may be another place in each run."""
+        """Check a buffer at its present address; an input may have another one in each run."""
         guard(self._data(name), is_masked=name in self.compiled.guards.masked)
 
     def _data(self, name: str) -> Bytes:
-        """The bytes of a buffer where they are now."""
-        place = self.compiled.laid.places[name]
-        return self._homes[place.home][place.offset : place.end]
+        """Return the present bytes of a buffer."""
+        location = self.compiled.memory_plan.locations[name]
+        return self._allocations[location.allocation][location.offset : location.end]
 
-    def _join(self, waiting: list[_Joinable]) -> None:
-        """Add calls that the engine executes together, and leave none of them waiting."""
+    def _add_batch(self, waiting: list[_BatchEntry]) -> None:
+        """Append the waiting entries as batches of the engine, and empty the list."""
         if not any(one.step for one in waiting):
             self._calls += [check.alone for check in waiting]
             waiting.clear()
@@ -259,7 +269,7 @@ class Instance:
             self._calls.append(batch.submit)
             for i in range(len(batch)):
                 if step := next(steps):
-                    self._put[step] = partial(batch.put, i)
+                    self._replace_call[step] = partial(batch.put, i)
         waiting.clear()
         if self._waits:
             self._calls.append(self._wait)
@@ -267,49 +277,50 @@ class Instance:
     def _wait(self) -> None:
         self.compiled.engine.wait()
 
-    def _readers_of(self, home: str) -> list[PreparedStep]:
-        places = self.compiled.laid.places
+    def _readers_of(self, allocation: str) -> list[PreparedStep]:
+        """Return the steps that read an allocation."""
+        locations = self.compiled.memory_plan.locations
         return [
             prepared
             for prepared in self.compiled.prepared
-            if any(places[name].home == home for name in prepared.step.reads.values())
+            if any(locations[name].allocation == allocation for name in prepared.step.reads.values())
         ]
 
     def memory(self, name: str) -> Memory:
-        """The memory of a buffer that has a descriptor."""
+        """Return the memory of a buffer that has a descriptor."""
         found = self._memories.get(name)
         if found is None:
-            desc, place = self.compiled.program.buffers[name].desc, self.compiled.laid.places[name]
+            desc, location = self.compiled.program.buffers[name].desc, self.compiled.memory_plan.locations[name]
             assert desc is not None
-            found = self._memories[name] = Memory(desc, self._homes[place.home][place.offset :])
+            found = self._memories[name] = Memory(desc, self._allocations[location.allocation][location.offset :])
         return found
 
     def array(self, name: str) -> Array:
-        """The elements of a buffer of a plain format, a view."""
-        buffer, place = self.compiled.program.buffers[name], self.compiled.laid.places[name]
+        """Return the elements of a buffer in a plain format as an array that shares its memory."""
+        buffer, location = self.compiled.program.buffers[name], self.compiled.memory_plan.locations[name]
         tensor = self.compiled.tensors[buffer.tensor]
         if buffer.desc is None:
-            data = self._homes[place.home][place.offset : place.end]
+            data = self._allocations[location.allocation][location.offset : location.end]
             return data.view(tensor.dtype).reshape(tensor.dims)
         return to_numpy(self.memory(name), copy=False).view(tensor.dtype)
 
     def scratch(self, desc: MemoryDesc) -> Memory:
-        """The scratchpad that steps share, as memory of `desc`."""
+        """Return the scratchpad that steps share, as memory of `desc`."""
         return Memory(desc, self._scratch)
 
     def feed(self, inputs: Mapping[str, Array | Memory]) -> None:
-        """Bring all inputs, of the right dims and types, to where they are read; arrays are row-major."""
+        """Make all inputs available to the steps: in place where their format allows it, else as copies."""
         for tensor, value in inputs.items():
             name = self.compiled.program.inputs[tensor]
-            home = self.compiled.laid.places[name].home
-            data = self._bytes_as_read(name, value) if home in self._own else None
-            if home in self._own:
-                self._turn(home, self._own[home] if data is None else data)
+            allocation = self.compiled.memory_plan.locations[name].allocation
+            data = self._bytes_in_place(name, value) if allocation in self._external else None
+            if allocation in self._external:
+                self._rebind(allocation, self._external[allocation] if data is None else data)
             if data is None:
                 self._copy(name, value)
 
-    def _bytes_as_read(self, name: str, value: Array | Memory) -> Bytes | None:
-        """The bytes of an input that has the format of its buffer; None if it has another."""
+    def _bytes_in_place(self, name: str, value: Array | Memory) -> Bytes | None:
+        """Return the bytes of an input if it has the format of its buffer; None if it must be copied."""
         desc = self.compiled.program.buffers[name].desc
         if isinstance(value, Memory):
             return value.buffer if value.desc == desc else None
@@ -318,19 +329,19 @@ class Instance:
         )
         return value.reshape(-1).view(np.uint8) if is_row_major and value.flags.aligned else None
 
-    def _turn(self, home: str, data: Bytes) -> None:
-        """Let the home's bytes be `data`: what reads it is bound anew, unless it was there before."""
-        if address_of(self._homes[home]) == address_of(data):
+    def _rebind(self, allocation: str, data: Bytes) -> None:
+        """Replace the memory of an external allocation by `data`, and bind its readers anew if the address changed."""
+        if address_of(self._allocations[allocation]) == address_of(data):
             return
-        self._homes[home] = data
-        for name, place in self.compiled.laid.places.items():
-            if place.home == home:
+        self._allocations[allocation] = data
+        for name, location in self.compiled.memory_plan.locations.items():
+            if location.allocation == allocation:
                 self._memories.pop(name, None)
-        for prepared in self._readers[home]:
-            call = prepared.bound(self)
+        for prepared in self._readers[allocation]:
+            call = prepared.bind(self)
             if call is not None:
-                self._each[prepared.step.name] = call
-                self._put[prepared.step.name](call)
+                self._step_calls[prepared.step.name] = call
+                self._replace_call[prepared.step.name](call)
 
     def _copy(self, name: str, value: Array | Memory) -> None:
         """Copy an input into its buffer."""
@@ -341,7 +352,7 @@ class Instance:
             np.copyto(self.array(name), to_numpy(value) if isinstance(value, Memory) else value, casting="no")
 
     def run(self) -> None:
-        """Do every step; what the engine began is waited for even if a step fails."""
+        """Execute all calls; if one fails, wait for the engine before the exception propagates."""
         is_done = False
         try:
             for call in self._calls:
@@ -352,27 +363,27 @@ class Instance:
                 self.finish()
 
     def calls(self) -> list[tuple[PreparedStep, Call | None]]:
-        """Every step with the call that does it now, None where there is nothing to do."""
-        return [(prepared, self._each.get(prepared.step.name)) for prepared in self.compiled.prepared]
+        """Return every step with its present call, None for a step that writes no element."""
+        return [(prepared, self._step_calls.get(prepared.step.name)) for prepared in self.compiled.prepared]
 
     def finish(self) -> None:
-        """Wait for what the engine began."""
+        """Wait until the engine has finished all submitted calls."""
         if self._waits:
             self._wait()
 
     def fetch(self, out: Mapping[str, Array]) -> dict[str, Array]:
-        """All results, in the arrays of `out`, row-major, or in new ones."""
-        return {tensor: self.copied(name, out.get(tensor)) for tensor, name in self.compiled.program.outputs.items()}
+        """Return all results, in the row-major arrays of `out` or in new ones."""
+        return {tensor: self.copy_out(name, out.get(tensor)) for tensor, name in self.compiled.program.outputs.items()}
 
-    def copied(self, name: str, into: Array | None = None) -> Array:
-        """The elements of a buffer in an array, row-major, a new one unless it is given.
+    def copy_out(self, name: str, into: Array | None = None) -> Array:
+        """Copy the elements of a buffer into a row-major array, `into` or a new one.
 
         Raises:
-            OutOfMemory: there is no room for a new one.
+            OutOfMemory: a new array cannot be allocated.
         """
         buffer = self.compiled.program.buffers[name]
         tensor = self.compiled.tensors[buffer.tensor]
-        result = _new(tensor) if into is None else into
+        result = _allocate_array(tensor) if into is None else into
         desc = buffer.desc
         if desc is None or desc.data_type is None:
             np.copyto(result, self.array(name))
@@ -382,8 +393,8 @@ class Instance:
         return result
 
 
-def _new(tensor: Tensor) -> Array:
-    """An array for a tensor."""
+def _allocate_array(tensor: Tensor) -> Array:
+    """Allocate an array for a tensor."""
     try:
         return np.empty(tensor.dims, tensor.dtype)
     except MemoryError:
@@ -394,28 +405,28 @@ def _new(tensor: Tensor) -> Array:
 
 
 class InstancePool:
-    """The instances of a compiled program: as many as ran at once."""
+    """The instances of a compiled program: as many as ever ran at once."""
 
     __slots__ = ("_is_closed", "compiled", "free")
 
-    def __init__(self, compiled: Compiled) -> None:
-        """Have one instance.
+    def __init__(self, compiled: CompiledProgram) -> None:
+        """Create one instance.
 
         Raises:
-            OutOfMemory: there is no room.
+            OutOfMemory: its memory cannot be allocated.
         """
         self.compiled = compiled
-        """The program."""
+        """The compiled program."""
         self.free = [Instance(compiled)]
-        """The instances that no run uses."""
+        """The instances that no run uses now."""
         self._is_closed = False
 
     @contextmanager
     def instance(self) -> Iterator[Instance]:
-        """An instance that no other thread uses, made if all are in use.
+        """Provide an instance that no other thread uses, creating one if all are in use.
 
         Raises:
-            OutOfMemory: there is no room for another one.
+            OutOfMemory: the memory of another one cannot be allocated.
         """
         try:
             instance = self.free.pop()
@@ -428,6 +439,6 @@ class InstancePool:
                 self.free.append(instance)
 
     def close(self) -> None:
-        """Give back the memory of all instances; one in use gives it back when its run ends."""
+        """Release the memory of all instances; one in use is released when its run ends."""
         self._is_closed = True
         self.free.clear()

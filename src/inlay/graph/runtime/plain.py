@@ -1,11 +1,11 @@
-"""The plain program of a graph: every tensor row-major, nothing fused, a copy wherever a view is not row-major itself.
+"""The plain program of a graph: all tensors row-major, nothing fused, and a copy for each view that is not row-major.
 
-What runtimes without a planner do: the baseline of plans, and the oracle of their tests.
+Runtimes without a planner execute such programs. It is the baseline of plans, and the oracle in their tests.
 
 >>> from inlay.graph.network import Tensor
->>> from inlay.graph.op_graph import Permute
->>> flat = Op("flat", "view", {"src": "x"}, {"dst": "y"}, moves=(Reshape((2, 6)),))
->>> turn = Op("turn", "view", {"src": "y"}, {"dst": "z"}, moves=(Permute((1, 0)),))
+>>> from inlay.graph.op_graph import PermuteView
+>>> flat = Op("flat", "view", {"src": "x"}, {"dst": "y"}, transforms=(ReshapeView((2, 6)),))
+>>> turn = Op("turn", "view", {"src": "y"}, {"dst": "z"}, transforms=(PermuteView((1, 0)),))
 >>> tensors = {n: Tensor(n, d, np.dtype(np.float32)) for n, d in (("x", (2, 3, 2)), ("y", (2, 6)), ("z", (6, 2)))}
 >>> program = plain_program(OpGraph("small", 17, ("x",), ("z",), (flat, turn), tensors))
 >>> [(step.kind, dict(step.reads), dict(step.writes)) for step in program.steps]
@@ -19,8 +19,8 @@ import numpy as np
 from inlay.data_type import DataType, as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.op_graph import Op, OpGraph, Reshape, operation_of
-from inlay.graph.planner.formats import Formats, moved
+from inlay.graph.op_graph import Op, OpGraph, ReshapeView, operation_of
+from inlay.graph.planner.formats import Formats, apply_transform
 from inlay.graph.program import Buffer, Program, Step
 from inlay.layout import Layout
 from inlay.primitives.engine import Operation
@@ -30,28 +30,29 @@ _CARRIERS = {1: "u8", 2: "f16", 4: "f32", 8: "f64"}
 
 
 def plain_program(graph: OpGraph) -> Program:
-    """The steps of `graph` one by one, all formats row-major.
+    """Return the program that executes the operations of `graph` one by one in row-major formats.
 
     Post-condition: each operation that is no view is one step, in the order of the graph.
 
     Raises:
         InvalidArguments: a primitive reads a tensor of a type that oneDNN lacks.
-        Unimplemented: a view moves elements of a width that nothing has.
+        Unimplemented: a view copies elements of a width that no data type has.
     """
-    return _Plain(graph).program()
+    return _PlainProgramBuilder(graph).program()
 
 
-class _Plain:
-    """A plain program as it grows."""
+class _PlainProgramBuilder:
+    """The steps and buffers of a plain program so far."""
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph, self._formats = graph, Formats()
         self._buffers: dict[str, Buffer] = {}
         self._steps: list[Step] = []
         for name in graph.inputs:
-            self._own(name)
+            self._add_buffer(name)
 
     def program(self) -> Program:
+        """Convert all operations and return the program."""
         for op in self._graph.ops:
             if op.kind == "view":
                 self._view(op)
@@ -61,27 +62,32 @@ class _Plain:
         ends = ({name: name for name in names} for names in (graph.inputs, graph.outputs))
         return Program(tuple(self._steps), self._buffers, *ends)
 
-    def _own(self, tensor: str) -> Buffer:
-        """The buffer of a tensor in a home of its own."""
+    def _add_buffer(self, tensor: str) -> Buffer:
+        """Add a buffer with memory of its own for a tensor."""
         buffer = self._buffers[tensor] = Buffer(tensor, tensor, self._desc(tensor), tensor)
         return buffer
 
     def _desc(self, tensor: str) -> MemoryDesc | None:
+        """Return the row-major descriptor of a tensor; None where oneDNN has no such type."""
         return self._formats.desc(self._formats.plain(self._graph.tensors[tensor]))
 
     def _step(self, op: Op) -> None:
-        written = {tensor: self._own(tensor) for tensor in op.writes.values()}
+        """Add the step of a primitive or reference."""
+        written = {tensor: self._add_buffer(tensor) for tensor in op.writes.values()}
         assert written.keys() <= self._buffers.keys()
         operation = None
         if op.kind != "reference":
             used = {**op.reads, **op.writes}
-            operation = operation_of(op, {argument: self._described(op, tensor) for argument, tensor in used.items()})
+            operation = operation_of(
+                op, {argument: self._require_desc(op, tensor) for argument, tensor in used.items()}
+            )
         nbytes = sum(self._graph.tensors[tensor].nbytes for tensor in (*op.reads.values(), *op.writes.values()))
         nbytes += sum(array.nbytes for array in op.constants.values())
-        said = op.name, op.kind, op.reads, op.writes, operation, op.constants, op.node, (op.name,)
-        self._steps.append(Step(*said, nbytes=nbytes, why=op.why))
+        fields = op.name, op.kind, op.reads, op.writes, operation, op.constants, op.node, (op.name,)
+        self._steps.append(Step(*fields, nbytes=nbytes, why=op.why))
 
-    def _described(self, op: Op, tensor: str) -> MemoryDesc:
+    def _require_desc(self, op: Op, tensor: str) -> MemoryDesc:
+        """Return the descriptor of a tensor that a primitive uses."""
         desc = self._buffers[tensor].desc
         if desc is None:
             its = self._graph.tensors[tensor]
@@ -92,20 +98,22 @@ class _Plain:
         return desc
 
     def _view(self, op: Op) -> None:
-        """A view: the same bytes if they are in row-major order, else a copy."""
+        """Add a view: a buffer in the bytes of its source if these are in row-major order, else a copy."""
         (source,), (tensor,) = op.reads.values(), op.writes.values()
         its = self._graph.tensors[tensor]
         bits = _carrier(its.dtype, op)
         desc = MemoryDesc(self._graph.tensors[source].dims or (1,), bits)
-        for move in op.moves:
-            # A descriptor has an axis at least: that of a scalar has one element.
-            desc = moved(desc, Reshape(move.dims or (1,)) if isinstance(move, Reshape) else move)
+        for transform in op.transforms:
+            # A descriptor has at least one axis: a scalar becomes one element.
+            desc = apply_transform(
+                desc, ReshapeView(transform.dims or (1,)) if isinstance(transform, ReshapeView) else transform
+            )
         layout = desc.layout
         if not desc.dims or (isinstance(layout, Layout) and layout.is_contiguous):
             offset = desc.offset0 * its.dtype.itemsize if desc.dims else 0
             self._buffers[tensor] = Buffer(tensor, tensor, self._desc(tensor), source, offset)
             return
-        own = self._own(tensor)
+        own = self._add_buffer(tensor)
         view = Buffer(f"{tensor}:view", tensor, desc, source)
         dst = Buffer(f"{tensor}:bits", tensor, MemoryDesc(its.dims, bits), tensor)
         if dst.desc == own.desc:
@@ -120,7 +128,7 @@ class _Plain:
 
 
 def _carrier(dtype: _Dtype, op: Op) -> DataType:
-    """A type whose elements a reorder moves as they are: the tensor's own, or one of the same width."""
+    """Return a type by which a reorder copies elements unchanged: the tensor's own, or one of the same width."""
     try:
         return as_number_type(dtype)
     except InvalidArguments:

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Op, Part, Permute
+from inlay.graph.op_graph import Op, PermuteView, SubmemoryView
 from inlay.graph.plan import Plan
 from inlay.graph.program import Buffer, Step
 from inlay.layout import Dims
@@ -230,15 +230,15 @@ class _Tracing:
         if name in self.made:
             return self.made[name]
         buffer = self.plan.program.buffers[name]
-        place = buffer.home, buffer.offset
-        others = [b for b in self._of_tensor[buffer.tensor] if b.name in self.made and (b.home, b.offset) == place]
+        place = buffer.base, buffer.offset
+        others = [b for b in self._of_tensor[buffer.tensor] if b.name in self.made and (b.base, b.offset) == place]
         if others:
             self.made[name] = self.made[others[0].name]
         else:
             ops = self._chain(self._makers[buffer.tensor])
             names = " + ".join(op.name for op in ops)
             mark = Mark("view", _view_title(ops), "", f"{names}, no copy\n{about_buffer(self.plan, name)}")
-            self.made[name] = self.add(mark, self._sources(ops[0], buffer.home))
+            self.made[name] = self.add(mark, self._sources(ops[0], buffer.base))
         return self.made[name]
 
     def _chain(self, op: Op) -> list[Op]:
@@ -255,7 +255,7 @@ class _Tracing:
         """The buffers that a view or concatenation is made of, those in these bytes first."""
         for tensor in op.reads.values():
             found = self._of_tensor.get(tensor, [])
-            inside = [buffer for buffer in found if buffer.home == home]
+            inside = [buffer for buffer in found if buffer.base == home]
             if inside or found:
                 yield next((b.name for b in inside if b.name in self.made), (inside or found)[0].name)
             elif tensor in self._makers:
@@ -266,5 +266,5 @@ def _view_title(ops: Sequence[Op]) -> str:
     """What is done without a step."""
     if ops[0].kind != "view":
         return ops[0].kind
-    kinds = {Permute: "transpose", Part: "part"}
-    return " + ".join(dict.fromkeys(kinds.get(type(move), "reshape") for op in ops for move in op.moves)) or "same"
+    kinds = {PermuteView: "transpose", SubmemoryView: "part"}
+    return " + ".join(dict.fromkeys(kinds.get(type(move), "reshape") for op in ops for move in op.transforms)) or "same"

@@ -1,0 +1,110 @@
+"""`CostCache`: the costs of one problem by operation and formats, each requested once.
+
+A network has many layers that are equal except for names, and building the operation of a request takes longer than a
+look-up here. Where several algorithms can compute an operation, the cheapest one counts (see `algorithms`).
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from inlay.data_type import as_number_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.graph.algorithms import Convolutions, algorithm_variants
+from inlay.graph.costs.estimates import Costs, KernelEstimate
+from inlay.graph.network import Tensor
+from inlay.graph.op_graph import Op, operation_of
+from inlay.graph.planner.formats import Format, Formats
+from inlay.graph.planner.groups import KernelCall
+from inlay.primitives.attributes import PostOp
+from inlay.primitives.engine import Operation
+
+
+class CostCache:
+    """The costs of kernels and reorders, by the numbers of formats."""
+
+    def __init__(self, costs: Costs, formats: Formats, convolutions: Convolutions = "auto") -> None:
+        """Begin with an empty cache of `costs`; `convolutions` names the algorithms that these may use."""
+        self.source, self.formats, self.convolutions = costs, formats, convolutions
+        self._shapes: dict[int, tuple[Op, Hashable]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._calls: dict[Hashable, KernelCall | None] = {}
+        self._collected: list[Operation] | None = None
+        self._preferred: dict[Hashable, dict[str, Format]] = {}
+        self.reorder: Callable[[Format, Format], float] = cache(
+            lambda src, dst: costs.reorder(formats[src], formats[dst])
+        )
+        """The milliseconds of a reorder from one format to another."""
+
+    def shape_key(self, op: Op) -> Hashable:
+        """Return a key that is equal for operations that differ in names and in the elements of constants only."""
+        known = self._shapes.get(id(op))
+        if known is None:
+            constants = tuple((name, array.shape, array.dtype) for name, array in sorted(op.constants.items()))
+            parameters = tuple(sorted(op.parameters.items(), key=lambda item: item[0]))
+            key = (op.kind, constants, parameters, tuple(op.reads), tuple(op.writes))
+            known = self._shapes[id(op)] = (op, self._numbers.setdefault(key, len(self._numbers)))
+        return known[1]
+
+    def kernel(self, op: Op, formats: Mapping[str, Format], post_ops: Sequence[PostOp] = ()) -> KernelCall | None:
+        """Return the call that computes `op` in these formats; None where no engine supports them."""
+        key = (self.shape_key(op), tuple(formats.items()), tuple(post_ops))
+        if key not in self._calls:
+            descs = {name: self.formats[number] for name, number in formats.items()}
+            self._calls[key] = self._call(op, descs, post_ops)
+        return self._calls[key]
+
+    def _call(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> KernelCall | None:
+        try:
+            operation = operation_of(op, descs, post_ops)
+        except InvalidArguments:  # a constant of a type that oneDNN lacks
+            return None
+        variants = algorithm_variants(operation, self.convolutions)
+        if self._collected is not None:
+            self._collected.extend(variants)
+            return KernelCall(operation, "", 1.0)
+        kernels = [(one, kernel) for one in variants if (kernel := self.source.kernel(one)) is not None]
+        if not kernels:
+            return None
+        selected, kernel = min(kernels, key=lambda pair: pair[1].ms)
+        facts = kernel.impl, kernel.ms, kernel.nbytes, kernel.roofline, kernel.is_cliff, kernel.source
+        return KernelCall(selected, *facts)
+
+    @contextmanager
+    def collect_operations(self) -> Iterator[list[Operation]]:
+        """Provide a list, and add to it each operation whose cost is requested within this context.
+
+        No cost is computed there: every operation counts as supported.
+        """
+        known, self._calls = self._calls, {}
+        wanted: list[Operation] = []
+        self._collected = wanted
+        try:
+            yield wanted
+        finally:
+            self._collected, self._calls = None, known
+
+    def preferred_formats(self, op: Op, tensors: Mapping[str, Tensor]) -> Mapping[str, Format]:
+        """Return the formats that the engine chooses for the tensors of `op` if all are `any`.
+
+        The result is empty if the engine does not support that.
+        """
+        arguments = {name: tensors[tensor] for name, tensor in (*op.reads.items(), *op.writes.items())}
+        key = (self.shape_key(op), tuple((name, tensor.dims, tensor.dtype) for name, tensor in arguments.items()))
+        if key not in self._preferred:
+            self._preferred[key] = self._query_preferred(op, arguments)
+        return self._preferred[key]
+
+    def _query_preferred(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
+        kernel = self._query_kernel(op, arguments) if all(map(self.formats.plain, arguments.values())) else None
+        descs = {} if kernel is None else {name: kernel.operation.descs[name] for name in arguments}
+        return {name: self.formats.add(desc) for name, desc in descs.items() if desc.kind == "blocked"}
+
+    def _query_kernel(self, op: Op, arguments: Mapping[str, Tensor]) -> KernelEstimate | None:
+        """Return the engine's kernel for `op` with `any` for every tensor."""
+        free = {name: MemoryDesc(t.dims, as_number_type(t.dtype), "any") for name, t in arguments.items()}
+        try:
+            return self.source.kernel(operation_of(op, free))
+        except InvalidArguments:  # a constant of a type that oneDNN lacks
+            return None
