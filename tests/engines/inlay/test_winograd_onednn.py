@@ -15,7 +15,7 @@ from inlay.engines import reference
 from inlay.engines.inlay import InlayEngine
 from inlay.engines.inlay import engine as inlay_engine
 from inlay.engines.onednn import make_engine
-from inlay.engines.onednn.execution import thread_team
+from inlay.engines.onednn.execution import find_thread_team
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives import Convolution, Reorder, set_engine
@@ -291,8 +291,8 @@ def test_there_is_no_way_back(engine: InlayEngine) -> None:
     with pytest.raises(Unimplemented) as caught:
         create_beside(host, Operation("reorder", "forward_inference", {"src": desc, "dst": plain}))
     assert str(caught.value) == (
-        f"the opaque format {name} of dims {desc.dims} is none that this {host.library.name} chose: only the engine "
-        "that made it can read it, in the process in which it did"
+        f"the opaque format {name} of dims {desc.dims} was not created by this {host.library.name}: only the engine "
+        "that created it can read it, in the same process"
     )
     double = MemoryDesc(desc.dims, "f64")
     with pytest.raises(Unimplemented) as caught:
@@ -425,10 +425,10 @@ def test_for_training_and_without_gnu_openmp_the_library_is_quoted() -> None:
 
 def test_only_gnu_openmp_is_a_team() -> None:
     library: Any = make_engine().library
-    assert thread_team(library) is not None
+    assert find_thread_team(library) is not None
     for other in (SimpleNamespace(runtime="sycl", cdll=library.cdll), SimpleNamespace(runtime="omp", cdll=object())):
         without: Any = other
-        assert thread_team(without) is None
+        assert find_thread_team(without) is None
 
 
 @pytest.mark.parametrize(("name", "is_fast"), [("x86-64-v2", False), ("x86-64-v3", True), ("aarch64", True)])

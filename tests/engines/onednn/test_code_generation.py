@@ -15,8 +15,8 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library, OnednnEngine, load_library, make_engine
-from inlay.engines.onednn.defects import defect_of
-from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone, run_on_new_thread
+from inlay.engines.onednn.defects import find_defect
+from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone_to_failure, run_on_new_thread
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.primitives.engine import Operation
 from tests.oracles import onednn as oracle
@@ -131,7 +131,7 @@ def test_a_system_without_threads_is_out_of_memory(monkeypatch: pytest.MonkeyPat
     ids=str,
 )
 def test_long_axes_and_emulated_types_are_prone(desc: MemoryDesc, expected: bool) -> None:
-    assert is_prone([desc]) is is_prone([MemoryDesc((2,), "f32"), desc]) is expected
+    assert is_prone_to_failure([desc]) is is_prone_to_failure([MemoryDesc((2,), "f32"), desc]) is expected
 
 
 # What is not asked for at all
@@ -163,7 +163,7 @@ AMX, FP16 = 0xFEF, 0x1EF
     ],
 )
 def test_defects_of_reorders(version: Any, operation: Operation, isa: int, text: str | None) -> None:
-    assert defect_of(version, operation, isa) == text
+    assert find_defect(version, operation, isa) == text
 
 
 @needs_library
@@ -274,7 +274,7 @@ def test_another_engine_computes_where_no_implementation_is_left(sticky: Path) -
     assert found["named"] == {
         "error": f"Unimplemented: {name} fails with status 5 at eltwise forward_inference, src {desc}, dst "
         "f32::any:any::f0 2x16x5x7, algorithm='relu', alpha=0.5, beta=0.0: its code generator fails, and none of its "
-        "other implementations takes the same formats"
+        "other implementations has the same formats"
     }
     assert found["default"] == {"engine": "reference", "impl": found["default"]["impl"], "is_right": True}
     assert all(one["is_right"] for one in found["later"])

@@ -19,7 +19,7 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import make_engine
-from inlay.engines.onednn.defects import defect_of
+from inlay.engines.onednn.defects import find_defect
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PReLU
@@ -185,7 +185,7 @@ def test_what_is_wrong_is_declined_in_these_words(name: str) -> None:
         operation = make().operation
     finally:
         p.set_engine(None)
-    assert defect_of((3, 2, 0), replace(operation, hint=None)) == text
+    assert find_defect((3, 2, 0), replace(operation, hint=None)) == text
 
 
 @needs_onednn
@@ -199,7 +199,7 @@ def test_what_is_declined_is_computed_by_the_reference(name: str) -> None:
 AFTER_A_FAILURE = """
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import OnednnImplementation, make_engine
-from inlay.engines.onednn.creation import primitive_desc
+from inlay.engines.onednn.creation import create_primitive_desc
 from inlay.errors import OutOfMemory
 from inlay.memory import Memory
 from inlay.primitives import Resampling
@@ -209,12 +209,13 @@ engine = make_engine()
 for i in range(1, 9):
     src = MemoryDesc((2, 16, 8, 7 + i), "f64")
     operation = Resampling(src, factors=2.0, engine="reference").operation
-    made = OnednnImplementation(engine, operation, operation, primitive_desc(engine, operation, engine._plain, None), 0)
+    desc = create_primitive_desc(engine, operation, engine._plain_attributes, None)
+    made = OnednnImplementation(engine, operation, operation, desc, 0)
     try:
         made.bind({name: Memory(made.descs[name]) for name in ("src", "dst")})
     except OutOfMemory:
         print("failed")
-    del made, operation
+    del made, desc, operation
 for i in range(1, 99):
     src = Memory(MemoryDesc((3, i), "f32"))
     Eltwise(src.desc, algorithm="relu", engine=engine)(src=src)
@@ -237,7 +238,7 @@ def test_an_engine_keeps_nothing_of_primitives_that_were_made() -> None:
     engine = make_engine()
     src = Memory(PLAIN)
     p.Eltwise(src.desc, algorithm="relu", engine=engine)(src=src)
-    assert engine.unmade == []
+    assert engine.failed_descriptors == []
 
 
 AVX2, AVX2_VNNI, AVX512 = 0x7, 0xF, 0x27
@@ -249,7 +250,7 @@ def test_later_releases_are_not_asked_for_products_of_integer_pixels_on_avx2(dat
     def defect(dims: tuple[int, ...], tag: str, isa: int, version: tuple[int, int, int] = (3, 13, 2)) -> str | None:
         weights = MemoryDesc((5, *dims[1:]), "s8", "any")
         made = p.InnerProduct(MemoryDesc(dims, data_type, tag), weights, engine="reference")
-        return defect_of(version, made.operation, isa)
+        return find_defect(version, made.operation, isa)
 
     text = "right inner product of integers in channels last on AVX2"
     assert defect((1, 3, 5, 4), "any", AVX2) == text
@@ -300,8 +301,8 @@ def test_later_releases_are_not_asked_for_heads_between_rows_and_columns(tags: t
     heads = [MemoryDesc(HEADS, "f32", tag) for tag in tags]
     operation = p.MatMul(heads[0], heads[1], engine="reference").operation
     text = "right matmul of matrices between whose rows and columns another axis lies"
-    assert defect_of((3, 13, 2), operation) == text
-    assert defect_of((3, 2, 0), operation) is None
+    assert find_defect((3, 13, 2), operation) == text
+    assert find_defect((3, 2, 0), operation) is None
 
 
 @needs_onednn

@@ -12,7 +12,7 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import S8S8, SCALE_ADJUST
 from inlay.engines import reference
-from inlay.engines.onednn import Bound, OnednnEngine, make_engine
+from inlay.engines.onednn import BoundPrimitive, OnednnEngine, make_engine
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, check_padding, pack, reorder
 from inlay.primitives.attributes import Binary, DepthwiseConvolution, Eltwise, PostOp, PReLU, PrimitiveAttributes, Sum
@@ -351,7 +351,7 @@ def test_the_lane_of_a_thread_that_ended_is_the_next_ones() -> None:
     seen: list[tuple[int, int, int]] = []
 
     def work(one: Operation) -> None:
-        lane = engine.lanes.lane
+        lane = engine.thread_contexts.current
         assert lane.threads == -1
         computed(engine.create(one))
         seen.append((lane.stream, lane.size, lane.threads))
@@ -365,7 +365,7 @@ def test_the_lane_of_a_thread_that_ended_is_the_next_ones() -> None:
 
 
 def test_a_limit_of_threads_is_that_of_primitives_made_under_it(engine: OnednnEngine) -> None:
-    if engine.team.most == 0:
+    if engine.team.max_threads == 0:
         pytest.skip("this oneDNN starts threads of its own accord")
     try:
         set_num_threads(1)
@@ -373,9 +373,13 @@ def test_a_limit_of_threads_is_that_of_primitives_made_under_it(engine: OnednnEn
         set_num_threads(None)
         several = engine.create(forward("convolution"))
         results = []
-        for implementation, threads in ((several, engine.team.wanted), (single, 1), (several, engine.team.wanted)):
+        for implementation, threads in (
+            (several, engine.team.num_threads),
+            (single, 1),
+            (several, engine.team.num_threads),
+        ):
             results.append(computed(implementation)["dst"].unpack())
-            assert engine.lanes.lane.threads == threads
+            assert engine.thread_contexts.current.threads == threads
         np.testing.assert_allclose(results[0], results[1], atol=1e-5)
         np.testing.assert_array_equal(results[0], results[2])
     finally:
@@ -389,7 +393,7 @@ def test_what_is_begun_is_done_after_a_wait(engine: OnednnEngine) -> None:
     bound = []
     for _ in range(5):
         one = implementation.bind({**memories, "dst": Memory(implementation.descs["dst"])})
-        assert isinstance(one, Bound)
+        assert isinstance(one, BoundPrimitive)
         bound.append(one)
     for one in bound:
         one.submit()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inlay.engines.onednn import load_library
-from inlay.engines.onednn.execution import MOST_PER_PROCESSOR, bounded
+from inlay.engines.onednn.execution import MOST_PER_PROCESSOR, limit_openmp_threads
 from inlay.errors import MissingExtra, PerformanceWarning
 from tests.oracles import onednn as oracle
 
@@ -22,7 +22,7 @@ needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=s
         ("/", ", which has no libdnnl.so.3"),
         ("x" * 5000, ", which cannot be read (File name too long)"),
         ("/dev/null", ": /dev/null cannot be loaded (/dev/null: file too short)"),
-        ("LIBM", ": LIBM is no oneDNN, it has no dnnl_version"),
+        ("LIBM", ": LIBM is not oneDNN, it has no dnnl_version"),
     ],
 )
 def test_a_wrong_value_of_the_environment_is_named_with_what_to_do(
@@ -64,9 +64,9 @@ def test_more_threads_than_openmp_survives_are_bounded_and_told(asked: str) -> N
 
 
 def test_a_bound_of_threads_is_told_in_these_words() -> None:
-    assert bounded(16 * 4, 4) == 64
+    assert limit_openmp_threads(16 * 4, 4) == 64
     with pytest.warns(PerformanceWarning) as told:
-        assert bounded(65, 4) == 64
+        assert limit_openmp_threads(65, 4) == 64
     assert [str(one.message) for one in told] == [
         "OpenMP is set to 65 threads, and this machine has 4 processors: oneDNN uses 64; set OMP_NUM_THREADS to the "
         "number of processors, or unset it"

@@ -12,8 +12,8 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import load_library
-from inlay.engines.onednn.creation import canonical, kernel_rank
-from inlay.engines.onednn.descs import Descriptors
+from inlay.engines.onednn.creation import canonical_descs, kernel_rank
+from inlay.engines.onednn.descs import DescriptorTable
 from inlay.graph.costs.book import desc_text
 from inlay.graph.costs.paces import form
 from inlay.layout import Layout
@@ -84,7 +84,7 @@ def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
     source, weights = MemoryDesc(dims, "f32", src), MemoryDesc((16, dims[1], 1, 1), "f32", "any")
     result = MemoryDesc((dims[0], 16, *dims[2:]), "f32", dst)
     operation = p.Convolution(source, weights, dst=result, engine="reference").operation
-    return implementation_name(engine.library, engine.primitive_desc(operation, None))
+    return implementation_name(engine.library, engine.create_primitive_desc(operation, None))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
 def test_both_spellings_have_the_strides_of_tags(
     dims: tuple[int, ...], tag: str, row_major: tuple[int, ...], channels_last: tuple[int, ...]
 ) -> None:
-    both = canonical(MemoryDesc(dims, "f32", tag))
+    both = canonical_descs(MemoryDesc(dims, "f32", tag))
     assert both is not None
     assert [desc.strides for desc in both] == [row_major, channels_last]
 
@@ -109,11 +109,11 @@ def test_a_spelling_is_equal_and_depends_on_nothing_but_equality() -> None:
     choose, changed = Seeded(14), 0
     for _ in range(2000):
         desc = draw_any_descriptor(choose)
-        both = canonical.__wrapped__(desc)
+        both = canonical_descs.__wrapped__(desc)
         if both is None:
             continue
         other = _with_other_unit_strides(desc)
-        again = canonical.__wrapped__(other)
+        again = canonical_descs.__wrapped__(other)
         assert again is not None
         assert both[0] == both[1] == desc == other
         assert [one.strides for one in both] == [one.strides for one in again]
@@ -134,10 +134,10 @@ def _with_other_unit_strides(desc: MemoryDesc) -> MemoryDesc:
 
 @needs_onednn
 def test_handles_have_the_strides_of_their_descriptor() -> None:
-    descriptors = Descriptors(load_library())
+    descriptors = DescriptorTable(load_library())
     for tag in ("nchw", "nhwc", "nchw"):
         desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
-        assert descriptors.read(descriptors.given(desc).pointer).strides == desc.strides
+        assert descriptors.read(descriptors.convert(desc).pointer).strides == desc.strides
     for tag in ("nchw", "nhwc", "nchw"):
         desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
         handle = descriptors.handle(desc)

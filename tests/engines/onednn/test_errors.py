@@ -77,7 +77,8 @@ NO_LIMIT = 2**31 - 1
         ),
         (
             replace(CONVOLUTION, parameters={"algorithm": "direct"}),
-            "convolution lacks the parameter strides: it is told algorithm, strides, dilations, padding_l, padding_r",
+            "convolution lacks the parameter strides: its parameters are algorithm, strides, dilations, padding_l, "
+            "padding_r",
         ),
         (
             described(CONVOLUTION, weights=None),
@@ -138,7 +139,7 @@ def test_what_the_library_lacks_is_said(engine: OnednnEngine) -> None:
     free = MemoryDesc((256, 8), "f32", pattern="(m m4 m32) (k k4) -> m k m32 m4 k4")
     operation = Operation("softmax", "forward_inference", {"src": free, "dst": free}, {"algorithm": "log", "axis": 1})
     assert refusal(engine, operation, Unimplemented) == (
-        f"oneDNN cannot say the digit order of {free!r}: reorder to a format that it can, such as a tag"
+        f"oneDNN cannot represent the digit order of {free!r}: reorder to a format with a tag first"
     )
 
 
@@ -250,8 +251,8 @@ def test_an_opaque_format_of_another_engine_is_named(engine: OnednnEngine) -> No
         '{"inlay":"memory_desc","version":1,"kind":"opaque","dims":[2,18,8,7],"data_type":"f32","name":"x","nbytes":9}'
     )
     assert refusal(engine, described(SOFTMAX, src=opaque), Unimplemented) == (
-        f"the opaque format x of dims (2, 18, 8, 7) is none that this {engine.library.name} chose: only the engine "
-        "that made it can read it, in the process in which it did"
+        f"the opaque format x of dims (2, 18, 8, 7) was not created by this {engine.library.name}: only the engine "
+        "that created it can read it, in the same process"
     )
 
 

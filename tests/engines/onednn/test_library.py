@@ -17,7 +17,7 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library, OnednnEngine, library, load_library, make_engine
-from inlay.engines.onednn.library import candidates, install_command
+from inlay.engines.onednn.library import candidate_paths, install_command
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.memory import Memory
 from inlay.onednn_abi import CREATORS, FUNCTIONS, Version
@@ -45,12 +45,12 @@ def test_the_environment_names_a_file_or_a_folder(tmp_path: Path) -> None:
     file = tmp_path / "libdnnl.so.3"
     file.touch()
     for named in (file, tmp_path):
-        assert list(candidates({"INLAY_ONEDNN": str(named)})) == [str(file)]
+        assert list(candidate_paths({"INLAY_ONEDNN": str(named)})) == [str(file)]
 
 
 def test_what_the_environment_names_must_exist(tmp_path: Path) -> None:
     with pytest.raises(MissingExtra) as caught:
-        list(candidates({"INLAY_ONEDNN": str(tmp_path / "nowhere.so")}))
+        list(candidate_paths({"INLAY_ONEDNN": str(tmp_path / "nowhere.so")}))
     assert str(caught.value) == (
         f"INLAY_ONEDNN is '{tmp_path}/nowhere.so', which does not exist: give a libdnnl.so of version 3, or unset "
         "INLAY_ONEDNN"
@@ -58,12 +58,12 @@ def test_what_the_environment_names_must_exist(tmp_path: Path) -> None:
 
 
 def test_wheels_come_before_the_system(nobodys_prefix: Path) -> None:
-    assert list(candidates({})) == ["libdnnl.so.3"]
+    assert list(candidate_paths({})) == ["libdnnl.so.3"]
     files = [nobodys_prefix / name / "lib" / "libdnnl.so.3" for name in ("python", "user")]
     for file in files:
         file.parent.mkdir(parents=True)
         file.touch()
-    assert list(candidates({"INLAY_ONEDNN": ""})) == [*map(str, files), "libdnnl.so.3"]
+    assert list(candidate_paths({"INLAY_ONEDNN": ""})) == [*map(str, files), "libdnnl.so.3"]
 
 
 def test_where_nothing_is_installed_the_extra_is_named(nobodys_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_without_openmp_the_systems_package_is_named(tmp_path: Path, monkeypatch
 def test_another_library_is_no_onednn() -> None:
     with pytest.raises(MissingExtra) as caught:
         Library("libm.so.6")
-    assert str(caught.value) == f"libm.so.6 is no oneDNN, it has no dnnl_version: {INSTALL}"
+    assert str(caught.value) == f"libm.so.6 is not oneDNN, it has no dnnl_version: {INSTALL}"
 
 
 def pretended(monkeypatch: pytest.MonkeyPatch, version: Version, count: int) -> None:
@@ -120,15 +120,15 @@ def pretended(monkeypatch: pytest.MonkeyPatch, version: Version, count: int) -> 
         "version": lambda: ctypes.addressof(version),
         "engine_get_count": lambda kind: count,
     }
-    monkeypatch.setattr(library, "_loaded", lambda path, remedy: None)
-    monkeypatch.setattr(library, "_bound", lambda cdll, path: functions)
+    monkeypatch.setattr(library, "_load_with_dependencies", lambda path, remedy: None)
+    monkeypatch.setattr(library, "_bind_functions", lambda cdll, path: functions)
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pretended(monkeypatch, Version(2, 7, 3), 1)
     with pytest.raises(Unimplemented) as caught:
         Library("/here/libdnnl.so.2")
-    assert str(caught.value) == f"/here/libdnnl.so.2 is oneDNN 2.7, and the engine speaks to version 3: {INSTALL}"
+    assert str(caught.value) == f"/here/libdnnl.so.2 is oneDNN 2.7, but the engine needs version 3: {INSTALL}"
 
 
 def test_a_library_without_a_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,7 +441,7 @@ def test_opaque_weights_are_packed_by_the_engine_and_known_by_name() -> None:
     assert (found["kind"], found["same"], found["name"]) == ("opaque", True, f"onednn-{version}-1")
     assert found["error"] < 0.06
     assert found["refused"].startswith(
-        f"the opaque format onednn-{version}-1 of dims (2, 1, 5, 4, 5) is none that this"
+        f"the opaque format onednn-{version}-1 of dims (2, 1, 5, 4, 5) was not created by this"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn.defects import excess_of
+from inlay.engines.onednn.defects import find_exceeded_limit
 from tests.oracles import onednn as oracle
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
@@ -115,15 +115,15 @@ BESIDE: Mapping[str, Callable[[], p.Primitive]] = {
 def test_what_is_too_large_is_declined_in_these_words(name: str) -> None:
     make, old, later = TOO_LARGE[name]
     operation = make().operation
-    assert excess_of(OLD, operation) == old
-    assert excess_of(LATER, operation) == later
+    assert find_exceeded_limit(OLD, operation) == old
+    assert find_exceeded_limit(LATER, operation) == later
 
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_is_not_is_left_to_the_library(name: str) -> None:
     operation = BESIDE[name]().operation
-    assert excess_of(OLD, operation) is None
-    assert excess_of(LATER, operation) is None
+    assert find_exceeded_limit(OLD, operation) is None
+    assert find_exceeded_limit(LATER, operation) is None
 
 
 @needs_onednn

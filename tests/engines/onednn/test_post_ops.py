@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn.defects import defect_of
+from inlay.engines.onednn.defects import find_defect
 from inlay.errors import Unimplemented
 from inlay.memory import pack
 from inlay.primitives.attributes import PLAIN, Binary, Eltwise, PostOp, PrimitiveAttributes, Sum
@@ -128,4 +128,4 @@ def test_what_is_wrong_is_declined_in_these_words(name: str) -> None:
     kind, tag, chain, text = DECLINED[name]
     descs, parameters = cases(tag, 5)[kind]
     attributes = PrimitiveAttributes(post_ops=chain) if chain else PLAIN
-    assert defect_of((3, 2, 0), Operation(kind, "forward_inference", descs, parameters, attributes)) == text
+    assert find_defect((3, 2, 0), Operation(kind, "forward_inference", descs, parameters, attributes)) == text

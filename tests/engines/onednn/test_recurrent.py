@@ -274,7 +274,7 @@ def test_gradients_of_attention_are_wrong_in_the_library(kind: str, monkeypatch:
     library = ".".join(map(str, oracle.version()))
     assert str(error.value).startswith(f"oneDNN {library}")
     assert str(error.value).endswith(f" has no gradients of {kind} that are those of its outputs")
-    monkeypatch.setattr(onednn_engine, "flaw", lambda version, operation: None)
+    monkeypatch.setattr(onednn_engine, "find_recurrent_defect", lambda version, operation: None)
     live, reference = case.forward(engine="onednn"), case.forward()
     gradients = case.gradients(reference)
     found = run_backward(live, case.backward(live), case.arrays, gradients)
@@ -304,7 +304,7 @@ def test_without_an_initial_state_the_library_takes_the_wrong_step(kind: str, mo
     gradients = case.gradients(forward)
     found = run_backward(forward, case.backward(forward), case.arrays, gradients)
     assert not found["diff_weights_iter"].any()
-    monkeypatch.setattr(onednn_engine, "additions", lambda operation: {})
+    monkeypatch.setattr(onednn_engine, "implicit_descs", lambda operation: {})
     forward = case.forward(engine="onednn")
     found = run_backward(forward, case.backward(forward), case.arrays, gradients)
     h = run_forward(forward, case.arrays)["dst_layer"].unpack()[0, 0]
@@ -319,7 +319,7 @@ def test_projections_in_16_bits_are_wrong_in_the_library(monkeypatch: pytest.Mon
     case = make_case("lstm", data_type="bf16", channels=16, times=4, projection=6)
     with pytest.raises(Unimplemented, match=r" has no lstm with projection in bf16 that is right$"):
         case.forward("forward_inference", engine="onednn")
-    monkeypatch.setattr(onednn_engine, "flaw", lambda version, operation: None)
+    monkeypatch.setattr(onednn_engine, "find_recurrent_defect", lambda version, operation: None)
     both = [ran(case, case.forward("forward_inference", engine=engine)) for engine in ("onednn", "reference")]
     found, wanted = (one["dst_layer"].unpack().astype(np.float64) for one in both)
     assert (difference(found, wanted) > 0.1) is bool(oracle.isa() & oracle.BF16)
@@ -335,7 +335,7 @@ def test_gradients_of_very_wide_projections_are_wrong_before_3_13(monkeypatch: p
         return
     with pytest.raises(Unimplemented, match=r" a projection to more channels than its four gates have$"):
         case.forward(engine="onednn")
-    monkeypatch.setattr(onednn_engine, "flaw", lambda version, operation: None)
+    monkeypatch.setattr(onednn_engine, "find_recurrent_defect", lambda version, operation: None)
     live, reference = case.forward(engine="onednn"), case.forward()
     gradients = case.gradients(reference)
     found = run_backward(live, case.backward(live), case.arrays, gradients)
@@ -364,7 +364,7 @@ def test_sums_in_8_bits_are_wrong_in_the_library(monkeypatch: pytest.MonkeyPatch
     codes, meant = quantized(numbers.arrays, scales, "u8")
     with pytest.raises(Unimplemented, match=r" has no sum of two directions in 8 bits that is right$"):
         eight_bits("gru", codes, scales, None, "u8", "onednn", "sum")
-    monkeypatch.setattr(onednn_engine, "flaw", lambda version, operation: None)
+    monkeypatch.setattr(onednn_engine, "find_recurrent_defect", lambda version, operation: None)
     live, reference = (
         eight_bits("gru", codes, scales, None, "u8", engine, "sum") for engine in ("onednn", "reference")
     )
