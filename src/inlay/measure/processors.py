@@ -232,8 +232,8 @@ def compute_shares(executions: Sequence[Sequence[float]], alone: float) -> tuple
     """Return the share of its processor that each thread had, the largest first.
 
     The fastest execution of all threads counts as undisturbed. The fastest one of a single thread, `alone`, is not
-    used, because the processor may have a higher clock then. The exception: if every execution took nearly twice as long as
-    `alone`, the virtual processors run in turns on one processor, and `alone` counts as undisturbed.
+    used, because the processor may have a higher clock then. The exception: if every execution took nearly twice as
+    long as `alone`, the virtual processors run in turns on one processor, and `alone` counts as undisturbed.
 
     Args:
         executions: for each thread, seconds from the end of each execution to the end of the next.
