@@ -142,11 +142,11 @@ F64 = MemoryDesc(DIMS, "f64")
 DECLINED: Mapping[str, tuple[Callable[[], p.Primitive], str]] = {
     "layer": (
         lambda: FORWARD["layer"](PLAIN, dst=TURNED),
-        "right layer_normalization between different formats",
+        "correct layer_normalization between different formats",
     ),
     "softmax": (
         lambda: back("softmax", "nchw", "nchw", "nChw16c", "reference"),
-        "right softmax between different formats",
+        "correct softmax between different formats",
     ),
     "fused": (
         lambda: FORWARD["fused"](GAPS, prop_kind="forward_training"),
@@ -154,7 +154,7 @@ DECLINED: Mapping[str, tuple[Callable[[], p.Primitive], str]] = {
     ),
     "rows": (
         lambda: FORWARD["layer"](FORMATS["rows"]),
-        "right layer_normalization of a view with gaps",
+        "correct layer_normalization of a view with gaps",
     ),
     "halves": (
         lambda: p.Binary(bf16("nChw4c"), bf16("nChw4c"), algorithm="add"),
@@ -252,7 +252,7 @@ def test_later_releases_are_not_asked_for_products_of_integer_pixels_on_avx2(dat
         made = p.InnerProduct(MemoryDesc(dims, data_type, tag), weights, engine="reference")
         return find_defect(version, made.operation, isa)
 
-    text = "right inner product of integers in channels last on AVX2"
+    text = "correct inner product of integers in channels last on AVX2"
     assert defect((1, 3, 5, 4), "any", AVX2) == text
     assert defect((2, 3, 5, 4), "nhwc", AVX2) == text
     assert defect((2, 3, 5, 4), "nchw", AVX2) is None
@@ -300,7 +300,7 @@ HEADS = (1, 4, 16, 16)
 def test_later_releases_are_not_asked_for_heads_between_rows_and_columns(tags: tuple[str, str]) -> None:
     heads = [MemoryDesc(HEADS, "f32", tag) for tag in tags]
     operation = p.MatMul(heads[0], heads[1], engine="reference").operation
-    text = "right matmul of matrices between whose rows and columns another axis lies"
+    text = "correct matmul of matrices with another axis between their rows and columns in memory"
     assert find_defect((3, 13, 2), operation) == text
     assert find_defect((3, 2, 0), operation) is None
 

@@ -101,24 +101,24 @@ def test_post_operations_are_the_references_or_declined(tag: str, channels: int)
 
 DECLINED: dict[str, tuple[str, str, tuple[PostOp, ...], str]] = {
     "sum": ("eltwise", "ab", (Sum(),), "eltwise with a post-operation sum"),
-    "axes": ("batch_normalization", "abcdef", (), "right batch_normalization of more than five axes"),
+    "axes": ("batch_normalization", "abcdef", (), "correct batch_normalization of more than five axes"),
     "each": (
         "pooling",
         "abcd",
         (Binary("add", MemoryDesc((2, 5, 3, 3), "f32")),),
-        "right pooling with a binary post-operation for each element",
+        "correct pooling with a binary post-operation for each element",
     ),
     "columns": (
         "softmax",
         "ba",
         (Binary("add", MemoryDesc((1, 5), "f32")),),
-        "right softmax in this format with a binary post-operation along the last axis",
+        "correct softmax in this format with a binary post-operation along the last axis",
     ),
     "resized": (
         "resampling",
         "acdb",
         (Binary("add", MemoryDesc((1, 1, 6, 6), "f32")),),
-        "right resampling with a binary post-operation along other axes than channels",
+        "correct resampling with a binary post-operation along other axes than channels",
     ),
 }
 

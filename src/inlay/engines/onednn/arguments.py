@@ -131,28 +131,28 @@ class _AttributeSetters:
         self._handle = handle
         self._kind = kind
 
-    def set(self, what: str, *values: object) -> None:
-        """Call `dnnl_primitive_attr_set_{what}`."""
-        status = self._library.functions[f"primitive_attr_set_{what}"](self._handle, *values)
-        self._library.require(status, lambda: f"the attribute {what} of {self._kind}")
+    def set(self, setting: str, *values: object) -> None:
+        """Call `dnnl_primitive_attr_set_{setting}`."""
+        status = self._library.functions[f"primitive_attr_set_{setting}"](self._handle, *values)
+        self._library.require(status, lambda: f"the attribute {setting} of {self._kind}")
 
-    def set_values(self, what: str, name: str, entry: Scales | ZeroPoints, plain: str) -> None:
+    def set_values(self, setting: str, name: str, entry: Scales | ZeroPoints, plain: str) -> None:
         """Set the scales or zero points of an argument; 3.2 has only the form for one type, `plain`, without groups."""
         code = argument_code(self._kind, name)
         if not entry.groups and entry.data_type == plain:
-            self.set(f"{what}_mask", code, entry.mask)
+            self.set(f"{setting}_mask", code, entry.mask)
         else:
             groups = abi.DIMS(*entry.groups) if entry.groups else None
-            self.set(what, code, entry.mask, len(entry.groups), groups, entry.type.code)
+            self.set(setting, code, entry.mask, len(entry.groups), groups, entry.type.code)
 
 
 def _set_recurrent(calls: _AttributeSetters, scales: RecurrentScales) -> None:
     calls.set("rnn_data_qparams", scales.scale, scales.shift)
-    for what, values, mask in (
+    for setting, values, mask in (
         ("rnn_weights_qparams", scales.weights, _GATES_AND_CHANNELS),
         ("rnn_weights_projection_qparams", scales.projection, _PROJECTED),
     ):
-        calls.set(what, len(values), mask if len(values) > 1 else 0, (c_float * len(values))(*values))
+        calls.set(setting, len(values), mask if len(values) > 1 else 0, (c_float * len(values))(*values))
 
 
 def _append_post_op(library: Library, descriptors: DescriptorTable, chain: int, i: int, post_op: PostOp) -> None:
@@ -200,8 +200,8 @@ def value_codes(operation: Operation) -> dict[str, int]:
         ("zero_points", attributes.zero_points, abi.ATTR_ZERO_POINTS),
     )
     return {
-        f"{name}_{what}": added | argument_code(operation.kind, name)
-        for what, entries, added in kinds
+        f"{name}_{setting}": added | argument_code(operation.kind, name)
+        for setting, entries, added in kinds
         for name in entries
     }
 
@@ -237,22 +237,22 @@ def find_recurrent_defect(version: tuple[int, ...], operation: Operation) -> str
     if operation.kind not in RECURRENT:
         return None
     if operation.kind in _WITH_ATTENTION and operation.prop_kind != "forward_inference":
-        return f"gradients of {operation.kind} that are those of its outputs"
+        return f"correct gradients of {operation.kind}"
     source, projection = (operation.descs.get(name) for name in ("src_layer", "weights_projection"))
     if any(0 in desc.dims for name, desc in operation.descs.items() if "weights" in name or name == "bias"):
         return "recurrent networks whose weights have a dim of 0"
     if projection is not None and projection.ndims == 4:
         if projection.data_type == DATA_TYPES["bf16"]:
-            return "lstm with projection in bf16 that is right"
+            return "correct lstm with a projection in bf16"
         is_wide = operation.prop_kind != "forward_inference" and projection.dims[3] > 4 * projection.dims[2]
         if is_wide and version < _PROJECTION_FIXED:
-            return "right gradients of lstm with a projection to more channels than its four gates have"
+            return "correct gradients of lstm with a projection to more channels than its four gates have"
     if operation.kind == "gru" and version >= _PROJECTION_FIXED and operation.prop_kind != "forward_inference":
         weights = operation.descs.get("weights_layer", MemoryDesc())
         if weights.ndims == 5 and weights.dims[2] > 3 * weights.dims[4]:
             return "safe gradients of gru with more inputs than its three gates have channels"
     if source is not None and source.data_type in _INTEGERS and operation.parameters.get("direction") == "sum":
-        return "sum of two directions in 8 bits that is right"
+        return "correct sum of two directions in 8 bits"
     return None
 
 

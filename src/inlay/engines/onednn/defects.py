@@ -203,15 +203,15 @@ _LATER_FEATURES = {
 
 def _find_unsupported_values(attributes: PrimitiveAttributes) -> Iterator[str]:
     """Iterate over scales and zero points that 3.2 does not support."""
-    for what, entries, plain in (
+    for noun, entries, plain in (
         ("scales", attributes.scales, "f32"),
         ("zero points", attributes.zero_points, "s32"),
     ):
         for name, entry in entries.items():
             if entry.groups:
-                yield f"{what} of {name} in groups"
+                yield f"{noun} of {name} in groups"
             if entry.data_type != plain:
-                yield f"{what} of {name} of type {entry.data_type}"
+                yield f"{noun} of {name} of type {entry.data_type}"
 
 
 _POSITIONS = (None, DATA_TYPES["s32"])
@@ -370,7 +370,7 @@ def find_defect(version: tuple[int, int, int], operation: Operation, isa: int = 
         and version >= _AFTER_3_2
         and _multiplies_integer_pixels(operation)
     ):
-        return "right inner product of integers in channels last on AVX2"
+        return "correct inner product of integers in channels last on AVX2"
     for desc in operation.descs.values():
         if desc.data_type is _F64 and operation.kind != "reorder":
             return "computation in f64 on a processor"
@@ -389,14 +389,14 @@ def _find_defects(version: tuple[int, int, int], operation: Operation) -> Iterat
     if operation.kind in _WITH_GAPS and trains and any(map(has_gaps, operation.descs.values())):
         yield f"safe gradient of {operation.kind} of a view with gaps"
     if operation.kind == "layer_normalization" and any(map(has_gaps, operation.descs.values())):
-        yield "right layer_normalization of a view with gaps"
+        yield "correct layer_normalization of a view with gaps"
     if operation.kind in _SAME_LAYOUT and _count_layouts(operation) > 1:
-        yield f"right {operation.kind} between different formats"
+        yield f"correct {operation.kind} between different formats"
     if operation.kind == "binary" and any(map(_in_small_blocks, operation.descs.values())):
         yield "safe binary of halves in blocks of less than 8"
     is_alone = operation.kind == "eltwise" and not operation.attributes.post_ops
     if operation.kind in _FIVE_AXES and not is_alone and _max_ndims(operation) > 5:
-        yield f"right {operation.kind} of more than five axes"
+        yield f"correct {operation.kind} of more than five axes"
     if operation.attributes is not PLAIN:
         yield from _find_attribute_defects(operation)
         yield from _find_post_op_defects(version, operation)
@@ -425,11 +425,11 @@ def _find_post_op_defects(version: tuple[int, int, int], operation: Operation) -
             continue
         dims = post_op.src_1.dims
         if kind == "pooling" and dims == dst.dims:
-            yield "right pooling with a binary post-operation for each element"
+            yield "correct pooling with a binary post-operation for each element"
         if kind == "resampling" and version < _FIXED and any(n > 1 for n in (*dims[:1], *dims[2:])):
-            yield "right resampling with a binary post-operation along other axes than channels"
+            yield "correct resampling with a binary post-operation along other axes than channels"
         if kind in ("binary", "softmax") and dims != dst.dims and dims[-1] > 1 and not _is_row_major(dst):
-            yield f"right {kind} in this format with a binary post-operation along the last axis"
+            yield f"correct {kind} in this format with a binary post-operation along the last axis"
 
 
 def _find_reorder_defect(operation: Operation, isa: int) -> str | None:
@@ -442,7 +442,7 @@ def _find_reorder_defect(operation: Operation, isa: int) -> str | None:
         and dst.data_type in _UNCONVERTED_TYPES
         and dst.layout in (src.layout, kinds.Any())
     ):
-        return f"right reorder from {src.data_type} to {dst.data_type} of the same layout"
+        return f"correct reorder from {src.data_type} to {dst.data_type} of the same layout"
     return None
 
 
@@ -507,18 +507,18 @@ def _find_defects_after_3_2(operation: Operation) -> Iterator[str]:
     if operation.kind == "prelu" and operation.prop_kind != "forward_inference":
         weights = operation.descs.get("weights", MemoryDesc()).dims
         if any(n > 1 for n in (*weights[:1], *weights[2:])):
-            yield "right gradient of PReLU whose weights differ along other axes than channels"
+            yield "correct gradient of PReLU whose weights differ along other axes than channels"
     if operation.kind == "resampling":
         small = operation.descs.get("src", operation.descs.get("diff_src"))
         if small is not None and 1 in small.dims[2:]:
             yield "safe resampling of an axis of one element"
     outputs = operation.descs.get("dst", MemoryDesc()).dims[1:]
     if operation.kind == "inner_product" and operation.direction == "forward" and outputs == (1,):
-        yield "right inner product of one output"
+        yield "correct inner product of one output"
     if operation.kind == "matmul":
         left, right = (operation.descs.get(name, MemoryDesc()) for name in ("src", "weights"))
         if _interleaves(left, -1, -2) or _interleaves(right, -1, -2) or _interleaves(right, -2, -1):
-            yield "right matmul of matrices between whose rows and columns another axis lies"
+            yield "correct matmul of matrices with another axis between their rows and columns in memory"
 
 
 def _interleaves(desc: MemoryDesc, outer: int, inner: int) -> bool:

@@ -237,7 +237,11 @@ class DescriptorBuilder:
             case kinds.HostScalar():
                 self._require("host_scalar", desc)
                 return create_handle(
-                    self._library, "memory_desc_create_host_scalar", "memory_desc", _code(desc), what=lambda: repr(desc)
+                    self._library,
+                    "memory_desc_create_host_scalar",
+                    "memory_desc",
+                    _code(desc),
+                    describe=lambda: repr(desc),
                 )
             case kinds.CSR(nnz=nnz, index_type=index, pointer_type=pointers):
                 return self._new(desc, "with_csr_encoding", nnz, index.code, pointers.code)
@@ -257,7 +261,7 @@ class DescriptorBuilder:
             abi.DIMS(*desc.dims),
             _code(desc),
             *rest,
-            what=lambda: repr(desc),
+            describe=lambda: repr(desc),
         )
 
     def _require(self, suffix: str, desc: MemoryDesc) -> None:
@@ -306,9 +310,9 @@ class DescriptorBuilder:
         if desc.extras:
             self._write_extras(pointer, desc.extras)
 
-    def _dims_field(self, pointer: int, what: int) -> Array[c_int64]:
+    def _dims_field(self, pointer: int, code: int) -> Array[c_int64]:
         """Return the array, of the type `dnnl_dims_t`, to which a query points."""
-        return abi.DIMS.from_address(query(self._library, pointer, what))
+        return abi.DIMS.from_address(query(self._library, pointer, code))
 
     # Extras
 
@@ -470,7 +474,7 @@ def _field_offsets(library: Library) -> _FieldOffsets:
         library, "memory_desc_create_with_strides", "memory_desc", 1, abi.DIMS(2), abi.F32, abi.DIMS(1)
     )
     return _FieldOffsets(
-        *(query(library, some.value, what) - some.value for what in (abi.QUERY_STRIDES, abi.QUERY_BLKS, abi.QUERY_IDXS))
+        *(query(library, some.value, code) - some.value for code in (abi.QUERY_STRIDES, abi.QUERY_BLKS, abi.QUERY_IDXS))
     )
 
 

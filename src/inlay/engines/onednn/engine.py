@@ -389,8 +389,8 @@ class OnednnImplementation:
         """Create the primitive of a primitive descriptor."""
         engine = self.engine
         try:
-            what = partial(describe_operation, self.operation)
-            return create_handle(engine.library, "primitive_create", "primitive", descriptor.value, what=what)
+            describe = partial(describe_operation, self.operation)
+            return create_handle(engine.library, "primitive_create", "primitive", descriptor.value, describe=describe)
         except InlayError:
             # The library's cache keeps pointers into the descriptor of a primitive that it could not create. It follows
             # them when it evicts the entry, 1024 primitives later, so the descriptor must stay alive.

@@ -149,8 +149,8 @@ class Library:
         """Name in messages, such as `oneDNN 3.2.0`."""
         return f"oneDNN {'.'.join(map(str, self.version))}"
 
-    def require(self, status: int, what: Callable[[], str]) -> None:
-        """Raise the error of a status that is not success; `what` describes the failed call and is called only then.
+    def require(self, status: int, describe: Callable[[], str]) -> None:
+        """Raise the error of a status that is not success; `describe` returns the text for the failed call.
 
         Raises:
             InvalidArguments, Unimplemented, OutOfMemory: for the statuses of these names.
@@ -158,12 +158,12 @@ class Library:
             InlayError: for any other status.
         """
         if status != abi.SUCCESS:
-            raise self.error(status, what())
+            raise self.error(status, describe())
 
-    def error(self, status: int, what: str) -> InlayError:
-        """Return the exception for a status; `what` describes the failed call."""
+    def error(self, status: int, description: str) -> InlayError:
+        """Return the exception for a status; `description` is the text for the failed call."""
         kind, problem = _ERRORS.get(status, (InlayError, f"fails with status {status} at"))
-        return kind(f"{self.name} {problem} {what}")
+        return kind(f"{self.name} {problem} {description}")
 
 
 class RuntimeFailure(InlayError):
@@ -380,27 +380,27 @@ class LibraryHandle:
 
 
 def create_handle(
-    library: Library, name: str, kind: str, *arguments: Any, what: Callable[[], str] | None = None
+    library: Library, name: str, kind: str, *arguments: Any, describe: Callable[[], str] | None = None
 ) -> LibraryHandle:
     """Call the create function `name` and return the created object; `{kind}_destroy` destroys it.
 
     Raises:
-        InvalidArguments, Unimplemented, OutOfMemory, InlayError: for the status of the library; `what` describes the
-            call in the text, by default by the name of the function.
+        InvalidArguments, Unimplemented, OutOfMemory, InlayError: for the status of the library; `describe` returns
+            the text for the failed call, by default `name`.
     """
     out = c_void_p()
     status = library.functions[name](byref(out), *arguments)
     if status or not out.value:
-        raise library.error(status, what() if what is not None else name)
+        raise library.error(status, describe() if describe is not None else name)
     return LibraryHandle(library.functions[f"{kind}_destroy"], out.value)
 
 
-def query(library: Library, pointer: int, what: int) -> int:
-    """Return the result of the query with code `what` of a memory descriptor: a number, or the address of an array.
+def query(library: Library, pointer: int, code: int) -> int:
+    """Return the result of the query with number `code` of a memory descriptor: a number, or the address of an array.
 
     Raises:
         InlayError: the library fails.
     """
     result = c_int64()
-    library.require(library.functions["memory_desc_query"](pointer, what, byref(result)), lambda: f"query {what}")
+    library.require(library.functions["memory_desc_query"](pointer, code, byref(result)), lambda: f"query {code}")
     return result.value
