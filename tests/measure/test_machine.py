@@ -1,4 +1,4 @@
-"""The machine model: what the system reports is read as far as it can be, and what is measured decides."""
+"""The machine model: reading of reported caches, calibration from copies, and the saved model."""
 
 from collections.abc import Iterator
 from dataclasses import replace

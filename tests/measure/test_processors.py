@@ -1,4 +1,4 @@
-"""Processors that really run threads: quotas of control groups in folders of the tests, and shares by arithmetic."""
+"""Processors: quotas of control groups from files of the tests, and shares from simulated clocks."""
 
 import threading
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Primitives that are executed together compute what they do one by one, from any thread, and fail as they do."""
+"""Batches: primitives that one call executes give the same results and errors as separate calls, from any thread."""
 
 import threading
 from typing import Any

@@ -1,11 +1,8 @@
-"""What oneDNN computes wrongly, or outside of the memory that it was given, is declined; what is not stays inside.
+"""Known defects of oneDNN: defective operations are refused; all others stay inside their memory and are correct.
 
-Each memory here has a border of known bytes, and each result is compared with the reference engine's.
+Each memory has a border of known bytes, and each result is compared with that of the reference engine.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,6 +22,7 @@ from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PReLU
 from inlay.reordering.attributes import Scales
 from tests.oracles import onednn as oracle
+from tests.support.processes import run_python
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -226,10 +224,8 @@ print("fine")
 @needs_onednn
 @pytest.mark.skipif(oracle.version() >= (3, 3), reason="later releases refuse f64 when the descriptor is made")
 def test_the_library_forgets_primitives_that_it_could_not_make() -> None:
-    settings = {**os.environ, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "20", "MALLOC_PERTURB_": "165"}
-    command = [sys.executable, "-c", AFTER_A_FAILURE]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    settings = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "20", "MALLOC_PERTURB_": "165"}
+    done = run_python("-c", AFTER_A_FAILURE, timeout=60, **settings)
     assert done.stdout.split() == ["failed"] * 8 + ["fine"]
 
 
@@ -286,10 +282,7 @@ for dims in ((1, 3, 5, 4), (2, 8, 7), (3, 17, 2, 3), (2, 4, 2, 3, 4), (2, 16), (
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX2_VNNI", "AVX512_CORE", "ALL"])
 def test_products_of_integer_pixels_are_right_on_every_instruction_set(isa: str) -> None:
     # Small numbers, of which no product is rounded or saturated before VNNI.
-    settings = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
-    command = [sys.executable, "-W", "ignore", "-c", PIXELS]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-W", "ignore", "-c", PIXELS, timeout=100, ONEDNN_MAX_CPU_ISA=isa)
 
 
 HEADS = (1, 4, 16, 16)

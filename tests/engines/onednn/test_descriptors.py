@@ -1,4 +1,4 @@
-"""Descriptors across the border to oneDNN and back: whatever it can say comes back as it was, the rest is refused."""
+"""Conversion of descriptors to oneDNN and back: they are unchanged, or refused if oneDNN cannot represent them."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ def descriptors() -> DescriptorTable:
     return DescriptorTable(load_library())
 
 
-def there_and_back(descriptors: DescriptorTable, desc: MemoryDesc) -> MemoryDesc:
+def round_trip(descriptors: DescriptorTable, desc: MemoryDesc) -> MemoryDesc:
     handle = descriptors.handle(desc)  # it lives as long as this name
     return descriptors.read(handle.value)
 
@@ -32,12 +32,12 @@ def test_every_tag_comes_back(descriptors: DescriptorTable) -> None:
     for text in ENUMERATED:
         dims = (17, 3, 5, 2, 2, 3, 2, 2, 2, 2, 2, 2)[: FormatTag.parse(text).ndims]
         desc = MemoryDesc(dims, "f32", text)
-        back = there_and_back(descriptors, desc)
+        back = round_trip(descriptors, desc)
         assert back == desc
         assert back.layout == desc.layout
 
 
-def test_what_is_handed_over_is_what_the_library_makes_itself(descriptors: DescriptorTable) -> None:
+def test_converted_descriptors_equal_those_that_the_library_creates(descriptors: DescriptorTable) -> None:
     equal = load_library().functions["memory_desc_equal"]
     count = 0
     for text in ENUMERATED:
@@ -49,7 +49,7 @@ def test_what_is_handed_over_is_what_the_library_makes_itself(descriptors: Descr
 
 
 def refusal(descriptors: DescriptorTable, desc: MemoryDesc) -> str | None:
-    """Why the library cannot be told, as the start of a text."""
+    """Return the beginning of the error for a descriptor that the library cannot represent; None if it can."""
     name = load_library().name
     if desc.data_type is not None and desc.data_type.name not in descriptors.data_types:
         return f"{name} has no data type {desc.data_type}: "
@@ -68,7 +68,7 @@ def refusal(descriptors: DescriptorTable, desc: MemoryDesc) -> str | None:
     return None
 
 
-def test_descriptors_at_random_come_back_or_cannot_be_said(descriptors: DescriptorTable) -> None:
+def test_random_descriptors_are_unchanged_or_refused(descriptors: DescriptorTable) -> None:
     choose, seen = Seeded(41), Counter[str]()
     for _ in range(3000):
         desc = draw_any_descriptor(choose)
@@ -80,7 +80,7 @@ def test_descriptors_at_random_come_back_or_cannot_be_said(descriptors: Descript
             seen["refused"] += 1
         elif desc.kind != "sparse" or desc.sparse_encoding != "csr" or desc.ndims == 2:
             # The type of pointers to no rows cannot be asked.
-            back = there_and_back(descriptors, desc)
+            back = round_trip(descriptors, desc)
             assert back == desc
             assert back.layout == desc.layout
             assert str(back) == str(desc)
@@ -95,7 +95,7 @@ def test_extras_come_back(descriptors: DescriptorTable) -> None:
         desc = draw_flagged(choose)
         if desc.kind != "blocked" or str(desc.data_type) not in descriptors.data_types or desc.extras.flags & 32:
             continue
-        assert there_and_back(descriptors, desc) == desc
+        assert round_trip(descriptors, desc) == desc
         seen[desc.extras.flags] += 1
     assert set(seen) > {1, 2, 4, 8, 9}
 
@@ -116,7 +116,7 @@ def test_parts_of_tensors_come_back(descriptors: DescriptorTable) -> None:
     ):
         part = MemoryDesc((2, 17, 5, 4), "f32", tag).submemory(box, offsets)
         assert part.offset0 > 0
-        back = there_and_back(descriptors, part)
+        back = round_trip(descriptors, part)
         assert (back, back.offset0, back.padded_dims) == (part, part.offset0, part.padded_dims)
 
 
@@ -142,12 +142,12 @@ def test_each_type_of_the_library_comes_back(descriptors: DescriptorTable) -> No
     assert {"f32", "f16", "bf16", "s32", "s8", "u8", "f64"} <= descriptors.data_types
     assert ("f8_e4m3" in descriptors.data_types) == (oracle.version() >= (3, 13))
     for name in descriptors.data_types:
-        assert str(there_and_back(descriptors, MemoryDesc((4, 6), name)).data_type) == name
+        assert str(round_trip(descriptors, MemoryDesc((4, 6), name)).data_type) == name
 
 
 def test_runtime_dims_come_back_and_no_primitive_takes_them(descriptors: DescriptorTable) -> None:
     desc = MemoryDesc((RUNTIME, 6), "f32", strides=(RUNTIME, 1))
-    assert there_and_back(descriptors, desc) == desc
+    assert round_trip(descriptors, desc) == desc
     with pytest.raises(Unimplemented) as caught:
         descriptors.convert(desc)
     assert str(caught.value) == f"primitives are made for known dims and strides: bind the RUNTIME ones of {desc!r}"

@@ -86,11 +86,16 @@ def require_outputs(case: Case, prop_kind: str) -> None:
         assert found[name].unpack() == pytest.approx(wanted[name].unpack(), rel=1e-5, abs=2e-6)
 
 
-def require_gradients(case: Case) -> None:
-    live, reference = case.forward(engine="onednn"), case.forward()
+def compute_gradients(case: Case) -> list[dict[str, np.ndarray[Any, Any]]]:
+    """Return the gradients of a case by oneDNN and by the reference engine."""
+    reference = case.forward()
     gradients = case.gradients(reference)
-    found = run_backward(live, case.backward(live), case.arrays, gradients)
-    wanted = run_backward(reference, case.backward(reference), case.arrays, gradients)
+    forwards = (case.forward(engine="onednn"), reference)
+    return [run_backward(forward, case.backward(forward), case.arrays, gradients) for forward in forwards]
+
+
+def require_gradients(case: Case) -> None:
+    found, wanted = compute_gradients(case)
     assert set(found) == set(wanted)
     for name, array in wanted.items():
         assert difference(found[name], array) <= 1e-5
@@ -275,14 +280,10 @@ def test_gradients_of_attention_are_wrong_in_the_library(kind: str, monkeypatch:
     assert str(error.value).startswith(f"oneDNN {library}")
     assert str(error.value).endswith(f" has no correct gradients of {kind}")
     monkeypatch.setattr(onednn_engine, "find_recurrent_defect", lambda version, operation: None)
-    live, reference = case.forward(engine="onednn"), case.forward()
-    gradients = case.gradients(reference)
-    found = run_backward(live, case.backward(live), case.arrays, gradients)
-    wanted = run_backward(reference, case.backward(reference), case.arrays, gradients)
+    found, wanted = compute_gradients(case)
     assert difference(found["diff_attention"], wanted["diff_attention"]) > 0.1
     case.arrays["attention"][:] = 0.0
-    found = run_backward(live, case.backward(live), case.arrays, gradients)
-    wanted = run_backward(reference, case.backward(reference), case.arrays, gradients)
+    found, wanted = compute_gradients(case)
     assert difference(found["diff_src_layer"], wanted["diff_src_layer"]) <= 1e-5
     assert difference(found["diff_attention"], wanted["diff_attention"]) > 0.1
 
@@ -336,10 +337,7 @@ def test_gradients_of_very_wide_projections_are_wrong_before_3_13(monkeypatch: p
     with pytest.raises(Unimplemented, match=r" a projection to more channels than its four gates have$"):
         case.forward(engine="onednn")
     monkeypatch.setattr(onednn_engine, "find_recurrent_defect", lambda version, operation: None)
-    live, reference = case.forward(engine="onednn"), case.forward()
-    gradients = case.gradients(reference)
-    found = run_backward(live, case.backward(live), case.arrays, gradients)
-    wanted = run_backward(reference, case.backward(reference), case.arrays, gradients)
+    found, wanted = compute_gradients(case)
     assert difference(found["diff_src_layer"], wanted["diff_src_layer"]) > 0.1
 
 
