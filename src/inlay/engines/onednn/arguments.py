@@ -147,6 +147,7 @@ class _AttributeSetters:
 
 
 def _set_recurrent(calls: _AttributeSetters, scales: RecurrentScales) -> None:
+    """Set the scales of data and weights of a recurrent network in 8 bits."""
     calls.set("rnn_data_qparams", scales.scale, scales.shift)
     for setting, values, mask in (
         ("rnn_weights_qparams", scales.weights, _GATES_AND_CHANNELS),
@@ -226,10 +227,13 @@ def post_op_codes(attributes: PrimitiveAttributes) -> dict[str, int]:
 
 
 _INTEGERS = (DATA_TYPES["u8"], DATA_TYPES["s8"])
-_PROJECTION_FIXED = (3, 13)
-"""The release that computes wide projections correctly, and that crashes on gru with many inputs."""
+_WIDE_PROJECTION_SINCE = (3, 13)
+"""The first release that computes gradients of wide projections correctly."""
+_GRU_CRASH_SINCE = (3, 13)
+"""The first release that may end the process in gradients of gru with many inputs."""
 _WITH_ATTENTION = ("augru", "lbr_augru")
 _NEED_STATES = ("vanilla_rnn", "lstm")
+"""Kinds whose gradients are wrong without an initial state."""
 
 
 def find_recurrent_defect(version: tuple[int, ...], operation: Operation) -> str | None:
@@ -245,9 +249,9 @@ def find_recurrent_defect(version: tuple[int, ...], operation: Operation) -> str
         if projection.data_type == DATA_TYPES["bf16"]:
             return "correct lstm with a projection in bf16"
         is_wide = operation.prop_kind != "forward_inference" and projection.dims[3] > 4 * projection.dims[2]
-        if is_wide and version < _PROJECTION_FIXED:
+        if is_wide and version < _WIDE_PROJECTION_SINCE:
             return "correct gradients of lstm with a projection to more channels than its four gates have"
-    if operation.kind == "gru" and version >= _PROJECTION_FIXED and operation.prop_kind != "forward_inference":
+    if operation.kind == "gru" and version >= _GRU_CRASH_SINCE and operation.prop_kind != "forward_inference":
         weights = operation.descs.get("weights_layer", MemoryDesc())
         if weights.ndims == 5 and weights.dims[2] > 3 * weights.dims[4]:
             return "safe gradients of gru with more inputs than its three gates have channels"
@@ -383,9 +387,9 @@ def _check_unlisted(operation: Operation, name: str, expected: MemoryDesc) -> Me
         return expected
     if desc == expected or (not expected.dims and desc.kind != "any"):
         return desc
-    takes = repr(expected) if expected.dims else "none"
+    used = repr(expected) if expected.dims else "none"
     raise InvalidArguments(
-        f"{name} of {operation.kind} {operation.prop_kind} is {desc!r}, but the primitive takes {takes}: describe it "
+        f"{name} of {operation.kind} {operation.prop_kind} is {desc!r}, but the primitive takes {used}: describe it "
         "so, or leave it out"
     )
 

@@ -31,7 +31,7 @@ from ctypes import byref, c_char_p, c_float, c_void_p
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from inlay import onednn_abi as abi
 from inlay.descriptor import MemoryDesc
@@ -148,9 +148,11 @@ def _strides(layout: Layout, preferred: Sequence[int]) -> list[int]:
     order = sorted(
         (axis for axis in preferred if layout.dims[axis] != 1), key=lambda axis: (-strides[axis], rank[axis])
     )
+    # Insert each unit axis before the outermost axis that follows it in the preferred order.
     for unit in reversed([axis for axis in preferred if layout.dims[axis] == 1]):
         inside = [i for i, axis in enumerate(order) if rank[axis] > rank[unit]]
         order.insert(inside[0] if inside else len(order), unit)
+    # A unit axis gets the extent of all axes inside it as its stride, like an axis of a dense tensor.
     below = prod(digit.extent for axis in layout.axes for digit in axis.inner)
     for axis in reversed(order):
         if layout.dims[axis] == 1:
@@ -175,7 +177,9 @@ _SAME_DIMS = frozenset(
 """Kinds whose destination has the dims of the source."""
 _LARGEST = 2**31 - 1
 _POSITIVE = {"strides", "kernel"}
+"""Window parameters by which the library divides."""
 _COUNTS = ("axis", "group_size", "local_size", "groups")
+"""Parameters that are one integer."""
 
 
 ArgumentGetter: TypeAlias = Callable[[LibraryEngine, Operation, LibraryHandle | None], Any]
@@ -183,12 +187,12 @@ ArgumentGetter: TypeAlias = Callable[[LibraryEngine, Operation, LibraryHandle | 
 
 
 def create_primitive_desc(
-    problem: LibraryEngine, operation: Operation, attributes: LibraryHandle, hint: LibraryHandle | None
+    engine: LibraryEngine, operation: Operation, attributes: LibraryHandle, hint: LibraryHandle | None
 ) -> LibraryHandle:
     """Create the primitive descriptor of an operation.
 
     Args:
-        problem: the engine.
+        engine: the engine that creates it.
         operation: the operation, in the stride variant that the library gets.
         attributes: the attributes of the operation as a `dnnl_primitive_attr_t`.
         hint: the primitive descriptor of the forward operation; None for a forward operation.
@@ -198,23 +202,24 @@ def create_primitive_desc(
         Unimplemented: the library has no implementation, or cannot represent a descriptor.
         OutOfMemory: the library has no memory for it.
     """
-    kind, engine = operation.kind, problem.engine.value
+    kind, native_engine = operation.kind, engine.engine.value
     if kind in _SAME_DIMS:
         _require_same_dims(operation)
     if kind == "reorder":
-        src, dst = (problem.descriptors.convert(_require_desc(operation, name)).pointer for name in ("src", "dst"))
-        name, arguments = "reorder_primitive_desc_create", [src, engine, dst, engine]
+        src, dst = (engine.descriptors.convert(_require_desc(operation, name)).pointer for name in ("src", "dst"))
+        name, arguments = "reorder_primitive_desc_create", [src, native_engine, dst, native_engine]
     elif kind in ("concat", "sum"):
-        name, arguments = f"{kind}_primitive_desc_create", [engine, *_multi_source_arguments(problem, operation)]
+        name, arguments = f"{kind}_primitive_desc_create", [native_engine, *_multi_source_arguments(engine, operation)]
     else:
-        name, getters, window, at = _ROWS[creator_row(operation)]
-        arguments = [engine, *[get(problem, operation, hint) for get in getters]]
-        arguments[at:at] = _window(operation, window) if window else ()
+        function = _CREATE_FUNCTIONS[creator_row(operation)]
+        name, position = function.name, function.window_position
+        arguments = [native_engine, *[get(engine, operation, hint) for get in function.getters]]
+        arguments[position:position] = _window(operation, function.window) if function.window else ()
     out = c_void_p()
-    status = problem.library.functions[name](byref(out), *arguments, attributes.value)
+    status = engine.library.functions[name](byref(out), *arguments, attributes.value)
     if status or not out.value:
-        raise problem.library.error(status, describe_operation(operation))
-    return LibraryHandle(problem.library.functions["primitive_desc_destroy"], out.value)
+        raise engine.library.error(status, describe_operation(operation))
+    return LibraryHandle(engine.library.functions["primitive_desc_destroy"], out.value)
 
 
 def implementation_name(library: Library, descriptor: LibraryHandle) -> str:
@@ -261,15 +266,16 @@ def describe_operation(operation: Operation) -> str:
 
 
 def _show_parameter(value: object) -> str:
+    """Return a parameter as text; flags are joined by `|`."""
     return " | ".join(sorted(value)) or "none" if isinstance(value, frozenset) else repr(value)
 
 
-def _multi_source_arguments(problem: LibraryEngine, operation: Operation) -> list[Any]:
+def _multi_source_arguments(engine: LibraryEngine, operation: Operation) -> list[Any]:
     """Return the arguments of the create functions of concat and sum, which have any number of sources."""
     count = max(1, sum(name.startswith("src_") for name in operation.descs))
     sources = [_require_desc(operation, f"src_{i}") for i in range(count)]
-    pointers = (c_void_p * count)(*(problem.descriptors.convert(desc).pointer for desc in sources))
-    dst = problem.descriptors.convert(_require_desc(operation, "dst")).pointer
+    pointers = (c_void_p * count)(*(engine.descriptors.convert(desc).pointer for desc in sources))
+    dst = engine.descriptors.convert(_require_desc(operation, "dst")).pointer
     if operation.kind == "concat":
         return [dst, count, _count(operation, "axis"), pointers]
     return [dst, count, _floats(operation, "scales", count), pointers]
@@ -296,34 +302,36 @@ def _getter(row: tuple[str, str, str], word: str) -> ArgumentGetter:
     if word in _GETTERS:
         return _GETTERS[word]
     if word in _COUNTS:
-        return lambda problem, operation, hint: _count(operation, word)
+        return lambda engine, operation, hint: _count(operation, word)
     if word == "algorithm":
         table = abi.ALGORITHMS[row[0]]
-        return lambda problem, operation, hint: algorithm_code(table, row[0], _parameter(operation, word))
-    return lambda problem, operation, hint: _number(operation, word)
+        return lambda engine, operation, hint: algorithm_code(table, row[0], _parameter(operation, word))
+    return lambda engine, operation, hint: _number(operation, word)
 
 
 def _desc_getter(row: tuple[str, str, str], word: str) -> ArgumentGetter:
     """Return the getter of a descriptor; the argument is NULL if it is optional and missing."""
     if word == "data":
-        return lambda problem, operation, hint: _pointer(problem, operation, _gradient_source(operation))
+        return lambda engine, operation, hint: _pointer(engine, operation, _gradient_source(operation))
     if word == "statistics":
-        return lambda problem, operation, hint: _pointer_or_none(problem, operation, "mean")
+        return lambda engine, operation, hint: _pointer_or_none(engine, operation, "mean")
     signature = SIGNATURES[row[0], row[1] or "forward"]  # type: ignore[index]
     if word in signature.optional:
-        return lambda problem, operation, hint: _pointer_or_none(problem, operation, word)
-    return lambda problem, operation, hint: _pointer(problem, operation, word)
+        return lambda engine, operation, hint: _pointer_or_none(engine, operation, word)
+    return lambda engine, operation, hint: _pointer(engine, operation, word)
 
 
-def _pointer(problem: LibraryEngine, operation: Operation, name: str) -> int:
+def _pointer(engine: LibraryEngine, operation: Operation, name: str) -> int:
+    """Return the native descriptor of a required argument."""
     desc = operation.descs.get(name)
     if desc is None or not desc.dims:
         desc = _require_desc(operation, name)
-    return problem.descriptors.convert(desc).pointer
+    return engine.descriptors.convert(desc).pointer
 
 
-def _pointer_or_none(problem: LibraryEngine, operation: Operation, name: str) -> int | None:
-    return _pointer(problem, operation, name) if name in operation.descs else None
+def _pointer_or_none(engine: LibraryEngine, operation: Operation, name: str) -> int | None:
+    """Return the native descriptor of an optional argument; None, which ctypes passes as NULL, if it is missing."""
+    return _pointer(engine, operation, name) if name in operation.descs else None
 
 
 def _gradient_source(operation: Operation) -> str:
@@ -333,22 +341,27 @@ def _gradient_source(operation: Operation) -> str:
 
 
 _GETTERS: Mapping[str, ArgumentGetter] = {
-    "hint": lambda problem, operation, hint: None if hint is None else hint.value,
-    "prop": lambda problem, operation, hint: abi.PROP_KINDS[operation.prop_kind],
-    "activation": lambda problem, operation, hint: algorithm_code(
+    "hint": lambda engine, operation, hint: None if hint is None else hint.value,
+    "prop": lambda engine, operation, hint: abi.PROP_KINDS[operation.prop_kind],
+    "activation": lambda engine, operation, hint: algorithm_code(
         abi.ELTWISE, "eltwise", _parameter(operation, "activation")
     ),
-    "direction": lambda problem, operation, hint: algorithm_code(
+    "direction": lambda engine, operation, hint: algorithm_code(
         abi.DIRECTIONS, "direction", _parameter(operation, "direction")
     ),
-    "flags": lambda problem, operation, hint: _flags(operation),
-    "factors": lambda problem, operation, hint: _floats(operation, "factors", _spatial(operation)),
-    "scale_type": lambda problem, operation, hint: _scale_type(operation, ("scale", "shift")),
-    "diff_scale_type": lambda problem, operation, hint: _scale_type(operation, ("diff_scale", "diff_shift")),
+    "flags": lambda engine, operation, hint: _flags(operation),
+    "factors": lambda engine, operation, hint: _floats(operation, "factors", _spatial(operation)),
+    "scale_type": lambda engine, operation, hint: _scale_type(operation, ("scale", "shift")),
+    "diff_scale_type": lambda engine, operation, hint: _scale_type(operation, ("diff_scale", "diff_shift")),
 }
 
 
 def _parameter(operation: Operation, word: str) -> object:
+    """Return the value of a parameter.
+
+    Raises:
+        InvalidArguments: the operation does not have it.
+    """
     if word not in operation.parameters:
         names = ", ".join(operation.signature.parameters)
         raise InvalidArguments(f"{operation.kind} lacks the parameter {word}: its parameters are {names}")
@@ -356,6 +369,7 @@ def _parameter(operation: Operation, word: str) -> object:
 
 
 def _refuse(word: str, kind: str, value: object, rule: str) -> NoReturn:
+    """Raise the error for an invalid value of the parameter `word`; `rule` says which values are valid."""
     raise InvalidArguments(f"{word} of {kind} is {value!r}: {rule}")
 
 
@@ -376,6 +390,7 @@ def _window(operation: Operation, words: tuple[str, ...]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _dims_arrays(values: tuple[Any, ...], words: tuple[str, ...], kind: str, ndims: int) -> tuple[Any, ...]:
+    """Return a cached array for each parameter, as `_dims_array`."""
     return tuple(_dims_array(entries, word, kind, ndims) for word, entries in zip(words, values, strict=True))
 
 
@@ -395,6 +410,7 @@ def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> An
 
 
 def _count(operation: Operation, word: str) -> int:
+    """Return a parameter of `_COUNTS`, whose range is checked."""
     value = _parameter(operation, word)
     least, most = 1, _LARGEST
     if word == "axis":
@@ -405,6 +421,7 @@ def _count(operation: Operation, word: str) -> int:
 
 
 def _number(operation: Operation, word: str) -> float:
+    """Return a parameter that is a number."""
     value = _parameter(operation, word)
     if type(value) is float or type(value) is int:
         return value
@@ -412,6 +429,7 @@ def _number(operation: Operation, word: str) -> float:
 
 
 def _floats(operation: Operation, word: str, count: int) -> Any:
+    """Return a parameter of `count` numbers as an array of C floats."""
     values = _parameter(operation, word)
     if not isinstance(values, tuple) or len(values) != count:
         _refuse(word, operation.kind, values, f"give {count} numbers")
@@ -421,6 +439,7 @@ def _floats(operation: Operation, word: str, count: int) -> Any:
 
 
 def _flags(operation: Operation) -> int:
+    """Return the bits of the flags of a normalization or a recurrent network."""
     table = abi.RECURRENT_FLAGS if operation.kind in RECURRENT else abi.FLAGS
     flags = operation.parameters.get("flags", frozenset())
     if not isinstance(flags, frozenset) or not flags <= table.keys():
@@ -434,16 +453,27 @@ def _scale_type(operation: Operation, names: tuple[str, ...]) -> int:
     return descs[0].data_type.code if descs and descs[0].data_type is not None else abi.F32
 
 
-def _creator_call(row: tuple[str, str, str]) -> tuple[str, tuple[ArgumentGetter, ...], tuple[str, ...], int]:
-    """Return a value of `_ROWS`."""
+class _CreateFunction(NamedTuple):
+    """A create function of the library, and the sources of its arguments."""
+
+    name: str
+    """Name of the function without `dnnl_`."""
+    getters: tuple[ArgumentGetter, ...]
+    """Getters of the arguments, except the engine and the parameters of the window."""
+    window: tuple[str, ...]
+    """Names of the parameters with an entry for each spatial axis, which are adjacent; empty if there are none."""
+    window_position: int
+    """Position of the window parameters among the arguments."""
+
+
+def _create_function(row: tuple[str, str, str]) -> _CreateFunction:
+    """Return the create function of a row of `CREATORS`."""
     words = abi.CREATORS[row]
     window = tuple(word for word in words if word in abi.DIMS_WORDS)
     getters = tuple(_getter(row, word) for word in words if word not in abi.DIMS_WORDS)
-    # The parameters of a window are adjacent; the engine is the first parameter of every create function.
-    at = 1 + words.index(window[0]) if window else 0
-    return abi.creator_name(*row).removeprefix("dnnl_"), getters, window, at
+    # The engine is the first argument of every create function and has no word.
+    position = 1 + words.index(window[0]) if window else 0
+    return _CreateFunction(abi.creator_name(*row).removeprefix("dnnl_"), getters, window, position)
 
 
-_ROWS = {row: _creator_call(row) for row in abi.CREATORS}
-"""For each row of `CREATORS`: name of the create function, getters of its arguments, words of the window parameters,
-position of the window parameters in the call."""
+_CREATE_FUNCTIONS = {row: _create_function(row) for row in abi.CREATORS}

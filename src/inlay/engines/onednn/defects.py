@@ -275,11 +275,12 @@ def find_exceeded_limit(version: tuple[int, int, int], operation: Operation) -> 
 
 
 def _check_convolution(operation: Operation) -> Iterator[str]:
+    """Iterate over the limits that a convolution or deconvolution exceeds before 3.13."""
     kind = operation.kind
     for name, desc in operation.descs.items():
         if "weights" in name:
-            channels = 2 if desc.ndims == 2 + _spatial_axes(operation) else 3
-            count = prod(_in_blocks(n) for n in desc.dims[channels - 2 : channels]) * prod(desc.dims[channels:])
+            end = 2 if desc.ndims == 2 + _spatial_axes(operation) else 3  # with groups, channels are axes 1 and 2
+            count = prod(_in_blocks(n) for n in desc.dims[end - 2 : end]) * prod(desc.dims[end:])
             if count > _INT:
                 yield f"{kind} by {count} {name} of a group: its kernels count to {_INT}"
         elif desc.ndims > 2:
@@ -297,22 +298,26 @@ def _in_blocks(channels: int) -> int:
 
 
 def _spatial_axes(operation: Operation) -> int:
+    """Return the number of spatial axes of a convolution."""
     return max(desc.ndims for name, desc in operation.descs.items() if "weights" not in name) - 2
 
 
 def _check_recurrent(operation: Operation) -> Iterator[str]:
+    """Iterate over the limits that a recurrent network exceeds before 3.13."""
     for name, desc in operation.descs.items():
         if name.endswith(("weights_layer", "weights_iter")) and prod(desc.dims[-2:]) > _INT:
             yield f"{operation.kind} with {prod(desc.dims[-2:])} channels of gates: its kernels count to {_INT}"
 
 
 def _check_inner_product(operation: Operation) -> Iterator[str]:
+    """Iterate over the limits that an inner product exceeds in all releases."""
     for name, desc in operation.descs.items():
         if desc.dims and (desc.dims[0] > _INT or prod(desc.dims[1:]) > _INT):
             yield f"inner_product with dims {desc.dims} in {name}: its kernels count to {_INT}"
 
 
 def _check_resampling(operation: Operation) -> Iterator[str]:
+    """Iterate over the limits that a resampling exceeds in all releases."""
     dst = operation.descs.get("dst") or operation.descs.get("diff_dst") or MemoryDesc()
     pixels = prod(dst.dims[2:])
     if operation.parameters.get("algorithm") == "linear" and pixels > _MOST_PIXELS:
@@ -320,6 +325,7 @@ def _check_resampling(operation: Operation) -> Iterator[str]:
 
 
 def _check_layer_normalization(operation: Operation) -> Iterator[str]:
+    """Iterate over the limits that a layer normalization exceeds in all releases."""
     src = operation.descs.get("src") or MemoryDesc()
     if src.dims and src.dims[-1] > _MOST_NORMALIZED:
         yield f"layer_normalization over {src.dims[-1]} elements, for which it would unroll its code"
@@ -455,6 +461,7 @@ def _multiplies_integer_pixels(operation: Operation) -> bool:
 
 
 def _is_row_major(desc: MemoryDesc) -> bool:
+    """Return whether the elements are contiguous in row-major order."""
     return isinstance(desc.layout, Layout) and desc.layout.is_contiguous
 
 
@@ -466,6 +473,7 @@ def _in_small_blocks(desc: MemoryDesc) -> bool:
 
 
 def _max_ndims(operation: Operation) -> int:
+    """Return the largest number of axes of the arguments."""
     return max((desc.ndims for desc in operation.descs.values()), default=0)
 
 

@@ -168,7 +168,7 @@ class ThreadContext:
     """Number of OpenMP threads that was set last in this thread; -1 if none was set."""
 
     def __init__(self, library: Library, engine: LibraryHandle, scratch: LibraryHandle, team: OpenMPTeam) -> None:
-        """Create a stream and an empty scratchpad; `scratch` is a descriptor of bytes."""
+        """Create a stream and an empty scratchpad; `scratch` is the native descriptor of a row of bytes."""
         self._library, self._engine, self._team = library, engine, team
         self._stream = create_handle(library, "stream_create", "stream", engine.value, IN_ORDER)
         self._buffer = allocate(0)
@@ -230,11 +230,13 @@ _thread_contexts: "WeakSet[ThreadContext]" = WeakSet()
 
 
 def _end_threads() -> None:
+    """End the OpenMP threads of the forking thread."""
     for team in list(_teams):
         team.end_threads()
 
 
 def _lose_threads() -> None:
+    """Record in a forked child which libraries cannot compute."""
     for team in list(_teams):
         team.mark_threads_lost()
     for context in list(_thread_contexts):
@@ -247,9 +249,10 @@ at_fork(before=_end_threads, after_in_child=_lose_threads)
 _SCRATCHPAD = ARGUMENTS["scratchpad"]
 _ROW_BYTES = sizeof(ExecutionArgument)
 _MEMORY_OFFSET = ExecutionArgument.memory.offset
-_SCRATCHPADS_REMEMBERED = 64
+_MAX_SCRATCHPAD_ARRAYS = 64
 _MAX_SPARE = 4
 _PLAIN_KINDS = ("blocked", "opaque")
+"""Kinds of descriptors whose memory has one buffer, so that a memory object can be reused with another address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,7 @@ class ArgumentArray:
         extended = self._by_scratchpad.get(memory)
         if extended is None:
             extended = (ExecutionArgument * (len(self.array) + 1))(*self.array, ExecutionArgument(_SCRATCHPAD, memory))
-            if len(self._by_scratchpad) >= _SCRATCHPADS_REMEMBERED:
+            if len(self._by_scratchpad) >= _MAX_SCRATCHPAD_ARRAYS:
                 self._by_scratchpad.clear()
             self._by_scratchpad[memory] = extended
         return extended
