@@ -195,6 +195,7 @@ def read_model(document: Any, name: str) -> MemoryModel:
 
 
 def _is_positive(value: object) -> bool:
+    """Return whether a value from a file is a positive number of plausible size."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1 << 60
 
 

@@ -144,6 +144,7 @@ def measure_interleaved(
     order = [name for name, measured in times.items() if not measured]
 
     def names_of_round(i: int) -> list[str]:
+        """Return the order of round `i`; slow and finished calls leave after the first rounds."""
         if i == first:
             slow = {name for name in order if shortest[name] >= patience}
             finished = slow.union(judge(times) if judge is not None else ())

@@ -160,6 +160,7 @@ class DescriptorTable:
         return desc
 
     def _clone(self, pointer: int) -> LibraryHandle:
+        """Return an owned copy of a native descriptor."""
         return create_handle(self._library, "memory_desc_clone", "memory_desc", pointer)
 
     def _parse(self, pointer: int, request: MemoryDesc | None = None) -> MemoryDesc:

@@ -103,7 +103,7 @@ class OnednnEngine(Engine):
 
     @property
     def name(self) -> str:
-        """Its name and version, such as `onednn 3.2.0`."""
+        """Name and version of the engine, such as `onednn 3.2.0`."""
         return f"onednn {'.'.join(map(str, self.library.version))}"
 
     @property
@@ -353,15 +353,16 @@ class OnednnImplementation:
         primitive = self._create_primitive()
         engine, operation, descriptor = self.engine, self.operation, self.primitive_desc
         arguments = execution_arguments(engine, operation, descriptor, self.descs, self._variant)
+        owns_scratchpad = operation.attributes.scratchpad_mode == "library"
         return ExecutionPlan(
-            primitive,
-            arguments,
-            frozenset(self.descs) - {argument.name for argument in arguments},
-            implicit_arguments(engine, operation, descriptor),
-            query_size(engine, descriptor, "scratchpad") if operation.attributes.scratchpad_mode == "library" else 0,
-            self._threads,
-            engine.capabilities.is_asynchronous,
-            f"{operation.kind} {operation.prop_kind}",
+            primitive=primitive,
+            arguments=arguments,
+            ignored=frozenset(self.descs) - {argument.name for argument in arguments},
+            implicit=implicit_arguments(engine, operation, descriptor),
+            scratch=query_size(engine, descriptor, "scratchpad") if owns_scratchpad else 0,
+            threads=self._threads,
+            is_asynchronous=engine.capabilities.is_asynchronous,
+            operation_name=f"{operation.kind} {operation.prop_kind}",
         )
 
     def _create_primitive(self) -> LibraryHandle:
@@ -372,7 +373,7 @@ class OnednnImplementation:
         """
         engine = self.engine
         engine.thread_contexts.current.set_num_threads(self._threads)
-        create = partial(self._create_from, self.primitive_desc)
+        create = partial(self._create_from_desc, self.primitive_desc)
         try:
             return engine.create_on_clean_thread(
                 create, self._threads, isolate=is_prone_to_failure(self.descs.values())
@@ -385,7 +386,7 @@ class OnednnImplementation:
                 f"{failure}: its code generator fails, and none of its other implementations has the same formats"
             ) from failure
 
-    def _create_from(self, descriptor: LibraryHandle) -> LibraryHandle:
+    def _create_from_desc(self, descriptor: LibraryHandle) -> LibraryHandle:
         """Create the primitive of a primitive descriptor."""
         engine = self.engine
         try:
@@ -428,4 +429,4 @@ class OnednnImplementation:
                 )
         if resolve_descs(engine, resolved, descriptor) != dict(self.descs):
             return None
-        return descriptor, self._create_from(descriptor)
+        return descriptor, self._create_from_desc(descriptor)

@@ -127,6 +127,7 @@ class Library:
     """Threading runtime: sequential, omp, tbb, threadpool or sycl."""
 
     def _query_version(self) -> tuple[tuple[int, int, int], str]:
+        """Return the version and the threading runtime of the library."""
         if "version" not in self.functions:
             raise MissingExtra(f"{self.path} is not oneDNN, it has no dnnl_version: {self._remedy}")
         version = abi.Version.from_address(self.functions["version"]())
@@ -138,6 +139,7 @@ class Library:
         return (version.major, version.minor, version.patch), runtime
 
     def _require_processor(self) -> None:
+        """Raise `MissingExtra` if the library finds no processor to compute on."""
         if not self.functions["engine_get_count"](abi.CPU):
             raise MissingExtra(
                 f"{self.path} finds no processor to compute on: set OCL_ICD_FILENAMES to the {_DRIVER} beside it "
